@@ -1,0 +1,49 @@
+# Every target does its own set-up in .venv, from a bare Python 3.11 or newer.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.ready-docs
+
+.PHONY: help test test-slow lint bench docs demo clean
+
+help:
+	@echo "make demo       run the shortest example, end to end"
+	@echo "make test       lint, type-check and run all tests and documented examples"
+	@echo "make test-slow  the tests that take minutes"
+	@echo "make lint       ruff and mypy --strict"
+	@echo "make bench      the benchmarks; results are printed and kept in benchmarks/results/"
+	@echo "make docs       build the HTML documentation in docs/_build/"
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("privypurse needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11 (or newer).") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $@
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@touch $@
+
+test: lint
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+docs: $(DOCS_READY)
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
+
+demo: $(READY)
+	$(BIN)/python examples/first_purse.py
+
+clean:
+	rm -rf $(VENV) docs/_build docs/api .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What releases cost: numbers in, numbers out. No data, no randomness."""

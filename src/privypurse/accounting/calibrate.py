@@ -1,0 +1,105 @@
+"""From a target to a noise level, never overshooting the target."""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+from scipy import optimize
+
+from privypurse.accounting import gdp
+from privypurse.accounting.exact import float_down
+from privypurse.accounting.filters import GdpFilter
+from privypurse.accounting.pld import pld_epsilon
+from privypurse.core.charges import Charge, GaussianCharge, RepeatedCharge, SingleCharge
+from privypurse.core.checks import positive, positive_integer, small_probability
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+
+
+def noise_multiplier(epsilon: float, delta: float, *, releases: int = 1) -> float:
+    """Return the least noise multiplier with which this many unsampled Gaussian releases fit a GDP purse.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The target.
+    releases : int, default 1
+        How many releases share it evenly.
+
+    Examples
+    --------
+    >>> round(noise_multiplier(1.0, 1e-6), 3)
+    4.225
+    >>> round(noise_multiplier(1.0, 1e-6, releases=100), 2)
+    42.25
+    """
+    releases = positive_integer(releases=releases)
+    # The relation does not enter: a multiplier is relative to the sensitivity under whichever relation is chosen.
+    (limit,) = GdpFilter(epsilon, delta, Neighbouring.ADD_REMOVE).limits
+    return gdp.noise_multiplier_for(float_down(limit // releases))
+
+
+def scale_to_budget(
+    charges: Iterable[Charge], epsilon: float, delta: float, neighbouring: Neighbouring | str, *, interval: float = 1e-4
+) -> tuple[Charge, ...]:
+    """Scale the noise of a whole schedule by one factor so that it spends a target, as nearly as the grid allows.
+
+    Parameters
+    ----------
+    charges : iterable of Charge
+        The schedule: the ratios of its Gaussian noise multipliers are kept, selections are left as they are.
+    epsilon, delta : float
+        The target.
+    neighbouring : Neighbouring or str
+        The relation.
+    interval : float, default 1e-4
+        Grid of the privacy loss, as in `pld_epsilon`.
+
+    Returns
+    -------
+    tuple of Charge
+        A schedule with ``pld_epsilon(...) <= epsilon``, within 0.1 % of it.
+    """
+    epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
+    relation = Neighbouring.parse(neighbouring)
+    listed = tuple(charges)
+    if not any(isinstance(_single(charge), GaussianCharge) for charge in listed):
+        raise InvalidArgument(
+            f"charges must hold a Gaussian release whose noise can be scaled; got {listed!r}. "
+            "Pass for example [GaussianCharge(1.0)] * 10."
+        )
+
+    def log_overshoot(log_factor: float) -> float:
+        spent = pld_epsilon(_scaled(listed, math.exp(log_factor)), delta, relation, interval=interval)
+        return math.log(max(spent, 1e-12) / epsilon) if math.isfinite(spent) else 50.0
+
+    low, high = -1.0, 1.0
+    while log_overshoot(low) < 0:
+        low -= 1
+    while log_overshoot(high) > 0:
+        high += 1
+        if high > 40:
+            raise InvalidArgument(
+                f"epsilon={epsilon!r} cannot be met by more noise alone: the selections in the schedule, or the grid "
+                f"interval={interval!r}, already cost more. Pass fewer selections, a larger epsilon or a finer interval."
+            )
+    root = optimize.brentq(log_overshoot, low, high, xtol=1e-5)
+    while log_overshoot(root) > 0:
+        root += 1e-5
+    return _scaled(listed, math.exp(root))
+
+
+def _single(charge: Charge) -> Charge:
+    return charge.charge if isinstance(charge, RepeatedCharge) else charge
+
+
+def _scaled(charges: tuple[Charge, ...], factor: float) -> tuple[Charge, ...]:
+    def scale(charge: SingleCharge) -> SingleCharge:
+        if isinstance(charge, GaussianCharge):
+            return dataclasses.replace(charge, noise_multiplier=charge.noise_multiplier * factor)
+        return charge
+
+    return tuple(
+        RepeatedCharge(scale(charge.charge), charge.count) if isinstance(charge, RepeatedCharge) else scale(charge)
+        for charge in charges
+    )

@@ -1,0 +1,259 @@
+"""Conversions between privacy notions, exact where an exact one exists and never optimistic.
+
+Rounding always goes to the safe side: an epsilon or delta up, a mu or rho down.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from scipy import optimize, special
+
+from privypurse.core.checks import non_negative, positive, small_probability
+from privypurse.core.errors import InvalidArgument
+
+Conversion = Literal["optimal", "classic"]
+
+_SQRT2 = math.sqrt(2.0)
+_GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(24)
+# Margins that cover floating-point error. The formulas below are accurate to about 1e-14 relative (tests compare
+# them with 60-digit arithmetic); inverting one through the other needs the second to be the wider.
+_DELTA_MARGIN = 1e-12
+_BUDGET_MARGIN = 1e-11
+
+
+def gdp_delta(mu: float, epsilon: float) -> float:
+    r"""Return the smallest delta for which mu-Gaussian differential privacy implies (epsilon, delta)-DP.
+
+    Parameters
+    ----------
+    mu : float
+        The Gaussian-DP parameter, 0 or more.
+    epsilon : float
+        0 or more.
+
+    Returns
+    -------
+    float
+        ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``, rounded up by 1e-12 relative.
+
+    Notes
+    -----
+    Balle and Wang (2018), Theorem 8; Dong, Roth and Su (2019), Corollary 1. As printed the formula subtracts two nearly
+    equal numbers. With ``a = epsilon/mu - mu/2`` and ``b = epsilon/mu + mu/2`` it equals
+    ``exp(-a^2/2)/2 * (erfcx(a/sqrt2) - erfcx(b/sqrt2))``, and for small mu the difference is taken as the integral of
+    the derivative of erfcx, whose terms are all positive: nothing cancels.
+
+    Examples
+    --------
+    >>> round(gdp_delta(1.0, 1.0), 6)
+    0.126937
+    """
+    mu, epsilon = non_negative(mu=mu), non_negative(epsilon=epsilon)
+    return min(1.0, math.exp(_log_delta(mu, epsilon)))
+
+
+def gdp_epsilon(mu: float, delta: float) -> float:
+    """Return the smallest epsilon for which mu-Gaussian differential privacy implies (epsilon, delta)-DP.
+
+    Rounded up; zero where delta alone covers the loss.
+
+    Examples
+    --------
+    >>> round(gdp_epsilon(0.01123, 1e-8), 4)
+    0.05
+    """
+    mu, delta = non_negative(mu=mu), small_probability(delta=delta)
+    if mu == 0:
+        return 0.0
+    log_delta = math.log(delta)
+
+    def private_at(epsilon: float) -> bool:
+        return _log_delta(mu, epsilon) <= log_delta
+
+    if private_at(0.0):
+        return 0.0
+    # The Chernoff bound mu^2/2 + mu sqrt(2 ln(1/delta)) is an upper end; doubled, so that rounding cannot matter.
+    high = 2.0 * (mu * mu / 2 + mu * math.sqrt(-2 * log_delta)) + 1e-300
+    return _smallest(private_at, 0.0, high)
+
+
+def gdp_mu(epsilon: float, delta: float) -> float:
+    """Return the largest mu such that mu-Gaussian differential privacy implies (epsilon, delta)-DP.
+
+    Rounded down by 1e-11 relative, so that ``gdp_epsilon(gdp_mu(e, d), d) <= e`` always.
+
+    Examples
+    --------
+    >>> round(gdp_mu(1.6, 1e-5), 5)
+    0.41043
+    """
+    epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
+    log_delta = math.log(delta)
+
+    def too_much(mu: float) -> bool:
+        return _log_delta(mu, epsilon) > log_delta
+
+    high = 1.0
+    while not too_much(high):
+        high *= 2
+    return _smallest(too_much, 0.0, high) * (1 - _BUDGET_MARGIN)
+
+
+def zcdp_epsilon(rho: float, delta: float, conversion: Conversion = "optimal") -> float:
+    """Return an epsilon for which rho-zCDP implies (epsilon, delta)-DP.
+
+    Parameters
+    ----------
+    rho : float
+        0 or more.
+    delta : float
+        Between 0 and 1.
+    conversion : {"optimal", "classic"}
+        "optimal": Canonne, Kamath and Steinke (2020), Corollary 13, minimised over the order; any order is valid, so an
+        inexact minimum is still an upper bound. "classic": ``rho + 2 sqrt(rho ln(1/delta))``, Bun and Steinke (2016),
+        Proposition 1.3.
+
+    Examples
+    --------
+    >>> round(zcdp_epsilon(0.1, 1e-5, conversion="classic"), 4)
+    2.2460
+    >>> round(zcdp_epsilon(0.1, 1e-5), 4)
+    1.9115
+    """
+    rho, delta = non_negative(rho=rho), small_probability(delta=delta)
+    if rho == 0:
+        return 0.0
+    log_inverse = -math.log(delta)
+    classic = rho + 2 * math.sqrt(rho * log_inverse)
+    if _conversion(conversion) == "classic":
+        return classic * (1 + _DELTA_MARGIN)
+
+    def at(log_excess: float) -> float:
+        return _canonne_kamath_steinke(rho, log_inverse, math.exp(log_excess))
+
+    # The classic bound's best order is 1 + sqrt(ln(1/delta)/rho); the optimal one's is near it.
+    guess = 0.5 * math.log(log_inverse / rho)
+    best = optimize.minimize_scalar(at, bounds=(guess - 8, guess + 8), method="bounded", options={"xatol": 1e-10})
+    # Not clamped to zero from below by accident: a negative value means (0, delta)-DP holds.
+    return max(0.0, min(float(best.fun), classic) * (1 + _DELTA_MARGIN))
+
+
+def zcdp_rho(epsilon: float, delta: float, conversion: Conversion = "optimal") -> float:
+    """Return the largest rho such that rho-zCDP implies (epsilon, delta)-DP by the given conversion; rounded down.
+
+    Examples
+    --------
+    >>> round(zcdp_rho(4, 1e-8, conversion="classic"), 4)
+    0.1964
+    """
+    epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
+    log_inverse = -math.log(delta)
+    if _conversion(conversion) == "classic":
+        # (sqrt(L + eps) - sqrt(L))^2 without the subtraction.
+        root = epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
+        return root * root * (1 - _BUDGET_MARGIN)
+
+    def too_much(rho: float) -> bool:
+        return zcdp_epsilon(rho, delta) > epsilon
+
+    high = epsilon
+    while not too_much(high):
+        high *= 2
+    return _smallest(too_much, 0.0, high) * (1 - _BUDGET_MARGIN)
+
+
+def bounded_range_mu(epsilon: float) -> float:
+    """Return the mu for which every epsilon-bounded-range mechanism is mu-GDP; rounded up.
+
+    ``2 Phi^-1(e^(epsilon/2) / (1 + e^(epsilon/2)))``, about 0.627 epsilon; proof in ``docs/proofs/selection.md``.
+
+    Examples
+    --------
+    >>> round(bounded_range_mu(0.1), 5)
+    0.06265
+    """
+    half = positive(epsilon=epsilon) / 2
+    # Phi^-1(1/2 + tanh(half/2)/2), by the route that keeps its digits on each side.
+    if half < 2:
+        quantile = _SQRT2 * float(special.erfinv(math.tanh(half / 2)))
+    else:
+        quantile = -float(special.ndtri_exp(special.log_expit(-half)))
+    return max(2 * quantile * (1 + _DELTA_MARGIN), 5e-324)
+
+
+def pure_mu(epsilon: float) -> float:
+    """Return the mu for which every epsilon-DP mechanism is mu-GDP; rounded up.
+
+    A privacy loss within [-epsilon, epsilon] has a range of 2 epsilon.
+    """
+    return bounded_range_mu(2 * positive(epsilon=epsilon))
+
+
+def _conversion(conversion: str) -> str:
+    if conversion not in ("optimal", "classic"):
+        raise InvalidArgument(
+            f"conversion must be 'optimal' or 'classic'; got {conversion!r}. "
+            "Pass conversion='optimal' unless a published number is to be reproduced."
+        )
+    return conversion
+
+
+def _log_delta(mu: float, epsilon: float) -> float:
+    """Natural logarithm of the exact delta, plus the margin; -inf where it is zero."""
+    if mu == 0:
+        return -math.inf
+    low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    if math.isinf(high):
+        return -math.inf
+    if mu <= 1:
+        middle, half = epsilon / mu / _SQRT2, mu / (2 * _SQRT2)
+        integral = half * float(_GAUSS_WEIGHTS @ _minus_erfcx_slope(middle + half * _GAUSS_NODES))
+        log_difference = math.log(integral) if integral > 0 else -math.inf
+        log_value = -low * low / 2 - math.log(2) + log_difference
+    elif low < 0:
+        tail = 0.5 * float(special.erfcx(high / _SQRT2)) * math.exp(-low * low / 2)
+        log_value = math.log(float(special.ndtr(-low)) - tail)
+    else:
+        difference = float(special.erfcx(low / _SQRT2) - special.erfcx(high / _SQRT2))
+        log_value = -low * low / 2 - math.log(2) + (math.log(difference) if difference > 0 else -math.inf)
+    # The exponent -low^2/2 carries a relative rounding error, which is absolute for delta.
+    return log_value + _DELTA_MARGIN + 1e-15 * low * low
+
+
+def _minus_erfcx_slope(x: np.ndarray) -> np.ndarray:
+    """Evaluate ``2/sqrt(pi) - 2 x erfcx(x)``, minus the derivative of erfcx, without cancellation for large x."""
+    direct = 2 / math.sqrt(math.pi) - 2 * x * special.erfcx(x)
+    # Asymptotic series 1/(sqrt(pi) x^2) (1 - 3/(2x^2) + 15/(4x^4) - 105/(8x^6) + 945/(16x^8)).
+    inverse = 1 / np.where(x > 20, x * x, 1.0)
+    series = inverse / math.sqrt(math.pi) * _horner(inverse, (1.0, -1.5, 3.75, -13.125, 59.0625))
+    return np.asarray(np.where(x > 20, series, direct))
+
+
+def _horner(x: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
+    value = np.zeros_like(x)
+    for coefficient in reversed(coefficients):
+        value = value * x + coefficient
+    return value
+
+
+def _canonne_kamath_steinke(rho: float, log_inverse_delta: float, excess: float) -> float:
+    """Evaluate the conversion at the order ``1 + excess``."""
+    order = 1 + excess
+    return order * rho + (log_inverse_delta - math.log1p(excess)) / excess - math.log1p(1 / excess)
+
+
+def _smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Bisect for the smallest float at which a monotone condition holds; ``holds(high)`` must be true."""
+    while True:
+        # Geometric steps reach small answers quickly; the arithmetic middle takes over near the end and at zero.
+        middle = math.sqrt(low) * math.sqrt(high) if low > 0 and high / low > 2 else low + (high - low) / 2
+        if low == 0 and high > 1e-300:
+            middle = high * 1e-3
+        if not low < middle < high:
+            return high
+        if holds(middle):
+            high = middle
+        else:
+            low = middle

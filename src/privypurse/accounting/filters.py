@@ -1,0 +1,371 @@
+"""[DECIDES] Stopping rules that are valid when each budget is chosen from earlier outputs.
+
+A filter answers one question, before anything is released: does this charge still fit? It is a pure rule: it takes
+what was spent, returns what will have been spent, and remembers nothing. Every class cites the theorem that makes it
+sound. The one rule that does *not* allow adaptive budgets is a different kind of object with a file of its own,
+`privypurse.accounting.fixed_schedule`.
+"""
+
+import abc
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from privypurse.accounting import convert, gdp, pld, rdp, zcdp
+from privypurse.accounting.exact import float_down, float_up, quanta_down, quanta_up
+from privypurse.accounting.totals import Totals
+from privypurse.core import charges as charge_format
+from privypurse.core.charges import Charge, GaussianCharge, NonPrivateCharge, RepeatedCharge, SingleCharge
+from privypurse.core.checks import positive, small_probability
+from privypurse.core.errors import BudgetExhausted, InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+
+# The default reference of an RDP filter: releases of all records.
+_UNSAMPLED = GaussianCharge(1.0)
+
+
+def two_steps(epsilon: float, delta: float) -> tuple[float, float]:
+    """Return what (epsilon, delta)-DP for one change guarantees for two changes (Vadhan 2017, Lemma 2.2)."""
+    return 2 * epsilon, min(1.0, (1 + math.exp(min(epsilon, 700.0))) * delta)
+
+
+class AdditiveFilter(abc.ABC):
+    """A filter whose costs add up and must stay within fixed limits.
+
+    Guarantees
+    ----------
+    * `admit` adds exactly (whole quanta, charges rounded up, limits rounded down), so order does not matter and k
+      repeats cost what a list of k costs.
+    * `admit` raises before it returns anything if any limit would be passed; a later, smaller charge that fits is
+      admitted. That refusal reads only public numbers, so it may be repeated freely.
+    """
+
+    name: str
+    theorem: str
+    refundable = True
+
+    def __init__(self, epsilon: float, delta: float, neighbouring: Neighbouring | str, limits: Sequence[float]) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbouring = Neighbouring.parse(neighbouring)
+        self.limits = tuple(quanta_down(limit) for limit in limits)
+
+    @abc.abstractmethod
+    def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
+        """Return the cost of one release in each of the filter's currencies; infinity where there is no noise."""
+
+    @abc.abstractmethod
+    def epsilon_of(self, spent: Totals, delta: float) -> float:
+        """Return the epsilon of what was spent, at a delta."""
+
+    def start(self) -> Totals:
+        return Totals((0,) * len(self.limits))
+
+    def admit(self, spent: Totals, new: Charge) -> Totals:
+        after = self._after(spent, new)
+        if after.non_private or not all(a <= limit for a, limit in zip(after.quanta, self.limits, strict=True)):
+            left = ", ".join(f"{value:.6g}" for value in self.affordable(spent)[:1])
+            raise BudgetExhausted(
+                f"{new!r} does not fit in what is left of the budget (epsilon={self.epsilon:g}, delta={self.delta:g}): "
+                f"the {self.name} filter has {left} left. Nothing was spent. "
+                f"The least noise that still fits has noise_multiplier={self.smallest_noise_multiplier(spent):.6g}."
+            )
+        return after
+
+    def admit_ahead(self, spent: Totals, new: SingleCharge, count: int) -> Totals:
+        return self.admit(spent, RepeatedCharge(new, count))
+
+    def affordable(self, spent: Totals) -> tuple[float, ...]:
+        return tuple(float_down(limit - used) for limit, used in zip(self.limits, spent.quanta, strict=True))
+
+    def smallest_noise_multiplier(self, spent: Totals) -> float:
+        left = self.affordable(spent)
+        unit = self._price(GaussianCharge(1.0), self.neighbouring)
+        if not all(value > 0 for value in left):
+            return math.inf
+        multiplier = max(math.sqrt(cost / value) for cost, value in zip(unit, left, strict=True))
+        if not 0 < multiplier < math.inf:
+            return math.inf
+        # Every price falls as 1/z^2; a few units in the last place make up for rounding.
+        step = 0
+        while not self._fits(spent, GaussianCharge(multiplier)):
+            step += 1
+            multiplier = multiplier * (1 + step * 1e-15)
+            if math.isinf(multiplier):
+                break
+        return multiplier
+
+    def epsilon_left(self, spent: Totals) -> float:
+        """Return the epsilon a fresh account of the size of what is left would have."""
+        left = tuple(limit - used for limit, used in zip(self.limits, spent.quanta, strict=True))
+        return self.epsilon_of(Totals(left), self.delta)
+
+    def guarantee_under(self, neighbouring: Neighbouring) -> tuple[float, float]:
+        """Return the (epsilon, delta) that the limit guarantees under either relation.
+
+        A sensitivity bounded under both relations is at most as large under add/remove as under replace-one, so the limit
+        also holds under add/remove. The other way a replacement is two steps, and group privacy applies.
+        """
+        if neighbouring is self.neighbouring or neighbouring is Neighbouring.ADD_REMOVE:
+            return self.epsilon, self.delta
+        return self._two_steps()
+
+    def _two_steps(self) -> tuple[float, float]:
+        return two_steps(self.epsilon, self.delta)
+
+    def terms(self) -> dict[str, Any]:
+        """Describe the rule completely, in JSON types."""
+        return {
+            "filter": self.name,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "neighbouring": self.neighbouring.value,
+        }
+
+    def epsilon_under(self, neighbouring: Neighbouring, charges: Iterable[Charge], delta: float) -> float:
+        spent = self.start()
+        for charge, count in pld.tally(charges).items():
+            spent = self._after(spent, RepeatedCharge(charge, count), neighbouring)
+        return self.epsilon_of(spent, delta)
+
+    def _fits(self, spent: Totals, new: Charge) -> bool:
+        after = self._after(spent, new)
+        return not after.non_private and all(a <= b for a, b in zip(after.quanta, self.limits, strict=True))
+
+    def _after(self, spent: Totals, new: Charge, neighbouring: Neighbouring | None = None) -> Totals:
+        """Add a charge without asking whether it fits."""
+        single, count = (new.charge, new.count) if isinstance(new, RepeatedCharge) else (new, 1)
+        price = self._price(single, neighbouring or self.neighbouring)
+        if any(math.isinf(cost) for cost in price):
+            return Totals(spent.quanta, spent.releases + count, spent.non_private + count)
+        added = tuple(used + count * quanta_up(cost) for used, cost in zip(spent.quanta, price, strict=True))
+        return Totals(added, spent.releases + count, spent.non_private)
+
+
+class GdpFilter(AdditiveFilter):
+    """The default: the sum of mu squared stays within mu squared of the target.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The target. It is converted to mu exactly and rounded down.
+    neighbouring : Neighbouring or str
+        The relation.
+
+    Guarantees
+    ----------
+    If each release is mu_t-Gaussian-DP given all earlier outputs, and mu_t is chosen from earlier outputs in any way,
+    then stopping before ``sum mu_t^2`` passes ``mu^2`` makes the whole mu-Gaussian-DP: Smith and Thakurta (2022,
+    arXiv:2210.17520, Theorem 1.1); Koskela, Tobaben and Honkela (ICLR 2023, arXiv:2209.15596, Theorem 7). Nothing is
+    lost against budgets fixed in advance. Note: ``docs/proofs/gdp_filter.md``.
+
+    Examples
+    --------
+    >>> filter = GdpFilter(1.0, 1e-6, "add-remove")
+    >>> spent = filter.admit(filter.start(), GaussianCharge(noise_multiplier=20.0))
+    >>> round(filter.epsilon_of(spent, 1e-6), 3)
+    0.197
+    """
+
+    name = "gdp"
+    theorem = (
+        "GDP filter: Smith and Thakurta 2022 (arXiv:2210.17520); Koskela, Tobaben and Honkela 2023 (arXiv:2209.15596)"
+    )
+
+    def __init__(self, epsilon: float, delta: float, neighbouring: Neighbouring | str) -> None:
+        epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
+        self.mu = convert.gdp_mu(epsilon, delta)
+        super().__init__(epsilon, delta, neighbouring, [self.mu * self.mu * (1 - 1e-15)])
+
+    def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
+        return (gdp.mu_squared(charge),)
+
+    def _two_steps(self) -> tuple[float, float]:
+        # Groups of two are (2 mu)-GDP: Dong, Roth and Su 2019, Theorem 2.14.
+        return convert.gdp_epsilon(2 * self.mu, self.delta), self.delta
+
+    def epsilon_of(self, spent: Totals, delta: float) -> float:
+        if spent.non_private:
+            return math.inf
+        return convert.gdp_epsilon(math.sqrt(float_up(spent.quanta[0])) * (1 + 1e-15), delta)
+
+
+class ZcdpFilter(AdditiveFilter):
+    """The sum of rho stays within the rho of the target. Better than GDP where selections take most of the budget.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The target, converted by Canonne, Kamath and Steinke (2020), or as `conversion` says.
+    neighbouring : Neighbouring or str
+        The relation.
+    conversion : {"optimal", "classic"}
+        How rho becomes (epsilon, delta).
+
+    Guarantees
+    ----------
+    The Rényi filter of Feldman and Zrnic (2021, arXiv:2008.11193, Theorem 4.3) holds at each order on its own; the rule
+    ``sum rho_t <= rho`` implies its condition ``sum order * rho_t <= order * rho`` at every order at once. See also
+    Whitehouse, Ramdas, Rogers and Wu (ICML 2023, arXiv:2203.05481) for approximate zCDP.
+    """
+
+    name = "zcdp"
+    theorem = "zCDP filter: Feldman and Zrnic 2021 (arXiv:2008.11193) at every order; Whitehouse et al. 2023 (arXiv:2203.05481)"
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        neighbouring: Neighbouring | str,
+        conversion: convert.Conversion = "optimal",
+    ) -> None:
+        epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
+        self.conversion = conversion
+        self.rho = convert.zcdp_rho(epsilon, delta, conversion)
+        super().__init__(epsilon, delta, neighbouring, [self.rho])
+
+    def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
+        return (zcdp.rho(charge),)
+
+    def _two_steps(self) -> tuple[float, float]:
+        # Groups of two are (4 rho)-zCDP: Bun and Steinke 2016, Proposition 1.9.
+        return convert.zcdp_epsilon(4 * self.rho, self.delta, self.conversion), self.delta
+
+    def epsilon_of(self, spent: Totals, delta: float) -> float:
+        if spent.non_private:
+            return math.inf
+        return convert.zcdp_epsilon(float_up(spent.quanta[0]), delta, self.conversion)
+
+    def terms(self) -> dict[str, Any]:
+        return {**super().terms(), "conversion": self.conversion}
+
+
+class RdpFilter(AdditiveFilter):
+    """Rényi costs stay within a target curve at *all* of its orders: for Poisson-sampled releases.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The target.
+    neighbouring : Neighbouring or str
+        The relation.
+    reference : GaussianCharge, optional
+        The kind of release the budget will mostly be spent on. The target curve is this charge's curve, scaled as far
+        up as the target allows; releases like it then use the budget fully. Chosen before the data is seen.
+    orders : sequence of int, optional
+        The orders of the curve. A single order gives the single-order filter.
+
+    Guarantees
+    ----------
+    Feldman and Zrnic (2021, arXiv:2008.11193, Theorem 4.3): at an order fixed in advance, stopping before the sum of
+    adaptively chosen Rényi costs passes the limit makes the whole Rényi-DP at that order. The curve is fixed in
+    advance and held at every order, so the theorem applies at each, and the conversion may use the best. "Some
+    order still fits" would choose the order from outputs and is not what this class does.
+    """
+
+    name = "rdp"
+    theorem = "RDP filter held at all orders of a curve fixed in advance: Feldman and Zrnic 2021 (arXiv:2008.11193)"
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        neighbouring: Neighbouring | str,
+        *,
+        reference: GaussianCharge = _UNSAMPLED,
+        orders: Sequence[int] = rdp.ORDERS,
+    ) -> None:
+        epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
+        relation = Neighbouring.parse(neighbouring)
+        self.orders = tuple(sorted(set(orders)))
+        if not self.orders or any(isinstance(a, bool) or not isinstance(a, int) or a < 2 for a in self.orders):
+            raise InvalidArgument(
+                f"orders must be whole numbers of 2 or more; got {orders!r}. Leave it out for the default orders."
+            )
+        if not isinstance(reference, GaussianCharge) or reference.noise_multiplier == 0:
+            raise InvalidArgument(
+                f"reference must be a GaussianCharge with noise; got {reference!r}. "
+                "Pass for example reference=GaussianCharge(noise_multiplier=1.1, sample_prob=0.01)."
+            )
+        self.reference = reference
+        unit = rdp.curve(reference, relation, self.orders)
+        scale = max(rdp.largest_cost(a, epsilon, delta) / cost for a, cost in zip(self.orders, unit, strict=True))
+        if scale <= 0:
+            raise InvalidArgument(
+                f"epsilon={epsilon!r} at delta={delta!r} is below what the orders {self.orders[0]} to "
+                f"{self.orders[-1]} can express. Pass larger orders, a larger epsilon, or filter='gdp'."
+            )
+        super().__init__(epsilon, delta, relation, [scale * cost * (1 - 1e-12) for cost in unit])
+
+    def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
+        return rdp.curve(charge, neighbouring, self.orders)
+
+    def epsilon_of(self, spent: Totals, delta: float) -> float:
+        if spent.non_private:
+            return math.inf
+        return rdp.rdp_epsilon(self.orders, [float_up(used) for used in spent.quanta], delta)
+
+    def terms(self) -> dict[str, Any]:
+        reference = charge_format.to_json(self.reference)
+        return {**super().terms(), "reference": reference, "orders": list(self.orders)}
+
+
+class DeclaredNonPrivate(AdditiveFilter):
+    """No limit at all: for work that is declared not private, and stamped so on everything it touches.
+
+    Costs are still added up in GDP, so that one can see what the private part would have cost.
+    """
+
+    name = "non-private"
+    theorem = "none: NOT PRIVATE"
+
+    def __init__(self, delta: float, neighbouring: Neighbouring | str) -> None:
+        super().__init__(math.inf, small_probability(delta=delta), neighbouring, [0.0])
+
+    def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
+        if isinstance(charge, NonPrivateCharge) or charge.sample_prob < 1:
+            return (math.inf,)
+        return (gdp.mu_squared(charge),)
+
+    def admit(self, spent: Totals, new: Charge) -> Totals:
+        return self._after(spent, new)
+
+    def affordable(self, spent: Totals) -> tuple[float, ...]:
+        return (math.inf,)
+
+    def epsilon_left(self, spent: Totals) -> float:
+        """Return infinity."""
+        return math.inf
+
+    def smallest_noise_multiplier(self, spent: Totals) -> float:
+        return 0.0
+
+    def epsilon_of(self, spent: Totals, delta: float) -> float:
+        return math.inf if spent.releases else 0.0
+
+    def terms(self) -> dict[str, Any]:
+        # JSON has no infinity.
+        return {**super().terms(), "epsilon": "infinity"}
+
+
+BY_NAME = {"gdp": GdpFilter, "zcdp": ZcdpFilter, "rdp": RdpFilter}
+
+
+def from_terms(terms: dict[str, Any]) -> AdditiveFilter:
+    """Rebuild a filter from its terms, as a ledger keeps them."""
+    name, relation = terms["filter"], terms["neighbouring"]
+    if name == DeclaredNonPrivate.name:
+        return DeclaredNonPrivate(terms["delta"], relation)
+    epsilon, delta = terms["epsilon"], terms["delta"]
+    if name == GdpFilter.name:
+        return GdpFilter(epsilon, delta, relation)
+    if name == ZcdpFilter.name:
+        return ZcdpFilter(epsilon, delta, relation, terms["conversion"])
+    if name == RdpFilter.name:
+        reference = charge_format.from_json(terms["reference"])
+        if isinstance(reference, GaussianCharge):
+            return RdpFilter(epsilon, delta, relation, reference=reference, orders=terms["orders"])
+    raise InvalidArgument(
+        f"an account with filter {name!r} cannot be reopened from its terms alone. "
+        "Pass the same filter object to Purse(..., filter=...)."
+    )

@@ -1,0 +1,141 @@
+"""[DECIDES] The one rule that does not allow adaptive budgets: a schedule fixed in advance, priced as a whole."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from privypurse.accounting import pld
+from privypurse.accounting.filters import two_steps
+from privypurse.accounting.totals import Totals
+from privypurse.core import charges as charge_format
+from privypurse.core.charges import Charge, GaussianCharge, RepeatedCharge, SingleCharge
+from privypurse.core.checks import positive, small_probability
+from privypurse.core.errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
+from privypurse.core.neighbouring import Neighbouring
+
+
+class FixedSchedule:
+    """A list of charges fixed before the data is seen, priced as a whole by composing privacy losses (PLD).
+
+    Parameters
+    ----------
+    charges : iterable of Charge
+        The whole schedule, in order. It must not depend on the data or on anything released.
+    epsilon, delta : float
+        The target. A schedule that would pass it is refused here, before anything is spent.
+    neighbouring : Neighbouring or str
+        The relation.
+    interval : float, optional
+        Grid of the privacy loss; by default a thousandth of epsilon, between 1e-6 and 1e-4.
+
+    Guarantees
+    ----------
+    Composition of dominating privacy loss distributions for a list fixed in advance: Sommer, Meiser and Mohammadi (2019);
+    Zhu, Dong and Wang (2022, arXiv:2106.08567, Theorem 10); numbers by dp-accounting, pessimistic on its grid. Because it is
+    *not* a stopping rule for adaptive budgets (arXiv:2602.06756), `admit` accepts exactly the next charge of the list
+    and nothing else. Stopping early is post-processing: the rest was never looked at.
+    """
+
+    name = "fixed-schedule"
+    theorem = "composition of privacy loss distributions for a schedule fixed in advance (dp-accounting PLD; arXiv:2106.08567)"
+    # Positions are not interchangeable: giving one back out of turn would let another charge be admitted twice.
+    refundable = False
+
+    def __init__(
+        self,
+        charges: Iterable[Charge],
+        epsilon: float,
+        delta: float,
+        neighbouring: Neighbouring | str,
+        *,
+        interval: float | None = None,
+    ) -> None:
+        self.epsilon, self.delta = positive(epsilon=epsilon), small_probability(delta=delta)
+        self.neighbouring = Neighbouring.parse(neighbouring)
+        self.interval = interval if interval is not None else min(1e-4, max(1e-6, epsilon / 1000))
+        self.schedule: tuple[SingleCharge, ...] = tuple(
+            single
+            for charge in charges
+            for single in ([charge.charge] * charge.count if isinstance(charge, RepeatedCharge) else [charge])
+        )
+        if not self.schedule:
+            raise InvalidArgument("charges must hold at least one charge; got none. Pass the whole schedule.")
+        self.scheduled_epsilon = self._epsilon(self.schedule, self.delta)
+        if self.scheduled_epsilon > self.epsilon:
+            raise InvalidArgument(
+                f"this schedule costs epsilon={self.scheduled_epsilon:.6g} at delta={self.delta:g}, more than "
+                f"epsilon={self.epsilon:g}. Scale its noise with "
+                "privypurse.accounting.calibrate.scale_to_budget, or shorten it."
+            )
+
+    def start(self) -> Totals:
+        return Totals((0,))
+
+    def admit(self, spent: Totals, new: Charge) -> Totals:
+        single, count = (new.charge, new.count) if isinstance(new, RepeatedCharge) else (new, 1)
+        position = spent.quanta[0]
+        if position + count > len(self.schedule):
+            raise BudgetExhausted(
+                f"the schedule fixed in advance has {len(self.schedule) - position} of {len(self.schedule)} releases "
+                f"left; {new!r} does not fit. Nothing was spent. Stop here, or plan a longer schedule beforehand."
+            )
+        planned = self.schedule[position : position + count]
+        if any(charge != single for charge in planned):
+            raise UnsupportedCharge(
+                f"release {position + 1} of the schedule fixed in advance is {planned[0]!r}; got {new!r}. "
+                "Composed privacy losses are valid only for the announced schedule. "
+                "Use filter='gdp' or 'rdp' if budgets are to be chosen on the way."
+            )
+        return self._at(spent, position + count)
+
+    def admit_ahead(self, spent: Totals, new: SingleCharge, count: int) -> Totals:
+        first = self.admit(spent, new)
+        return self._at(spent, min(first.quanta[0] + count - 1, len(self.schedule)))
+
+    def affordable(self, spent: Totals) -> tuple[float, ...]:
+        return (float(len(self.schedule) - spent.quanta[0]),)
+
+    def smallest_noise_multiplier(self, spent: Totals) -> float:
+        position = spent.quanta[0]
+        if position == len(self.schedule):
+            return math.inf
+        planned = self.schedule[position]
+        return planned.noise_multiplier if isinstance(planned, GaussianCharge) else math.inf
+
+    def epsilon_of(self, spent: Totals, delta: float) -> float:
+        return self._epsilon(self.schedule[: spent.quanta[0]], delta) if spent.quanta[0] else 0.0
+
+    def epsilon_under(self, neighbouring: Neighbouring, charges: Iterable[Charge], delta: float) -> float:
+        listed = list(charges)
+        return pld.pld_epsilon(listed, delta, neighbouring, interval=self.interval) if listed else 0.0
+
+    def epsilon_left(self, spent: Totals) -> float:
+        """Return the epsilon of the rest of the schedule."""
+        rest = self.schedule[spent.quanta[0] :]
+        return self._epsilon(rest, self.delta) if rest else 0.0
+
+    def guarantee_under(self, neighbouring: Neighbouring) -> tuple[float, float]:
+        """Return the (epsilon, delta) that the schedule guarantees under either relation."""
+        if neighbouring is self.neighbouring or neighbouring is Neighbouring.ADD_REMOVE:
+            return self.epsilon, self.delta
+        return two_steps(self.epsilon, self.delta)
+
+    def terms(self) -> dict[str, Any]:
+        listed = json.dumps([charge_format.to_json(charge) for charge in self.schedule], sort_keys=True)
+        return {
+            "filter": self.name,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "neighbouring": self.neighbouring.value,
+            "schedule_length": len(self.schedule),
+            "schedule_sha256": hashlib.sha256(listed.encode()).hexdigest(),
+        }
+
+    def _epsilon(self, charges: Sequence[SingleCharge], delta: float) -> float:
+        return pld.pld_epsilon(charges, delta, self.neighbouring, interval=self.interval)
+
+    @staticmethod
+    def _at(spent: Totals, position: int) -> Totals:
+        return Totals((position,), position, spent.non_private)

@@ -1,0 +1,75 @@
+"""What a charge costs in Gaussian differential privacy: mu squared, which adds up over releases."""
+
+import math
+
+from privypurse.accounting import convert
+from privypurse.accounting.exact import inflate
+from privypurse.core.charges import (
+    BoundedRangeCharge,
+    GaussianCharge,
+    NonPrivateCharge,
+    PureCharge,
+    SingleCharge,
+)
+from privypurse.core.checks import positive
+from privypurse.core.errors import UnsupportedCharge
+
+
+def mu_squared(charge: SingleCharge) -> float:
+    """Return the squared mu of one release, rounded up; infinity for a release without noise.
+
+    Examples
+    --------
+    >>> mu_squared(GaussianCharge(noise_multiplier=10.0))
+    0.010000000000000...
+    """
+    if isinstance(charge, NonPrivateCharge):
+        return math.inf
+    if isinstance(charge, GaussianCharge | BoundedRangeCharge | PureCharge):
+        if charge.sample_prob < 1:
+            raise UnsupportedCharge(
+                f"a Poisson-sampled release is not Gaussian-DP, so the GDP filter cannot price {charge!r}. "
+                "Use a purse with filter='rdp' (adaptive budgets) or a FixedSchedule (known in advance), "
+                "or query all records."
+            )
+        if isinstance(charge, GaussianCharge):
+            if charge.noise_multiplier == 0:
+                return math.inf
+            # Squared after the division: 1/z^2 would round z^2 to zero or infinity far too early.
+            mu = 1 / charge.noise_multiplier
+        elif isinstance(charge, BoundedRangeCharge):
+            mu = convert.bounded_range_mu(charge.epsilon)
+        else:
+            mu = convert.pure_mu(charge.epsilon)
+        return inflate(mu * mu)
+    raise UnsupportedCharge(f"the GDP filter has no price for {charge!r}; it is refused.")
+
+
+def noise_multiplier_for(budget: float) -> float:
+    """Return the smallest noise multiplier whose cost is at most a budget in mu squared.
+
+    Examples
+    --------
+    >>> mu_squared(GaussianCharge(noise_multiplier_for(0.01))) <= 0.01
+    True
+    """
+    noise_multiplier = 1 / math.sqrt(positive(budget=budget))
+    # A few units in the last place up, until the price that will be charged fits.
+    while mu_squared(GaussianCharge(noise_multiplier)) > budget:
+        noise_multiplier = math.nextafter(noise_multiplier, math.inf)
+    return noise_multiplier
+
+
+def selection_epsilon_for(budget: float) -> float:
+    """Return the largest bounded-range epsilon, within 1e-9, whose cost is at most a budget in mu squared."""
+    target = math.sqrt(positive(budget=budget))
+    low, high = 0.0, 2 * target + 1e-300
+    while convert.bounded_range_mu(high) < target:
+        high *= 2
+    while high - low > 1e-10 * high:
+        middle = (low + high) / 2
+        if middle > 0 and mu_squared(BoundedRangeCharge(middle)) <= budget:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,161 @@
+"""What was released, never what it costs.
+
+A charge describes one release completely enough that every accountant can price it, now and in ten years.
+This module is a compatibility contract: charges are written into ledgers, so fields are never renamed or
+removed, a new field has a default that keeps the meaning of old ledgers, and a kind once used is never reused
+for something else.
+
+Charges are frozen and hashable, and go to JSON and back without loss.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from privypurse.core.checks import non_negative, positive, positive_integer, probability, text
+from privypurse.core.errors import InvalidArgument
+
+
+@dataclass(frozen=True)
+class GaussianCharge:
+    """A value was released with Gaussian noise.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise divided by the L2 sensitivity under the purse's relation. Zero is a
+        description of no noise; it costs infinity.
+    sample_prob : float, default 1.0
+        Poisson sampling rate of the records behind the value. Under replace-one a sampled charge states that
+        the sensitivity is twice the add/remove one, as it is for a clipped sum.
+    """
+
+    kind: ClassVar[str] = "gaussian"
+    noise_multiplier: float
+    sample_prob: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", non_negative(noise_multiplier=self.noise_multiplier))
+        object.__setattr__(self, "sample_prob", probability(sample_prob=self.sample_prob))
+
+
+@dataclass(frozen=True)
+class BoundedRangeCharge:
+    """One of several candidates was selected by the exponential mechanism.
+
+    Parameters
+    ----------
+    epsilon : float
+        The privacy loss of any two outcomes differs by at most epsilon (bounded range), which also makes the
+        selection epsilon-DP.
+    sample_prob : float, default 1.0
+        Poisson sampling rate of the records behind the scores.
+    """
+
+    kind: ClassVar[str] = "bounded-range"
+    epsilon: float
+    sample_prob: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", positive(epsilon=self.epsilon))
+        object.__setattr__(self, "sample_prob", probability(sample_prob=self.sample_prob))
+
+
+@dataclass(frozen=True)
+class PureCharge:
+    """A value was released by a mechanism known only to be epsilon-DP.
+
+    Parameters
+    ----------
+    epsilon : float
+        The privacy loss of any outcome is at most epsilon.
+    sample_prob : float, default 1.0
+        Poisson sampling rate of the records behind the value.
+    """
+
+    kind: ClassVar[str] = "pure"
+    epsilon: float
+    sample_prob: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", positive(epsilon=self.epsilon))
+        object.__setattr__(self, "sample_prob", probability(sample_prob=self.sample_prob))
+
+
+@dataclass(frozen=True)
+class NonPrivateCharge:
+    """A value was released as it is. Costs infinity; only a purse declared non-private admits it.
+
+    Parameters
+    ----------
+    reason : str
+        Why, for the certificate.
+    """
+
+    kind: ClassVar[str] = "non-private"
+    reason: str
+
+    def __post_init__(self) -> None:
+        text(reason=self.reason)
+
+
+@dataclass(frozen=True)
+class RepeatedCharge:
+    """The same charge, a number of times: priced as a list of that many would be.
+
+    Parameters
+    ----------
+    charge : Charge
+        The charge that is repeated; not itself a repetition.
+    count : int
+        How many times, one or more.
+    """
+
+    kind: ClassVar[str] = "repeated"
+    charge: "SingleCharge"
+    count: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.charge, GaussianCharge | BoundedRangeCharge | PureCharge | NonPrivateCharge):
+            raise InvalidArgument(
+                f"charge must be a single charge; got {self.charge!r}. Pass for example GaussianCharge(2.0)."
+            )
+        object.__setattr__(self, "count", positive_integer(count=self.count))
+
+
+SingleCharge = GaussianCharge | BoundedRangeCharge | PureCharge | NonPrivateCharge
+Charge = SingleCharge | RepeatedCharge
+
+_KINDS: dict[str, type[SingleCharge]] = {
+    kind.kind: kind for kind in (GaussianCharge, BoundedRangeCharge, PureCharge, NonPrivateCharge)
+}
+
+
+def to_json(charge: Charge) -> dict[str, Any]:
+    """Describe a charge with plain JSON types.
+
+    Examples
+    --------
+    >>> to_json(GaussianCharge(2.0))
+    {'kind': 'gaussian', 'noise_multiplier': 2.0, 'sample_prob': 1.0}
+    """
+    if isinstance(charge, RepeatedCharge):
+        return {"kind": charge.kind, "charge": to_json(charge.charge), "count": charge.count}
+    return {"kind": charge.kind, **vars(charge)}
+
+
+def from_json(described: dict[str, Any]) -> Charge:
+    """Rebuild a charge from `to_json`; refuses a kind or field it does not know."""
+    if not isinstance(described, dict):
+        raise InvalidArgument(f"a charge must be a JSON object; got {described!r}. Pass what to_json returned.")
+    fields = dict(described)
+    kind = fields.pop("kind", None)
+    try:
+        if kind == RepeatedCharge.kind:
+            inner = from_json(fields.pop("charge"))
+            return RepeatedCharge(charge=inner, **fields)  # type: ignore[arg-type]
+        return _KINDS[kind](**fields)
+    except (KeyError, TypeError) as error:
+        raise InvalidArgument(
+            f"not a charge this version of privypurse knows: {described!r}. "
+            "It may come from a newer version: install that version to read it."
+        ) from error

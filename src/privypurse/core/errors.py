@@ -1,0 +1,45 @@
+"""Every error privypurse raises on purpose, so that a caller can tell them apart."""
+
+
+class PrivypurseError(Exception):
+    """Base class of all errors raised by privypurse."""
+
+
+class InvalidArgument(PrivypurseError, ValueError):
+    """An argument is wrong; the message names it, shows its value and says what to pass instead."""
+
+
+class BudgetExhausted(PrivypurseError):
+    """The next release does not fit in what is left; nothing was spent and nothing was released."""
+
+
+class UnsupportedCharge(PrivypurseError):
+    """The filter has no theorem that prices the charge; nothing was spent and nothing was released."""
+
+
+class UnboundedSensitivity(PrivypurseError):
+    """A value carries no enforced bound for the relation or norm it was asked about."""
+
+
+class SealedValue(PrivypurseError, TypeError):
+    """Something tried to look inside a sealed box; only a paid release may."""
+
+
+class LedgerError(PrivypurseError):
+    """Base class of what can go wrong with a ledger."""
+
+
+class LedgerCorrupt(LedgerError):
+    """The ledger was edited, truncated, reordered or damaged; it is refused until a person has looked."""
+
+
+class LedgerUnavailable(LedgerError):
+    """The ledger cannot be read or written now (disk full, read-only, locked); nothing was released."""
+
+
+class TermsMismatch(LedgerError):
+    """The data set is already on the ledger under other terms (epsilon, delta, relation or filter)."""
+
+
+class SharedAcrossProcesses(PrivypurseError):
+    """Something that lives in one process's memory was carried into another, where it would be spent twice."""

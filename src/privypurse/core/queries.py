@@ -1,0 +1,115 @@
+"""What an optimizer may ask an oracle: public points and directions, never data.
+
+A query is a frozen description. Each array in it is copied and made read-only, so that the question that was
+priced is the question that is answered.
+"""
+
+from dataclasses import dataclass
+
+from privypurse.core.checks import FloatArray, finite_vector, positive
+from privypurse.core.errors import InvalidArgument
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GradientAt:
+    """The sum over records of the clipped gradient at a point.
+
+    Parameters
+    ----------
+    point : array_like of shape (d,)
+        Where to take the gradient. Public.
+    clip_norm : float
+        The largest norm one record's gradient may contribute. Public.
+    """
+
+    point: FloatArray
+    clip_norm: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "point", finite_vector(point=self.point))
+        object.__setattr__(self, "clip_norm", positive(clip_norm=self.clip_norm))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LossesAlong:
+    """The sums of per-record losses at candidate steps along a direction: the scores of a line search.
+
+    Parameters
+    ----------
+    point, direction : array_like of shape (d,)
+        The candidates are ``point - step * direction``. Public.
+    steps : array_like of shape (k,)
+        The candidate steps, zero or more each. Public.
+    clip_loss : float or None
+        Each record's loss is clipped to [0, clip_loss]; None where the oracle bounds the range along the
+        segment in another way. Public.
+    """
+
+    point: FloatArray
+    direction: FloatArray
+    steps: FloatArray
+    clip_loss: float | None = None
+
+    def __post_init__(self) -> None:
+        _place_segment(self)
+        steps = finite_vector(steps=self.steps)
+        if steps.size == 0 or (steps < 0).any():
+            raise InvalidArgument(
+                f"steps must hold one or more numbers of 0 or more; got {steps.tolist()!r}. "
+                "Pass for example steps=[0.0, 0.5, 1.0]."
+            )
+        object.__setattr__(self, "steps", steps)
+        if self.clip_loss is not None:
+            object.__setattr__(self, "clip_loss", positive(clip_loss=self.clip_loss))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SlopeAlong:
+    """The sum over records of the clipped first derivative of the loss along a direction, at a point."""
+
+    point: FloatArray
+    direction: FloatArray
+    clip_slope: float
+
+    def __post_init__(self) -> None:
+        _place_segment(self)
+        object.__setattr__(self, "clip_slope", positive(clip_slope=self.clip_slope))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CurvatureAlong:
+    """The sum over records of the clipped second derivative of the loss along a direction, at a point."""
+
+    point: FloatArray
+    direction: FloatArray
+    clip_curvature: float
+
+    def __post_init__(self) -> None:
+        _place_segment(self)
+        object.__setattr__(self, "clip_curvature", positive(clip_curvature=self.clip_curvature))
+
+
+@dataclass(frozen=True)
+class Count:
+    """The number of records."""
+
+
+@dataclass(frozen=True)
+class ClassCounts:
+    """The number of records in each declared class."""
+
+
+Query = GradientAt | LossesAlong | SlopeAlong | CurvatureAlong | Count | ClassCounts
+
+
+def _place_segment(query: LossesAlong | SlopeAlong | CurvatureAlong) -> None:
+    """Check and freeze the point and direction of a query about a line."""
+    point = finite_vector(point=query.point)
+    direction = finite_vector(direction=query.direction)
+    if direction.shape != point.shape:
+        raise InvalidArgument(
+            f"direction must have the shape of point, {point.shape}; got shape {direction.shape}. "
+            "Pass one number for each parameter of the model."
+        )
+    object.__setattr__(query, "point", point)
+    object.__setattr__(query, "direction", direction)

@@ -1,0 +1,158 @@
+"""The sealed box: a raw aggregate of private data together with the bound that was enforced on it."""
+
+import enum
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from privypurse.core.checks import positive, probability
+from privypurse.core.errors import InvalidArgument, SealedValue, UnboundedSensitivity
+from privypurse.core.neighbouring import Neighbouring
+
+
+class Norm(enum.Enum):
+    """How the distance between two neighbouring values is measured.
+
+    Attributes
+    ----------
+    L2
+        Euclidean length of the difference: what Gaussian noise needs.
+    RANGE
+        Largest minus smallest coordinate of the difference: what a selection among scores needs. A shift
+        that all scores share does not count.
+    """
+
+    L2 = "l2"
+    RANGE = "range"
+
+
+class Sensitive:
+    """A value computed from private data that nobody may look at before it is paid for.
+
+    Oracles make boxes; mechanisms open them; everything else can only carry them from one to the other.
+
+    Parameters
+    ----------
+    value : array_like
+        The raw aggregate, such as a sum of clipped gradients. Kept as float64.
+    norm : Norm
+        The norm in which the bounds hold.
+    add_remove, replace_one : float or None
+        How far the value can move, in that norm, when one record is added or removed, or replaced.
+        None where no bound was enforced; asking for it then raises `UnboundedSensitivity`.
+    sample_prob : float, default 1.0
+        The Poisson sampling rate of the records behind the value; 1.0 means all records took part.
+
+    Guarantees
+    ----------
+    * The bounds are public and are the ones the maker of the box enforced: prices are computed from them and
+      from nothing else.
+    * ``repr``, ``str``, ``format``, ``float()``, ``np.asarray``, comparison, truth value, iteration, copying and
+      pickling never show or yield the value. (Python cannot keep a determined caller in the same process from
+      private attributes; ``tests/architecture`` keeps the library itself from them.)
+    * ``replace_one`` lies between ``add_remove`` and twice ``add_remove`` where both are given: a replacement is
+      a removal and an addition.
+
+    Examples
+    --------
+    >>> Sensitive([3.0, 4.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
+    <Sensitive: shape (2,), l2 bound 1.0 (add-remove), 2.0 (replace-one)>
+    """
+
+    __slots__ = ("_bounds", "_norm", "_sample_prob", "_value")
+
+    # numpy must not treat the box as an array-like object, not even as an operand.
+    __array_ufunc__ = None
+
+    def __init__(
+        self,
+        value: ArrayLike,
+        *,
+        norm: Norm,
+        add_remove: float | None,
+        replace_one: float | None,
+        sample_prob: float = 1.0,
+    ) -> None:
+        if not isinstance(norm, Norm):
+            raise InvalidArgument(f"norm must be Norm.L2 or Norm.RANGE; got {norm!r}. Pass for example norm=Norm.L2.")
+        if add_remove is not None:
+            add_remove = positive(add_remove=add_remove)
+        if replace_one is not None:
+            replace_one = positive(replace_one=replace_one)
+        if add_remove is not None and replace_one is not None and not add_remove <= replace_one <= 2 * add_remove:
+            raise InvalidArgument(
+                f"replace_one must lie between add_remove and twice add_remove; got replace_one={replace_one!r} with "
+                f"add_remove={add_remove!r}. A replacement is one removal and one addition: pass "
+                f"replace_one={2 * add_remove!r} if in doubt."
+            )
+        # A private copy: the caller keeps no window into the box.
+        array = np.array(value, dtype=np.float64)
+        if not np.isfinite(array).all():
+            # The maker's bound is void if one record can make the aggregate non-finite. This is a defect of the
+            # maker, reported without the value.
+            raise UnboundedSensitivity(
+                "the value of a box must be finite; it holds NaN or infinity, so the bound was not enforced. "
+                "Drop or clip non-finite records where the sum is made."
+            )
+        array.setflags(write=False)
+        self._value = array
+        self._norm = norm
+        self._bounds = {Neighbouring.ADD_REMOVE: add_remove, Neighbouring.REPLACE_ONE: replace_one}
+        self._sample_prob = probability(sample_prob=sample_prob)
+
+    @property
+    def norm(self) -> Norm:
+        """The norm in which the bounds hold."""
+        return self._norm
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value; shapes are public."""
+        return self._value.shape
+
+    @property
+    def sample_prob(self) -> float:
+        """The Poisson sampling rate of the records behind the value."""
+        return self._sample_prob
+
+    def has_bound(self, neighbouring: Neighbouring) -> bool:
+        """Say whether a bound was enforced for this relation."""
+        return self._bounds[neighbouring] is not None
+
+    def bound(self, neighbouring: Neighbouring, norm: Norm) -> float:
+        """Return the enforced bound under a relation, if it was enforced in the norm asked for."""
+        if norm is not self._norm:
+            raise UnboundedSensitivity(
+                f"this box is bounded in the {self._norm.value} norm, but the mechanism needs the {norm.value} norm. "
+                "Gaussian noise needs Norm.L2, a selection needs Norm.RANGE."
+            )
+        bound = self._bounds[neighbouring]
+        if bound is None:
+            raise UnboundedSensitivity(
+                f"this box has no bound under the relation {neighbouring.value!r}. "
+                f"Use a purse with neighbouring={neighbouring.other.value!r}, or a query that bounds both."
+            )
+        return bound
+
+    def __repr__(self) -> str:
+        bounds = ", ".join(f"{bound} ({relation.value})" for relation, bound in self._bounds.items() if bound)
+        sampled = f", sampled with probability {self._sample_prob}" if self._sample_prob < 1 else ""
+        return f"<Sensitive: shape {self.shape}, {self._norm.value} bound {bounds or 'none'}{sampled}>"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def _sealed(self, *_: Any, **__: Any) -> NoReturn:
+        raise SealedValue(
+            "this value is sealed: it was computed from private data and has not been paid for. "
+            "Release it with purse.release(box, mechanism)."
+        )
+
+    __array__ = __float__ = __int__ = __index__ = __complex__ = __bool__ = __len__ = __iter__ = _sealed
+    __getitem__ = __contains__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _sealed
+    __copy__ = __deepcopy__ = __reduce__ = __reduce_ex__ = __getstate__ = _sealed
+    # Defining __eq__ alone would already remove this; spelled out because a hash of the value would be a leak.
+    __hash__ = None  # type: ignore[assignment]

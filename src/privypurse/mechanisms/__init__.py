@@ -1,0 +1,8 @@
+"""[OPENS THE BOX] Mechanisms: one frozen object gives both the noise and its charge."""
+
+from privypurse.mechanisms.base import Mechanism
+from privypurse.mechanisms.gaussian import Gaussian
+from privypurse.mechanisms.non_private import NonPrivateRelease
+from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
+
+__all__ = ["ExponentialSelection", "Gaussian", "Mechanism", "NonPrivateRelease", "PermuteAndFlip"]

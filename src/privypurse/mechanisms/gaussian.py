@@ -1,0 +1,83 @@
+"""Gaussian noise on a vector or a scalar."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from privypurse.core.charges import GaussianCharge
+from privypurse.core.checks import FloatArray, positive
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.randomness import NoiseSource
+from privypurse.core.sensitive import Norm, Sensitive
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Add independent Gaussian noise to every coordinate of a box bounded in L2.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise divided by the sensitivity of the box: the release is
+        ``1/noise_multiplier``-Gaussian-DP. `Gaussian.with_mu` and `Gaussian.with_noise_std` say it in other words.
+
+    Guarantees
+    ----------
+    The standard deviation is ``noise_multiplier`` times the box's bound under the relation, and the charge states
+    `noise_multiplier`: price and noise come from one number and one bound. For a Poisson-sampled box under replace-one the
+    bound used is twice the add/remove bound, which is what prices of sampled charges assume.
+
+    Examples
+    --------
+    >>> Gaussian.with_mu(0.5)
+    Gaussian(noise_multiplier=2.0)
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", positive(noise_multiplier=self.noise_multiplier))
+
+    @classmethod
+    def with_mu(cls, mu: float) -> "Gaussian":
+        """Make a mechanism that is mu-Gaussian-DP, rounded to the private side."""
+        mu = positive(mu=mu)
+        return cls(math.nextafter(1 / mu, math.inf) if 1 / (1 / mu) > mu else 1 / mu)
+
+    @classmethod
+    def with_noise_std(cls, noise_std: float, box: Sensitive, neighbouring: Neighbouring | str) -> "Gaussian":
+        """Make a mechanism whose noise on this box has a given standard deviation."""
+        noise_std = positive(noise_std=noise_std)
+        return cls(noise_std / _sensitivity(box, Neighbouring.parse(neighbouring)))
+
+    def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
+        """Return the standard deviation of the noise that `draw` would add to this box."""
+        return self.noise_multiplier * _sensitivity(box, neighbouring)
+
+    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> GaussianCharge:
+        """Describe the release; refuses a standard deviation that floating point cannot hold."""
+        noise_std = self.noise_std(box, neighbouring)
+        if not 1e-290 < noise_std < 1e290:
+            raise InvalidArgument(
+                f"noise_multiplier={self.noise_multiplier!r} on a box with bound "
+                f"{_sensitivity(box, neighbouring)!r} gives noise of standard deviation {noise_std!r}, which floating "
+                "point cannot add. Rescale the data or the clip norm to ordinary numbers."
+            )
+        return GaussianCharge(self.noise_multiplier, box.sample_prob)
+
+    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> GaussianCharge:
+        """Describe a release made under one relation as the other sees it: same noise, another sensitivity."""
+        return GaussianCharge(self.noise_std(box, neighbouring) / _sensitivity(box, other), box.sample_prob)
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
+        """Return the value plus noise."""
+        return np.asarray(box._value + self.noise_std(box, neighbouring) * noise.normal(box.shape))
+
+
+def _sensitivity(box: Sensitive, neighbouring: Neighbouring) -> float:
+    if box.sample_prob < 1 and neighbouring is Neighbouring.REPLACE_ONE:
+        # The record may be sampled on one side only, so both bounds enter; twice the add/remove bound covers both.
+        return 2 * box.bound(Neighbouring.ADD_REMOVE, Norm.L2)
+    return box.bound(neighbouring, Norm.L2)

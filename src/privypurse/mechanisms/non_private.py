@@ -1,0 +1,41 @@
+"""The honest way to release a value without noise: declare it, and pay infinity."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privypurse.core.charges import NonPrivateCharge
+from privypurse.core.checks import FloatArray, text
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.randomness import NoiseSource
+from privypurse.core.sensitive import Sensitive
+
+
+@dataclass(frozen=True)
+class NonPrivateRelease:
+    """Release the value of a box as it is. NOT PRIVATE.
+
+    Only a purse made by ``Purse.not_private`` admits it; its certificate then says NOT PRIVATE, and why.
+
+    Parameters
+    ----------
+    reason : str
+        Why the value is released without noise; kept on the ledger.
+    """
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        text(reason=self.reason)
+
+    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
+        """Describe the release, which costs infinity."""
+        return NonPrivateCharge(self.reason)
+
+    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> NonPrivateCharge:
+        """Describe the release, which costs infinity under either relation."""
+        return NonPrivateCharge(self.reason)
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
+        """Return a copy of the value."""
+        return np.array(box._value)

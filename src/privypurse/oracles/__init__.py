@@ -1,0 +1,1 @@
+"""[RAW DATA] The only holders of private records. They hand out sealed boxes and nothing else."""

@@ -1,0 +1,290 @@
+"""The certificate: what is guaranteed, what was spent on what, and what is not covered; as JSON and as prose."""
+
+import json
+import math
+import pathlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import privypurse
+from privypurse.accounting.filters import DeclaredNonPrivate
+from privypurse.accounting.totals import Filter
+from privypurse.core.charges import Charge, RepeatedCharge, SingleCharge, from_json
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.randomness import NoiseSource
+from privypurse.purse.entries import CHARGE, RESERVE, SETTLE, UNCOVERED, Entry
+from privypurse.purse.ledger import Ledger, current_user, now
+
+FORMAT = 1
+
+ALWAYS_UNCOVERED = (
+    "anything computed from the data without this purse, such as scaling, feature choice, tuning or looking at the table",
+    "several records of one person: the guarantee is for one record",
+    "gaps between floating-point numbers in the noise, running time and other side channels",
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Releases with the same purpose and mechanism, counted together.
+
+    Parameters
+    ----------
+    what : str
+        Their purpose.
+    kind : str
+        Kind of charge.
+    count : int
+        How many.
+    smallest, largest : float or None
+        Least and most noise: noise multipliers for Gaussian releases, epsilons for selections.
+    """
+
+    what: str
+    kind: str
+    count: int
+    smallest: float | None
+    largest: float | None
+
+
+@dataclass(frozen=True)
+class UnderRelation:
+    """The guarantee under one neighbouring relation.
+
+    Parameters
+    ----------
+    epsilon, delta : float or None
+        The guarantee: it follows from the limit and holds however budgets were chosen. None where some release was not
+        bounded under this relation.
+    recorded_epsilon : float or None
+        What the recorded releases come to at that delta; equal to a guarantee where budgets were fixed in advance. None where
+        it cannot be stated.
+    """
+
+    epsilon: float | None
+    delta: float | None
+    recorded_epsilon: float | None
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A statement about all that was released on one data set.
+
+    Made by ``purse.certificate()``. ``str()`` gives the prose, `to_json` the data; `save` writes either by the file's ending.
+    """
+
+    dataset: str
+    private: bool
+    simulation: bool
+    epsilon: float
+    delta: float
+    neighbouring: str
+    theorem: str
+    recorded_epsilon: float
+    releases: int
+    unsettled: int
+    relations: dict[str, UnderRelation]
+    groups: tuple[Group, ...]
+    uncovered: tuple[str, ...]
+    noise: str
+    people: tuple[str, ...]
+    ledger: str
+    ledger_lines: int
+    ledger_digest: str
+    issued_by: str
+    issued_at: str
+    version: str
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        """Write the certificate as JSON; infinity becomes the string "infinity"."""
+        return json.dumps(_without_infinity(asdict(self)), indent=2, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Certificate":
+        """Read a certificate back from `to_json`."""
+        try:
+            fields = json.loads(text, object_hook=_with_infinity)
+            if fields["format"] != FORMAT:
+                raise InvalidArgument(
+                    f"the certificate has format {fields['format']!r}; this version reads format {FORMAT}. "
+                    "Install the version of privypurse that wrote it."
+                )
+            fields["relations"] = {name: UnderRelation(**under) for name, under in fields["relations"].items()}
+            fields["groups"] = tuple(Group(**group) for group in fields["groups"])
+            fields["uncovered"], fields["people"] = tuple(fields["uncovered"]), tuple(fields["people"])
+            return cls(**fields)
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise InvalidArgument(
+                f"this is not a privypurse certificate ({error}). Pass what to_json wrote."
+            ) from error
+
+    def save(self, path: "str | pathlib.Path") -> None:
+        """Write JSON to a ``.json`` file, prose to any other."""
+        target = pathlib.Path(path)
+        target.write_text(self.to_json() if target.suffix == ".json" else str(self), encoding="utf-8")
+
+    def __str__(self) -> str:
+        return "\n".join(_prose(self)) + "\n"
+
+
+def certify(ledger: Ledger, dataset: str, filter: Filter, noise: NoiseSource) -> Certificate:
+    """Build the certificate of a data set from its ledger, after walking the ledger's whole chain."""
+    ledger.verify()
+    lines, digest = ledger.head()
+    entries = [entry for entry in ledger.entries(dataset) if entry.seq <= lines]
+    record = _read(entries)
+    totals = entries[-1].totals
+    both = all(other is not None for _, other, _ in record.releases)
+    charges = _repeated((charge, count) for (charge, _, _), count in record.releases.items())
+    others = _repeated((other, count) for (_, other, _), count in record.releases.items() if other)
+    relations = {}
+    for relation in Neighbouring:
+        own = relation is filter.neighbouring
+        epsilon, delta = filter.guarantee_under(relation)
+        # A block that was never settled is paid for, but its releases are not known one by one.
+        known = both and not record.unsettled
+        recorded = filter.epsilon_under(relation, charges if own else others, delta) if own or known else None
+        if own and record.unsettled:
+            recorded = filter.epsilon_of(totals, delta)
+        stated = own or known
+        relations[relation.value] = UnderRelation(epsilon if stated else None, delta if stated else None, recorded)
+    non_private = isinstance(filter, DeclaredNonPrivate)
+    declared = tuple(dict.fromkeys(entry.what for entry in entries if entry.kind == UNCOVERED))
+    return Certificate(
+        dataset=dataset,
+        private=not non_private and not record.simulation,
+        simulation=record.simulation,
+        epsilon=filter.epsilon,
+        delta=filter.delta,
+        neighbouring=filter.neighbouring.value,
+        theorem=filter.theorem,
+        recorded_epsilon=filter.epsilon_of(totals, filter.delta),
+        releases=totals.releases,
+        unsettled=len(record.unsettled),
+        relations=relations,
+        groups=_groups(record.releases),
+        uncovered=(*declared, *ALWAYS_UNCOVERED),
+        noise="seeded (SIMULATION, not private)" if record.simulation else noise.description,
+        people=tuple(sorted({entry.who for entry in entries})),
+        ledger=ledger.location,
+        ledger_lines=lines,
+        ledger_digest=digest,
+        issued_by=current_user(),
+        issued_at=now(),
+        version=privypurse.__version__,
+    )
+
+
+@dataclass
+class _Record:
+    """What a ledger says was released on one data set."""
+
+    releases: "Counter[tuple[SingleCharge, SingleCharge | None, str]]"
+    unsettled: set[str]
+    simulation: bool
+
+
+def _read(entries: Iterable[Entry]) -> _Record:
+    record = _Record(Counter(), set(), False)
+    for entry in entries:
+        if entry.kind not in (CHARGE, RESERVE, SETTLE):
+            continue
+        body = entry.details
+        record.simulation = record.simulation or bool(body.get("simulation"))
+        if entry.kind == CHARGE:
+            record.releases[_single(body["charge"]), _single(body["other"]), entry.what] += 1
+        elif entry.kind == RESERVE:
+            record.unsettled.add(body["reservation"])
+        else:
+            record.unsettled.discard(body["reservation"])
+            for charge, other, what, count in body["used"]:
+                record.releases[_single(charge), _single(other), what] += count
+    return record
+
+
+def _single(described: Any) -> Any:
+    return None if described is None else from_json(described)
+
+
+def _repeated(counted: Iterable[tuple[SingleCharge, int]]) -> list[Charge]:
+    return [RepeatedCharge(charge, count) for charge, count in counted]
+
+
+def _groups(releases: "Counter[tuple[SingleCharge, SingleCharge | None, str]]") -> tuple[Group, ...]:
+    found: dict[tuple[str, str], list[tuple[float | None, int]]] = {}
+    for (charge, _, what), count in releases.items():
+        level = getattr(charge, "noise_multiplier", getattr(charge, "epsilon", None))
+        found.setdefault((what, charge.kind), []).append((level, count))
+    groups = []
+    for (what, kind), members in found.items():
+        levels = [level for level, _ in members if level is not None]
+        count = sum(count for _, count in members)
+        groups.append(Group(what, kind, count, min(levels, default=None), max(levels, default=None)))
+    return tuple(groups)
+
+
+def _prose(c: Certificate) -> Iterable[str]:
+    yield f"Privacy certificate for the data set {c.dataset!r}"
+    yield ""
+    if c.simulation:
+        yield "SIMULATION: the noise was seeded and can be repeated. NOT PRIVATE: nothing below is a guarantee."
+    elif not c.private:
+        yield "NOT PRIVATE: values were released under a purse without a limit."
+    else:
+        yield (
+            f"Everything released through this purse together is ({c.epsilon:g}, {c.delta:g})-differentially private "
+            f"under the relation {c.neighbouring}."
+        )
+    yield ""
+    yield "Guarantee under either relation, and what the recorded releases come to:"
+    for name, under in c.relations.items():
+        if under.epsilon is None:
+            yield f"  {name}: not stated; some release was not bounded, or not recorded singly, under this relation"
+        else:
+            recorded = "" if under.recorded_epsilon is None else f"; recorded epsilon {_number(under.recorded_epsilon)}"
+            yield f"  {name}: epsilon {_number(under.epsilon)}, delta {under.delta:.3g}{recorded}"
+    yield f"Rule: {c.theorem}"
+    yield ""
+    yield f"Released: {c.releases} value{'' if c.releases == 1 else 's'}"
+    for group in c.groups:
+        yield f"  {group.count} x {group.what} ({group.kind}{_levels(group)})"
+    if c.unsettled:
+        yield f"  {c.unsettled} reserved block(s) never settled, as after a crash: counted as spent in full"
+    yield ""
+    yield "Not covered:"
+    for item in c.uncovered:
+        yield f"  - {item}"
+    yield ""
+    yield f"Noise: {c.noise}"
+    yield f"Spent by: {', '.join(c.people)}"
+    yield f"Ledger: {c.ledger}, {c.ledger_lines} lines, last SHA-256 {c.ledger_digest}"
+    yield f"Issued {c.issued_at} by {c.issued_by} with privypurse {c.version}"
+
+
+def _levels(group: Group) -> str:
+    if group.smallest is None or group.largest is None:
+        return ""
+    name = "noise multiplier" if group.kind == "gaussian" else "epsilon"
+    if group.smallest == group.largest:
+        return f", {name} {group.smallest:.6g}"
+    return f", {name} {group.smallest:.6g} to {group.largest:.6g}"
+
+
+def _number(value: float) -> str:
+    return "infinity" if math.isinf(value) else f"{value:.4g}"
+
+
+def _without_infinity(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_infinity(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_infinity(inner) for inner in value]
+    return "infinity" if isinstance(value, float) and math.isinf(value) else value
+
+
+def _with_infinity(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: math.inf if value == "infinity" else value for name, value in fields.items()}

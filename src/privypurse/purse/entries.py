@@ -1,0 +1,100 @@
+"""One line of a ledger, and the hash chain that ties it to all lines before it."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from privypurse.accounting.totals import Totals
+from privypurse.core.errors import LedgerCorrupt
+
+GENESIS = "0" * 64
+
+# The kinds of lines, written into ledgers: never renamed.
+OPEN = "open"  # terms of the account
+CHARGE = "charge"  # one release, paid before it was made
+RESERVE = "reserve"  # releases to come, paid as a block
+SETTLE = "settle"  # what the block was used for; the unused part comes back
+UNCOVERED = "uncovered"  # something done outside the guarantee, declared by the user
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a ledger.
+
+    Parameters
+    ----------
+    seq : int
+        Position in the ledger, from 1 on, over all data sets.
+    dataset : str
+        The data set it is about.
+    kind : str
+        One of the kinds above.
+    who, when, what : str
+        Who asked, when (UTC), and for what purpose.
+    body : str
+        The details, as canonical JSON text.
+    totals : Totals
+        What was spent on the data set after this line.
+    previous, digest : str
+        SHA-256 of the line before and of this line, which covers all other fields; computed for a new line.
+    """
+
+    seq: int
+    dataset: str
+    kind: str
+    who: str
+    when: str
+    what: str
+    body: str
+    totals: Totals
+    previous: str
+    digest: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.digest:  # a new line; one read back from a file brings its own, which is then checked
+            object.__setattr__(self, "digest", self.expected_digest())
+
+    def expected_digest(self) -> str:
+        """Return the SHA-256 over every field but the digest itself."""
+        fields = (self.seq, self.dataset, self.kind, self.who, self.when, self.what, self.body)
+        text = canonical([*fields, totals_to_text(self.totals), self.previous])
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def details(self) -> Any:
+        """The body, parsed."""
+        return json.loads(self.body)
+
+    def check_follows(self, before: "Entry | None") -> None:
+        """Refuse an entry that was edited or does not follow the one before it."""
+        seq, previous = (before.seq + 1, before.digest) if before else (1, GENESIS)
+        if self.digest != self.expected_digest():
+            raise LedgerCorrupt(f"line {self.seq} of the ledger was changed: its hash does not match its content.")
+        if self.seq != seq or self.previous != previous:
+            raise LedgerCorrupt(
+                f"line {self.seq} of the ledger does not follow line {seq - 1}: lines were removed, added or reordered."
+            )
+
+
+def canonical(value: Any) -> str:
+    """Write JSON in the one form that is hashed."""
+    return _CANONICAL.encode(value)
+
+
+def totals_to_text(totals: Totals) -> str:
+    """Write totals as text; quanta in hexadecimal, since they are larger than a database's integers."""
+    return canonical([[format(quanta, "x") for quanta in totals.quanta], totals.releases, totals.non_private])
+
+
+def totals_from_text(text: str) -> Totals:
+    """Read totals back; refuses anything `totals_to_text` did not write."""
+    try:
+        quanta, releases, non_private = json.loads(text)
+        totals = Totals(tuple(int(entry, 16) for entry in quanta), int(releases), int(non_private))
+    except (ValueError, TypeError) as error:
+        raise LedgerCorrupt(f"the totals of a ledger line cannot be read: {text[:80]!r}.") from error
+    return totals

@@ -1,0 +1,156 @@
+"""Paying for a block of releases at once, so that thousands of steps need not each wait for the disk."""
+
+import contextlib
+import os
+import secrets
+import threading
+from collections import Counter
+from typing import Any
+
+from privypurse.accounting.totals import Filter, Totals
+from privypurse.core import charges as charge_format
+from privypurse.core.charges import SingleCharge
+from privypurse.core.errors import BudgetExhausted
+from privypurse.purse.entries import RESERVE, SETTLE, totals_to_text
+from privypurse.purse.ledger import Decide, Ledger
+
+Line = tuple[SingleCharge, SingleCharge | None, str]
+
+
+class Reservation:
+    """A block of budget that is already on the ledger, and what it has been used for so far.
+
+    Parameters
+    ----------
+    ledger, dataset, filter, who
+        As in the purse.
+    releases : int
+        How many releases like the next one to reserve at a time.
+    simulation : bool
+        Whether the noise is seeded.
+
+    Guarantees
+    ----------
+    * A charge is admitted only within a block that is already durable on the ledger, so a crash at any moment leaves at least as
+      much recorded as was released.
+    * What comes back when a block is settled is what was reserved and not used, computed in exact quanta.
+    * It works in the process that made it and in no other: a forked child pays the ledger directly.
+    """
+
+    def __init__(self, ledger: Ledger, dataset: str, filter: Filter, who: str, releases: int, simulation: bool) -> None:
+        self._ledger, self._dataset, self._filter, self._who = ledger, dataset, filter, who
+        self._releases, self._simulation = releases, simulation
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._closed = False
+        self._id = ""
+        self._current: Totals = filter.start()
+        self._ceiling: Totals | None = None  # None between blocks
+        self._lines: Counter[Line] = Counter()
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open and belongs to this process."""
+        return not self._closed and os.getpid() == self._pid
+
+    @property
+    def known(self) -> Totals | None:
+        """The data set's totals as this block knows them, or None between blocks."""
+        # Asked of the process first: a forked child must not touch a lock that another thread may have held.
+        if not self.usable:
+            return None
+        with self._lock:
+            return None if self._ceiling is None else self._current
+
+    def pay(self, charge: SingleCharge, other: SingleCharge | None, what: str) -> bool:
+        """Take a charge from the block; settle it and reserve the next one where it does not fit.
+
+        Returns False, having done nothing, where the reservation is closed or belongs to another process.
+        """
+        if not self.usable:
+            return False
+        with self._lock:
+            if self._closed:
+                return False
+            if not self._take(charge):
+                self.settle()
+                self._reserve(charge, other)
+                if not self._take(charge):
+                    raise BudgetExhausted(f"{charge!r} does not fit in what is left of the budget. Nothing was spent.")
+            self._lines[charge, other, what] += 1
+            return True
+
+    def close(self) -> None:
+        """Settle for good. In another process than the one that reserved, does nothing."""
+        if self.usable:
+            with self._lock:
+                self._closed = True
+                self._settle()
+
+    def settle(self) -> None:
+        """Record what the block was used for and give back the rest."""
+        if self.usable:
+            with self._lock:
+                self._settle()
+
+    def _settle(self) -> None:
+        if self._ceiling is None:
+            return
+        unused = self._ceiling.minus(self._current) if self._filter.refundable else None
+        body = {
+            "reservation": self._id,
+            "used": [[describe(c), describe(o), what, count] for (c, o, what), count in self._lines.items()],
+            "returned": None if unused is None else totals_to_text(unused),
+        }
+        self._append(SETTLE, body, lambda spent: spent if unused is None else spent.minus(unused))
+        self._forget()
+
+    def _take(self, charge: SingleCharge) -> bool:
+        if self._ceiling is None:
+            return False
+        with contextlib.suppress(BudgetExhausted):
+            after = self._filter.admit(self._current, charge)
+            if after.fits_within(self._ceiling):
+                self._current = after
+                return True
+        return False
+
+    def _reserve(self, charge: SingleCharge, other: SingleCharge | None) -> None:
+        """Reserve as many releases as fit, at most what was asked for; at least one, or the ledger refuses."""
+        body: dict[str, Any] = {
+            "reservation": secrets.token_hex(8),
+            "charge": describe(charge),
+            "other": describe(other),
+            "simulation": self._simulation,
+        }
+        states: list[Totals] = []
+
+        def decide(spent: Totals) -> Totals:
+            count = self._releases
+            while True:
+                try:
+                    after = self._filter.admit_ahead(spent, charge, count)
+                except BudgetExhausted:
+                    if count == 1:
+                        raise
+                    count //= 2
+                else:
+                    body["count"] = after.releases - spent.releases
+                    states[:] = [spent, after]
+                    return after
+
+        self._append(RESERVE, body, decide)
+        self._id, (self._current, self._ceiling) = body["reservation"], states
+
+    def _append(self, kind: str, body: Any, decide: Decide) -> None:
+        self._ledger.append(self._dataset, kind, body, who=self._who, what="block of releases", decide=decide)
+
+    def _forget(self) -> None:
+        self._id = ""
+        self._current, self._ceiling = self._filter.start(), None
+        self._lines = Counter()
+
+
+def describe(charge: SingleCharge | None) -> dict[str, Any] | None:
+    """Write a charge, or its absence, as JSON."""
+    return None if charge is None else charge_format.to_json(charge)

@@ -4,8 +4,6 @@ One sentence: an optimizer that sees only public values talks to an oracle that 
 one gate, the purse, which charges the privacy budget before it lets a noisy value out.
 """
 
-__version__ = "0.1.0.dev0"
-
 from privypurse.core.errors import (
     BudgetExhausted,
     InvalidArgument,
@@ -19,6 +17,7 @@ from privypurse.core.errors import (
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.core.version import __version__
 from privypurse.mechanisms import ExponentialSelection, Gaussian, NonPrivateRelease, PermuteAndFlip
 from privypurse.purse import Certificate, MemoryLedger, Purse, SqliteLedger
 

@@ -4,12 +4,13 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
+import numpy as np
 from scipy import optimize
 
-from privypurse.accounting import gdp
+from privypurse.accounting import gdp, rdp
 from privypurse.accounting.exact import float_down
 from privypurse.accounting.filters import GdpFilter
-from privypurse.accounting.pld import pld_epsilon
+from privypurse.accounting.pld import default_interval, pld_epsilon, tally
 from privypurse.core.charges import Charge, GaussianCharge, RepeatedCharge, SingleCharge
 from privypurse.core.checks import positive, positive_integer, small_probability
 from privypurse.core.errors import InvalidArgument
@@ -40,7 +41,12 @@ def noise_multiplier(epsilon: float, delta: float, *, releases: int = 1) -> floa
 
 
 def scale_to_budget(
-    charges: Iterable[Charge], epsilon: float, delta: float, neighbouring: Neighbouring | str, *, interval: float = 1e-4
+    charges: Iterable[Charge],
+    epsilon: float,
+    delta: float,
+    neighbouring: Neighbouring | str,
+    *,
+    interval: float | None = None,
 ) -> tuple[Charge, ...]:
     """Scale the noise of a whole schedule by one factor so that it spends a target, as nearly as the grid allows.
 
@@ -52,8 +58,8 @@ def scale_to_budget(
         The target.
     neighbouring : Neighbouring or str
         The relation.
-    interval : float, default 1e-4
-        Grid of the privacy loss, as in `pld_epsilon`.
+    interval : float, optional
+        Grid of the privacy loss, as in `FixedSchedule`, whose default is also the default here.
 
     Returns
     -------
@@ -62,6 +68,7 @@ def scale_to_budget(
     """
     epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
     relation = Neighbouring.parse(neighbouring)
+    interval = default_interval(epsilon) if interval is None else positive(interval=interval)
     listed = tuple(charges)
     if not any(isinstance(_single(charge), GaussianCharge) for charge in listed):
         raise InvalidArgument(
@@ -73,20 +80,38 @@ def scale_to_budget(
         spent = pld_epsilon(_scaled(listed, math.exp(log_factor)), delta, relation, interval=interval)
         return math.log(max(spent, 1e-12) / epsilon) if math.isfinite(spent) else 50.0
 
-    low, high = -1.0, 1.0
-    while log_overshoot(low) < 0:
-        low -= 1
+    # Rényi accounting is fast and a little pessimistic: the answer lies just below its own.
+    high = _rdp_log_factor(listed, epsilon, delta, relation)
+    low = high - 0.2
     while log_overshoot(high) > 0:
-        high += 1
+        high += 0.2
         if high > 40:
             raise InvalidArgument(
                 f"epsilon={epsilon!r} cannot be met by more noise alone: the selections in the schedule, or the grid "
                 f"interval={interval!r}, already cost more. Pass fewer selections, a larger epsilon or a finer interval."
             )
-    root = optimize.brentq(log_overshoot, low, high, xtol=1e-5)
+    while log_overshoot(low) < 0:
+        low -= 0.2
+    root = float(optimize.brentq(log_overshoot, low, high, xtol=1e-5, rtol=1e-5))
     while log_overshoot(root) > 0:
         root += 1e-5
     return _scaled(listed, math.exp(root))
+
+
+def _rdp_log_factor(charges: tuple[Charge, ...], epsilon: float, delta: float, neighbouring: Neighbouring) -> float:
+    """Return the logarithm of the factor at which a schedule meets a target by Rényi accounting, or 40 if none does."""
+
+    def overshoots(log_factor: float) -> bool:
+        costs = np.zeros(len(rdp.ORDERS))
+        for charge, count in tally(_scaled(charges, math.exp(log_factor))).items():
+            costs += count * np.array(rdp.curve(charge, neighbouring))
+        return rdp.rdp_epsilon(rdp.ORDERS, costs.tolist(), delta) > epsilon
+
+    low, high = -40.0, 40.0
+    while high - low > 0.01:
+        middle = (low + high) / 2
+        low, high = (middle, high) if overshoots(middle) else (low, middle)
+    return high
 
 
 def _single(charge: Charge) -> Charge:

@@ -205,8 +205,8 @@ def _log_delta(mu: float, epsilon: float) -> float:
     if mu == 0:
         return -math.inf
     low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
-    if math.isinf(high):
-        return -math.inf
+    if low > 1e100:
+        return -math.inf  # delta is below exp(-1e199)
     if mu <= 1:
         middle, half = epsilon / mu / _SQRT2, mu / (2 * _SQRT2)
         integral = half * float(_GAUSS_WEIGHTS @ _minus_erfcx_slope(middle + half * _GAUSS_NODES))
@@ -226,7 +226,7 @@ def _minus_erfcx_slope(x: np.ndarray) -> np.ndarray:
     """Evaluate ``2/sqrt(pi) - 2 x erfcx(x)``, minus the derivative of erfcx, without cancellation for large x."""
     direct = 2 / math.sqrt(math.pi) - 2 * x * special.erfcx(x)
     # Asymptotic series 1/(sqrt(pi) x^2) (1 - 3/(2x^2) + 15/(4x^4) - 105/(8x^6) + 945/(16x^8)).
-    inverse = 1 / np.where(x > 20, x * x, 1.0)
+    inverse = (1 / np.maximum(x, 20.0)) ** 2
     series = inverse / math.sqrt(math.pi) * _horner(inverse, (1.0, -1.5, 3.75, -13.125, 59.0625))
     return np.asarray(np.where(x > 20, series, direct))
 

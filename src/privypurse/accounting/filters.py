@@ -128,6 +128,10 @@ class AdditiveFilter(abc.ABC):
             spent = self._after(spent, RepeatedCharge(charge, count), neighbouring)
         return self.epsilon_of(spent, delta)
 
+    def __repr__(self) -> str:
+        terms = f"epsilon={self.epsilon:g}, delta={self.delta:g}, {self.neighbouring.value}"
+        return f"<{type(self).__name__}: {terms}>"
+
     def _fits(self, spent: Totals, new: Charge) -> bool:
         after = self._after(spent, new)
         return not after.non_private and all(a <= b for a, b in zip(after.quanta, self.limits, strict=True))

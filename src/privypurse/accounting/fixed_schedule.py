@@ -28,7 +28,7 @@ class FixedSchedule:
     neighbouring : Neighbouring or str
         The relation.
     interval : float, optional
-        Grid of the privacy loss; by default a thousandth of epsilon, between 1e-6 and 1e-4.
+        Grid of the privacy loss, as in `pld_epsilon`; by default about 0.05 % of epsilon.
 
     Guarantees
     ----------
@@ -54,7 +54,7 @@ class FixedSchedule:
     ) -> None:
         self.epsilon, self.delta = positive(epsilon=epsilon), small_probability(delta=delta)
         self.neighbouring = Neighbouring.parse(neighbouring)
-        self.interval = interval if interval is not None else min(1e-4, max(1e-6, epsilon / 1000))
+        self.interval = pld.default_interval(self.epsilon) if interval is None else positive(interval=interval)
         self.schedule: tuple[SingleCharge, ...] = tuple(
             single
             for charge in charges
@@ -132,6 +132,9 @@ class FixedSchedule:
             "schedule_length": len(self.schedule),
             "schedule_sha256": hashlib.sha256(listed.encode()).hexdigest(),
         }
+
+    def __repr__(self) -> str:
+        return f"<FixedSchedule: {len(self.schedule)} releases, epsilon={self.epsilon:g}, delta={self.delta:g}>"
 
     def _epsilon(self, charges: Sequence[SingleCharge], delta: float) -> float:
         return pld.pld_epsilon(charges, delta, self.neighbouring, interval=self.interval)

@@ -27,6 +27,11 @@ def tally(charges: Iterable[Charge]) -> "Counter[SingleCharge]":
     return counts
 
 
+def default_interval(epsilon: float) -> float:
+    """Return a grid of the privacy loss that is fine enough for budgets of this size: about 0.05 % of epsilon."""
+    return min(1e-3, max(1e-6, epsilon / 2000))
+
+
 def pld_epsilon(
     charges: Iterable[Charge], delta: float, neighbouring: Neighbouring, *, interval: float = 1e-4
 ) -> float:

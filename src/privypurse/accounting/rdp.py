@@ -82,7 +82,8 @@ def largest_cost(order: int, epsilon: float, delta: float) -> float:
 
 
 def _gaussian(charge: GaussianCharge, neighbouring: Neighbouring, orders: NDArray[np.float64]) -> NDArray[np.float64]:
-    whole = orders / 2 * (1 / charge.noise_multiplier) ** 2
+    mu = 1 / charge.noise_multiplier
+    whole = orders / 2 * (mu * mu)
     if charge.sample_prob == 1:
         return whole
     if neighbouring is Neighbouring.ADD_REMOVE:
@@ -102,7 +103,8 @@ def _sampled_gaussian(sample_prob: float, noise_multiplier: float, orders: NDArr
     the 1 is never added.
     """
     order, count, log_binomial, starts = _binomials(tuple(int(a) for a in orders))
-    exponent = (count * count - count) / 2 * (1 / noise_multiplier) ** 2
+    mu = 1 / noise_multiplier
+    exponent = (count * count - count) / 2 * (mu * mu)
     if not np.isfinite(exponent).all():
         return np.full(orders.shape, np.inf)
     with np.errstate(divide="ignore"):

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import privypurse
 from privypurse.accounting.filters import DeclaredNonPrivate
 from privypurse.accounting.totals import Filter
 from privypurse.core.charges import Charge, RepeatedCharge, SingleCharge, from_json
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
+from privypurse.core.version import __version__
 from privypurse.purse.entries import CHARGE, RESERVE, SETTLE, UNCOVERED, Entry
 from privypurse.purse.ledger import Ledger, current_user, now
 
@@ -175,7 +175,7 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, noise: NoiseSource) ->
         ledger_digest=digest,
         issued_by=current_user(),
         issued_at=now(),
-        version=privypurse.__version__,
+        version=__version__,
     )
 
 

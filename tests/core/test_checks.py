@@ -1,0 +1,77 @@
+"""Argument checks refuse what is a number only by accident, and say what to pass instead."""
+
+import math
+
+import numpy as np
+import pytest
+
+from privypurse.core import checks
+from privypurse.core.errors import InvalidArgument
+
+NOT_NUMBERS = [math.nan, math.inf, -math.inf, True, False, np.True_, "1.0", None, [1.0], np.array([1.0]), 1j, b"1"]
+NUMBER_CHECKS = [checks.positive, checks.non_negative, checks.probability, checks.small_probability]
+
+
+@pytest.mark.parametrize("check", NUMBER_CHECKS)
+@pytest.mark.parametrize("value", NOT_NUMBERS, ids=repr)
+def test_every_number_check_refuses_what_is_not_a_finite_number(check, value):
+    with pytest.raises(InvalidArgument) as refusal:
+        check(clip_norm=value)
+    message = str(refusal.value)
+    assert message.startswith("clip_norm must be"), "names the argument"
+    assert f"got {value!r}" in message, "shows the value"
+    assert "Pass for example clip_norm=" in message, "says what to pass"
+
+
+@pytest.mark.parametrize(
+    ("check", "good", "bad"),
+    [
+        (checks.positive, [1, 2.5, np.float32(3), np.int64(4), 5e-324], [0, -1, -0.0]),
+        (checks.non_negative, [0, 0.0, 7], [-1e-300]),
+        (checks.probability, [1, 1.0, 1e-9], [0, 1.0000001, -0.5]),
+        (checks.small_probability, [0.5, 1e-15], [0, 1, 2]),
+    ],
+)
+def test_limits_of_number_checks(check, good, bad):
+    for value in good:
+        assert check(x=value) == float(value)
+        assert type(check(x=value)) is float
+    for value in bad:
+        with pytest.raises(InvalidArgument):
+            check(x=value)
+
+
+@pytest.mark.parametrize("value", [*NOT_NUMBERS, 1.0, 0, -3, np.float64(2)], ids=repr)
+def test_positive_integer_refuses(value):
+    with pytest.raises(InvalidArgument, match="steps must be a whole number"):
+        checks.positive_integer(steps=value)
+
+
+def test_positive_integer_accepts_numpy_integers():
+    assert checks.positive_integer(steps=np.int32(3)) == 3
+
+
+def test_an_integer_too_large_for_a_float_is_refused():
+    with pytest.raises(InvalidArgument):
+        checks.positive(x=10**400)
+
+
+@pytest.mark.parametrize("value", ["", "  ", None, 3])
+def test_text_refuses(value):
+    with pytest.raises(InvalidArgument, match="dataset must be a non-empty string"):
+        checks.text(dataset=value)
+
+
+def test_finite_vector_copies_and_freezes():
+    original = np.array([1, 2], dtype=np.int32)
+    checked = checks.finite_vector(point=original)
+    original[0] = 9
+    assert checked.tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match="read-only"):
+        checked[0] = 0
+
+
+@pytest.mark.parametrize("value", [[[1.0]], [math.nan], [math.inf], ["a"], [True], 3.0], ids=repr)
+def test_finite_vector_refuses(value):
+    with pytest.raises(InvalidArgument, match="point must be"):
+        checks.finite_vector(point=value)

@@ -1,0 +1,142 @@
+"""Noise sources: private by default, repeatable only when marked, never repeated by accident."""
+
+import copy
+import json
+import multiprocessing
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+from privypurse.core.errors import InvalidArgument, SharedAcrossProcesses
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.randomness import NoiseSource
+
+
+def draws_of_a_fork(source):
+    """Draw in a forked child and send the words back."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, source.words(4).tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        return np.frombuffer(pipe.read(), dtype=np.uint64)
+
+
+def words_in_a_new_process(_):
+    return NoiseSource().words(4).tolist()
+
+
+def test_forks_never_repeat_the_parents_noise():
+    source = NoiseSource()
+    batches = [source.words(4), draws_of_a_fork(source), draws_of_a_fork(source), source.words(4)]
+    assert len(set(np.concatenate(batches).tolist())) == 16
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_never_draw_the_same_noise(method):
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        words = np.concatenate(pool.map(words_in_a_new_process, range(20), chunksize=1)).tolist()
+    assert len(set(words)) == 80
+
+
+def test_copies_of_a_private_source_are_as_good_as_new():
+    source = NoiseSource()
+    for twin in (copy.copy(source), copy.deepcopy(source), pickle.loads(pickle.dumps(source))):
+        assert not twin.simulation
+        assert not set(twin.words(4).tolist()) & set(source.words(4).tolist())
+
+
+def test_a_seeded_source_repeats_and_says_so():
+    first, second = NoiseSource(seed=3), NoiseSource(seed=3)
+    assert first.simulation
+    assert "SIMULATION" in repr(first)
+    assert first.normal((5,)).tolist() == second.normal((5,)).tolist()
+    assert first.normal((5,)).tolist() != NoiseSource(seed=4).normal((5,)).tolist()
+
+
+def test_a_seeded_source_refuses_to_repeat_itself_elsewhere():
+    source = NoiseSource(seed=3)
+    with pytest.raises(SharedAcrossProcesses, match="spawn"):
+        pickle.dumps(source)
+    assert copy.deepcopy(source) is source
+    assert copy.copy(source) is source
+    child = os.fork()
+    if child == 0:
+        try:
+            source.words(1)
+        except SharedAcrossProcesses:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_spawned_children_are_independent_and_repeatable():
+    parent = NoiseSource(seed=1)
+    children = parent.spawn(3)
+    words = [tuple(source.words(4).tolist()) for source in [parent, *children]]
+    assert len(set(words)) == 4
+    assert all(child.simulation for child in children)
+    again = [tuple(source.words(4).tolist()) for source in NoiseSource(seed=1).spawn(3)]
+    assert again == words[1:]
+    assert tuple(parent.spawn(1)[0].words(4).tolist()) not in words
+    assert not any(child.simulation for child in NoiseSource().spawn(2))
+
+
+def test_position_of_a_simulation_survives_json():
+    source = NoiseSource(seed=5)
+    source.normal((7,))
+    saved = json.loads(json.dumps(source.state()))
+    expected = source.normal((9,)).tolist()
+    resumed = NoiseSource(seed=99)
+    resumed.restore(saved)
+    assert resumed.normal((9,)).tolist() == expected
+
+
+def test_a_private_source_has_no_position():
+    assert NoiseSource().state() is None
+    with pytest.raises(InvalidArgument, match="same kind"):
+        NoiseSource().restore(NoiseSource(seed=1).state())
+    with pytest.raises(InvalidArgument, match="same kind"):
+        NoiseSource(seed=1).restore(None)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True, "7", [1]], ids=repr)
+def test_wrong_seeds_are_refused(seed):
+    with pytest.raises(InvalidArgument, match="seed must be"):
+        NoiseSource(seed=seed)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3), (0,)])
+def test_shapes(shape):
+    source = NoiseSource(seed=0)
+    for draw in (source.normal, source.uniform, source.exponential, source.gumbel):
+        assert draw(shape).shape == shape
+        assert draw(shape).dtype == np.float64
+
+
+def test_extreme_words_give_finite_noise():
+    class Extreme(NoiseSource):
+        def words(self, count):
+            return np.resize(np.array([0, 2**64 - 1], dtype=np.uint64), count)
+
+    for draw in (Extreme().normal, Extreme().exponential, Extreme().gumbel):
+        assert np.isfinite(draw((64,))).all()
+    assert Extreme().uniform((64,)).min() > 0
+    assert Extreme().uniform((64,)).max() < 1
+
+
+@pytest.mark.parametrize("spelling", ["add-remove", "ADD_REMOVE", " Add-Remove ", Neighbouring.ADD_REMOVE])
+def test_relations_are_read_in_any_spelling(spelling):
+    assert Neighbouring.parse(spelling) is Neighbouring.ADD_REMOVE
+    assert Neighbouring.parse(spelling).other is Neighbouring.REPLACE_ONE
+
+
+@pytest.mark.parametrize("spelling", ["", "swap", None, 1, True])
+def test_unknown_relations_are_refused(spelling):
+    with pytest.raises(InvalidArgument, match="neighbouring must be 'add-remove' or 'replace-one'"):
+        Neighbouring.parse(spelling)

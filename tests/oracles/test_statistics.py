@@ -1,0 +1,83 @@
+"""Sums, counts and scores: no record moves the answer by more than the box says, whatever the record is."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from privypurse import InvalidArgument, Neighbouring, Norm
+from privypurse.oracles.statistics import clipped_sum, counts, negated_losses
+
+ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
+anything = st.floats(allow_nan=True, allow_infinity=True)  # also 1e300, subnormal, -0.0
+
+
+def tables(width=3):
+    return hnp.arrays(np.float64, st.tuples(st.integers(0, 8), st.just(width)), elements=anything)
+
+
+def rows(width=3):
+    return hnp.arrays(np.float64, (1, width), elements=anything)
+
+
+def length(difference):
+    return float(np.linalg.norm(difference))
+
+
+def spread(difference):
+    return float(difference.max() - difference.min())
+
+
+@pytest.mark.parametrize(
+    ("build", "norm", "size"),
+    [
+        (lambda table: clipped_sum(table, clip_norm=2.0), Norm.L2, length),
+        (lambda table: negated_losses(table, clip_loss=2.0), Norm.RANGE, spread),
+    ],
+    ids=["clipped_sum", "negated_losses"],
+)
+@given(table=tables(), one=rows(), other=rows())
+def test_one_record_moves_the_answer_by_no_more_than_the_bound(build, norm, size, table, one, other):
+    without = build(table)
+    with_one = build(np.vstack([table, one]))
+    with_other = build(np.vstack([other, table]))
+    assert size(with_one._value - without._value) <= without.bound(ADD_REMOVE, norm)
+    assert size(with_one._value - with_other._value) <= without.bound(REPLACE_ONE, norm)
+
+
+@given(st.lists(st.sampled_from("abcz"), max_size=10), st.sampled_from("abcz"), st.sampled_from("abcz"))
+def test_counts_move_by_no_more_than_the_bound(labels, one, other):
+    def build(listed):
+        return counts(listed, categories="abc")
+
+    base = build(labels)
+    assert length(build([*labels, one])._value - base._value) <= base.bound(ADD_REMOVE, Norm.L2)
+    replaced = length(build([*labels, one])._value - build([*labels, other])._value)
+    assert replaced <= base.bound(REPLACE_ONE, Norm.L2)
+
+
+def test_values():
+    table = [[3.0, 4.0], [0.3, 0.4], [np.nan, 1.0], [np.inf, 0.0], [0.0, 0.0]]
+    assert clipped_sum(table, clip_norm=1.0)._value == pytest.approx([0.9, 1.2], rel=1e-5)
+    assert clipped_sum([[1e300, 1e300]], clip_norm=1.0)._value == pytest.approx([0.5**0.5] * 2, rel=1e-5)
+    assert clipped_sum(np.zeros((0, 2)), clip_norm=1.0)._value.tolist() == [0.0, 0.0]
+    assert counts([1, 1, 2, 9], categories=[2, 1])._value.tolist() == [1.0, 2.0]
+    losses = [[0.25, 5.0], [np.nan, -1.0], [np.inf, 0.5]]
+    assert negated_losses(losses, clip_loss=1.0)._value == pytest.approx([-2.25, -1.5], rel=1e-5)
+
+
+@pytest.mark.parametrize("rows", [[1.0, 2.0], [["a"]], 3.0, [[[1.0]]]], ids=repr)
+def test_what_is_not_a_table_is_refused(rows):
+    with pytest.raises(InvalidArgument, match="rows must be a table of numbers"):
+        clipped_sum(rows, clip_norm=1.0)
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(InvalidArgument, match="clip_norm must be"):
+        clipped_sum([[1.0]], clip_norm=-1.0)
+    with pytest.raises(InvalidArgument, match="clip_loss must be"):
+        negated_losses([[1.0]], clip_loss=0.0)
+    for categories in ([], ["a", "a"]):
+        with pytest.raises(InvalidArgument, match="categories must be"):
+            counts(["a"], categories=categories)

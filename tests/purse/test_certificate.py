@@ -1,0 +1,155 @@
+"""The certificate says what is guaranteed, what was spent, and what is not covered."""
+
+import json
+import math
+
+import pytest
+
+from privypurse import (
+    Certificate,
+    ExponentialSelection,
+    Gaussian,
+    InvalidArgument,
+    LedgerCorrupt,
+    NoiseSource,
+    NonPrivateRelease,
+    Norm,
+    Purse,
+    Sensitive,
+    __version__,
+)
+from privypurse.accounting.convert import bounded_range_mu, gdp_epsilon
+
+SCORES = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
+
+
+@pytest.fixture
+def purse(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger, dataset="adult", who="ada")
+    for k in range(3):
+        purse.release(box, Gaussian(20.0 + k), what="gradient")
+    purse.release(SCORES, ExponentialSelection(0.05), what="step size")
+    purse.declare_uncovered("column ranges were read from the data")
+    return purse
+
+
+def test_every_number_follows_from_the_releases(purse):
+    certificate = purse.certificate()
+    squares = [1 / (20.0 + k) ** 2 for k in range(3)]
+    own = gdp_epsilon(math.sqrt(sum(squares) + bounded_range_mu(0.05) ** 2), 1e-6)
+    other = gdp_epsilon(math.sqrt(4 * sum(squares) + bounded_range_mu(0.1) ** 2), 1e-6)
+    assert certificate.private
+    assert (certificate.epsilon, certificate.delta) == (1.0, 1e-6)
+    assert certificate.recorded_epsilon == pytest.approx(own, rel=1e-9)
+    assert certificate.relations["add-remove"].epsilon == 1.0
+    assert certificate.relations["add-remove"].recorded_epsilon == pytest.approx(own, rel=1e-9)
+    assert certificate.relations["replace-one"].recorded_epsilon == pytest.approx(other, rel=1e-9)
+    assert certificate.relations["replace-one"].epsilon == pytest.approx(2.123, abs=1e-3)
+    assert certificate.releases == 4
+    assert [(g.what, g.kind, g.count, g.smallest, g.largest) for g in certificate.groups] == [
+        ("gradient", "gaussian", 3, 20.0, 22.0),
+        ("step size", "bounded-range", 1, 0.05, 0.05),
+    ]
+    assert certificate.uncovered[0] == "column ranges were read from the data"
+    assert certificate.people == ("ada",)
+    assert certificate.version == __version__
+
+
+def test_prose(purse):
+    prose = str(purse.certificate())
+    for words in (
+        "(1, 1e-06)-differentially private under the relation add-remove",
+        "3 x gradient (gaussian, noise multiplier 20 to 22)",
+        "1 x step size (bounded-range, epsilon 0.05)",
+        "Not covered:",
+        "column ranges were read from the data",
+        "operating-system entropy",
+        "arXiv:2210.17520",
+        __version__,
+    ):
+        assert words in prose
+
+
+def test_json_round_trip(purse, tmp_path):
+    certificate = purse.certificate()
+    assert Certificate.from_json(certificate.to_json()) == certificate
+    certificate.save(tmp_path / "certificate.json")
+    certificate.save(tmp_path / "certificate.txt")
+    assert json.loads((tmp_path / "certificate.json").read_text())["dataset"] == "adult"
+    assert (tmp_path / "certificate.txt").read_text() == str(certificate)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"format": 1}', '{"format": 99}'])
+def test_what_is_not_a_certificate_is_refused(text):
+    with pytest.raises(InvalidArgument):
+        Certificate.from_json(text)
+
+
+def test_a_replace_one_purse_also_covers_add_remove(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="replace-one", ledger=ledger)
+    purse.release(box, Gaussian(10.0))
+    relations = purse.certificate().relations
+    assert relations["add-remove"].epsilon == relations["replace-one"].epsilon == 1.0
+    assert relations["add-remove"].recorded_epsilon == pytest.approx(gdp_epsilon(1 / 20, 1e-6), rel=1e-9)
+
+
+def test_a_relation_without_bounds_is_not_stated(ledger):
+    purse = Purse(1.0, 1e-6, neighbouring="replace-one", ledger=ledger)
+    mean = Sensitive([0.5], norm=Norm.L2, add_remove=None, replace_one=0.01)
+    purse.release(mean, Gaussian(10.0))
+    certificate = purse.certificate()
+    assert certificate.relations["add-remove"].epsilon is None
+    assert "add-remove: not stated" in str(certificate)
+
+
+def test_the_realised_spend_is_not_presented_as_the_guarantee(purse):
+    """With budgets chosen from outputs the guarantee is the limit; the record is named as a record."""
+    assert purse.certificate().recorded_epsilon < 0.5
+    assert "add-remove: epsilon 1, delta 1e-06; recorded epsilon 0.3" in str(purse.certificate())
+
+
+def test_a_simulation_is_stamped(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger, noise=NoiseSource(seed=1))
+    with purse.reserve(5):
+        purse.release(box, Gaussian(20.0))
+    certificate = purse.certificate()
+    assert certificate.simulation
+    assert not certificate.private
+    assert "SIMULATION" in str(certificate)
+    later = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    assert not later.certificate().private, "one seeded release spoils the data set's guarantee for good"
+
+
+def test_non_private_work_is_stamped(ledger, box):
+    purse = Purse.not_private(ledger=ledger)
+    purse.release(box, NonPrivateRelease("debugging"))
+    certificate = purse.certificate()
+    assert not certificate.private
+    assert "NOT PRIVATE" in str(certificate)
+    assert Certificate.from_json(certificate.to_json()) == certificate
+    assert certificate.epsilon == math.inf
+
+
+def test_a_fresh_purse_has_a_certificate(ledger):
+    certificate = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger).certificate()
+    assert certificate.releases == 0
+    assert certificate.recorded_epsilon == 0.0
+
+
+def test_a_certificate_pins_the_ledger(purse, box):
+    certificate = purse.certificate()
+    purse.release(box, Gaussian(100.0))
+    head = (certificate.ledger_lines, certificate.ledger_digest)
+    assert purse.ledger.verify(head) == certificate.ledger_lines + 1
+    with pytest.raises(LedgerCorrupt, match="replaced by an older or another one"):
+        purse.ledger.verify((certificate.ledger_lines, "0" * 64))
+
+
+def test_a_certificate_inside_a_reservation_settles_it(purse, box):
+    with purse.reserve(10):
+        purse.release(box, Gaussian(100.0), what="gradient")
+        certificate = purse.certificate()
+        assert certificate.unsettled == 0
+        assert certificate.releases == 5
+        purse.release(box, Gaussian(100.0), what="gradient")
+    assert purse.spent.releases == 6

@@ -1,0 +1,429 @@
+"""The gate: charge before noise, noise before anything leaves."""
+
+import contextlib
+import copy
+import math
+import os
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+import privypurse
+from privypurse import (
+    BudgetExhausted,
+    ExponentialSelection,
+    Gaussian,
+    InvalidArgument,
+    MemoryLedger,
+    NoiseSource,
+    NonPrivateRelease,
+    Norm,
+    Purse,
+    Sensitive,
+    TermsMismatch,
+    UnboundedSensitivity,
+    UnsupportedCharge,
+)
+from privypurse.accounting.filters import GdpFilter, RdpFilter
+from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.core.charges import GaussianCharge, RepeatedCharge
+from privypurse.core.errors import SharedAcrossProcesses
+from privypurse.purse.replay import replay
+
+
+def lines(purse):
+    return list(purse.ledger.entries(purse.dataset))
+
+
+def test_a_release_is_paid_recorded_and_noisy(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    answer = purse.release(box, Gaussian(20.0), what="gradient")
+    assert answer.shape == (2,)
+    assert not np.allclose(answer, [3.0, 4.0])
+    assert purse.spent.releases == 1
+    assert purse.spent.epsilon == pytest.approx(privypurse.accounting.convert.gdp_epsilon(1 / 20, 1e-6), rel=1e-9)
+    assert purse.spent.delta == 1e-6
+    assert [entry.kind for entry in lines(purse)] == ["open", "charge"]
+    assert lines(purse)[-1].what == "gradient"
+
+
+class Spy:
+    """A mechanism that looks at the ledger at the moment the box is opened."""
+
+    def __init__(self, purse, fail=False):
+        self.purse, self.fail, self.seen = purse, fail, None
+
+    def charge(self, box, neighbouring):
+        return GaussianCharge(20.0)
+
+    def draw(self, box, neighbouring, noise):
+        self.seen = [entry.kind for entry in lines(self.purse)]
+        if self.fail:
+            raise RuntimeError("crash between payment and release")
+        return np.zeros(2)
+
+
+def test_the_charge_is_on_the_ledger_before_the_box_is_opened(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    spy = Spy(purse)
+    purse.release(box, spy)
+    assert spy.seen == ["open", "charge"]
+    with purse.reserve(5):
+        purse.release(box, spy)
+    assert spy.seen == ["open", "charge", "reserve"]
+
+
+def test_a_crash_after_payment_over_counts(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    with pytest.raises(RuntimeError):
+        purse.release(box, Spy(purse, fail=True))
+    assert purse.spent.releases == 1
+
+
+def test_a_refusal_opens_nothing_and_changes_nothing(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    purse.release(box, Gaussian(5.0))
+    spent, count = purse.spent, len(lines(purse))
+
+    class Greedy(Spy):
+        def charge(self, box, neighbouring):
+            return GaussianCharge(0.1)
+
+    spy = Greedy(purse)
+    with pytest.raises(BudgetExhausted, match="Nothing was spent"):
+        purse.release(box, spy)
+    assert spy.seen is None
+    assert (purse.spent, len(lines(purse))) == (spent, count)
+    purse.release(box, Gaussian(50.0))
+    assert purse.spent.releases == 2
+
+
+def test_the_remainder_can_be_spent_to_the_last(ledger, box):
+    purse = Purse(0.3, 1e-8, neighbouring="replace-one", ledger=ledger)
+    purse.release(box, Gaussian(100.0))
+    assert 0 < purse.remaining.fraction < 1
+    assert 0 < purse.remaining.epsilon < 0.3
+    purse.release(box, Gaussian(purse.remaining.noise_multiplier))
+    assert purse.remaining.fraction < 1e-9
+    assert 0.3 * (1 - 1e-6) < purse.spent.epsilon <= 0.3
+
+
+def test_a_price_needs_a_bound(box):
+    purse = Purse(1.0, 1e-6, neighbouring="replace-one")
+    one_sided = Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=None)
+    with pytest.raises(UnboundedSensitivity):
+        purse.release(one_sided, Gaussian(10.0))
+    for not_a_box in (np.zeros(3), [1.0], 3.0, None):
+        with pytest.raises(InvalidArgument, match="box must be a Sensitive"):
+            purse.release(not_a_box, Gaussian(10.0))
+    for not_a_mechanism in (None, 1.0, Gaussian, "gaussian"):
+        with pytest.raises(InvalidArgument, match="mechanism must have charge and draw"):
+            purse.release(box, not_a_mechanism)
+    with pytest.raises(InvalidArgument, match="what must be"):
+        purse.release(box, Gaussian(10.0), what="")
+    assert purse.spent.releases == 0
+
+
+def test_an_unknown_charge_is_refused(box):
+    class Cheat(Spy):
+        def charge(self, box, neighbouring):
+            return "costs nothing, I promise"
+
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove")
+    spy = Cheat(purse)
+    with pytest.raises(UnsupportedCharge):
+        purse.release(box, spy)
+    assert spy.seen is None
+    assert purse.spent.releases == 0
+
+
+def test_sampled_boxes_need_the_rdp_filter():
+    sampled = Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0, sample_prob=0.01)
+    with pytest.raises(UnsupportedCharge, match="filter='rdp'"):
+        Purse(1.0, 1e-6, neighbouring="add-remove").release(sampled, Gaussian(2.0))
+    reference = GaussianCharge(2.0, 0.01)
+    purse = Purse(
+        1.0,
+        1e-6,
+        neighbouring="add-remove",
+        filter=RdpFilter(1.0, 1e-6, "add-remove", reference=reference),
+    )
+    for _ in range(100):
+        purse.release(sampled, Gaussian(2.0))
+    assert purse.spent.epsilon < 1.0
+
+
+@pytest.mark.parametrize("filter", ["gdp", "zcdp", "rdp"])
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_every_filter_by_name(filter, relation, ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring=relation, ledger=ledger, filter=filter)
+    scores = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
+    purse.release(box, Gaussian(20.0))
+    assert int(purse.release(scores, ExponentialSelection(0.1))) in (0, 1)
+    with purse.reserve(10):
+        for k in range(7):
+            purse.release(box, Gaussian(30.0 + k))
+    assert purse.spent.releases == 9
+    purse.release(box, Gaussian(purse.remaining.noise_multiplier))
+    assert purse.spent.epsilon <= 1.0
+    assert replay(purse.ledger, purse.dataset, purse.filter) == purse.ledger.totals(purse.dataset)
+    again = Purse.reopen(purse.ledger)
+    assert again.spent == purse.spent
+
+
+def test_a_fixed_schedule_through_the_purse(ledger, box):
+    plan = FixedSchedule([RepeatedCharge(GaussianCharge(30.0), 4), GaussianCharge(20.0)], 1.0, 1e-6, "add-remove")
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger, filter=plan)
+    purse.release(box, Gaussian(30.0))
+    with pytest.raises(UnsupportedCharge):
+        purse.release(box, Gaussian(31.0))
+    with purse.reserve(2):
+        purse.release(box, Gaussian(30.0))
+    assert purse.remaining.noise_multiplier == 30.0
+    assert purse.spent.releases == 3, "a reserved position that was not used is forfeited"
+    purse.release(box, Gaussian(30.0))
+    purse.release(box, Gaussian(20.0))
+    with pytest.raises(BudgetExhausted):
+        purse.release(box, Gaussian(20.0))
+    assert 0 < purse.spent.epsilon <= 1.0
+    assert replay(purse.ledger, purse.dataset, plan) == purse.ledger.totals(purse.dataset)
+
+
+def test_non_private_work_needs_a_purse_that_says_so(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    with pytest.raises(BudgetExhausted):
+        purse.release(box, NonPrivateRelease("debugging"))
+    open_purse = Purse.not_private(ledger=ledger, dataset="made data")
+    assert open_purse.release(box, NonPrivateRelease("debugging")).tolist() == [3.0, 4.0]
+    assert open_purse.spent.epsilon == open_purse.epsilon == open_purse.remaining.epsilon == math.inf
+    assert Purse.reopen(ledger, "made data").epsilon == math.inf
+
+
+# ----------------------------------------------------------------------------------------------------------- sharing
+
+
+def test_copies_share_the_budget(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    for twin in (copy.copy(purse), copy.deepcopy(purse), clone(purse, safe=False), clone(purse)):
+        assert twin is purse
+    for twin in (copy.copy(ledger), copy.deepcopy(ledger), clone(ledger)):
+        assert twin is ledger
+    copy.deepcopy({"purse": purse})["purse"].release(box, Gaussian(20.0))
+    assert purse.spent.releases == 1
+
+
+def test_a_pickled_purse_spends_the_same_file(tmp_path, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "budget.db", dataset="adult")
+    twin = pickle.loads(pickle.dumps(purse))
+    twin.release(box, Gaussian(20.0))
+    assert purse.spent.releases == 1
+    assert twin.ledger is not purse.ledger
+
+
+def test_a_purse_in_memory_refuses_to_be_pickled_or_forked(box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove")
+    for thing in (purse, purse.ledger):
+        with pytest.raises(SharedAcrossProcesses, match=r"ledger='budget\.db'"):
+            pickle.dumps(thing)
+    child = os.fork()
+    if child == 0:
+        try:
+            purse.release(box, Gaussian(20.0))
+        except SharedAcrossProcesses:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_forked_child_does_not_spend_its_parents_reservation(tmp_path, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "budget.db")
+    with purse.reserve(10):
+        purse.release(box, Gaussian(100.0))
+        child = os.fork()
+        if child == 0:
+            for _ in range(3):
+                purse.release(box, Gaussian(100.0))
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        purse.release(box, Gaussian(100.0))
+    kinds = [entry.kind for entry in lines(purse)]
+    assert kinds == ["open", "reserve", "charge", "charge", "charge", "settle"]
+    assert purse.spent.releases == 5
+
+
+# ------------------------------------------------------------------------------------------------- data sets and terms
+
+
+def test_data_sets_have_separate_budgets_on_one_ledger(ledger, box):
+    adult = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger, dataset="adult", who="ada")
+    bank = Purse(0.1, 1e-9, neighbouring="replace-one", ledger=ledger, dataset="bank", who="ben")
+    adult.release(box, Gaussian(10.0))
+    bank.release(box, Gaussian(1000.0))
+    assert adult.spent.releases == bank.spent.releases == 1
+    assert {entry.who for entry in lines(adult)} == {"ada"}
+    assert {entry.who for entry in lines(bank)} == {"ben"}
+
+
+@pytest.mark.parametrize(
+    "changed", [{"epsilon": 2.0}, {"delta": 1e-5}, {"neighbouring": "replace-one"}, {"filter": "zcdp"}], ids=repr
+)
+def test_a_data_set_has_one_budget_for_good(ledger, changed):
+    terms = {"epsilon": 1.0, "delta": 1e-6, "neighbouring": "add-remove", "ledger": ledger}
+    Purse(**terms)
+    Purse(**terms)
+    with pytest.raises(TermsMismatch, match="one budget for good"):
+        Purse(**terms | changed)
+
+
+def test_reopening(tmp_path, box):
+    path = tmp_path / "budget.db"
+    Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path, dataset="adult").release(box, Gaussian(20.0))
+    purse = Purse.reopen(path, "adult")
+    assert (purse.epsilon, purse.delta, purse.spent.releases) == (1.0, 1e-6, 1)
+    with pytest.raises(InvalidArgument, match=r"'bank' is not on the ledger.*\['adult'\]"):
+        Purse.reopen(path, "bank")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"epsilon": 0},
+        {"epsilon": -1.0},
+        {"epsilon": math.nan},
+        {"epsilon": math.inf},
+        {"epsilon": True},
+        {"epsilon": "1"},
+        {"delta": 0.0},
+        {"delta": 1.0},
+        {"neighbouring": "swap"},
+        {"filter": "pld"},
+        {"filter": 3},
+        {"ledger": 3},
+        {"dataset": ""},
+        {"noise": 7},
+        {"who": ""},
+        {"filter": GdpFilter(2.0, 1e-6, "add-remove")},
+        {"filter": GdpFilter(1.0, 1e-6, "replace-one")},
+    ],
+    ids=repr,
+)
+def test_wrong_arguments_are_refused_by_name(changed):
+    with pytest.raises(InvalidArgument, match=f"^{next(iter(changed))}|must agree"):
+        Purse(**{"epsilon": 1.0, "delta": 1e-6, "neighbouring": "add-remove"} | changed)
+
+
+def test_the_relation_has_no_default():
+    with pytest.raises(TypeError, match="neighbouring"):
+        Purse(1.0, 1e-6)
+
+
+# -------------------------------------------------------------------------------------------------------- reservations
+
+
+def test_a_reservation_writes_two_lines_for_many_releases(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    with purse.reserve(100) as same:
+        assert same is purse
+        for k in range(60):
+            purse.release(box, Gaussian(100.0 + k), what="gradient")
+        assert purse.spent.releases == 60
+        inside = purse.spent
+    assert [entry.kind for entry in lines(purse)] == ["open", "reserve", "settle"]
+    assert purse.spent == inside
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(5.0, 1e5), max_size=30), st.integers(1, 50))
+def test_a_reservation_costs_exactly_what_single_payments_cost(multipliers, releases):
+    held = Sensitive([0.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
+    single = Purse(1.0, 1e-6, neighbouring="add-remove")
+    block = Purse(1.0, 1e-6, neighbouring="add-remove")
+    admitted = []
+    for purse, context in ((single, None), (block, releases)):
+        accepted = []
+
+        def spend(purse=purse, accepted=accepted):
+            for multiplier in multipliers:
+                try:
+                    purse.release(held, Gaussian(multiplier))
+                    accepted.append(True)
+                except BudgetExhausted:
+                    accepted.append(False)
+
+        if context is None:
+            spend()
+        else:
+            with purse.reserve(context):
+                spend()
+        admitted.append(accepted)
+    assert admitted[0] == admitted[1]
+    assert single.ledger.totals("default") == block.ledger.totals("default")
+    assert replay(block.ledger, "default", block.filter) == block.ledger.totals("default")
+
+
+def test_a_crash_inside_a_reservation_leaves_the_whole_block_spent(tmp_path, box):
+    path = tmp_path / "budget.db"
+    child = os.fork()
+    if child == 0:
+        purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path)
+        with purse.reserve(50):
+            purse.release(box, Gaussian(100.0))
+            os._exit(9)
+    os.waitpid(child, 0)
+    purse = Purse.reopen(path)
+    assert purse.spent.releases == 50
+    certificate = purse.certificate()
+    assert certificate.unsettled == 1
+    assert certificate.relations["replace-one"].epsilon is None
+    assert "never settled" in str(certificate)
+
+
+def test_nested_and_closed_reservations(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    with purse.reserve(10), purse.reserve(20):
+        purse.release(box, Gaussian(100.0))
+    with purse.reserve(10):
+        pass
+    purse.release(box, Gaussian(100.0))
+    assert [entry.kind for entry in lines(purse)] == ["open", "reserve", "settle", "charge"]
+    with pytest.raises(InvalidArgument, match="releases must be"):
+        purse.reserve(0).__enter__()
+
+
+def test_an_error_inside_a_reservation_settles_it(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    with contextlib.suppress(RuntimeError), purse.reserve(10):
+        purse.release(box, Gaussian(100.0))
+        raise RuntimeError("user code")
+    assert [entry.kind for entry in lines(purse)] == ["open", "reserve", "settle"]
+    assert purse.spent.releases == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- replay
+
+
+@settings(max_examples=50)
+@given(st.lists(st.one_of(st.floats(4.0, 1e6), st.just(None)), max_size=25))
+def test_ledger_replay_gives_the_same_total(multipliers):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=MemoryLedger())
+    held = Sensitive([0.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
+    scores = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
+    for multiplier in multipliers:
+        try:
+            if multiplier is None:
+                purse.release(scores, ExponentialSelection(0.02))
+            else:
+                purse.release(held, Gaussian(multiplier))
+        except BudgetExhausted:
+            continue
+    assert replay(purse.ledger, "default", purse.filter) == purse.ledger.totals("default")
+    assert purse.ledger.verify() == len(lines(purse))
+
+
+def test_repr_shows_the_terms_and_no_data(box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", noise=NoiseSource(seed=1))
+    assert repr(purse) == "<Purse: epsilon=1, delta=1e-06, add-remove, gdp filter, data set 'default'>"

@@ -1,0 +1,290 @@
+"""The file: an edited, truncated, reordered, emptied or exchanged ledger is refused, and never spent from."""
+
+import os
+import pathlib
+import shutil
+import sqlite3
+import threading
+
+import pytest
+
+from privypurse import (
+    Gaussian,
+    LedgerCorrupt,
+    LedgerUnavailable,
+    Norm,
+    Purse,
+    Sensitive,
+    SqliteLedger,
+)
+from privypurse.core.errors import InvalidArgument
+from privypurse.purse.entries import Entry, totals_from_text
+
+BOX = Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A ledger with an opening line, five charges, a reservation and a settlement."""
+    path = tmp_path / "budget.db"
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path, dataset="adult")
+    for _ in range(5):
+        purse.release(BOX, Gaussian(50.0))
+    with purse.reserve(3):
+        purse.release(BOX, Gaussian(50.0))
+    return path
+
+
+def tamper(path, *statements):
+    """Change the file behind the library's back, as somebody with the file in hand can."""
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TRIGGER entries_update")
+    connection.execute("DROP TRIGGER entries_delete")
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+FORGED = "json('[[\"1\"],1,0]')"
+TAMPERINGS = {
+    "cheaper charge": ["UPDATE entries SET body = replace(body, '50.0', '5000.0') WHERE seq = 3"],
+    "smaller total at the end": [f"UPDATE entries SET totals = {FORGED} WHERE seq = 8"],
+    "smaller total in the middle": [f"UPDATE entries SET totals = {FORGED} WHERE seq = 4"],
+    "another person": ["UPDATE entries SET who = 'nobody' WHERE seq = 2"],
+    "another time": ["UPDATE entries SET at = '2020-01-01T00:00:00+00:00' WHERE seq = 2"],
+    "another purpose": ["UPDATE entries SET what = 'nothing much' WHERE seq = 2"],
+    "another data set": ["UPDATE entries SET dataset = 'bank' WHERE seq = 6"],
+    "another kind": ["UPDATE entries SET kind = 'uncovered' WHERE seq = 2"],
+    "more generous terms": [
+        "UPDATE entries SET body = replace(body, '\"epsilon\":1.0', '\"epsilon\":9.0') WHERE seq = 1"
+    ],
+    "first line gone": ["DELETE FROM entries WHERE seq = 1"],
+    "middle line gone": ["DELETE FROM entries WHERE seq = 4"],
+    "last line gone": ["DELETE FROM entries WHERE seq = 8"],
+    "last lines gone": ["DELETE FROM entries WHERE seq > 3"],
+    "last lines gone and head adjusted": [
+        "DELETE FROM entries WHERE seq > 3",
+        "UPDATE head SET count = 3",
+    ],
+    "all lines gone": ["DELETE FROM entries"],
+    "head reset": ["UPDATE head SET count = 0, digest = '" + "0" * 64 + "'"],
+    "head gone": ["DELETE FROM head"],
+    "head table gone": ["DROP TABLE head"],
+    "lines swapped": [
+        "UPDATE entries SET seq = 99 WHERE seq = 3",
+        "UPDATE entries SET seq = 3 WHERE seq = 4",
+        "UPDATE entries SET seq = 4 WHERE seq = 99",
+    ],
+    "renumbered after a deletion": [
+        "DELETE FROM entries WHERE seq = 3",
+        "UPDATE entries SET seq = seq - 1 WHERE seq > 3",
+        "UPDATE head SET count = 7",
+    ],
+    "line repeated": [
+        "INSERT INTO entries SELECT 9, dataset, kind, who, at, what, body, totals, previous, digest FROM entries WHERE seq = 8"
+    ],
+    "digest emptied": ["UPDATE entries SET digest = '' WHERE seq = 8"],
+    "totals unreadable": ["UPDATE entries SET totals = 'lots' WHERE seq = 5"],
+}
+
+
+@pytest.mark.parametrize("statements", TAMPERINGS.values(), ids=TAMPERINGS.keys())
+def test_a_tampered_ledger_is_refused(path, statements):
+    tamper(path, *statements)
+    with pytest.raises(LedgerCorrupt):
+        SqliteLedger(path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "smaller total at the end",
+        "last lines gone",
+        "all lines gone",
+        "head reset",
+        "last lines gone and head adjusted",
+    ],
+)
+def test_an_open_purse_notices_before_it_spends(path, name):
+    purse = Purse.reopen(path, "adult")
+    tamper(path, *TAMPERINGS[name])
+    with pytest.raises(LedgerCorrupt):
+        purse.release(BOX, Gaussian(50.0))
+    with pytest.raises(LedgerCorrupt):
+        _ = purse.remaining
+
+
+def test_the_database_itself_refuses_updates_and_deletions(path):
+    connection = sqlite3.connect(path)
+    for statement in ("UPDATE entries SET who = 'x'", "DELETE FROM entries WHERE seq = 8"):
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            connection.execute(statement)
+    connection.close()
+    assert SqliteLedger(path).verify() == 8
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, 4096, 8192])
+def test_a_file_cut_short_is_refused(path, keep):
+    content = path.read_bytes()
+    path.write_bytes(content[:keep])
+    with pytest.raises(LedgerCorrupt):
+        SqliteLedger(path)
+    assert path.stat().st_size == keep, "and is left as it was"
+
+
+@pytest.mark.parametrize("offset_share", [0.0, 0.3, 0.6, 0.9])
+def test_overwritten_bytes_are_refused(path, offset_share):
+    content = bytearray(path.read_bytes())
+    offset = int(offset_share * len(content))
+    page = 4096
+    content[offset : offset + page] = os.urandom(min(page, len(content) - offset))
+    path.write_bytes(content)
+    with pytest.raises((LedgerCorrupt, LedgerUnavailable)):
+        SqliteLedger(path)
+
+
+def test_a_deleted_file_is_not_a_fresh_budget(path):
+    purse = Purse.reopen(path, "adult")
+    path.unlink()
+    with pytest.raises(LedgerCorrupt, match="disappeared"):
+        purse.release(BOX, Gaussian(50.0))
+    assert not path.exists()
+
+
+def test_an_older_copy_put_in_place_is_noticed_by_an_open_purse_and_by_a_certificate(path, tmp_path):
+    old = tmp_path / "old.db"
+    shutil.copy(path, old)
+    purse = Purse.reopen(path, "adult")
+    purse.release(BOX, Gaussian(50.0))
+    certificate = purse.certificate()
+    shutil.copy(old, path)
+    with pytest.raises(LedgerCorrupt):
+        purse.release(BOX, Gaussian(50.0))
+    # A new process cannot know, unless it is told what was seen: that is what a certificate is for.
+    with pytest.raises(LedgerCorrupt, match="older or another one"):
+        SqliteLedger(path).verify((certificate.ledger_lines, certificate.ledger_digest))
+
+
+def test_other_files_are_not_taken_for_ledgers(tmp_path):
+    text = tmp_path / "notes.txt"
+    text.write_text("not a database at all, but long enough to have a header " * 10)
+    other = tmp_path / "other.db"
+    connection = sqlite3.connect(other)
+    connection.execute("CREATE TABLE shopping (item TEXT)")
+    connection.commit()
+    connection.close()
+    for path in (text, other, tmp_path):
+        before = path.read_bytes() if path.is_file() else None
+        with pytest.raises((LedgerCorrupt, LedgerUnavailable)):
+            SqliteLedger(path)
+        assert before is None or path.read_bytes() == before
+
+
+def test_a_newer_format_is_refused_with_the_remedy(path):
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 2")
+    connection.commit()
+    connection.close()
+    with pytest.raises(LedgerCorrupt, match="Install the version that wrote it"):
+        SqliteLedger(path)
+
+
+@pytest.mark.parametrize("path", [None, 3, ""], ids=repr)
+def test_wrong_paths_are_refused(path):
+    with pytest.raises(InvalidArgument, match="path must be a file name"):
+        SqliteLedger(path)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(LedgerUnavailable, match="folder"):
+        SqliteLedger(tmp_path / "missing" / "budget.db")
+
+
+@pytest.mark.parametrize("name", ["with space.db", "hash#mark?.db", "per%20cent.db", "ünïcode.db", "quote'.db"])
+def test_odd_file_names(tmp_path, name):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / name)
+    purse.release(BOX, Gaussian(50.0))
+    assert Purse.reopen(tmp_path / name).spent.releases == 1
+    assert [file.name for file in tmp_path.iterdir()] == [name], "and nothing else is left in the folder"
+
+
+def test_odd_words_survive(tmp_path):
+    odd = "naïve ☃ 'quoted' \"twice\" \n newline \x00 nul"
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "b.db", dataset=odd, who=odd)
+    purse.release(BOX, Gaussian(50.0), what=odd)
+    *_, last = purse.ledger.entries(odd)
+    assert (last.dataset, last.who, last.what) == (odd, odd, odd)
+    assert SqliteLedger(tmp_path / "b.db").verify() == 2
+
+
+def test_relative_paths_survive_a_change_of_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger="budget.db")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    purse.release(BOX, Gaussian(50.0))
+    assert not pathlib.Path("budget.db").exists()
+
+
+def test_threads_share_one_budget(ledger):
+    """Both kinds of ledger: eight threads race until the budget refuses; the sum is exact."""
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    fits = int(purse.filter.mu**2 * 30.0**2)
+    counted, refused = [], []
+
+    def spend():
+        for _ in range(10):
+            try:
+                purse.release(BOX, Gaussian(30.0))
+                counted.append(1)
+            except Exception as error:
+                refused.append(error)
+
+    threads = [threading.Thread(target=spend) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(counted) == fits < 80
+    assert {type(error).__name__ for error in refused} == {"BudgetExhausted"}
+    assert purse.spent.releases == fits
+    assert purse.ledger.verify() == fits + 1
+
+
+def test_threads_share_one_reservation(ledger):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+
+    def spend():
+        for _ in range(20):
+            purse.release(BOX, Gaussian(500.0))
+
+    threads = [threading.Thread(target=spend) for _ in range(4)]
+    with purse.reserve(7):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert purse.spent.releases == 80
+
+
+def test_a_ledger_that_cannot_be_written_can_still_be_read(path):
+    path.chmod(0o444)
+    purse = Purse.reopen(path, "adult")
+    assert purse.spent.releases == 6
+    assert purse.certificate().releases == 6
+    path.chmod(0o644)
+
+
+@pytest.mark.parametrize("text", ["", "3", "[]", "[[1],0,0]", '[["g"],0,0]', "[[],0]"])
+def test_unreadable_totals_are_refused(text):
+    with pytest.raises(LedgerCorrupt):
+        totals_from_text(text)
+
+
+def test_every_field_of_a_line_is_hashed(path):
+    entry = next(SqliteLedger(path).entries())
+    for field in ("seq", "dataset", "kind", "who", "when", "what", "body", "previous"):
+        values = {name: getattr(entry, name) for name in Entry.__dataclass_fields__}
+        values[field] = 99 if field == "seq" else "changed"
+        assert Entry(**values | {"digest": ""}).digest != entry.digest

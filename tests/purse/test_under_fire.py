@@ -1,0 +1,264 @@
+"""The ledger under fire, for real: races between processes, kills, a full disk, a read-only file."""
+
+import contextlib
+import multiprocessing
+import os
+import pathlib
+import random
+import resource
+import signal
+import sqlite3
+import time
+
+import pytest
+
+from privypurse import BudgetExhausted, Gaussian, LedgerUnavailable, Norm, Purse, Sensitive, SqliteLedger
+from privypurse.accounting.exact import quanta_up
+from privypurse.accounting.gdp import mu_squared
+from privypurse.core.charges import GaussianCharge
+from privypurse.purse import sqlite_ledger
+from privypurse.purse.replay import replay
+
+BOX = Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
+TERMS = {"epsilon": 1.0, "delta": 1e-6, "neighbouring": "add-remove"}
+
+
+def in_child(work):
+    """Run `work` in a forked child; return its exit code (0 unless it says otherwise, 99 if it raised)."""
+    child = os.fork()
+    if child == 0:
+        code = 99
+        try:
+            code = work() or 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def exit_code(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def race(path, seed, charges, report):
+    """Spend with random noise levels, some alone and some reserved; report the exact sum of what was admitted."""
+    rng = random.Random(seed)
+    purse = Purse(**TERMS, ledger=path)
+    total, admitted = 0, 0
+    for k in range(charges):
+        multiplier = rng.uniform(150.0, 400.0)
+        context = purse.reserve(5) if k % 10 == 0 else contextlib.nullcontext()
+        with context, contextlib.suppress(BudgetExhausted):
+            purse.release(BOX, Gaussian(multiplier))
+            total += quanta_up(mu_squared(GaussianCharge(multiplier)))
+            admitted += 1
+    report.put((total, admitted))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_eight_processes_race_four_thousand_charges_against_one_file(tmp_path, method):
+    context = multiprocessing.get_context(method)
+    path, report = tmp_path / "budget.db", context.Queue()
+    # Under spawn each process starts cold; fewer charges keep the run short, the race is the same.
+    charges = 500 if method == "fork" else 50
+    workers = [context.Process(target=race, args=(path, seed, charges, report)) for seed in range(8)]
+    for worker in workers:
+        worker.start()
+    sums = [report.get(timeout=300) for _ in workers]
+    for worker in workers:
+        worker.join()
+    purse = Purse.reopen(path)
+    recorded = purse.ledger.totals("default")
+    assert recorded.quanta == (sum(total for total, _ in sums),), "the sum is exact"
+    assert recorded.releases == sum(admitted for _, admitted in sums)
+    assert recorded.quanta[0] <= purse.filter.limits[0], "and never above the limit"
+    if method == "fork":
+        assert recorded.releases < 8 * charges, "the limit was reached"
+        assert purse.remaining.fraction < 1e-3, "and little is left over"
+    assert purse.spent.epsilon <= 1.0
+    assert replay(purse.ledger, "default", purse.filter) == recorded
+
+
+@pytest.mark.parametrize("reserve", [0, 7], ids=["single charges", "reservations"])
+def test_two_hundred_kills_between_request_and_release(tmp_path, reserve):
+    """Every value that got out is in the ledger, whenever the process dies."""
+    rng = random.Random(reserve)
+    path = tmp_path / "budget.db"
+    Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path)
+    got_out = 0
+    died_while = {"idle": 0, "asking": 0}
+    for _ in range(200):
+        before = SqliteLedger(path).totals("default").releases
+        read, write = os.pipe()
+
+        def spend(write=write, read=read):
+            os.close(read)
+            purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path)
+            with purse.reserve(reserve) if reserve else contextlib.nullcontext():
+                while True:
+                    os.write(write, b"?")  # request
+                    purse.release(BOX, Gaussian(5_000.0))
+                    os.write(write, b"!")  # the value is out
+
+        child = in_child(spend)
+        os.close(write)
+        assert os.read(read, 1) == b"?"
+        time.sleep(rng.uniform(0, 0.02))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with os.fdopen(read, "rb") as pipe:
+            told = b"?" + pipe.read()
+        out = told.count(b"!")
+        died_while["asking" if told.endswith(b"?") else "idle"] += 1
+        got_out += out
+        recorded = SqliteLedger(path).totals("default").releases - before
+        assert recorded >= out, "a value got out that is not in the ledger"
+        # At most the one under way is over-counted, or the rest of a reserved block and the next.
+        assert recorded <= out + 1 + 2 * reserve
+    assert got_out > 100
+    assert died_while["asking"] > 40, "the kills did fall between request and release"
+    purse = Purse.reopen(path)
+    assert replay(purse.ledger, "default", purse.filter) == purse.ledger.totals("default")
+
+
+def test_a_full_disk_gives_a_clear_error_and_no_release(tmp_path):
+    path = tmp_path / "budget.db"
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path)
+    opened = []
+
+    class Watched(Gaussian):
+        def draw(self, *arguments):
+            opened.append(1)
+            return super().draw(*arguments)
+
+    def fill():
+        # The operating system refuses to let any file of this process grow, as a full disk does.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        size = path.stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        for k in range(1000):
+            try:
+                purse.release(BOX, Watched(5_000.0), what="x" * 500)
+            except LedgerUnavailable as error:
+                clear = "disk" in str(error) and "Nothing was released" in str(error)
+                recorded = Purse.reopen(path).ledger.totals("default").releases
+                return 7 if clear and k == len(opened) == recorded else 8
+        return 9
+
+    assert exit_code(in_child(fill)) == 7
+    # With room again, the ledger goes on where it was.
+    purse = Purse.reopen(path)
+    purse.release(BOX, Gaussian(5_000.0))
+    assert purse.ledger.verify() == purse.spent.releases + 1
+
+
+def test_a_really_full_disk_gives_a_clear_error_and_no_release(tmp_path):
+    """The same on a small file system of its own, where this machine lets a test mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.system(f"mount -t tmpfs -o size=256k tmpfs '{disk}' 2>/dev/null") != 0:
+        pytest.skip("mounting a small file system needs root and a kernel that allows it")
+    try:
+        purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=disk / "budget.db")
+        released, message = 0, ""
+        while not message:
+            try:
+                purse.release(BOX, Gaussian(5_000.0), what="x" * 2_000)
+                released += 1
+            except LedgerUnavailable as error:
+                message = str(error)
+        assert "disk" in message
+        assert 0 < released == purse.spent.releases
+    finally:
+        os.system(f"umount '{disk}'")
+
+
+def as_nobody():
+    """Give up root, for whom nothing is read-only."""
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+
+
+def open_to_others(path):
+    """Let an ordinary user reach the file through pytest's private folders."""
+    for folder in path.parents:
+        with contextlib.suppress(PermissionError):
+            if folder != pathlib.Path(folder.anchor):
+                folder.chmod(folder.stat().st_mode | 0o055)
+
+
+def test_a_read_only_file_gives_a_clear_error_and_no_release(tmp_path):
+    path = tmp_path / "budget.db"
+    Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path)
+    path.chmod(0o444)
+    tmp_path.chmod(0o555)
+    open_to_others(path)
+
+    def try_to_spend():
+        as_nobody()
+        purse = Purse.reopen(path)
+
+        class Watched(Gaussian):
+            def draw(self, *arguments):
+                os._exit(9)
+
+        try:
+            with purse.reserve(3):
+                purse.release(BOX, Watched(5_000.0))
+        except LedgerUnavailable as error:
+            if "readonly" not in str(error) or "writable" not in str(error):
+                return 8
+        try:
+            purse.release(BOX, Watched(5_000.0))
+        except LedgerUnavailable as error:
+            return 7 if "readonly" in str(error) and "Nothing was released" in str(error) else 8
+        return 10
+
+    assert exit_code(in_child(try_to_spend)) == 7
+    tmp_path.chmod(0o755)
+    assert Purse.reopen(path).spent.releases == 0
+
+
+def test_a_read_only_folder_gives_a_clear_error(tmp_path):
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    folder.chmod(0o555)
+    open_to_others(folder / "budget.db")
+
+    def try_to_make():
+        as_nobody()
+        try:
+            SqliteLedger(folder / "budget.db")
+        except LedgerUnavailable as error:
+            return 7 if "Nothing was released" in str(error) else 8
+        return 9
+
+    assert exit_code(in_child(try_to_make)) == 7
+    folder.chmod(0o755)
+
+
+def test_many_processes_may_make_the_ledger_at_once(tmp_path):
+    path = tmp_path / "budget.db"
+
+    def make():
+        Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path).release(BOX, Gaussian(100.0))
+        return 7
+
+    children = [in_child(make) for _ in range(8)]
+    assert [exit_code(child) for child in children] == [7] * 8
+    assert Purse.reopen(path).spent.releases == 8
+    assert [file.name for file in tmp_path.iterdir()] == ["budget.db"]
+
+
+def test_a_held_lock_is_waited_for_and_then_reported(tmp_path, monkeypatch):
+    path = tmp_path / "budget.db"
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path)
+    monkeypatch.setattr(sqlite_ledger, "_BUSY_SECONDS", 0.2)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(LedgerUnavailable, match=r"locked.*Nothing was released"):
+        purse.release(BOX, Gaussian(100.0))
+    holder.execute("ROLLBACK")
+    holder.close()
+    purse.release(BOX, Gaussian(100.0))
+    assert purse.spent.releases == 1

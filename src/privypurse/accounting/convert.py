@@ -40,7 +40,7 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
     Notes
     -----
-    Balle and Wang (2018), Theorem 8; Dong, Roth and Su (2019), Corollary 1. As printed the formula subtracts two nearly
+    Balle and Wang (2018); Dong, Roth and Su (2022). As printed the formula subtracts two nearly
     equal numbers. With ``a = epsilon/mu - mu/2`` and ``b = epsilon/mu + mu/2`` it equals
     ``exp(-a^2/2)/2 * (erfcx(a/sqrt2) - erfcx(b/sqrt2))``, and for small mu the difference is taken as the integral of
     the derivative of erfcx, whose terms are all positive: nothing cancels.
@@ -111,16 +111,16 @@ def zcdp_epsilon(rho: float, delta: float, conversion: Conversion = "optimal") -
     delta : float
         Between 0 and 1.
     conversion : {"optimal", "classic"}
-        "optimal": Canonne, Kamath and Steinke (2020), Corollary 13, minimised over the order; any order is valid, so an
-        inexact minimum is still an upper bound. "classic": ``rho + 2 sqrt(rho ln(1/delta))``, Bun and Steinke (2016),
-        Proposition 1.3.
+        "optimal": Canonne, Kamath and Steinke (2020, arXiv:2004.00010), minimised over the order; any order is valid, so
+        an inexact minimum is still an upper bound. "classic": ``rho + 2 sqrt(rho ln(1/delta))``, Bun and Steinke (2016,
+        arXiv:1605.02065).
 
     Examples
     --------
     >>> round(zcdp_epsilon(0.1, 1e-5, conversion="classic"), 4)
-    2.2460
+    2.246
     >>> round(zcdp_epsilon(0.1, 1e-5), 4)
-    1.9115
+    1.9142
     """
     rho, delta = non_negative(rho=rho), small_probability(delta=delta)
     if rho == 0:
@@ -172,7 +172,7 @@ def bounded_range_mu(epsilon: float) -> float:
     Examples
     --------
     >>> round(bounded_range_mu(0.1), 5)
-    0.06265
+    0.06266
     """
     half = positive(epsilon=epsilon) / 2
     # Phi^-1(1/2 + tanh(half/2)/2), by the route that keeps its digits on each side.

@@ -20,7 +20,9 @@ def quanta_up(cost: float) -> int:
     1
     """
     numerator, denominator = cost.as_integer_ratio()
-    return -((-numerator << QUANTUM_BITS) // denominator)
+    # The denominator is a power of two; shifting a negative number right rounds it down, hence its negative up.
+    shift = QUANTUM_BITS + 1 - denominator.bit_length()
+    return numerator << shift if shift >= 0 else -(-numerator >> -shift)
 
 
 def quanta_down(limit: float) -> int:

@@ -25,7 +25,7 @@ _UNSAMPLED = GaussianCharge(1.0)
 
 
 def two_steps(epsilon: float, delta: float) -> tuple[float, float]:
-    """Return what (epsilon, delta)-DP for one change guarantees for two changes (Vadhan 2017, Lemma 2.2)."""
+    """Return what (epsilon, delta)-DP for one change guarantees for two changes (group privacy)."""
     return 2 * epsilon, min(1.0, (1 + math.exp(min(epsilon, 700.0))) * delta)
 
 
@@ -160,15 +160,15 @@ class GdpFilter(AdditiveFilter):
     ----------
     If each release is mu_t-Gaussian-DP given all earlier outputs, and mu_t is chosen from earlier outputs in any way,
     then stopping before ``sum mu_t^2`` passes ``mu^2`` makes the whole mu-Gaussian-DP: Smith and Thakurta (2022,
-    arXiv:2210.17520, Theorem 1.1); Koskela, Tobaben and Honkela (ICLR 2023, arXiv:2209.15596, Theorem 7). Nothing is
-    lost against budgets fixed in advance. Note: ``docs/proofs/gdp_filter.md``.
+    arXiv:2210.17520); Koskela, Tobaben and Honkela (ICLR 2023, arXiv:2209.15596). Nothing is lost against budgets fixed in
+    advance. Proof: ``docs/proofs/gdp_filter.md``.
 
     Examples
     --------
     >>> filter = GdpFilter(1.0, 1e-6, "add-remove")
     >>> spent = filter.admit(filter.start(), GaussianCharge(noise_multiplier=20.0))
     >>> round(filter.epsilon_of(spent, 1e-6), 3)
-    0.197
+    0.189
     """
 
     name = "gdp"
@@ -185,7 +185,7 @@ class GdpFilter(AdditiveFilter):
         return (gdp.mu_squared(charge),)
 
     def _two_steps(self) -> tuple[float, float]:
-        # Groups of two are (2 mu)-GDP: Dong, Roth and Su 2019, Theorem 2.14.
+        # Groups of two are (2 mu)-GDP: Dong, Roth and Su 2022.
         return convert.gdp_epsilon(2 * self.mu, self.delta), self.delta
 
     def epsilon_of(self, spent: Totals, delta: float) -> float:
@@ -208,7 +208,7 @@ class ZcdpFilter(AdditiveFilter):
 
     Guarantees
     ----------
-    The Rényi filter of Feldman and Zrnic (2021, arXiv:2008.11193, Theorem 4.3) holds at each order on its own; the rule
+    The Rényi filter of Feldman and Zrnic (2021, arXiv:2008.11193) holds at each order on its own; the rule
     ``sum rho_t <= rho`` implies its condition ``sum order * rho_t <= order * rho`` at every order at once. See also
     Whitehouse, Ramdas, Rogers and Wu (ICML 2023, arXiv:2203.05481) for approximate zCDP.
     """
@@ -232,7 +232,7 @@ class ZcdpFilter(AdditiveFilter):
         return (zcdp.rho(charge),)
 
     def _two_steps(self) -> tuple[float, float]:
-        # Groups of two are (4 rho)-zCDP: Bun and Steinke 2016, Proposition 1.9.
+        # Groups of two are (4 rho)-zCDP: Bun and Steinke 2016.
         return convert.zcdp_epsilon(4 * self.rho, self.delta, self.conversion), self.delta
 
     def epsilon_of(self, spent: Totals, delta: float) -> float:
@@ -261,7 +261,7 @@ class RdpFilter(AdditiveFilter):
 
     Guarantees
     ----------
-    Feldman and Zrnic (2021, arXiv:2008.11193, Theorem 4.3): at an order fixed in advance, stopping before the sum of
+    Feldman and Zrnic (2021, arXiv:2008.11193): at an order fixed in advance, stopping before the sum of
     adaptively chosen Rényi costs passes the limit makes the whole Rényi-DP at that order. The curve is fixed in
     advance and held at every order, so the theorem applies at each, and the conversion may use the best. "Some
     order still fits" would choose the order from outputs and is not what this class does.

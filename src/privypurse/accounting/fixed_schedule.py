@@ -33,7 +33,7 @@ class FixedSchedule:
     Guarantees
     ----------
     Composition of dominating privacy loss distributions for a list fixed in advance: Sommer, Meiser and Mohammadi (2019);
-    Zhu, Dong and Wang (2022, arXiv:2106.08567, Theorem 10); numbers by dp-accounting, pessimistic on its grid. Because it is
+    Zhu, Dong and Wang (2022, arXiv:2106.08567); numbers by dp-accounting, pessimistic on its grid. Because it is
     *not* a stopping rule for adaptive budgets (arXiv:2602.06756), `admit` accepts exactly the next charge of the list
     and nothing else. Stopping early is post-processing: the rest was never looked at.
     """

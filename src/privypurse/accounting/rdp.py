@@ -40,9 +40,9 @@ def curve(charge: SingleCharge, neighbouring: Neighbouring, orders: tuple[int, .
     Notes
     -----
     * Gaussian: ``order/(2 z^2)``.
-    * Poisson-sampled Gaussian, add/remove: Mironov, Talwar and Zhang (2019), Section 3.3.
+    * Poisson-sampled Gaussian, add/remove: Mironov, Talwar and Zhang (2019, arXiv:1908.10530).
     * Poisson-sampled Gaussian, replace-one: a replacement is a removal and an addition, so the weak triangle inequality
-      (Mironov 2017, Proposition 11 with Hölder exponent 2) bounds it by the add/remove divergences at twice the order;
+      (Mironov 2017, arXiv:1702.07476, with Hölder exponent 2) bounds it by the add/remove divergences at twice the order;
       never more than without sampling.
     * Selections: ``min(order * rho, epsilon)``; sampled ones are ``ln(1 + q (e^epsilon - 1))``-DP.
     """
@@ -76,7 +76,7 @@ def rdp_epsilon(orders: Sequence[int], costs: Sequence[float], delta: float) -> 
 def largest_cost(order: int, epsilon: float, delta: float) -> float:
     """Return the largest Rényi divergence at an order that implies (epsilon, delta)-DP; negative where none does.
 
-    Canonne, Kamath and Steinke (2020), Proposition 12, solved for the divergence.
+    Canonne, Kamath and Steinke (2020, arXiv:2004.00010), solved for the divergence.
     """
     return epsilon - math.log1p(-1 / order) + math.log(delta * order) / (order - 1)
 

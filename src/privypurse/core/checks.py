@@ -29,12 +29,15 @@ def _refuse(name: str, value: object, must: str, example: str) -> NoReturn:
 
 def _number(name: str, value: object, must: str, example: str) -> float:
     """Convert to float, refusing everything that is a number only by accident of the language."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        _refuse(name, value, must, example)
-    try:
-        number = float(value)
-    except OverflowError:
-        _refuse(name, value, must, example)
+    if type(value) is float:  # the usual case, and checks run at every release
+        number = value
+    else:
+        if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+            _refuse(name, value, must, example)
+        try:
+            number = float(value)
+        except OverflowError:
+            _refuse(name, value, must, example)
     if not math.isfinite(number):
         _refuse(name, value, must, example)
     return number

@@ -1,6 +1,5 @@
 """Paying for a block of releases at once, so that thousands of steps need not each wait for the disk."""
 
-import contextlib
 import os
 import secrets
 import threading
@@ -108,12 +107,14 @@ class Reservation:
     def _take(self, charge: SingleCharge) -> bool:
         if self._ceiling is None:
             return False
-        with contextlib.suppress(BudgetExhausted):
+        try:
             after = self._filter.admit(self._current, charge)
-            if after.fits_within(self._ceiling):
-                self._current = after
-                return True
-        return False
+        except BudgetExhausted:
+            return False
+        if not after.fits_within(self._ceiling):
+            return False
+        self._current = after
+        return True
 
     def _reserve(self, charge: SingleCharge, other: SingleCharge | None) -> None:
         """Reserve as many releases as fit, at most what was asked for; at least one, or the ledger refuses."""

@@ -105,7 +105,9 @@ class SqliteLedger(Shared):
         """Record one line in one transaction."""
         with self._transaction() as connection:
             last = self._checked_last(connection)
-            return self._insert(connection, last, dataset, kind, body, who, what, decide(_totals(connection, dataset)))
+            # Usually the data set's last line is the ledger's, and its hash has just been checked.
+            totals = last.totals if last is not None and last.dataset == dataset else _totals(connection, dataset)
+            return self._insert(connection, last, dataset, kind, body, who, what, decide(totals))
 
     def open_account(self, dataset: str, terms: dict[str, Any], start: Totals, *, who: str) -> None:
         """Fix the terms of a data set at first use; refuse other terms later."""
@@ -156,7 +158,7 @@ class SqliteLedger(Shared):
     def _insert(
         self,
         connection: sa.Connection,
-        last: tuple[int, str],
+        last: Entry | None,
         dataset: str,
         kind: str,
         body: Any,
@@ -164,7 +166,7 @@ class SqliteLedger(Shared):
         what: str,
         totals: Totals,
     ) -> Entry:
-        count, digest = last
+        count, digest = (last.seq, last.digest) if last is not None else (0, GENESIS)
         entry = Entry(count + 1, dataset, kind, who, now(), what, canonical(body), totals, digest)
         connection.execute(
             _entries.insert().values(
@@ -184,24 +186,24 @@ class SqliteLedger(Shared):
         self._seen = (entry.seq, entry.digest)
         return entry
 
-    def _checked_last(self, connection: sa.Connection) -> tuple[int, str]:
-        """Check the head against the last line and against what this object has seen; return the head."""
-        head = _read_head(connection)
+    def _checked_last(self, connection: sa.Connection) -> Entry | None:
+        """Return the last line, checked against the head and against what this object has seen before."""
         row = connection.execute(sa.select(_entries).order_by(_entries.c.seq.desc()).limit(1)).one_or_none()
-        last = (0, GENESIS) if row is None else (_checked(row).seq, row.digest)
-        if last != head:
+        last = None if row is None else _checked(row)
+        found = (0, GENESIS) if last is None else (last.seq, last.digest)
+        if found != _read_head(connection):
             raise LedgerCorrupt(
                 f"{self.location}: the last line is not the one the head names: lines were removed or added."
             )
         seen_seq, seen_digest = self._seen
-        if seen_seq:
-            row = connection.execute(sa.select(_entries.c.digest).where(_entries.c.seq == seen_seq)).one_or_none()
-            if row is None or row.digest != seen_digest:
+        if seen_seq and (seen_seq, seen_digest) != found:
+            digest = connection.execute(sa.select(_entries.c.digest).where(_entries.c.seq == seen_seq)).scalar()
+            if digest != seen_digest:
                 raise LedgerCorrupt(
                     f"{self.location}: line {seen_seq} is not what it was: the file was exchanged or edited."
                 )
-        self._seen = head
-        return head
+        self._seen = found
+        return last
 
     def _check_format(self) -> None:
         with self._transaction(write=False) as connection:

@@ -1,0 +1,16 @@
+"""How the HTML documentation is built: ``make docs``."""
+
+from privypurse import __version__
+
+project = "privypurse"
+author = "The privypurse developers"
+release = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc"]
+html_theme = "furo"
+exclude_patterns = ["_build"]
+autosummary_generate = True
+autodoc_default_options = {"members": True}
+numpydoc_show_class_members = False
+myst_heading_anchors = 2
+# The README is included from the folder above, where its links are right; on the site they are in the menu.
+suppress_warnings = ["myst.xref_missing", "toc.not_included"]

@@ -271,8 +271,12 @@ def _connect(path: pathlib.Path, mode: str = "rw") -> sqlite3.Connection:
     """Open the file; without `mode="rwc"` never make one, since an empty ledger is a fresh budget."""
     uri = f"file:{urllib.parse.quote(str(path))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    # Durable to the disk, and one file with no side files that a copy could miss.
-    connection.execute("PRAGMA synchronous = EXTRA")
+    try:
+        # Durable to the disk, and one file with no side files that a copy could miss.
+        connection.execute("PRAGMA synchronous = EXTRA")
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 

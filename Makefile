@@ -37,7 +37,11 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@mkdir -p benchmarks/results
+	@for script in benchmarks/*.py; do \
+	  echo "== $$script"; \
+	  $(BIN)/python $$script --json benchmarks/results/$$(basename $$script .py).json || exit 1; \
+	done
 
 docs: $(DOCS_READY)
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build

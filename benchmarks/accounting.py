@@ -151,7 +151,7 @@ def main():
     print(
         "\nLoop of 1 ms steps with one noisy answer each, against the same loop with the same noise and no accounting"
     )
-    print(f"{'2,000 steps, 5 repeats':<46}{'median':>8}{'min':>8}{'max':>8}")
+    print(f"{'2,000 steps, 5 repeats: ratio of times':<46}{'median':>8}{'min':>8}{'max':>8}")
     for name, (median, low, high) in overhead.items():
         print(f"{name:<46}{median:>8.3f}{low:>8.3f}{high:>8.3f}")
     added = overhead["durable, reserved in blocks of 1,000"][0] - 1

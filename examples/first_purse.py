@@ -52,7 +52,10 @@ def main() -> None:
             negated_losses(wrong, clip_loss=1.0), ExponentialSelection(epsilon=0.15), what="best threshold"
         )
         print(f"threshold    {thresholds[int(picked)]:>8,}   (exact: {thresholds[wrong.sum(axis=0).argmin()]:,})")
-        print(f"\nspent: epsilon {purse.spent.epsilon:.3f}; left: {purse.remaining.fraction:.0%} of the budget")
+        # Epsilons do not add up; squared mus do, and that is what the share left is counted in.
+        print(
+            f"\nspent: epsilon {purse.spent.epsilon:.3f}; left: {purse.remaining.fraction:.0%} of the budget, in mu squared"
+        )
 
         # 4. What does not fit is refused before the box is opened, and costs nothing.
         try:
@@ -61,7 +64,7 @@ def main() -> None:
             print(f"refused: {refusal}\n")
 
         # 5. The last release may spend exactly what is left.
-        rest = Gaussian(purse.remaining.noise_multiplier)
+        rest = Gaussian.spending(purse.remaining)
         purse.release(counts(owners, categories=[False, True]), rest, what="ownership")
         print(purse.certificate())
 

@@ -4,12 +4,17 @@ One sentence: an optimizer that sees only public values talks to an oracle that 
 one gate, the purse, which charges the privacy budget before it lets a noisy value out.
 """
 
+from privypurse.accounting.filters import GdpFilter, RdpFilter, ZcdpFilter
+from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.core.charges import GaussianCharge
 from privypurse.core.errors import (
     BudgetExhausted,
     InvalidArgument,
     LedgerCorrupt,
     LedgerUnavailable,
     PrivypurseError,
+    SealedValue,
+    SharedAcrossProcesses,
     TermsMismatch,
     UnboundedSensitivity,
     UnsupportedCharge,
@@ -25,7 +30,10 @@ __all__ = [
     "BudgetExhausted",
     "Certificate",
     "ExponentialSelection",
+    "FixedSchedule",
     "Gaussian",
+    "GaussianCharge",
+    "GdpFilter",
     "InvalidArgument",
     "LedgerCorrupt",
     "LedgerUnavailable",
@@ -37,10 +45,14 @@ __all__ = [
     "PermuteAndFlip",
     "PrivypurseError",
     "Purse",
+    "RdpFilter",
+    "SealedValue",
     "Sensitive",
+    "SharedAcrossProcesses",
     "SqliteLedger",
     "TermsMismatch",
     "UnboundedSensitivity",
     "UnsupportedCharge",
+    "ZcdpFilter",
     "__version__",
 ]

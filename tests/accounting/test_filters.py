@@ -20,6 +20,7 @@ from privypurse.core.charges import (
 )
 from privypurse.core.errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.mechanisms import Gaussian
 
 ADD_REMOVE = Neighbouring.ADD_REMOVE
 
@@ -28,7 +29,7 @@ ADAPTIVE = {
     "zcdp": ZcdpFilter(1.0, 1e-6, "add-remove"),
     "zcdp-classic": ZcdpFilter(1.0, 1e-6, "replace-one", conversion="classic"),
     "rdp": RdpFilter(1.0, 1e-6, "add-remove"),
-    "rdp-one-order": RdpFilter(1.0, 1e-6, "replace-one", orders=(16,)),
+    "rdp-many-orders": RdpFilter(1.0, 1e-6, "replace-one", orders=(4, 8, 16, 32, 64)),
 }
 
 noise = st.floats(3.0, 1e4)
@@ -217,7 +218,7 @@ def test_rdp_uses_its_whole_budget_on_the_releases_it_was_built_for():
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"orders": ()},
+        {"orders": []},
         {"orders": (1,)},
         {"orders": (2.5,)},
         {"orders": (True,)},
@@ -282,8 +283,9 @@ class TestFixedSchedule:
     def test_a_schedule_that_would_overspend_is_an_error_at_construction(self):
         with pytest.raises(InvalidArgument, match=r"costs epsilon=.*scale_to_budget"):
             FixedSchedule([GaussianCharge(1.0)] * 10, 1.0, 1e-6, "add-remove")
-        with pytest.raises(InvalidArgument, match="at least one"):
-            FixedSchedule([], 1.0, 1e-6, "add-remove")
+        for wrong in ([], [1.0], [Gaussian(20.0)], 7):
+            with pytest.raises(InvalidArgument, match="must be a list of charges, at least one"):
+                FixedSchedule(wrong, 1.0, 1e-6, "add-remove")
         with pytest.raises(InvalidArgument):
             FixedSchedule([NonPrivateCharge("look")], 1.0, 1e-6, "add-remove")
 

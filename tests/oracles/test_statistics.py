@@ -67,7 +67,16 @@ def test_values():
     assert negated_losses(losses, clip_loss=1.0)._value == pytest.approx([-2.25, -1.5], rel=1e-5)
 
 
-@pytest.mark.parametrize("rows", [[1.0, 2.0], [["a"]], 3.0, [[[1.0]]]], ids=repr)
+def test_what_cannot_be_read_contributes_nothing():
+    assert clipped_sum([[1.0, None], [0.5, 0.5]], clip_norm=1.0)._value.tolist() == [0.5, 0.5]
+    assert counts([[1], "a", ([],), "b"], categories=["a"])._value.tolist() == [1.0]
+
+
+def test_a_single_category_moves_by_one():
+    assert counts(["a"], categories=["a"]).bound(REPLACE_ONE, Norm.L2) == 1.0
+
+
+@pytest.mark.parametrize("rows", [[1.0, 2.0], [["a"]], 3.0, [[[1.0]]], [[1.0], [1.0, 2.0]], [["a", None]]], ids=repr)
 def test_what_is_not_a_table_is_refused(rows):
     with pytest.raises(InvalidArgument, match="rows must be a table of numbers"):
         clipped_sum(rows, clip_norm=1.0)
@@ -78,6 +87,8 @@ def test_wrong_arguments_are_refused():
         clipped_sum([[1.0]], clip_norm=-1.0)
     with pytest.raises(InvalidArgument, match="clip_loss must be"):
         negated_losses([[1.0]], clip_loss=0.0)
-    for categories in ([], ["a", "a"]):
+    with pytest.raises(InvalidArgument, match="labels must be in one dimension"):
+        counts(np.zeros((3, 1)), categories=[0, 1])
+    for categories in ([], ["a", "a"], {"a", "b"}, 2):
         with pytest.raises(InvalidArgument, match="categories must be"):
             counts(["a"], categories=categories)

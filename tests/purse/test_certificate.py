@@ -75,6 +75,7 @@ def test_json_round_trip(purse, tmp_path):
     assert Certificate.from_json(certificate.to_json()) == certificate
     certificate.save(tmp_path / "certificate.json")
     certificate.save(tmp_path / "certificate.txt")
+    assert Certificate.load(tmp_path / "certificate.json") == certificate
     assert json.loads((tmp_path / "certificate.json").read_text())["dataset"] == "adult"
     assert (tmp_path / "certificate.txt").read_text() == str(certificate)
 
@@ -130,6 +131,16 @@ def test_non_private_work_is_stamped(ledger, box):
     assert certificate.epsilon == math.inf
 
 
+def test_sampling_is_stated_and_taken_on_trust(ledger):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger, filter="rdp")
+    sampled = Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0, sample_prob=0.05)
+    purse.release(sampled, Gaussian(4.0), what="gradient")
+    certificate = purse.certificate()
+    assert certificate.groups[0].sample_prob == 0.05
+    assert "each record sampled with probability 0.05" in str(certificate)
+    assert any("sampled independently" in item for item in certificate.uncovered)
+
+
 def test_a_fresh_purse_has_a_certificate(ledger):
     certificate = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger).certificate()
     assert certificate.releases == 0
@@ -140,6 +151,7 @@ def test_a_certificate_pins_the_ledger(purse, box):
     certificate = purse.certificate()
     purse.release(box, Gaussian(100.0))
     head = (certificate.ledger_lines, certificate.ledger_digest)
+    assert certificate.head == head
     assert purse.ledger.verify(head) == certificate.ledger_lines + 1
     with pytest.raises(LedgerCorrupt, match="replaced by an older or another one"):
         purse.ledger.verify((certificate.ledger_lines, "0" * 64))

@@ -18,6 +18,7 @@ from privypurse import (
     ExponentialSelection,
     Gaussian,
     InvalidArgument,
+    LedgerUnavailable,
     MemoryLedger,
     NoiseSource,
     NonPrivateRelease,
@@ -107,9 +108,21 @@ def test_the_remainder_can_be_spent_to_the_last(ledger, box):
     purse.release(box, Gaussian(100.0))
     assert 0 < purse.remaining.fraction < 1
     assert 0 < purse.remaining.epsilon < 0.3
-    purse.release(box, Gaussian(purse.remaining.noise_multiplier))
+    purse.release(box, Gaussian.spending(purse.remaining))
     assert purse.remaining.fraction < 1e-9
+    assert purse.remaining.noise_multiplier == math.inf, "rounding dust is nothing"
+    with pytest.raises(BudgetExhausted, match="nothing is left"):
+        Gaussian.spending(purse.remaining)
     assert 0.3 * (1 - 1e-6) < purse.spent.epsilon <= 0.3
+
+
+def test_the_largest_selection_fits(ledger):
+    purse = Purse(0.3, 1e-8, neighbouring="add-remove", ledger=ledger)
+    scores = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
+    with pytest.raises(BudgetExhausted, match="largest epsilon of such a release"):
+        purse.release(scores, ExponentialSelection(purse.remaining.selection_epsilon * 1.001))
+    purse.release(scores, ExponentialSelection(purse.remaining.selection_epsilon))
+    assert purse.remaining.fraction < 1e-6
 
 
 def test_a_price_needs_a_bound(box):
@@ -139,6 +152,23 @@ def test_an_unknown_charge_is_refused(box):
         purse.release(box, spy)
     assert spy.seen is None
     assert purse.spent.releases == 0
+
+
+@pytest.mark.parametrize("multiplier", [2.5, 3.0, 4.0, 6.0])
+def test_the_rdp_filter_by_name_is_of_use_for_sampled_releases(multiplier):
+    """At least 85 % of what the filter built for exactly this release admits."""
+    sampled = Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0, sample_prob=0.05)
+
+    def admitted(purse):
+        with contextlib.suppress(BudgetExhausted):
+            while True:
+                purse.release(sampled, Gaussian(multiplier))
+        return purse.spent.releases
+
+    made_for_it = RdpFilter(1.0, 1e-6, "add-remove", reference=GaussianCharge(multiplier, 0.05))
+    best = admitted(Purse.with_filter(made_for_it))
+    assert best > 80
+    assert admitted(Purse(1.0, 1e-6, neighbouring="add-remove", filter="rdp")) >= 0.85 * best
 
 
 def test_sampled_boxes_need_the_rdp_filter():
@@ -184,9 +214,14 @@ def test_a_fixed_schedule_through_the_purse(ledger, box):
     with purse.reserve(2):
         purse.release(box, Gaussian(30.0))
     assert purse.remaining.noise_multiplier == 30.0
-    assert purse.spent.releases == 3, "a reserved position that was not used is forfeited"
-    purse.release(box, Gaussian(30.0))
-    purse.release(box, Gaussian(20.0))
+    assert purse.spent.releases == 2, "positions that are still the last ones taken come back"
+    with purse.reserve(2):
+        purse.release(box, Gaussian(30.0))
+        Purse.with_filter(plan, ledger=ledger).release(box, Gaussian(30.0 if ledger is None else 20.0))
+    assert purse.spent.releases == 5, "somebody went on in the meantime: the unused position is forfeited"
+    certificate = purse.certificate()
+    assert (certificate.releases, certificate.unreleased) == (4, 1)
+    assert certificate.recorded_epsilon == certificate.relations["add-remove"].recorded_epsilon
     with pytest.raises(BudgetExhausted):
         purse.release(box, Gaussian(20.0))
     assert 0 < purse.spent.epsilon <= 1.0
@@ -286,6 +321,9 @@ def test_reopening(tmp_path, box):
     assert (purse.epsilon, purse.delta, purse.spent.releases) == (1.0, 1e-6, 1)
     with pytest.raises(InvalidArgument, match=r"'bank' is not on the ledger.*\['adult'\]"):
         Purse.reopen(path, "bank")
+    with pytest.raises(LedgerUnavailable, match="no ledger at"):
+        Purse.reopen(tmp_path / "mistyped.db", "adult")
+    assert not (tmp_path / "mistyped.db").exists()
 
 
 @pytest.mark.parametrize(
@@ -302,6 +340,7 @@ def test_reopening(tmp_path, box):
         {"neighbouring": "swap"},
         {"filter": "pld"},
         {"filter": 3},
+        {"filter": GdpFilter},
         {"ledger": 3},
         {"dataset": ""},
         {"noise": 7},

@@ -174,11 +174,13 @@ def test_other_files_are_not_taken_for_ledgers(tmp_path):
     connection.execute("CREATE TABLE shopping (item TEXT)")
     connection.commit()
     connection.close()
-    for path in (text, other, tmp_path):
-        before = path.read_bytes() if path.is_file() else None
+    for path in (text, other):
+        before = path.read_bytes()
         with pytest.raises((LedgerCorrupt, LedgerUnavailable)):
             SqliteLedger(path)
-        assert before is None or path.read_bytes() == before
+        assert path.read_bytes() == before
+    with pytest.raises(InvalidArgument, match="got the folder"):
+        SqliteLedger(tmp_path)
 
 
 def test_a_newer_format_is_refused_with_the_remedy(path):
@@ -190,7 +192,7 @@ def test_a_newer_format_is_refused_with_the_remedy(path):
         SqliteLedger(path)
 
 
-@pytest.mark.parametrize("path", [None, 3, ""], ids=repr)
+@pytest.mark.parametrize("path", [None, 3, "", ":memory:"], ids=repr)
 def test_wrong_paths_are_refused(path):
     with pytest.raises(InvalidArgument, match="path must be a file name"):
         SqliteLedger(path)
@@ -216,6 +218,11 @@ def test_odd_words_survive(tmp_path):
     *_, last = purse.ledger.entries(odd)
     assert (last.dataset, last.who, last.what) == (odd, odd, odd)
     assert SqliteLedger(tmp_path / "b.db").verify() == 2
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert SqliteLedger("~/budget.db").path == tmp_path / "budget.db"
 
 
 def test_relative_paths_survive_a_change_of_folder(tmp_path, monkeypatch):

@@ -70,6 +70,11 @@ def scale_to_budget(
     relation = Neighbouring.parse(neighbouring)
     interval = default_interval(epsilon) if interval is None else positive(interval=interval)
     listed = tuple(charges)
+    wrong = [charge for charge in listed if not isinstance(charge, SingleCharge | RepeatedCharge)]
+    if wrong:
+        raise InvalidArgument(
+            f"charges must be a list of charges; got {wrong[0]!r}. Pass for example [GaussianCharge(1.0)]."
+        )
     if not any(isinstance(_single(charge), GaussianCharge) for charge in listed):
         raise InvalidArgument(
             f"charges must hold a Gaussian release whose noise can be scaled; got {listed!r}. "

@@ -7,21 +7,33 @@ sound. The one rule that does *not* allow adaptive budgets is a different kind o
 """
 
 import abc
+import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from privypurse.accounting import convert, gdp, pld, rdp, zcdp
 from privypurse.accounting.exact import float_down, float_up, quanta_down, quanta_up
 from privypurse.accounting.totals import Totals
 from privypurse.core import charges as charge_format
-from privypurse.core.charges import Charge, GaussianCharge, NonPrivateCharge, RepeatedCharge, SingleCharge
+from privypurse.core.charges import (
+    BoundedRangeCharge,
+    Charge,
+    GaussianCharge,
+    NonPrivateCharge,
+    PureCharge,
+    RepeatedCharge,
+    SingleCharge,
+)
 from privypurse.core.checks import positive, small_probability
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 
+_SELECTION = BoundedRangeCharge(1.0)
 # The default reference of an RDP filter: releases of all records.
 _UNSAMPLED = GaussianCharge(1.0)
+# What is left after the remainder was spent is rounding dust: less than this share of the limit counts as nothing.
+_DUST = 1e-9
 
 
 def two_steps(epsilon: float, delta: float) -> tuple[float, float]:
@@ -42,6 +54,7 @@ class AdditiveFilter(abc.ABC):
 
     name: str
     theorem: str
+    currency: str  # what adds up, for messages
     refundable = True
 
     def __init__(self, epsilon: float, delta: float, neighbouring: Neighbouring | str, limits: Sequence[float]) -> None:
@@ -49,6 +62,7 @@ class AdditiveFilter(abc.ABC):
         self.delta = delta
         self.neighbouring = Neighbouring.parse(neighbouring)
         self.limits = tuple(quanta_down(limit) for limit in limits)
+        self._float_limits = tuple(limits)
 
     @abc.abstractmethod
     def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
@@ -64,13 +78,28 @@ class AdditiveFilter(abc.ABC):
     def admit(self, spent: Totals, new: Charge) -> Totals:
         after = self._after(spent, new)
         if after.non_private or not all(a <= limit for a, limit in zip(after.quanta, self.limits, strict=True)):
-            left = ", ".join(f"{value:.6g}" for value in self.affordable(spent)[:1])
-            raise BudgetExhausted(
-                f"{new!r} does not fit in what is left of the budget (epsilon={self.epsilon:g}, delta={self.delta:g}): "
-                f"the {self.name} filter has {left} left. Nothing was spent. "
-                f"The least noise that still fits has noise_multiplier={self.smallest_noise_multiplier(spent):.6g}."
-            )
+            raise BudgetExhausted(self._refusal(spent, new))
         return after
+
+    def _refusal(self, spent: Totals, new: Charge) -> str:
+        """Say what does not fit, what is left, and what of the same kind would fit."""
+        single, count = (new.charge, new.count) if isinstance(new, RepeatedCharge) else (new, 1)
+        times = f"{count} times " if count > 1 else ""
+        share = min(left / limit for left, limit in zip(self.affordable(spent), self._float_limits, strict=True))
+        return (
+            f"{times}{single!r} does not fit in what is left of the budget (epsilon={self.epsilon:g}, "
+            f"delta={self.delta:g}): {share:.3g} of it, counted in {self.currency}. Nothing was spent. "
+            f"{self._what_would_fit(spent, single)}"
+        )
+
+    def _what_would_fit(self, spent: Totals, single: SingleCharge) -> str:
+        if isinstance(single, NonPrivateCharge):
+            return "A release without noise needs a purse made by Purse.not_private."
+        if isinstance(single, GaussianCharge):
+            least = self.smallest_noise_multiplier(spent, single.sample_prob)
+            return f"The least noise that still fits has noise_multiplier={least:.6g}."
+        most = self.largest_epsilon(spent, single)
+        return f"The largest epsilon of such a release that still fits is {most:.6g}."
 
     def admit_ahead(self, spent: Totals, new: SingleCharge, count: int) -> Totals:
         return self.admit(spent, RepeatedCharge(new, count))
@@ -78,22 +107,36 @@ class AdditiveFilter(abc.ABC):
     def affordable(self, spent: Totals) -> tuple[float, ...]:
         return tuple(float_down(limit - used) for limit, used in zip(self.limits, spent.quanta, strict=True))
 
-    def smallest_noise_multiplier(self, spent: Totals) -> float:
+    def smallest_noise_multiplier(self, spent: Totals, sample_prob: float = 1.0) -> float:
         left = self.affordable(spent)
+        if any(value < _DUST * limit for value, limit in zip(left, self._float_limits, strict=True)):
+            return math.inf
+        # Without sampling every price falls as 1/z^2, which gives the answer up to rounding; sampling only lowers prices.
         unit = self._price(GaussianCharge(1.0), self.neighbouring)
-        if not all(value > 0 for value in left):
-            return math.inf
         multiplier = max(math.sqrt(cost / value) for cost, value in zip(unit, left, strict=True))
-        if not 0 < multiplier < math.inf:
-            return math.inf
-        # Every price falls as 1/z^2; a few units in the last place make up for rounding.
         step = 0
         while not self._fits(spent, GaussianCharge(multiplier)):
             step += 1
-            multiplier = multiplier * (1 + step * 1e-15)
-            if math.isinf(multiplier):
-                break
-        return multiplier
+            multiplier *= 1 + step * 1e-15
+        if sample_prob == 1:
+            return multiplier
+        return self._bisect(lambda z: self._fits(spent, GaussianCharge(z, sample_prob)), multiplier, 1e-3 * multiplier)
+
+    def largest_epsilon(self, spent: Totals, like: BoundedRangeCharge | PureCharge = _SELECTION) -> float:
+        def fits(epsilon: float) -> bool:
+            return self._fits(spent, dataclasses.replace(like, epsilon=epsilon))
+
+        return self._bisect(fits, 1e-12, 1e3) if fits(1e-12) else 0.0
+
+    @staticmethod
+    def _bisect(fits: Callable[[float], bool], good: float, bad: float) -> float:
+        """Narrow down, on a logarithmic scale, to the last value that fits on the way from a good one to a bad one."""
+        if fits(bad):
+            return bad
+        while abs(math.log(good / bad)) > 1e-9:
+            middle = math.sqrt(good * bad)
+            good, bad = (middle, bad) if fits(middle) else (good, middle)
+        return good
 
     def epsilon_left(self, spent: Totals) -> float:
         """Return the epsilon a fresh account of the size of what is left would have."""
@@ -172,6 +215,7 @@ class GdpFilter(AdditiveFilter):
     """
 
     name = "gdp"
+    currency = "mu squared"
     theorem = (
         "GDP filter: Smith and Thakurta 2022 (arXiv:2210.17520); Koskela, Tobaben and Honkela 2023 (arXiv:2209.15596)"
     )
@@ -214,6 +258,7 @@ class ZcdpFilter(AdditiveFilter):
     """
 
     name = "zcdp"
+    currency = "rho"
     theorem = "zCDP filter: Feldman and Zrnic 2021 (arXiv:2008.11193) at every order; Whitehouse et al. 2023 (arXiv:2203.05481)"
 
     def __init__(
@@ -254,10 +299,11 @@ class RdpFilter(AdditiveFilter):
     neighbouring : Neighbouring or str
         The relation.
     reference : GaussianCharge, optional
-        The kind of release the budget will mostly be spent on. The target curve is this charge's curve, scaled as far
-        up as the target allows; releases like it then use the budget fully. Chosen before the data is seen.
+        The kind of release the budget will mostly be spent on, such as ``GaussianCharge(3.0, sample_prob=0.05)``. The target
+        curve is this charge's curve, scaled as far up as the target allows. Chosen before the data is seen.
     orders : sequence of int, optional
-        The orders of the curve. A single order gives the single-order filter.
+        The orders of the curve. By default the single order at which the reference goes furthest: one order is enough for the
+        target, and each further one only refuses more. With several, the whole is also Rényi-DP along the curve.
 
     Guarantees
     ----------
@@ -268,6 +314,7 @@ class RdpFilter(AdditiveFilter):
     """
 
     name = "rdp"
+    currency = "Rényi divergence"
     theorem = "RDP filter held at all orders of a curve fixed in advance: Feldman and Zrnic 2021 (arXiv:2008.11193)"
 
     def __init__(
@@ -277,11 +324,11 @@ class RdpFilter(AdditiveFilter):
         neighbouring: Neighbouring | str,
         *,
         reference: GaussianCharge = _UNSAMPLED,
-        orders: Sequence[int] = rdp.ORDERS,
+        orders: Sequence[int] | None = None,
     ) -> None:
         epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
         relation = Neighbouring.parse(neighbouring)
-        self.orders = tuple(sorted(set(orders)))
+        self.orders = rdp.ORDERS if orders is None else tuple(sorted(set(orders)))
         if not self.orders or any(isinstance(a, bool) or not isinstance(a, int) or a < 2 for a in self.orders):
             raise InvalidArgument(
                 f"orders must be whole numbers of 2 or more; got {orders!r}. Leave it out for the default orders."
@@ -293,7 +340,11 @@ class RdpFilter(AdditiveFilter):
             )
         self.reference = reference
         unit = rdp.curve(reference, relation, self.orders)
-        scale = max(rdp.largest_cost(a, epsilon, delta) / cost for a, cost in zip(self.orders, unit, strict=True))
+        reach = [rdp.largest_cost(a, epsilon, delta) / cost for a, cost in zip(self.orders, unit, strict=True)]
+        scale = max(reach)
+        if orders is None:
+            best = reach.index(scale)
+            self.orders, unit = (self.orders[best],), (unit[best],)
         if scale <= 0:
             raise InvalidArgument(
                 f"epsilon={epsilon!r} at delta={delta!r} is below what the orders {self.orders[0]} to "
@@ -321,6 +372,7 @@ class DeclaredNonPrivate(AdditiveFilter):
     """
 
     name = "non-private"
+    currency = "mu squared"
     theorem = "none: NOT PRIVATE"
 
     def __init__(self, delta: float, neighbouring: Neighbouring | str) -> None:
@@ -341,8 +393,11 @@ class DeclaredNonPrivate(AdditiveFilter):
         """Return infinity."""
         return math.inf
 
-    def smallest_noise_multiplier(self, spent: Totals) -> float:
+    def smallest_noise_multiplier(self, spent: Totals, sample_prob: float = 1.0) -> float:
         return 0.0
+
+    def largest_epsilon(self, spent: Totals, like: BoundedRangeCharge | PureCharge = _SELECTION) -> float:
+        return math.inf
 
     def epsilon_of(self, spent: Totals, delta: float) -> float:
         return math.inf if spent.releases else 0.0

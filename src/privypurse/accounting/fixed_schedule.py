@@ -10,7 +10,7 @@ from privypurse.accounting import pld
 from privypurse.accounting.filters import two_steps
 from privypurse.accounting.totals import Totals
 from privypurse.core import charges as charge_format
-from privypurse.core.charges import Charge, GaussianCharge, RepeatedCharge, SingleCharge
+from privypurse.core.charges import BoundedRangeCharge, Charge, GaussianCharge, RepeatedCharge, SingleCharge
 from privypurse.core.checks import positive, small_probability
 from privypurse.core.errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
@@ -55,13 +55,7 @@ class FixedSchedule:
         self.epsilon, self.delta = positive(epsilon=epsilon), small_probability(delta=delta)
         self.neighbouring = Neighbouring.parse(neighbouring)
         self.interval = pld.default_interval(self.epsilon) if interval is None else positive(interval=interval)
-        self.schedule: tuple[SingleCharge, ...] = tuple(
-            single
-            for charge in charges
-            for single in ([charge.charge] * charge.count if isinstance(charge, RepeatedCharge) else [charge])
-        )
-        if not self.schedule:
-            raise InvalidArgument("charges must hold at least one charge; got none. Pass the whole schedule.")
+        self.schedule = _unfold(charges)
         self.scheduled_epsilon = self._epsilon(self.schedule, self.delta)
         if self.scheduled_epsilon > self.epsilon:
             raise InvalidArgument(
@@ -97,12 +91,18 @@ class FixedSchedule:
     def affordable(self, spent: Totals) -> tuple[float, ...]:
         return (float(len(self.schedule) - spent.quanta[0]),)
 
-    def smallest_noise_multiplier(self, spent: Totals) -> float:
+    def smallest_noise_multiplier(self, spent: Totals, sample_prob: float = 1.0) -> float:
+        planned = self._next(spent)
+        matches = isinstance(planned, GaussianCharge) and planned.sample_prob == sample_prob
+        return planned.noise_multiplier if isinstance(planned, GaussianCharge) and matches else math.inf
+
+    def largest_epsilon(self, spent: Totals) -> float:
+        planned = self._next(spent)
+        return planned.epsilon if isinstance(planned, BoundedRangeCharge) else 0.0
+
+    def _next(self, spent: Totals) -> SingleCharge | None:
         position = spent.quanta[0]
-        if position == len(self.schedule):
-            return math.inf
-        planned = self.schedule[position]
-        return planned.noise_multiplier if isinstance(planned, GaussianCharge) else math.inf
+        return self.schedule[position] if position < len(self.schedule) else None
 
     def epsilon_of(self, spent: Totals, delta: float) -> float:
         return self._epsilon(self.schedule[: spent.quanta[0]], delta) if spent.quanta[0] else 0.0
@@ -142,3 +142,19 @@ class FixedSchedule:
     @staticmethod
     def _at(spent: Totals, position: int) -> Totals:
         return Totals((position,), position, spent.non_private)
+
+
+def _unfold(charges: Iterable[Charge]) -> tuple[SingleCharge, ...]:
+    """Check a schedule and write out its repetitions."""
+    listed = list(charges) if isinstance(charges, Iterable) else [charges]
+    wrong = [charge for charge in listed if not isinstance(charge, SingleCharge | RepeatedCharge)]
+    if wrong or not listed:
+        raise InvalidArgument(
+            f"charges must be a list of charges, at least one; got {wrong[0] if wrong else listed!r}. "
+            "Pass for example [GaussianCharge(20.0)] * 10; what a mechanism would be charged is a charge, not the mechanism."
+        )
+    return tuple(
+        single
+        for charge in listed
+        for single in ([charge.charge] * charge.count if isinstance(charge, RepeatedCharge) else [charge])
+    )

@@ -29,7 +29,7 @@ def mu_squared(charge: SingleCharge) -> float:
         if charge.sample_prob < 1:
             raise UnsupportedCharge(
                 f"a Poisson-sampled release is not Gaussian-DP, so the GDP filter cannot price {charge!r}. "
-                "Use a purse with filter='rdp' (adaptive budgets) or a FixedSchedule (known in advance), "
+                "Use a purse with filter='rdp' for adaptive budgets, a FixedSchedule for a list known in advance, "
                 "or query all records."
             )
         if isinstance(charge, GaussianCharge):

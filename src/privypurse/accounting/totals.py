@@ -69,8 +69,12 @@ class Filter(Protocol):
         """Return what is left in the filter's own currency, rounded down."""
         ...
 
-    def smallest_noise_multiplier(self, spent: Totals) -> float:
-        """Return the least noise, relative to sensitivity, of one more unsampled Gaussian release; inf if none fits."""
+    def smallest_noise_multiplier(self, spent: Totals, sample_prob: float = 1.0) -> float:
+        """Return the least noise, relative to sensitivity, of one more Gaussian release; inf if none fits."""
+        ...
+
+    def largest_epsilon(self, spent: Totals) -> float:
+        """Return the largest epsilon of one more selection by the exponential mechanism; 0 if none fits."""
         ...
 
     def epsilon_left(self, spent: Totals) -> float:

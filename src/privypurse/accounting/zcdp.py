@@ -30,7 +30,7 @@ def rho(charge: SingleCharge) -> float:
         if charge.sample_prob < 1:
             raise UnsupportedCharge(
                 f"a Poisson-sampled release has no zCDP bound, so the zCDP filter cannot price {charge!r}. "
-                "Use a purse with filter='rdp' (adaptive budgets) or a FixedSchedule (known in advance), "
+                "Use a purse with filter='rdp' for adaptive budgets, a FixedSchedule for a list known in advance, "
                 "or query all records."
             )
         if isinstance(charge, GaussianCharge):

@@ -108,7 +108,7 @@ def text(**named: Any) -> str:
     """Check for a non-empty string."""
     name, value = _only(named)
     if not isinstance(value, str) or not value.strip():
-        _refuse(name, value, "a non-empty string", "'adult'")
+        _refuse(name, value, "a non-empty string", "'some words'")
     return value
 
 

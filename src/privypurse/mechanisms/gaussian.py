@@ -2,15 +2,25 @@
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from privypurse.core.charges import GaussianCharge
 from privypurse.core.checks import FloatArray, positive
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
+
+
+class HasNoiseMultiplier(Protocol):
+    """What is left in a purse, as far as Gaussian noise needs to know."""
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The least noise that still fits; infinity if none does."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,16 @@ class Gaussian:
         """Make a mechanism whose noise on this box has a given standard deviation."""
         noise_std = positive(noise_std=noise_std)
         return cls(noise_std / _sensitivity(box, Neighbouring.parse(neighbouring)))
+
+    @classmethod
+    def spending(cls, remaining: "HasNoiseMultiplier") -> "Gaussian":
+        """Make the mechanism that spends exactly what is left: ``Gaussian.spending(purse.remaining)``.
+
+        For boxes of all records. Raises `BudgetExhausted` where nothing is left.
+        """
+        if not 0 < remaining.noise_multiplier < math.inf:
+            raise BudgetExhausted("nothing is left of the budget. Nothing was spent.")
+        return cls(remaining.noise_multiplier)
 
     def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
         """Return the standard deviation of the noise that `draw` would add to this box."""

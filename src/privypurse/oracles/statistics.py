@@ -3,6 +3,7 @@
 Shapes of the answers, and all bounds, are public; they are taken from arguments, never from values in the data.
 """
 
+import contextlib
 from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
@@ -53,27 +54,33 @@ def counts(labels: Iterable[Hashable], *, categories: Sequence[Hashable]) -> Sen
     Parameters
     ----------
     labels : iterable
-        One label for each record.
+        One label for each record; in one dimension, and of the type of the categories ("1" is not 1).
     categories : sequence
-        The public list of categories.
+        The public list of categories; it gives the order of the counts.
 
     Examples
     --------
     >>> counts(["a", "b", "a"], categories=["a", "b", "c"])
     <Sensitive: shape (3,), l2 bound 1.0 (add-remove), 1.4142135623730951 (replace-one)>
     """
-    position = {category: index for index, category in enumerate(categories)}
-    if not position or len(position) != len(categories):
+    ordered = list(categories) if isinstance(categories, Sequence | np.ndarray) else []
+    position = {category: index for index, category in enumerate(ordered)}
+    if not position or len(position) != len(ordered):
         raise InvalidArgument(
             f"categories must be a list of different values; got {categories!r}. Pass for example ['no', 'yes']."
         )
+    if getattr(labels, "ndim", 1) != 1:
+        raise InvalidArgument(
+            f"labels must be in one dimension; got shape {labels.shape!r}. Pass for example labels.ravel()."  # type: ignore[attr-defined]
+        )
     tally = np.zeros(len(position))
     for label in labels:
-        index = position.get(label)
-        if index is not None:
-            tally[index] += 1
-    # A replaced record leaves one category and enters another: two entries move by one.
-    return Sensitive(tally, norm=Norm.L2, add_remove=1.0, replace_one=float(np.sqrt(2.0)))
+        # A label that cannot even be looked up is in none of the categories.
+        with contextlib.suppress(TypeError, KeyError):
+            tally[position[label]] += 1
+    # A replaced record leaves one category and enters another: two entries move by one, where there are two.
+    replace_one = float(np.sqrt(2.0)) if len(position) > 1 else 1.0
+    return Sensitive(tally, norm=Norm.L2, add_remove=1.0, replace_one=replace_one)
 
 
 def negated_losses(losses: ArrayLike, *, clip_loss: float) -> Sensitive:
@@ -99,10 +106,16 @@ def negated_losses(losses: ArrayLike, *, clip_loss: float) -> Sensitive:
 
 
 def _table(rows: ArrayLike) -> FloatArray:
-    table = np.asarray(rows)
-    if table.ndim != 2 or table.dtype.kind not in "iufb":
+    try:
+        plain = np.asarray(rows)
+        # A missing value (None) becomes NaN, and its record contributes nothing.
+        table = plain.astype(np.float64) if plain.dtype.kind in "iufbO" else None
+    except (TypeError, ValueError, OverflowError):
+        plain, table = np.empty(0), None
+    if table is None or table.ndim != 2:
         raise InvalidArgument(
-            f"rows must be a table of numbers with one row for each record; got an array of {table.dtype} with shape "
-            f"{table.shape}. Pass shape (n, d); a single column is values.reshape(-1, 1)."
+            f"rows must be a table of numbers with one row for each record; got {type(rows).__name__} with shape "
+            f"{plain.shape} of {plain.dtype}. Pass shape (n, d), rows of one length and no text; a single column is "
+            "values.reshape(-1, 1)."
         )
-    return table.astype(np.float64)
+    return table

@@ -26,6 +26,11 @@ ALWAYS_UNCOVERED = (
     "gaps between floating-point numbers in the noise, running time and other side channels",
 )
 
+SAMPLING = (
+    "that records were sampled independently, with the stated probabilities and in secret, where an oracle outside this "
+    "library drew the sample"
+)
+
 
 @dataclass(frozen=True)
 class Group:
@@ -40,7 +45,9 @@ class Group:
     count : int
         How many.
     smallest, largest : float or None
-        Least and most noise: noise multipliers for Gaussian releases, epsilons for selections.
+        Smallest and largest noise multiplier of Gaussian releases, or epsilon of selections.
+    sample_prob : float
+        Poisson sampling rate of the records behind them; 1 where all records took part.
     """
 
     what: str
@@ -48,6 +55,7 @@ class Group:
     count: int
     smallest: float | None
     largest: float | None
+    sample_prob: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,37 @@ class Certificate:
     """A statement about all that was released on one data set.
 
     Made by ``purse.certificate()``. ``str()`` gives the prose, `to_json` the data; `save` writes either by the file's ending.
+
+    Parameters
+    ----------
+    dataset : str
+        The data set.
+    private, simulation : bool
+        Whether the guarantee holds; whether any noise was seeded, which makes it not hold.
+    epsilon, delta : float
+        The guarantee, under `neighbouring`: the limit of the purse.
+    neighbouring, theorem : str
+        The relation, and the rule and papers behind the guarantee.
+    recorded_epsilon : float
+        What all payments come to at that delta.
+    releases, unreleased : int
+        How many values left; how many more were paid for in blocks and did not, or are not known to have (a crash).
+    unsettled : int
+        Blocks that were never settled.
+    relations : dict of str to UnderRelation
+        The guarantee under either relation.
+    groups : tuple of Group
+        The releases, grouped.
+    uncovered : tuple of str
+        What the guarantee does not cover.
+    noise : str
+        Where noise came from.
+    people : tuple of str
+        Who spent.
+    ledger, ledger_lines, ledger_digest
+        The ledger, its number of lines and its last SHA-256, as `head`.
+    issued_by, issued_at, version, format
+        Who issued it when, with which version; the format of the JSON.
     """
 
     dataset: str
@@ -85,6 +124,7 @@ class Certificate:
     theorem: str
     recorded_epsilon: float
     releases: int
+    unreleased: int
     unsettled: int
     relations: dict[str, UnderRelation]
     groups: tuple[Group, ...]
@@ -122,6 +162,16 @@ class Certificate:
                 f"this is not a privypurse certificate ({error}). Pass what to_json wrote."
             ) from error
 
+    @classmethod
+    def load(cls, path: "str | pathlib.Path") -> "Certificate":
+        """Read a certificate back from a ``.json`` file."""
+        return cls.from_json(pathlib.Path(path).read_text(encoding="utf-8"))
+
+    @property
+    def head(self) -> tuple[int, str]:
+        """What pins the ledger: ``ledger.verify(certificate.head)`` fails if it is not the one seen here, continued."""
+        return self.ledger_lines, self.ledger_digest
+
     def save(self, path: "str | pathlib.Path") -> None:
         """Write JSON to a ``.json`` file, prose to any other."""
         target = pathlib.Path(path)
@@ -139,7 +189,6 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, noise: NoiseSource) ->
     record = _read(entries)
     totals = entries[-1].totals
     both = all(other is not None for _, other, _ in record.releases)
-    charges = _repeated((charge, count) for (charge, _, _), count in record.releases.items())
     others = _repeated((other, count) for (_, other, _), count in record.releases.items() if other)
     relations = {}
     for relation in Neighbouring:
@@ -147,12 +196,16 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, noise: NoiseSource) ->
         epsilon, delta = filter.guarantee_under(relation)
         # A block that was never settled is paid for, but its releases are not known one by one.
         known = both and not record.unsettled
-        recorded = filter.epsilon_under(relation, charges if own else others, delta) if own or known else None
-        if own and record.unsettled:
+        recorded = None
+        if own:
             recorded = filter.epsilon_of(totals, delta)
+        elif known:
+            recorded = filter.epsilon_under(relation, others, delta)
         stated = own or known
         relations[relation.value] = UnderRelation(epsilon if stated else None, delta if stated else None, recorded)
     non_private = isinstance(filter, DeclaredNonPrivate)
+    released = sum(record.releases.values())
+    sampled = any(getattr(charge, "sample_prob", 1.0) < 1 for charge, _, _ in record.releases)
     declared = tuple(dict.fromkeys(entry.what for entry in entries if entry.kind == UNCOVERED))
     return Certificate(
         dataset=dataset,
@@ -163,11 +216,12 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, noise: NoiseSource) ->
         neighbouring=filter.neighbouring.value,
         theorem=filter.theorem,
         recorded_epsilon=filter.epsilon_of(totals, filter.delta),
-        releases=totals.releases,
+        releases=released,
+        unreleased=totals.releases - released,
         unsettled=len(record.unsettled),
         relations=relations,
         groups=_groups(record.releases),
-        uncovered=(*declared, *ALWAYS_UNCOVERED),
+        uncovered=(*declared, *((SAMPLING,) if sampled else ()), *ALWAYS_UNCOVERED),
         noise="seeded (SIMULATION, not private)" if record.simulation else noise.description,
         people=tuple(sorted({entry.who for entry in entries})),
         ledger=ledger.location,
@@ -215,15 +269,15 @@ def _repeated(counted: Iterable[tuple[SingleCharge, int]]) -> list[Charge]:
 
 
 def _groups(releases: "Counter[tuple[SingleCharge, SingleCharge | None, str]]") -> tuple[Group, ...]:
-    found: dict[tuple[str, str], list[tuple[float | None, int]]] = {}
+    found: dict[tuple[str, str, float], list[tuple[float | None, int]]] = {}
     for (charge, _, what), count in releases.items():
         level = getattr(charge, "noise_multiplier", getattr(charge, "epsilon", None))
-        found.setdefault((what, charge.kind), []).append((level, count))
+        found.setdefault((what, charge.kind, getattr(charge, "sample_prob", 1.0)), []).append((level, count))
     groups = []
-    for (what, kind), members in found.items():
+    for (what, kind, sample_prob), members in found.items():
         levels = [level for level, _ in members if level is not None]
         count = sum(count for _, count in members)
-        groups.append(Group(what, kind, count, min(levels, default=None), max(levels, default=None)))
+        groups.append(Group(what, kind, count, min(levels, default=None), max(levels, default=None), sample_prob))
     return tuple(groups)
 
 
@@ -243,7 +297,7 @@ def _prose(c: Certificate) -> Iterable[str]:
     yield "Guarantee under either relation, and what the recorded releases come to:"
     for name, under in c.relations.items():
         if under.epsilon is None:
-            yield f"  {name}: not stated; some release was not bounded, or not recorded singly, under this relation"
+            yield f"  {name}: not stated; what some release is under this relation is not on record"
         else:
             recorded = "" if under.recorded_epsilon is None else f"; recorded epsilon {_number(under.recorded_epsilon)}"
             yield f"  {name}: epsilon {_number(under.epsilon)}, delta {under.delta:.3g}{recorded}"
@@ -252,8 +306,9 @@ def _prose(c: Certificate) -> Iterable[str]:
     yield f"Released: {c.releases} value{'' if c.releases == 1 else 's'}"
     for group in c.groups:
         yield f"  {group.count} x {group.what} ({group.kind}{_levels(group)})"
-    if c.unsettled:
-        yield f"  {c.unsettled} reserved block(s) never settled, as after a crash: counted as spent in full"
+    if c.unreleased:
+        never = f", {c.unsettled} of the blocks never settled, as after a crash" if c.unsettled else ""
+        yield f"  {c.unreleased} more paid for in reserved blocks and not known to be released{never}"
     yield ""
     yield "Not covered:"
     for item in c.uncovered:
@@ -269,9 +324,9 @@ def _levels(group: Group) -> str:
     if group.smallest is None or group.largest is None:
         return ""
     name = "noise multiplier" if group.kind == "gaussian" else "epsilon"
-    if group.smallest == group.largest:
-        return f", {name} {group.smallest:.6g}"
-    return f", {name} {group.smallest:.6g} to {group.largest:.6g}"
+    spread = "" if group.smallest == group.largest else f" to {group.largest:.6g}"
+    sampled = "" if group.sample_prob == 1 else f", each record sampled with probability {group.sample_prob:.6g}"
+    return f", {name} {group.smallest:.6g}{spread}{sampled}"
 
 
 def _number(value: float) -> str:

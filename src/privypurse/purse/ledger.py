@@ -3,6 +3,7 @@
 import datetime
 import getpass
 import os
+import reprlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -90,8 +91,8 @@ def check_terms(dataset: str, location: str, recorded: dict[str, Any], asked: di
     if recorded == asked:
         return
     differing = sorted(name for name in {*recorded, *asked} if recorded.get(name) != asked.get(name))
-    on_record = ", ".join(f"{name}={recorded.get(name)!r}" for name in differing)
-    wanted = ", ".join(f"{name}={asked.get(name)!r}" for name in differing)
+    on_record = ", ".join(f"{name}={reprlib.repr(recorded.get(name))}" for name in differing)
+    wanted = ", ".join(f"{name}={reprlib.repr(asked.get(name))}" for name in differing)
     raise TermsMismatch(
         f"data set {dataset!r} is already on the ledger ({location}) with {on_record}; got {wanted}. "
         "A data set has one budget for good. Open the purse with the recorded terms (Purse.reopen does), "

@@ -1,6 +1,7 @@
 """[DECIDES] The one gate: every value derived from data passes here, and is paid for before it leaves."""
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,12 +49,15 @@ class Remaining:
         Share of the limit that is left, in the currency in which costs do add up (mu squared, by default).
     noise_multiplier : float
         The least noise, relative to sensitivity, that one more Gaussian release of all records can have; infinity if none fits.
+    selection_epsilon : float
+        The largest epsilon that one more `ExponentialSelection` can have; zero if none fits.
     """
 
     epsilon: float
     delta: float
     fraction: float
     noise_multiplier: float
+    selection_epsilon: float
 
 
 class Purse(Shared):
@@ -129,6 +133,21 @@ class Purse(Shared):
         return purse
 
     @classmethod
+    def with_filter(
+        cls,
+        filter: Filter,
+        *,
+        ledger: "Ledger | str | os.PathLike[str] | None" = None,
+        dataset: str = "default",
+        noise: NoiseSource | None = None,
+        who: str | None = None,
+    ) -> "Purse":
+        """Make a purse from a filter, which already knows epsilon, delta and the relation."""
+        purse = cls.__new__(cls)
+        purse._set_up(_check_filter(filter), ledger, dataset, noise, who)
+        return purse
+
+    @classmethod
     def reopen(
         cls,
         ledger: "Ledger | str | os.PathLike[str]",
@@ -137,8 +156,10 @@ class Purse(Shared):
         noise: NoiseSource | None = None,
         who: str | None = None,
     ) -> "Purse":
-        """Open a data set that is already on a ledger, under the terms recorded there."""
-        opened = _open_ledger(ledger)
+        """Open a data set that is already on a ledger, under the terms recorded there. Never makes a new ledger."""
+        opened = (
+            SqliteLedger(ledger, must_exist=True) if isinstance(ledger, str | os.PathLike) else _open_ledger(ledger)
+        )
         terms = opened.terms(text(dataset=dataset))
         if terms is None:
             known = sorted({entry.dataset for entry in opened.entries()})
@@ -265,9 +286,11 @@ class Purse(Shared):
     def reserve(self, releases: int = 1000) -> Iterator["Purse"]:
         """Pay for releases in blocks, so that they need not each wait for the disk.
 
-        Inside the ``with`` statement, the first release reserves this many of its like (fewer if fewer fit) and later ones
-        are paid from the block; budgets may still be chosen freely. At the end the unused part comes back, except that a
-        `FixedSchedule` forfeits it. A crash inside leaves the whole block spent.
+        Inside the ``with`` statement, the first release reserves this many of its like, but at most half of what is left, and
+        later ones are paid from the block; budgets may still be chosen freely. At the end the unused part comes back. (A
+        `FixedSchedule` gets it back unless another process went on in the meantime.) A crash inside leaves the whole block spent.
+
+        Until it comes back, a reserved block is spent in the eyes of other processes: reserve what the loop will need, not more.
 
         Parameters
         ----------
@@ -301,8 +324,9 @@ class Purse(Shared):
         return Remaining(
             epsilon=self._filter.epsilon_left(totals),
             delta=self.delta,
-            fraction=1.0 if whole[0] == float("inf") else min(a / b for a, b in zip(left, whole, strict=True)),
+            fraction=1.0 if whole[0] == math.inf else min(a / b for a, b in zip(left, whole, strict=True)),
             noise_multiplier=self._filter.smallest_noise_multiplier(totals),
+            selection_epsilon=self._filter.largest_epsilon(totals),
         )
 
     def _totals(self) -> Totals:
@@ -316,7 +340,7 @@ class Purse(Shared):
         )
 
     def certificate(self) -> Certificate:
-        """State the guarantee, what was spent on what, and what is not covered."""
+        """State the guarantee, what was spent on what, and what is not covered; settles an open reservation."""
         if self._reservation is not None:
             self._reservation.settle()
         return certify(self._ledger, self._dataset, self._filter, self._noise)
@@ -361,6 +385,15 @@ def _open_ledger(ledger: "Ledger | str | os.PathLike[str] | None") -> Ledger:
     return ledger
 
 
+def _check_filter(filter: Filter) -> Filter:
+    if not hasattr(filter, "admit") or isinstance(filter, type):
+        raise InvalidArgument(
+            f"filter must be one of {sorted(filters.BY_NAME)} or a filter object; got {filter!r}. "
+            "Leave it out for 'gdp', or pass for example RdpFilter(1.0, 1e-6, 'add-remove')."
+        )
+    return filter
+
+
 def _choose_filter(filter: "Filter | str", epsilon: float, delta: float, neighbouring: Neighbouring) -> Filter:
     epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
     if isinstance(filter, str):
@@ -370,10 +403,7 @@ def _choose_filter(filter: "Filter | str", epsilon: float, delta: float, neighbo
             )
         chosen: Filter = filters.BY_NAME[filter](epsilon, delta, neighbouring)
         return chosen
-    if not hasattr(filter, "admit"):
-        raise InvalidArgument(
-            f"filter must be one of {sorted(filters.BY_NAME)} or a filter object; got {filter!r}. Leave it out for 'gdp'."
-        )
+    _check_filter(filter)
     for name, mine, its in (
         ("epsilon", epsilon, filter.epsilon),
         ("delta", delta, filter.delta),

@@ -95,13 +95,21 @@ class Reservation:
     def _settle(self) -> None:
         if self._ceiling is None:
             return
-        unused = self._ceiling.minus(self._current) if self._filter.refundable else None
-        body = {
+        ceiling, unused = self._ceiling, self._ceiling.minus(self._current)
+        body: dict[str, Any] = {
             "reservation": self._id,
             "used": [[describe(c), describe(o), what, count] for (c, o, what), count in self._lines.items()],
-            "returned": None if unused is None else totals_to_text(unused),
+            "returned": None,
         }
-        self._append(SETTLE, body, lambda spent: spent if unused is None else spent.minus(unused))
+
+        def decide(spent: Totals) -> Totals:
+            # Positions of a fixed schedule come back only while they are the last ones taken.
+            if not self._filter.refundable and spent != ceiling:
+                return spent
+            body["returned"] = totals_to_text(unused)
+            return spent.minus(unused)
+
+        self._append(SETTLE, body, decide)
         self._forget()
 
     def _take(self, charge: SingleCharge) -> bool:
@@ -117,7 +125,10 @@ class Reservation:
         return True
 
     def _reserve(self, charge: SingleCharge, other: SingleCharge | None) -> None:
-        """Reserve as many releases as fit, at most what was asked for; at least one, or the ledger refuses."""
+        """Reserve what was asked for, but at most half of what is left, so that others who share the ledger can go on.
+
+        At least one release, or the ledger refuses.
+        """
         body: dict[str, Any] = {
             "reservation": secrets.token_hex(8),
             "charge": describe(charge),
@@ -127,18 +138,19 @@ class Reservation:
         states: list[Totals] = []
 
         def decide(spent: Totals) -> Totals:
+            after = self._filter.admit(spent, charge)
             count = self._releases
-            while True:
+            while count > 1:
+                # Twice as many must fit; the last few releases of a budget are then reserved one by one.
                 try:
+                    self._filter.admit_ahead(spent, charge, 2 * count)
                     after = self._filter.admit_ahead(spent, charge, count)
+                    break
                 except BudgetExhausted:
-                    if count == 1:
-                        raise
                     count //= 2
-                else:
-                    body["count"] = after.releases - spent.releases
-                    states[:] = [spent, after]
-                    return after
+            body["count"] = after.releases - spent.releases
+            states[:] = [spent, after]
+            return after
 
         self._append(RESERVE, body, decide)
         self._id, (self._current, self._ceiling) = body["reservation"], states

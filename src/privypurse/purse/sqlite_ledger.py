@@ -61,6 +61,8 @@ class SqliteLedger(Shared):
     path : str or path
         The file; made at first use. Its folder must exist and be writable. Keep it on a local disk: SQLite's locks
         are unreliable on network file systems.
+    must_exist : bool, default False
+        Refuse a path where there is no ledger, instead of making one: a mistyped path is a fresh budget.
 
     Guarantees
     ----------
@@ -74,10 +76,14 @@ class SqliteLedger(Shared):
     * Each transaction has its own connection, so that nothing is inherited over a fork.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        if not isinstance(path, str | os.PathLike) or not str(path):
-            raise InvalidArgument(f"path must be a file name; got {path!r}. Pass for example 'budget.db'.")
-        self._path = pathlib.Path(path).absolute()
+    def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = False) -> None:
+        if not isinstance(path, str | os.PathLike) or not str(path) or str(path) == ":memory:":
+            raise InvalidArgument(
+                f"path must be a file name; got {path!r}. Pass for example 'budget.db', or ledger=None for memory."
+            )
+        self._path = pathlib.Path(path).expanduser().absolute()
+        if self._path.is_dir():
+            raise InvalidArgument(f"path must be a file name; got the folder {str(path)!r}. Pass a file in it.")
         if not self._path.parent.is_dir():
             raise LedgerUnavailable(
                 f"the folder of the ledger, {str(self._path.parent)!r}, does not exist. Make it, or pass another path."
@@ -86,6 +92,8 @@ class SqliteLedger(Shared):
         sa.event.listen(self._engine, "begin", _begin)
         self._seen = (0, GENESIS)
         if not self._path.exists():
+            if must_exist:
+                raise LedgerUnavailable(f"there is no ledger at {str(path)!r}. Check the path; nothing was made.")
             with self._errors():
                 _create(self._path)
         self._check_format()
@@ -261,10 +269,15 @@ class SqliteLedger(Shared):
             ) from error
 
     def __reduce__(self) -> Any:
-        return (SqliteLedger, (str(self._path),))
+        return (_reconnect, (str(self._path),))
 
     def __repr__(self) -> str:
         return f"<SqliteLedger: {self.location}>"
+
+
+def _reconnect(path: str) -> SqliteLedger:
+    """Unpickle: the file must still be there."""
+    return SqliteLedger(path, must_exist=True)
 
 
 def _connect(path: pathlib.Path, mode: str = "rw") -> sqlite3.Connection:

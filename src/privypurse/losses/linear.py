@@ -1,0 +1,313 @@
+"""Losses of linear models: functions of one number, the score ``x . w`` of a record, and of its target.
+
+Each loss can be *Huberised*: ``Logistic(clip_derivative=0.5)`` is the convex function whose derivative is the logistic one
+clipped to [-0.5, 0.5]. That bounds every record's gradient by ``clip_derivative * |x|`` and keeps the problem convex, which
+clipping gradient norms does not.
+
+Targets are -1 or +1 for classification and real numbers for regression. The arrays here are the readable reference; the
+kernels in ``oracles`` compute the same functions, and tests hold them to it.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from privypurse.core.checks import FloatArray, positive
+from privypurse.core.errors import InvalidArgument
+
+
+@dataclass(frozen=True)
+class LinearLoss(ABC):
+    """What all losses of linear models share.
+
+    Parameters
+    ----------
+    clip_derivative : float, default infinity
+        The derivative is clipped to this size by making the loss linear beyond the point where it is reached.
+
+    Attributes
+    ----------
+    code : int
+        How kernels know the loss.
+    classification : bool
+        Whether targets are -1 and +1.
+    """
+
+    clip_derivative: float = math.inf
+
+    code: ClassVar[int]
+    classification: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        if self.clip_derivative != math.inf:
+            object.__setattr__(self, "clip_derivative", positive(clip_derivative=self.clip_derivative))
+
+    @property
+    def parameter(self) -> float:
+        """The loss's own number, such as a width; 0 where it has none."""
+        return 0.0
+
+    @property
+    def lipschitz(self) -> float:
+        """Largest size of the derivative."""
+        return min(self._lipschitz, self.clip_derivative)
+
+    @property
+    @abstractmethod
+    def _lipschitz(self) -> float:
+        """Largest size of the derivative before it is clipped."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """Largest second derivative; infinity where there is a kink."""
+
+    @abstractmethod
+    def value_at_zero(self, target_bound: float = 1.0) -> float:
+        """Return the largest loss of a record at the score zero, for targets of at most this size."""
+
+    def range_along(self, length: float) -> float:
+        """Return how much a record's loss can vary while its score moves over an interval of this length."""
+        return self.lipschitz * length
+
+    def value(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
+        """Return the loss of each record."""
+        z, _ = self._residual(np.asarray(score, dtype=np.float64), np.asarray(target, dtype=np.float64))
+        knee = self._knee()
+        # Beyond the knee the clipped loss goes on as its tangent.
+        inside = (
+            self._plain_value(np.maximum(z, knee)) if self.classification else self._plain_value(np.minimum(z, knee))
+        )
+        beyond = np.maximum(knee - z, 0.0) if self.classification else np.maximum(z - knee, 0.0)
+        return np.asarray(inside + np.where(beyond > 0, self._slope_at_knee() * beyond, 0.0))
+
+    def derivative(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
+        """Return the derivative of each record's loss with respect to its score."""
+        z, sign = self._residual(np.asarray(score, dtype=np.float64), np.asarray(target, dtype=np.float64))
+        return np.asarray(np.clip(sign * self._plain_slope(z), -self.clip_derivative, self.clip_derivative))
+
+    def curvature(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
+        """Return the second derivative of each record's loss; zero where the derivative is clipped."""
+        z, _ = self._residual(np.asarray(score, dtype=np.float64), np.asarray(target, dtype=np.float64))
+        clipped = np.abs(self._plain_slope(z)) > self.clip_derivative
+        return np.asarray(np.where(clipped, 0.0, self._plain_curvature(z)))
+
+    def _residual(self, score: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the one number the loss depends on, and the sign with which the score enters it.
+
+        Classification: the margin ``target * score``. Regression: the distance ``|score - target|``.
+        """
+        if self.classification:
+            return target * score, target
+        return np.abs(score - target), np.sign(score - target)
+
+    def _slope_at_knee(self) -> float:
+        return min(self._lipschitz, self.clip_derivative)
+
+    @abstractmethod
+    def _knee(self) -> float:
+        """Return where the derivative reaches its clip: -inf (classification) or inf (regression) if nowhere."""
+
+    @abstractmethod
+    def _plain_value(self, z: FloatArray) -> FloatArray: ...
+
+    @abstractmethod
+    def _plain_slope(self, z: FloatArray) -> FloatArray: ...
+
+    @abstractmethod
+    def _plain_curvature(self, z: FloatArray) -> FloatArray: ...
+
+
+@dataclass(frozen=True)
+class Logistic(LinearLoss):
+    """``ln(1 + exp(-target * score))``.
+
+    Examples
+    --------
+    >>> Logistic().lipschitz, Logistic().smoothness, round(Logistic().value_at_zero(), 4)
+    (1.0, 0.25, 0.6931)
+    >>> float(Logistic(clip_derivative=0.5).derivative(-9.0, 1.0))
+    -0.5
+    """
+
+    code: ClassVar[int] = 0
+    classification: ClassVar[bool] = True
+
+    @property
+    def _lipschitz(self) -> float:
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        """A quarter."""
+        c = self.clip_derivative
+        return c * (1 - c) if c < 0.5 else 0.25
+
+    def value_at_zero(self, target_bound: float = 1.0) -> float:
+        """Return ln 2, or what the clipped loss has there."""
+        return float(self.value(0.0, 1.0))
+
+    def _knee(self) -> float:
+        return math.log(1 / self.clip_derivative - 1) if self.clip_derivative < 1 else -math.inf
+
+    def _plain_value(self, z: FloatArray) -> FloatArray:
+        return np.asarray(np.logaddexp(0.0, -z))
+
+    def _plain_slope(self, z: FloatArray) -> FloatArray:
+        return np.asarray(-np.exp(-np.logaddexp(0.0, z)))
+
+    def _plain_curvature(self, z: FloatArray) -> FloatArray:
+        return np.asarray(np.exp(-np.logaddexp(0.0, z) - np.logaddexp(0.0, -z)))
+
+
+@dataclass(frozen=True)
+class Hinge(LinearLoss):
+    """``max(0, 1 - target * score)``. Not smooth: prefer `HuberHinge` for gradient methods."""
+
+    code: ClassVar[int] = 1
+    classification: ClassVar[bool] = True
+
+    @property
+    def _lipschitz(self) -> float:
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        """Infinity: there is a kink at margin 1."""
+        return math.inf
+
+    def value_at_zero(self, target_bound: float = 1.0) -> float:
+        """Return 1, or the clip."""
+        return self.lipschitz
+
+    def _knee(self) -> float:
+        # The derivative jumps past the clip at the kink itself.
+        return 1.0 if self.clip_derivative < 1 else -math.inf
+
+    def _plain_value(self, z: FloatArray) -> FloatArray:
+        return np.maximum(0.0, 1 - z)
+
+    def _plain_slope(self, z: FloatArray) -> FloatArray:
+        return np.where(z < 1, -1.0, 0.0)
+
+    def _plain_curvature(self, z: FloatArray) -> FloatArray:
+        return np.zeros_like(z)
+
+
+@dataclass(frozen=True)
+class HuberHinge(LinearLoss):
+    """The hinge with its kink rounded over margins within `width` of 1 (Chapelle 2007).
+
+    Parameters
+    ----------
+    clip_derivative : float, default infinity
+        As in every loss.
+    width : float, default 0.5
+        Half the width of the rounded part.
+    """
+
+    width: float = 0.5
+    code: ClassVar[int] = 2
+    classification: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "width", positive(width=self.width))
+
+    @property
+    def parameter(self) -> float:
+        """The width."""
+        return self.width
+
+    @property
+    def _lipschitz(self) -> float:
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        """``1 / (2 width)``."""
+        return 1 / (2 * self.width)
+
+    def value_at_zero(self, target_bound: float = 1.0) -> float:
+        """Return 1 for widths below 1."""
+        return float(self.value(0.0, 1.0))
+
+    def _knee(self) -> float:
+        return 1 + self.width - 2 * self.width * self.clip_derivative if self.clip_derivative < 1 else -math.inf
+
+    def _plain_value(self, z: FloatArray) -> FloatArray:
+        rounded = np.maximum(0.0, 1 + self.width - z) ** 2 / (4 * self.width)
+        return np.where(z < 1 - self.width, 1 - z, rounded)
+
+    def _plain_slope(self, z: FloatArray) -> FloatArray:
+        return -np.clip((1 + self.width - z) / (2 * self.width), 0.0, 1.0)
+
+    def _plain_curvature(self, z: FloatArray) -> FloatArray:
+        return np.where(np.abs(z - 1) <= self.width, 1 / (2 * self.width), 0.0)
+
+
+@dataclass(frozen=True)
+class Squared(LinearLoss):
+    """``(score - target)^2 / 2``. Its derivative is unbounded: give `clip_derivative`, or a clip norm with each query."""
+
+    code: ClassVar[int] = 3
+    classification: ClassVar[bool] = False
+
+    @property
+    def _lipschitz(self) -> float:
+        return math.inf
+
+    @property
+    def smoothness(self) -> float:
+        """One."""
+        return 1.0
+
+    def value_at_zero(self, target_bound: float = 1.0) -> float:
+        """Return the loss of a record with the largest target."""
+        return float(self.value(0.0, target_bound))
+
+    def _knee(self) -> float:
+        return self.clip_derivative
+
+    def _plain_value(self, z: FloatArray) -> FloatArray:
+        return z * z / 2
+
+    def _plain_slope(self, z: FloatArray) -> FloatArray:
+        return z
+
+    def _plain_curvature(self, z: FloatArray) -> FloatArray:
+        return np.ones_like(z)
+
+
+@dataclass(frozen=True)
+class Huber(Squared):
+    """The squared loss, linear beyond a distance of `threshold`: the squared loss with its derivative clipped there.
+
+    Parameters
+    ----------
+    clip_derivative : float, default infinity
+        As in every loss; the smaller of it and the threshold counts.
+    threshold : float, default 1.0
+        Where the loss becomes linear.
+    """
+
+    threshold: float = 1.0
+    # The kernels see a squared loss with a clip: that is what it is.
+    code: ClassVar[int] = Squared.code
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        threshold = positive(threshold=self.threshold)
+        object.__setattr__(self, "threshold", threshold)
+        object.__setattr__(self, "clip_derivative", min(self.clip_derivative, threshold))
+
+
+def check_loss(loss: object) -> LinearLoss:
+    """Refuse what is not a loss of a linear model."""
+    if not isinstance(loss, LinearLoss):
+        raise InvalidArgument(f"loss must be a loss of a linear model; got {loss!r}. Pass for example loss=Logistic().")
+    return loss

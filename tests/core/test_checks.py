@@ -9,7 +9,7 @@ from privypurse.core import checks
 from privypurse.core.errors import InvalidArgument
 
 NOT_NUMBERS = [math.nan, math.inf, -math.inf, True, False, np.True_, "1.0", None, [1.0], np.array([1.0]), 1j, b"1"]
-NUMBER_CHECKS = [checks.positive, checks.non_negative, checks.probability, checks.small_probability]
+NUMBER_CHECKS = [checks.ordinary, checks.positive, checks.non_negative, checks.probability, checks.small_probability]
 
 
 @pytest.mark.parametrize("check", NUMBER_CHECKS)
@@ -27,6 +27,7 @@ def test_every_number_check_refuses_what_is_not_a_finite_number(check, value):
     ("check", "good", "bad"),
     [
         (checks.positive, [1, 2.5, np.float32(3), np.int64(4), 5e-324], [0, -1, -0.0]),
+        (checks.ordinary, [1e-100, 1, 1e100], [0, 9e-101, 1.1e100, -1]),
         (checks.non_negative, [0, 0.0, 7], [-1e-300]),
         (checks.probability, [1, 1.0, 1e-9], [0, 1.0000001, -0.5]),
         (checks.small_probability, [0.5, 1e-15], [0, 1, 2]),

@@ -1,16 +1,24 @@
 """The sealed box never shows or yields its value."""
 
+import contextlib
 import copy
 import json
 import math
+import os
 import pickle
 
 import numpy as np
 import pytest
 
-from privypurse.core.errors import InvalidArgument, SealedValue, UnboundedSensitivity
+from privypurse.core.errors import (
+    InvalidArgument,
+    SealedValue,
+    SharedAcrossProcesses,
+    UnboundedSensitivity,
+    UnsupportedCharge,
+)
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.core.sensitive import Norm, Sample, Sensitive
 
 SECRET = 8675309.25
 
@@ -83,6 +91,28 @@ def test_no_operation_yields_the_value(look):
     assert "8675309" not in str(refusal.value)
 
 
+def test_a_sample_is_taken_once_and_a_refusal_gives_it_back():
+    sample = Sample()
+    with contextlib.suppress(RuntimeError), sample.take():
+        raise RuntimeError("payment refused")
+    with sample.take():
+        pass
+    with pytest.raises(UnsupportedCharge, match="already released once"), sample.take():
+        pass
+
+
+def test_a_sample_belongs_to_the_process_that_drew_it():
+    sample = Sample()
+    child = os.fork()
+    if child == 0:
+        try:
+            with sample.take():
+                os._exit(0)
+        except SharedAcrossProcesses:
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
 def test_an_array_of_boxes_does_not_open_them():
     held = np.empty(1, dtype=object)
     held[0] = box()
@@ -118,6 +148,8 @@ def test_a_missing_bound_or_the_wrong_norm_is_an_error_with_the_remedy():
     "changes",
     [
         {"add_remove": 0.0},
+        {"add_remove": 1e-101, "replace_one": None},
+        {"add_remove": 1e101, "replace_one": None},
         {"add_remove": -1.0},
         {"add_remove": math.nan},
         {"add_remove": True},
@@ -135,7 +167,7 @@ def test_wrong_bounds_are_refused(changes):
         box(**changes)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e201])
 def test_a_value_that_is_not_finite_is_refused_without_showing_it(value):
     with pytest.raises(UnboundedSensitivity, match="must be finite") as refusal:
         Sensitive([SECRET, value], norm=Norm.L2, add_remove=1.0, replace_one=2.0)

@@ -1,6 +1,7 @@
 """Gaussian mechanism: price and noise come from one number and one bound."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_the_value_is_the_centre_of_the_noise():
 
 @given(st.floats(1e-8, 1e8))
 def test_with_mu_is_never_cheaper_than_it_says(mu):
-    assert 1 / Gaussian.with_mu(mu).noise_multiplier <= mu
+    assert 1 / Fraction(Gaussian.with_mu(mu).noise_multiplier) <= Fraction(mu)
 
 
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
@@ -77,7 +78,7 @@ def test_wrong_multipliers_are_refused(bad):
         Gaussian(bad)
 
 
-@pytest.mark.parametrize(("multiplier", "bound"), [(1e-200, 1e-200), (1e200, 1e200)])
+@pytest.mark.parametrize(("multiplier", "bound"), [(1e-200, 1e-99), (1e200, 1e99)])
 def test_noise_that_floating_point_cannot_hold_is_refused_before_payment(multiplier, bound):
     with pytest.raises(InvalidArgument, match="standard deviation"):
         Gaussian(multiplier).charge(box(add_remove=bound, replace_one=2 * bound), ADD_REMOVE)

@@ -88,9 +88,13 @@ def test_no_shift_exceeds_the_claimed_range(epsilon, candidates):
 def test_permute_and_flip_is_epsilon_dp_but_its_range_is_larger(epsilon, candidates):
     mechanism = PermuteAndFlip(epsilon)
     shifts = list(adversarial_shifts(candidates, 1.0))
-    assert worst_loss(lambda scores: mechanism.log_probabilities(scores, 1.0), candidates, shifts) <= epsilon * (
-        1 + 1e-9
-    )
+
+    def log_probabilities(scores):
+        return mechanism.log_probabilities(scores, 1.0)
+
+    assert worst_loss(log_probabilities, candidates, shifts) <= epsilon * (1 + 1e-9)
+    # So it may not be charged as a bounded-range mechanism of that epsilon.
+    assert worst_range(log_probabilities, candidates, shifts) > epsilon * 1.05
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5])
@@ -165,10 +169,23 @@ def test_charges(mechanism, kind):
 
 
 @pytest.mark.parametrize("mechanism", [ExponentialSelection(0.5), PermuteAndFlip(0.5)])
-def test_enormous_scores_do_not_overflow(mechanism):
-    held = box([-1.7e308, 1.7e308, 0.0], score_range=1e-300)
+@pytest.mark.parametrize("score_range", [1e-100, 1.0, 5e99])
+def test_scores_of_any_size_are_drawn_with_noise(mechanism, score_range):
+    """Scores one range apart: the worse one is drawn with its true probability, also at the ends of what is allowed."""
+    held, noise = box(np.array([0.0, -1.0, 0.0]) * score_range, score_range=score_range), NoiseSource(seed=3)
+    with np.errstate(over="raise", invalid="raise", under="ignore"):
+        picked = [int(mechanism.draw(held, ADD_REMOVE, noise)) for _ in range(4_000)]
+    expected = np.exp(mechanism.log_probabilities(np.array([0.0, -1.0, 0.0]), 1.0))
+    assert np.bincount(picked, minlength=3) / 4_000 == pytest.approx(expected, abs=0.04)
+    largest = box([-9.9e199, 9.9e199, 0.0], score_range=score_range)
     with np.errstate(over="raise", invalid="raise"):
-        assert int(mechanism.draw(held, ADD_REMOVE, NoiseSource(seed=1))) == 1
+        assert int(mechanism.draw(largest, ADD_REMOVE, noise)) == 1
+
+
+@pytest.mark.parametrize("mechanism", [ExponentialSelection, PermuteAndFlip])
+def test_an_epsilon_that_is_no_privacy_is_refused(mechanism):
+    with pytest.raises(InvalidArgument, match="no privacy at all"):
+        mechanism(1e4)
 
 
 @pytest.mark.parametrize("mechanism", [ExponentialSelection, PermuteAndFlip])

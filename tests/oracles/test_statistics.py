@@ -57,10 +57,36 @@ def test_counts_move_by_no_more_than_the_bound(labels, one, other):
     assert replaced <= base.bound(REPLACE_ONE, Norm.L2)
 
 
+@pytest.mark.parametrize(
+    ("build", "norm", "size"),
+    [
+        (lambda table: clipped_sum(table, clip_norm=1.0), Norm.L2, length),
+        (lambda table: negated_losses(table, clip_loss=1.0), Norm.RANGE, spread),
+    ],
+    ids=["clipped_sum", "negated_losses"],
+)
+def test_rounding_of_a_long_sum_stays_within_the_bound(build, norm, size):
+    """A sum brought to just below a power of two, then many rows that round up above it and down below.
+
+    Added up row by row, one record moves such a sum by 2e-5 more than its own size.
+    """
+    large, small = 2**19, 400_000
+    ulp = np.spacing(float(large))
+    table = np.zeros((large + 1 + small, 2))
+    table[: large + 1, 0] = 1.0
+    table[large // 2, 0] = 0.5
+    table[large + 1 :, 0] = 0.6 * ulp
+    without = np.delete(table, 0, axis=0)
+    naive = table.sum(axis=0) - without.sum(axis=0)
+    assert naive[0] > 1 + 1e-5, "the attack works on the plain sum"
+    moved = build(table)._value - build(without)._value
+    assert size(moved) <= build(table[:1]).bound(ADD_REMOVE, norm)
+
+
 def test_values():
     table = [[3.0, 4.0], [0.3, 0.4], [np.nan, 1.0], [np.inf, 0.0], [0.0, 0.0]]
     assert clipped_sum(table, clip_norm=1.0)._value == pytest.approx([0.9, 1.2], rel=1e-5)
-    assert clipped_sum([[1e300, 1e300]], clip_norm=1.0)._value == pytest.approx([0.5**0.5] * 2, rel=1e-5)
+    assert clipped_sum([[1e300, 1e300]], clip_norm=1.0)._value == pytest.approx([0.5**0.5] * 2, rel=1.1e-5)
     assert clipped_sum(np.zeros((0, 2)), clip_norm=1.0)._value.tolist() == [0.0, 0.0]
     assert counts([1, 1, 2, 9], categories=[2, 1])._value.tolist() == [1.0, 2.0]
     losses = [[0.25, 5.0], [np.nan, -1.0], [np.inf, 0.5]]

@@ -8,7 +8,9 @@ import pytest
 from privypurse import (
     Certificate,
     ExponentialSelection,
+    FixedSchedule,
     Gaussian,
+    GaussianCharge,
     InvalidArgument,
     LedgerCorrupt,
     NoiseSource,
@@ -139,6 +141,27 @@ def test_sampling_is_stated_and_taken_on_trust(ledger):
     assert certificate.groups[0].sample_prob == 0.05
     assert "each record sampled with probability 0.05" in str(certificate)
     assert any("sampled independently" in item for item in certificate.uncovered)
+
+
+def test_prose_never_rounds_a_guarantee_down(ledger):
+    purse = Purse(1.0000004, 1.23456e-6, neighbouring="add-remove", ledger=ledger)
+    prose = str(purse.certificate())
+    assert "(1.0000004, 1.23456e-06)-differentially private" in prose
+    assert "add-remove: epsilon 1.001, delta 1.235e-06" in prose
+
+
+def test_a_relation_in_which_nothing_is_guaranteed_is_not_stated(box):
+    plan = FixedSchedule([GaussianCharge(1.0)], 20.0, 1e-6, "add-remove")
+    purse = Purse.with_filter(plan)
+    purse.release(box, Gaussian(1.0))
+    assert purse.certificate().relations["replace-one"].epsilon is None
+
+
+def test_a_data_set_may_have_any_name(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger, dataset="infinity")
+    purse.release(box, Gaussian(20.0), what="infinity")
+    certificate = purse.certificate()
+    assert Certificate.from_json(certificate.to_json()) == certificate
 
 
 def test_a_fresh_purse_has_a_certificate(ledger):

@@ -5,6 +5,7 @@ import copy
 import math
 import os
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from privypurse import (
     ExponentialSelection,
     Gaussian,
     InvalidArgument,
+    LedgerCorrupt,
     LedgerUnavailable,
     MemoryLedger,
     NoiseSource,
@@ -33,7 +35,13 @@ from privypurse.accounting.filters import GdpFilter, RdpFilter
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.errors import SharedAcrossProcesses
+from privypurse.core.sensitive import Sample
+from privypurse.purse.entries import SETTLE, totals_to_text
 from privypurse.purse.replay import replay
+
+
+def fresh_sample(sample_prob, **more):
+    return Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0, sample_prob=sample_prob, **more)
 
 
 def lines(purse):
@@ -157,12 +165,11 @@ def test_an_unknown_charge_is_refused(box):
 @pytest.mark.parametrize("multiplier", [2.5, 3.0, 4.0, 6.0])
 def test_the_rdp_filter_by_name_is_of_use_for_sampled_releases(multiplier):
     """At least 85 % of what the filter built for exactly this release admits."""
-    sampled = Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0, sample_prob=0.05)
 
     def admitted(purse):
         with contextlib.suppress(BudgetExhausted):
             while True:
-                purse.release(sampled, Gaussian(multiplier))
+                purse.release(fresh_sample(0.05), Gaussian(multiplier))
         return purse.spent.releases
 
     made_for_it = RdpFilter(1.0, 1e-6, "add-remove", reference=GaussianCharge(multiplier, 0.05))
@@ -171,10 +178,26 @@ def test_the_rdp_filter_by_name_is_of_use_for_sampled_releases(multiplier):
     assert admitted(Purse(1.0, 1e-6, neighbouring="add-remove", filter="rdp")) >= 0.85 * best
 
 
+def test_a_sample_is_good_for_one_release():
+    """Ten thousand releases of one sample at the sampled price would be worth one release without sampling."""
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", filter="rdp")
+    box = fresh_sample(0.001)
+    with pytest.raises(BudgetExhausted):
+        purse.release(box, Gaussian(0.01))
+    purse.release(box, Gaussian(10.0))
+    with pytest.raises(UnsupportedCharge, match="already released once"):
+        purse.release(box, Gaussian(10.0))
+    sample = Sample()
+    gradient, losses = (fresh_sample(0.001, sample=sample) for _ in range(2))
+    purse.release(gradient, Gaussian(10.0))
+    with pytest.raises(UnsupportedCharge, match="Draw a fresh sample"):
+        purse.release(losses, Gaussian(10.0))
+    assert purse.spent.releases == 2
+
+
 def test_sampled_boxes_need_the_rdp_filter():
-    sampled = Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0, sample_prob=0.01)
     with pytest.raises(UnsupportedCharge, match="filter='rdp'"):
-        Purse(1.0, 1e-6, neighbouring="add-remove").release(sampled, Gaussian(2.0))
+        Purse(1.0, 1e-6, neighbouring="add-remove").release(fresh_sample(0.01), Gaussian(2.0))
     reference = GaussianCharge(2.0, 0.01)
     purse = Purse(
         1.0,
@@ -183,7 +206,7 @@ def test_sampled_boxes_need_the_rdp_filter():
         filter=RdpFilter(1.0, 1e-6, "add-remove", reference=reference),
     )
     for _ in range(100):
-        purse.release(sampled, Gaussian(2.0))
+        purse.release(fresh_sample(0.01), Gaussian(2.0))
     assert purse.spent.epsilon < 1.0
 
 
@@ -257,6 +280,23 @@ def test_a_pickled_purse_spends_the_same_file(tmp_path, box):
     twin.release(box, Gaussian(20.0))
     assert purse.spent.releases == 1
     assert twin.ledger is not purse.ledger
+
+
+def test_a_pickled_purse_refuses_a_missing_older_or_other_ledger(tmp_path, box):
+    """As on another machine: what is at the path there must be the ledger that was seen here, continued."""
+    path, old, other = tmp_path / "budget.db", tmp_path / "old.db", tmp_path / "other.db"
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path)
+    shutil.copy(path, old)
+    purse.release(box, Gaussian(20.0))
+    blob = pickle.dumps(purse)
+    Purse(1.0, 1e-6, neighbouring="add-remove", ledger=other).release(box, Gaussian(30.0))
+    path.unlink()
+    with pytest.raises(LedgerUnavailable, match="no ledger"):
+        pickle.loads(blob)
+    for substitute in (old, other):
+        shutil.copy(substitute, path)
+        with pytest.raises(LedgerCorrupt, match="older or another one"):
+            pickle.loads(blob)
 
 
 def test_a_purse_in_memory_refuses_to_be_pickled_or_forked(box):
@@ -431,6 +471,59 @@ def test_nested_and_closed_reservations(ledger, box):
     assert [entry.kind for entry in lines(purse)] == ["open", "reserve", "settle", "charge"]
     with pytest.raises(InvalidArgument, match="releases must be"):
         purse.reserve(0).__enter__()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_interrupt_while_a_block_is_settled_never_gives_it_back_twice(ledger, box, moment, monkeypatch):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    append = ledger.append
+
+    def interrupted(dataset, kind, *arguments, **named):
+        if kind == SETTLE:
+            monkeypatch.setattr(ledger, "append", append)  # once
+            if moment == "after":
+                append(dataset, kind, *arguments, **named)
+            raise KeyboardInterrupt
+        return append(dataset, kind, *arguments, **named)
+
+    monkeypatch.setattr(ledger, "append", interrupted)
+    with contextlib.suppress(KeyboardInterrupt), purse.reserve(100):
+        for _ in range(10):
+            purse.release(box, Gaussian(500.0))
+        purse.certificate()
+    assert purse.spent.releases == (100 if moment == "before" else 10)
+    assert replay(ledger, "default", purse.filter) == ledger.totals("default")
+
+
+@pytest.mark.parametrize("reservation", [str, lambda block: "made up"], ids=["settled already", "never made"])
+def test_replay_recounts_settlements(ledger, box, reservation):
+    """A settlement of a block that was never made, or was settled before, does not pass."""
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    with purse.reserve(100):
+        for _ in range(10):
+            purse.release(box, Gaussian(500.0))
+    block = next(entry.details["reservation"] for entry in lines(purse) if entry.kind == "reserve")
+    spent = ledger.totals("default")
+    body = {"reservation": reservation(block), "used": [], "returned": totals_to_text(spent)}
+    ledger.append("default", SETTLE, body, who="mallory", what="x", decide=lambda totals: totals.minus(spent))
+    with pytest.raises(LedgerCorrupt, match="not reserved"):
+        replay(ledger, "default", purse.filter)
+    with pytest.raises(LedgerCorrupt, match="more would be given back"):
+        ledger.append("default", SETTLE, {}, who="m", what="x", decide=lambda totals: totals.minus(spent))
+
+
+def test_replay_checks_what_a_block_gives_back(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    with purse.reserve(100):
+        purse.release(box, Gaussian(500.0))
+        block = next(entry.details["reservation"] for entry in lines(purse) if entry.kind == "reserve")
+        reserved = ledger.totals("default")
+        used = [[{"kind": "gaussian", "noise_multiplier": 500.0, "sample_prob": 1.0}, None, "x", 1]]
+        body = {"reservation": block, "used": used, "returned": totals_to_text(reserved)}
+        ledger.append("default", SETTLE, body, who="m", what="x", decide=lambda totals: totals.minus(reserved))
+        with pytest.raises(LedgerCorrupt, match="gives back more"):
+            replay(ledger, "default", purse.filter)
+        purse._reservation._forget()  # so that the end of the block adds nothing more
 
 
 def test_an_error_inside_a_reservation_settles_it(ledger, box):

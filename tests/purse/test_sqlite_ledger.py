@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from privypurse import (
+    BudgetExhausted,
     Gaussian,
     LedgerCorrupt,
     LedgerUnavailable,
@@ -17,7 +18,9 @@ from privypurse import (
     Sensitive,
     SqliteLedger,
 )
+from privypurse.accounting.totals import Totals
 from privypurse.core.errors import InvalidArgument
+from privypurse.purse import sqlite_ledger
 from privypurse.purse.entries import Entry, totals_from_text
 
 BOX = Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
@@ -275,6 +278,94 @@ def test_threads_share_one_reservation(ledger):
     assert purse.spent.releases == 80
 
 
+def test_readers_and_writers_raise_no_false_alarm(ledger):
+    """A reader never takes a line that is not committed yet for one that was removed."""
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    errors, done = [], threading.Event()
+
+    def work(act):
+        try:
+            while not done.is_set():
+                act()
+        except Exception as error:
+            errors.append(error)
+
+    acts = [lambda: purse.release(BOX, Gaussian(50_000.0)), lambda: purse.spent, lambda: purse.ledger.verify()]
+    threads = [threading.Thread(target=work, args=(act,)) for act in [*acts, *acts]]
+    for thread in threads:
+        thread.start()
+    done.wait(2)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert purse.spent.releases > 10
+
+
+def test_edits_behind_an_open_purse_cannot_raise_its_budget(tmp_path):
+    """Lines of one data set deleted while another's are the last: totals come from lines that were checked."""
+    ledger = SqliteLedger(tmp_path / "budget.db")
+    terms = {"epsilon": 1.0, "delta": 1e-6, "neighbouring": "add-remove", "ledger": ledger}
+    one, two = Purse(**terms, dataset="one"), Purse(**terms, dataset="two")
+    one.release(BOX, Gaussian.spending(one.remaining))
+    two.release(BOX, Gaussian(50.0))
+    tamper(tmp_path / "budget.db", "DELETE FROM entries WHERE dataset = 'one' AND kind = 'charge'")
+    assert one.spent.releases == 1
+    with pytest.raises(BudgetExhausted):
+        one.release(BOX, Gaussian(50.0))
+    with pytest.raises(LedgerCorrupt):
+        ledger.verify()
+    with pytest.raises(LedgerCorrupt):
+        one.certificate()
+
+
+def test_the_file_is_synced_and_has_a_rollback_journal(path):
+    """What a kill cannot test: that a commit waits for the disk, and leaves no side file that a copy would miss."""
+    connection = sqlite_ledger._connect(path)
+    assert connection.execute("PRAGMA synchronous").fetchone() == (3,), "EXTRA"
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    connection.close()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_new_ledger_has_the_permissions_of_any_new_file(tmp_path):
+    SqliteLedger(tmp_path / "budget.db")
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "budget.db").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_fork_waits_for_transactions_of_other_threads(tmp_path):
+    """Children forked while threads spend can spend too, and nothing is lost."""
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "budget.db")
+    done, released = threading.Event(), []
+
+    def spend():
+        while not done.is_set():
+            purse.release(BOX, Gaussian(50_000.0))
+            released.append(1)
+
+    threads = [threading.Thread(target=spend) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    codes = []
+    for _ in range(15):
+        child = os.fork()
+        if child == 0:
+            code = 99
+            try:
+                purse.release(BOX, Gaussian(50_000.0))
+                code = 7
+            finally:
+                os._exit(code)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert codes == [7] * 15
+    assert purse.spent.releases == len(released) + 15
+    assert purse.ledger.verify() == purse.spent.releases + 1
+
+
 def test_a_ledger_that_cannot_be_written_can_still_be_read(path):
     path.chmod(0o444)
     purse = Purse.reopen(path, "adult")
@@ -295,3 +386,4 @@ def test_every_field_of_a_line_is_hashed(path):
         values = {name: getattr(entry, name) for name in Entry.__dataclass_fields__}
         values[field] = 99 if field == "seq" else "changed"
         assert Entry(**values | {"digest": ""}).digest != entry.digest
+    assert Entry(**values | {"seq": 1, "totals": Totals((1,), 0), "digest": ""}).digest != entry.digest

@@ -218,8 +218,8 @@ def _log_delta(mu: float, epsilon: float) -> float:
     else:
         difference = float(special.erfcx(low / _SQRT2) - special.erfcx(high / _SQRT2))
         log_value = -low * low / 2 - math.log(2) + (math.log(difference) if difference > 0 else -math.inf)
-    # The exponent -low^2/2 carries a relative rounding error, which is absolute for delta.
-    return log_value + _DELTA_MARGIN + 1e-15 * low * low
+    # `low` is a difference of numbers of the size of `high`; its error, times low, is the error of the exponent -low^2/2.
+    return min(0.0, log_value + _DELTA_MARGIN + 4e-16 * abs(low) * high)
 
 
 def _minus_erfcx_slope(x: np.ndarray) -> np.ndarray:

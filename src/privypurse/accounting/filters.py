@@ -329,9 +329,11 @@ class RdpFilter(AdditiveFilter):
         epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
         relation = Neighbouring.parse(neighbouring)
         self.orders = rdp.ORDERS if orders is None else tuple(sorted(set(orders)))
-        if not self.orders or any(isinstance(a, bool) or not isinstance(a, int) or a < 2 for a in self.orders):
+        if not self.orders or any(
+            isinstance(a, bool) or not isinstance(a, int) or not 2 <= a <= 65536 for a in self.orders
+        ):
             raise InvalidArgument(
-                f"orders must be whole numbers of 2 or more; got {orders!r}. Leave it out for the default orders."
+                f"orders must be whole numbers from 2 to 65536; got {orders!r}. Leave it out for the default orders."
             )
         if not isinstance(reference, GaussianCharge) or reference.noise_multiplier == 0:
             raise InvalidArgument(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from privypurse.core.charges import Charge, SingleCharge
+from privypurse.core.errors import LedgerCorrupt
 from privypurse.core.neighbouring import Neighbouring
 
 
@@ -27,7 +28,9 @@ class Totals:
     non_private: int = 0
 
     def minus(self, unused: "Totals") -> "Totals":
-        """Give back what was reserved and not used."""
+        """Give back what was reserved and not used; more than there is cannot come back."""
+        if not unused.fits_within(self):
+            raise LedgerCorrupt("more would be given back than was ever spent; the ledger or a reservation is damaged.")
         return Totals(
             tuple(a - b for a, b in zip(self.quanta, unused.quanta, strict=True)),
             self.releases - unused.releases,

@@ -63,6 +63,16 @@ def positive(**named: Any) -> float:
     return number
 
 
+def ordinary(**named: Any) -> float:
+    """Check for a number between 1e-100 and 1e100: sizes with which noise and sums neither overflow nor vanish."""
+    name, value = _only(named)
+    must = "a number between 1e-100 and 1e100"
+    number = _number(name, value, must, "1.0")
+    if not 1e-100 <= number <= 1e100:
+        _refuse(name, value, must, "1.0")
+    return number
+
+
 def non_negative(**named: Any) -> float:
     """Check for a finite number of zero or more."""
     name, value = _only(named)

@@ -1,14 +1,27 @@
 """The sealed box: a raw aggregate of private data together with the bound that was enforced on it."""
 
+import contextlib
 import enum
+import os
+import threading
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privypurse.core.checks import positive, probability
-from privypurse.core.errors import InvalidArgument, SealedValue, UnboundedSensitivity
+from privypurse.core.checks import ordinary, probability
+from privypurse.core.errors import (
+    InvalidArgument,
+    SealedValue,
+    SharedAcrossProcesses,
+    UnboundedSensitivity,
+    UnsupportedCharge,
+)
 from privypurse.core.neighbouring import Neighbouring
+
+# A sum of records bounded by at most 1e100 each cannot get here; what does was not bounded.
+LARGEST_VALUE = 1e200
 
 
 class Norm(enum.Enum):
@@ -27,6 +40,39 @@ class Norm(enum.Enum):
     RANGE = "range"
 
 
+class Sample:
+    """One Poisson sample of the records: good for one release.
+
+    The price of a sampled release rests on the sample being fresh: two releases of one sample are not two sampled releases.
+    Boxes computed from the same sample share its token, and the purse takes the token with the first release that is paid.
+
+    Guarantees
+    ----------
+    `take` succeeds once, in the process that drew the sample, whatever threads or forks do.
+    """
+
+    __slots__ = ("_lock", "_pid", "_taken")
+
+    def __init__(self) -> None:
+        self._lock, self._pid, self._taken = threading.Lock(), os.getpid(), False
+
+    @contextlib.contextmanager
+    def take(self) -> Iterator[None]:
+        """Hold the sample while it is paid for; it is used up unless payment raises."""
+        if os.getpid() != self._pid:
+            raise SharedAcrossProcesses(
+                "a sample was carried into a forked process, where it could be released a second time. Draw it there."
+            )
+        with self._lock:
+            if self._taken:
+                raise UnsupportedCharge(
+                    "this sample was already released once; a second release of the same sample is not priced by its "
+                    "sampling rate. Draw a fresh sample for each release."
+                )
+            yield
+            self._taken = True
+
+
 class Sensitive:
     """A value computed from private data that nobody may look at before it is paid for.
 
@@ -43,6 +89,9 @@ class Sensitive:
         None where no bound was enforced; asking for it then raises `UnboundedSensitivity`.
     sample_prob : float, default 1.0
         The Poisson sampling rate of the records behind the value; 1.0 means all records took part.
+    sample : Sample, optional
+        The token of the sample, where ``sample_prob`` is below 1; shared by all boxes computed from one sample. By default
+        the box has a sample of its own.
 
     Guarantees
     ----------
@@ -60,7 +109,7 @@ class Sensitive:
     <Sensitive: shape (2,), l2 bound 1.0 (add-remove), 2.0 (replace-one)>
     """
 
-    __slots__ = ("_bounds", "_norm", "_sample_prob", "_value")
+    __slots__ = ("_bounds", "_norm", "_sample", "_sample_prob", "_value")
 
     # numpy must not treat the box as an array-like object, not even as an operand.
     __array_ufunc__ = None
@@ -73,13 +122,12 @@ class Sensitive:
         add_remove: float | None,
         replace_one: float | None,
         sample_prob: float = 1.0,
+        sample: Sample | None = None,
     ) -> None:
         if not isinstance(norm, Norm):
             raise InvalidArgument(f"norm must be Norm.L2 or Norm.RANGE; got {norm!r}. Pass for example norm=Norm.L2.")
-        if add_remove is not None:
-            add_remove = positive(add_remove=add_remove)
-        if replace_one is not None:
-            replace_one = positive(replace_one=replace_one)
+        add_remove = None if add_remove is None else ordinary(add_remove=add_remove)
+        replace_one = None if replace_one is None else ordinary(replace_one=replace_one)
         if add_remove is not None and replace_one is not None and not add_remove <= replace_one <= 2 * add_remove:
             raise InvalidArgument(
                 f"replace_one must lie between add_remove and twice add_remove; got replace_one={replace_one!r} with "
@@ -88,18 +136,19 @@ class Sensitive:
             )
         # A private copy: the caller keeps no window into the box.
         array = np.array(value, dtype=np.float64)
-        if not np.isfinite(array).all():
+        if not (np.abs(array) < LARGEST_VALUE).all():
             # The maker's bound is void if one record can make the aggregate non-finite. This is a defect of the
             # maker, reported without the value.
             raise UnboundedSensitivity(
-                "the value of a box must be finite; it holds NaN or infinity, so the bound was not enforced. "
-                "Drop or clip non-finite records where the sum is made."
+                "the value of a box must be finite and below 1e200; it is not, so the bound was not enforced. "
+                "Drop or clip such records where the sum is made."
             )
         array.setflags(write=False)
         self._value = array
         self._norm = norm
         self._bounds = {Neighbouring.ADD_REMOVE: add_remove, Neighbouring.REPLACE_ONE: replace_one}
         self._sample_prob = probability(sample_prob=sample_prob)
+        self._sample = Sample() if sample is None else sample
 
     @property
     def norm(self) -> Norm:
@@ -115,6 +164,11 @@ class Sensitive:
     def sample_prob(self) -> float:
         """The Poisson sampling rate of the records behind the value."""
         return self._sample_prob
+
+    @property
+    def sample(self) -> Sample:
+        """The token of the sample behind the value; of no meaning where all records took part."""
+        return self._sample
 
     def has_bound(self, neighbouring: Neighbouring) -> bool:
         """Say whether a bound was enforced for this relation."""

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
@@ -54,7 +55,10 @@ class Gaussian:
     def with_mu(cls, mu: float) -> "Gaussian":
         """Make a mechanism that is mu-Gaussian-DP, rounded to the private side."""
         mu = positive(mu=mu)
-        return cls(math.nextafter(1 / mu, math.inf) if 1 / (1 / mu) > mu else 1 / mu)
+        noise_multiplier = 1 / mu
+        while Fraction(noise_multiplier) * Fraction(mu) < 1:
+            noise_multiplier = math.nextafter(noise_multiplier, math.inf)
+        return cls(noise_multiplier)
 
     @classmethod
     def with_noise_std(cls, noise_std: float, box: Sensitive, neighbouring: Neighbouring | str) -> "Gaussian":

@@ -12,6 +12,8 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
 
+MOST_EPSILON = 1e3
+
 
 @dataclass(frozen=True)
 class ExponentialSelection:
@@ -37,7 +39,7 @@ class ExponentialSelection:
     epsilon: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", positive(epsilon=self.epsilon))
+        object.__setattr__(self, "epsilon", _check_epsilon(self.epsilon))
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:
         """Describe the selection."""
@@ -78,7 +80,7 @@ class PermuteAndFlip:
     epsilon: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", positive(epsilon=self.epsilon))
+        object.__setattr__(self, "epsilon", _check_epsilon(self.epsilon))
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:
         """Describe the selection."""
@@ -109,10 +111,22 @@ class PermuteAndFlip:
         return np.asarray(scaled - scaled.max() + np.log(others @ du))
 
 
+def _check_epsilon(epsilon: float) -> float:
+    if positive(epsilon=epsilon) > MOST_EPSILON:
+        raise InvalidArgument(
+            f"epsilon must be at most {MOST_EPSILON:g}; got {epsilon!r}. That much is no privacy at all."
+        )
+    return float(epsilon)
+
+
 def _scaled_scores(epsilon: float, box: Sensitive, neighbouring: Neighbouring) -> FloatArray:
-    """Return the scores in units in which the noise has scale one; at most 0, so that nothing overflows upwards."""
-    with np.errstate(over="ignore"):
-        return np.asarray((box._value - box._value.max()) * (epsilon / box.bound(neighbouring, Norm.RANGE)))
+    """Return the scores in units in which the noise has scale one, relative to the best.
+
+    Scaled before the difference is taken: values are below 1e200, bounds above 1e-100 and epsilons at most 1000, so nothing
+    overflows.
+    """
+    scaled = box._value * (epsilon / box.bound(neighbouring, Norm.RANGE))
+    return np.asarray(scaled - scaled.max())
 
 
 def _epsilon_seen_under(epsilon: float, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> float:

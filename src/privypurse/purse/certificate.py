@@ -1,5 +1,6 @@
 """The certificate: what is guaranteed, what was spent on what, and what is not covered; as JSON and as prose."""
 
+import decimal
 import json
 import math
 import pathlib
@@ -140,19 +141,21 @@ class Certificate:
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """Write the certificate as JSON; infinity becomes the string "infinity"."""
+        """Write the certificate as JSON. An infinite epsilon is null, and then the certificate is not private."""
         return json.dumps(_without_infinity(asdict(self)), indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Certificate":
         """Read a certificate back from `to_json`."""
         try:
-            fields = json.loads(text, object_hook=_with_infinity)
+            fields = json.loads(text)
             if fields["format"] != FORMAT:
                 raise InvalidArgument(
                     f"the certificate has format {fields['format']!r}; this version reads format {FORMAT}. "
                     "Install the version of privypurse that wrote it."
                 )
+            for name in ("epsilon", "recorded_epsilon"):
+                fields[name] = math.inf if fields[name] is None else fields[name]
             fields["relations"] = {name: UnderRelation(**under) for name, under in fields["relations"].items()}
             fields["groups"] = tuple(Group(**group) for group in fields["groups"])
             fields["uncovered"], fields["people"] = tuple(fields["uncovered"]), tuple(fields["people"])
@@ -199,9 +202,10 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, noise: NoiseSource) ->
         recorded = None
         if own:
             recorded = filter.epsilon_of(totals, delta)
-        elif known:
+        elif known and delta < 1:
             recorded = filter.epsilon_under(relation, others, delta)
-        stated = own or known
+        stated = (own or (known and delta < 1)) and math.isfinite(epsilon)
+        recorded = recorded if stated else None
         relations[relation.value] = UnderRelation(epsilon if stated else None, delta if stated else None, recorded)
     non_private = isinstance(filter, DeclaredNonPrivate)
     released = sum(record.releases.values())
@@ -290,7 +294,7 @@ def _prose(c: Certificate) -> Iterable[str]:
         yield "NOT PRIVATE: values were released under a purse without a limit."
     else:
         yield (
-            f"Everything released through this purse together is ({c.epsilon:g}, {c.delta:g})-differentially private "
+            f"Everything released through this purse together is ({c.epsilon:.12g}, {c.delta:.12g})-differentially private "
             f"under the relation {c.neighbouring}."
         )
     yield ""
@@ -300,7 +304,7 @@ def _prose(c: Certificate) -> Iterable[str]:
             yield f"  {name}: not stated; what some release is under this relation is not on record"
         else:
             recorded = "" if under.recorded_epsilon is None else f"; recorded epsilon {_number(under.recorded_epsilon)}"
-            yield f"  {name}: epsilon {_number(under.epsilon)}, delta {under.delta:.3g}{recorded}"
+            yield f"  {name}: epsilon {_number(under.epsilon)}, delta {_number(under.delta or 0.0)}{recorded}"
     yield f"Rule: {c.theorem}"
     yield ""
     yield f"Released: {c.releases} value{'' if c.releases == 1 else 's'}"
@@ -330,7 +334,11 @@ def _levels(group: Group) -> str:
 
 
 def _number(value: float) -> str:
-    return "infinity" if math.isinf(value) else f"{value:.4g}"
+    """Write a number with four digits, never smaller than it is."""
+    if math.isinf(value):
+        return "infinity"
+    rounded = decimal.Context(prec=4, rounding=decimal.ROUND_CEILING).create_decimal_from_float(value)
+    return f"{float(rounded):.4g}"
 
 
 def _without_infinity(value: Any) -> Any:
@@ -338,8 +346,4 @@ def _without_infinity(value: Any) -> Any:
         return {name: _without_infinity(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_without_infinity(inner) for inner in value]
-    return "infinity" if isinstance(value, float) and math.isinf(value) else value
-
-
-def _with_infinity(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: math.inf if value == "infinity" else value for name, value in fields.items()}
+    return None if isinstance(value, float) and math.isinf(value) else value

@@ -69,14 +69,17 @@ class Entry:
         """The body, parsed."""
         return json.loads(self.body)
 
-    def check_follows(self, before: "Entry | None") -> None:
-        """Refuse an entry that was edited or does not follow the one before it."""
-        seq, previous = (before.seq + 1, before.digest) if before else (1, GENESIS)
+    def check_digest(self) -> None:
+        """Refuse an entry whose hash does not match its content."""
         if self.digest != self.expected_digest():
             raise LedgerCorrupt(f"line {self.seq} of the ledger was changed: its hash does not match its content.")
-        if self.seq != seq or self.previous != previous:
+
+    def check_follows(self, seq: int, digest: str) -> None:
+        """Refuse an entry that was edited or does not follow the line with this number and digest."""
+        self.check_digest()
+        if self.seq != seq + 1 or self.previous != digest:
             raise LedgerCorrupt(
-                f"line {self.seq} of the ledger does not follow line {seq - 1}: lines were removed, added or reordered."
+                f"line {self.seq} of the ledger does not follow line {seq}: lines were removed, added or reordered."
             )
 
 

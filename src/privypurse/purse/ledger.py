@@ -158,7 +158,14 @@ class MemoryLedger(Shared):
 
     def verify(self, head: tuple[int, str] | None = None) -> int:
         """Walk the whole chain; return the number of lines or raise LedgerCorrupt."""
-        return verify_chain(self.entries(), head)
+        lines = list(self.entries())
+        seq, digest = 0, GENESIS
+        for entry in lines:
+            entry.check_follows(seq, digest)
+            seq, digest = entry.seq, entry.digest
+        if head is not None and head != (0, GENESIS):
+            check_head(head, lines[head[0] - 1].digest if 0 < head[0] <= len(lines) else None)
+        return seq
 
     def _record(self, dataset: str, kind: str, body: Any, who: str, what: str, totals: Totals) -> Entry:
         count, digest = self.head()
@@ -184,16 +191,10 @@ class MemoryLedger(Shared):
         return f"<MemoryLedger: {len(self._entries)} lines>"
 
 
-def verify_chain(entries: Iterator[Entry], head: tuple[int, str] | None = None) -> int:
-    """Walk a chain of entries, past a known head if one is given, and return their number."""
-    before, met_head = None, head is None or head == (0, GENESIS)
-    for entry in entries:
-        entry.check_follows(before)
-        before = entry
-        met_head = met_head or (entry.seq, entry.digest) == head
-    if not met_head:
+def check_head(known: tuple[int, str], digest: str | None) -> None:
+    """Refuse a ledger that does not contain a line as it was seen before."""
+    if digest != known[1]:
         raise LedgerCorrupt(
-            f"the ledger does not contain line {head[0] if head else 0} as it was seen before: "
-            "it was replaced by an older or another one."
+            f"the ledger does not contain line {known[0]} as it was seen before: "
+            "it was replaced by an older or another one, or edited."
         )
-    return before.seq if before else 0

@@ -11,7 +11,7 @@ from privypurse.accounting import filters
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.charges import SingleCharge
 from privypurse.core.checks import FloatArray, positive, positive_integer, small_probability, text
-from privypurse.core.errors import InvalidArgument, UnsupportedCharge
+from privypurse.core.errors import InvalidArgument, LedgerCorrupt, UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Sensitive
@@ -248,6 +248,8 @@ class Purse(Shared):
         ------
         BudgetExhausted
             It does not fit; nothing was spent, nothing was released, and something smaller may still fit.
+        UnsupportedCharge
+            The filter has no price for it, or the box's Poisson sample was already released once.
         """
         if not isinstance(box, Sensitive):
             raise InvalidArgument(
@@ -262,7 +264,8 @@ class Purse(Shared):
         text(what=what)
         charge = mechanism.charge(box, self.neighbouring)
         other = _charge_under_the_other_relation(box, mechanism, self.neighbouring)
-        self._pay(charge, other, what)
+        with box.sample.take() if box.sample_prob < 1 else contextlib.nullcontext():
+            self._pay(charge, other, what)
         return mechanism.draw(box, self.neighbouring, self._noise)
 
     def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str) -> None:
@@ -357,9 +360,12 @@ class Purse(Shared):
 
 
 def _rebuild(filter: Filter, ledger: Ledger, dataset: str, noise: NoiseSource, who: str) -> Purse:
-    purse = Purse.__new__(Purse)
-    purse._set_up(filter, ledger, dataset, noise, who)
-    return purse
+    """Unpickle: the account must be on the ledger already."""
+    if ledger.terms(dataset) is None:
+        raise LedgerCorrupt(
+            f"the ledger ({ledger.location}) has no account for {dataset!r}, which this purse spends from."
+        )
+    return Purse.with_filter(filter, ledger=ledger, dataset=dataset, noise=noise, who=who)
 
 
 def _charge_under_the_other_relation(

@@ -95,12 +95,15 @@ class Reservation:
     def _settle(self) -> None:
         if self._ceiling is None:
             return
-        ceiling, unused = self._ceiling, self._ceiling.minus(self._current)
+        ceiling, unused, lines = self._ceiling, self._ceiling.minus(self._current), self._lines
         body: dict[str, Any] = {
             "reservation": self._id,
-            "used": [[describe(c), describe(o), what, count] for (c, o, what), count in self._lines.items()],
+            "used": [[describe(c), describe(o), what, count] for (c, o, what), count in lines.items()],
             "returned": None,
         }
+        # Forgotten before it is settled: an interrupt in between leaves the block spent. The other way round it could
+        # be settled, and given back, twice.
+        self._forget()
 
         def decide(spent: Totals) -> Totals:
             # Positions of a fixed schedule come back only while they are the last ones taken.
@@ -110,7 +113,6 @@ class Reservation:
             return spent.minus(unused)
 
         self._append(SETTLE, body, decide)
-        self._forget()
 
     def _take(self, charge: SingleCharge) -> bool:
         if self._ceiling is None:

@@ -6,7 +6,7 @@ priced is the question that is answered.
 
 from dataclasses import dataclass
 
-from privypurse.core.checks import FloatArray, finite_vector, positive
+from privypurse.core.checks import FloatArray, finite_vector, ordinary
 from privypurse.core.errors import InvalidArgument
 
 
@@ -18,16 +18,17 @@ class GradientAt:
     ----------
     point : array_like of shape (d,)
         Where to take the gradient. Public.
-    clip_norm : float
-        The largest norm one record's gradient may contribute. Public.
+    clip_norm : float or None, default None
+        The largest norm one record's gradient may contribute. Public. None where the loss bounds it already: a loss with a
+        bounded derivative on rows of bounded length.
     """
 
     point: FloatArray
-    clip_norm: float
+    clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "point", finite_vector(point=self.point))
-        object.__setattr__(self, "clip_norm", positive(clip_norm=self.clip_norm))
+        _check_clip(self, "clip_norm")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -59,8 +60,7 @@ class LossesAlong:
                 "Pass for example steps=[0.0, 0.5, 1.0]."
             )
         object.__setattr__(self, "steps", steps)
-        if self.clip_loss is not None:
-            object.__setattr__(self, "clip_loss", positive(clip_loss=self.clip_loss))
+        _check_clip(self, "clip_loss")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,11 +69,11 @@ class SlopeAlong:
 
     point: FloatArray
     direction: FloatArray
-    clip_slope: float
+    clip_slope: float | None = None
 
     def __post_init__(self) -> None:
         _place_segment(self)
-        object.__setattr__(self, "clip_slope", positive(clip_slope=self.clip_slope))
+        _check_clip(self, "clip_slope")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -82,11 +82,11 @@ class CurvatureAlong:
 
     point: FloatArray
     direction: FloatArray
-    clip_curvature: float
+    clip_curvature: float | None = None
 
     def __post_init__(self) -> None:
         _place_segment(self)
-        object.__setattr__(self, "clip_curvature", positive(clip_curvature=self.clip_curvature))
+        _check_clip(self, "clip_curvature")
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,13 @@ class ClassCounts:
 
 
 Query = GradientAt | LossesAlong | SlopeAlong | CurvatureAlong | Count | ClassCounts
+
+
+def _check_clip(query: object, name: str) -> None:
+    """Check a clip that may be left to the loss."""
+    clip = getattr(query, name)
+    if clip is not None:
+        object.__setattr__(query, name, ordinary(**{name: clip}))
 
 
 def _place_segment(query: LossesAlong | SlopeAlong | CurvatureAlong) -> None:

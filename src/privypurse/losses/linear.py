@@ -78,12 +78,11 @@ class LinearLoss(ABC):
         """Return the loss of each record."""
         z, _ = self._residual(np.asarray(score, dtype=np.float64), np.asarray(target, dtype=np.float64))
         knee = self._knee()
+        if math.isinf(knee):
+            return np.asarray(self._plain_value(z))
         # Beyond the knee the clipped loss goes on as its tangent.
-        inside = (
-            self._plain_value(np.maximum(z, knee)) if self.classification else self._plain_value(np.minimum(z, knee))
-        )
-        beyond = np.maximum(knee - z, 0.0) if self.classification else np.maximum(z - knee, 0.0)
-        return np.asarray(inside + np.where(beyond > 0, self._slope_at_knee() * beyond, 0.0))
+        inside = np.maximum(z, knee) if self.classification else np.minimum(z, knee)
+        return np.asarray(self._plain_value(inside) + self.lipschitz * np.abs(z - inside))
 
     def derivative(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
         """Return the derivative of each record's loss with respect to its score."""
@@ -105,8 +104,10 @@ class LinearLoss(ABC):
             return target * score, target
         return np.abs(score - target), np.sign(score - target)
 
-    def _slope_at_knee(self) -> float:
-        return min(self._lipschitz, self.clip_derivative)
+    @property
+    def knee_and_slope(self) -> tuple[float, float]:
+        """Where the clipped loss becomes linear, and how steep it is there; what the kernels need of the clip."""
+        return self._knee(), self.lipschitz
 
     @abstractmethod
     def _knee(self) -> float:

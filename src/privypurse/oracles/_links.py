@@ -1,0 +1,151 @@
+"""Compiled loss functions on small buffers: the readable versions are in ``losses``, and tests hold these to them.
+
+Every function works on a block of a few hundred scores, in loops that the compiler turns into vector instructions. That
+is why there is an exponential function of our own: a call to the C library's would not be.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+LOGISTIC, HINGE, HUBER_HINGE, SQUARED = 0, 1, 2, 3
+
+# Contraction and reassociation let the compiler use fused multiply-add and several partial sums. Not the flags that
+# assume there is no NaN or infinity: those rows are dealt with here.
+FAST = {"contract", "reassoc", "nsz", "arcp"}
+
+
+@intrinsic
+def _double_from_bits(typing_context: Any, bits: Any) -> Any:
+    """Read 64 bits as a double."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
+
+
+@njit(inline="always")
+def exponential(x: float) -> float:
+    """Return exp(x) to about 1e-14 relative, for x clipped to [-708, 708]; NaN becomes exp(-708)."""
+    x = min(max(x, -708.0), 708.0)
+    k = math.floor(x * 1.4426950408889634 + 0.5)
+    # ln 2 in two parts, so that the remainder is exact.
+    r = (x - k * 6.93145751953125e-1) - k * 1.42860682030941723212e-6
+    p = 1.0 / 39916800
+    p = p * r + 1.0 / 3628800
+    p = p * r + 1.0 / 362880
+    p = p * r + 1.0 / 40320
+    p = p * r + 1.0 / 5040
+    p = p * r + 1.0 / 720
+    p = p * r + 1.0 / 120
+    p = p * r + 1.0 / 24
+    p = p * r + 1.0 / 6
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    return float(p * _double_from_bits((np.int64(k) + 1023) << 52))
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def slopes(code: int, parameter: float, clip: float, score: Any, target: Any, out: Any, count: int) -> None:
+    """Write the derivative of each record's loss with respect to its score, clipped to [-clip, clip]."""
+    if code == LOGISTIC:
+        for i in range(count):
+            t = target[i]
+            out[i] = min(max(-t / (1.0 + exponential(t * score[i])), -clip), clip)
+    elif code == HINGE:
+        for i in range(count):
+            t = target[i]
+            out[i] = min(max(-t if t * score[i] < 1.0 else 0.0, -clip), clip)
+    elif code == HUBER_HINGE:
+        inverse = 1.0 / (2.0 * parameter)
+        for i in range(count):
+            t = target[i]
+            out[i] = min(max(-t * min(max((1.0 + parameter - t * score[i]) * inverse, 0.0), 1.0), -clip), clip)
+    else:
+        for i in range(count):
+            out[i] = min(max(score[i] - target[i], -clip), clip)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def curvatures(code: int, parameter: float, clip: float, score: Any, target: Any, out: Any, count: int) -> None:
+    """Write the second derivative of each record's loss; zero where the derivative is clipped."""
+    if code == LOGISTIC:
+        for i in range(count):
+            p = 1.0 / (1.0 + exponential(target[i] * score[i]))
+            out[i] = p * (1.0 - p) if p <= clip else 0.0
+    elif code == HUBER_HINGE:
+        inverse = 1.0 / (2.0 * parameter)
+        for i in range(count):
+            s = (1.0 + parameter - target[i] * score[i]) * inverse
+            out[i] = inverse if 0.0 <= s <= min(1.0, clip) else 0.0
+    elif code == SQUARED:
+        for i in range(count):
+            out[i] = 1.0 if abs(score[i] - target[i]) <= clip else 0.0
+    else:
+        for i in range(count):
+            out[i] = 0.0
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def sum_of_losses(
+    code: int,
+    parameter: float,
+    knee: float,
+    slope: float,
+    clip_loss: float,
+    score: Any,
+    shift: Any,
+    step: float,
+    target: Any,
+    weight: Any,
+    count: int,
+) -> float:
+    """Return the sum over a block of ``weight * min(loss(score - step * shift), clip_loss)``, weights being 0 or 1.
+
+    The loss is linear with this slope beyond the knee. For the logistic loss the logarithms of a block are taken at once: the
+    product of up to 256 factors between 1 and 2 fits in a double.
+    """
+    total = 0.0
+    if code == LOGISTIC:
+        product = 1.0
+        # Where the loss passes its clip, as a margin: linear part or curved part.
+        at_knee = math.log1p(math.exp(-knee)) if knee > -700.0 else math.inf
+        if clip_loss == math.inf:
+            threshold = -math.inf
+        elif at_knee < clip_loss:
+            threshold = knee - (clip_loss - at_knee) / slope
+        else:
+            threshold = -math.log(math.expm1(clip_loss)) if clip_loss < 700.0 else -clip_loss
+        for i in range(count):
+            z = target[i] * (score[i] - step * shift[i])
+            inside = max(z, knee)
+            keep = weight[i] if z >= threshold else 0.0
+            product *= 1.0 + keep * exponential(-abs(inside))
+            linear = max(-inside, 0.0) + (slope * (knee - z) if z < knee else 0.0)
+            total += linear if keep > 0.0 else (clip_loss * weight[i] if z < threshold else 0.0)
+        return total + math.log(product)
+    if code == HINGE:
+        for i in range(count):
+            z = target[i] * (score[i] - step * shift[i])
+            total += weight[i] * min(slope * max(0.0, 1.0 - z), clip_loss)
+    elif code == HUBER_HINGE:
+        for i in range(count):
+            z = target[i] * (score[i] - step * shift[i])
+            inside = max(z, knee)
+            rounded = max(0.0, 1.0 + parameter - inside)
+            value = 1.0 - inside if inside < 1.0 - parameter else rounded * rounded / (4.0 * parameter)
+            value += slope * (knee - z) if z < knee else 0.0
+            total += weight[i] * min(value, clip_loss)
+    else:
+        for i in range(count):
+            distance = abs(score[i] - step * shift[i] - target[i])
+            inside = min(distance, knee)
+            value = inside * inside / 2.0 + (slope * (distance - knee) if distance > knee else 0.0)
+            total += weight[i] * min(value, clip_loss)
+    return total

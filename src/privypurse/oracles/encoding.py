@@ -1,0 +1,104 @@
+"""[RAW DATA] Checking tables and turning labels into targets, before anything is spent."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy import sparse
+
+from privypurse.core.errors import InvalidArgument
+from privypurse.losses.linear import LinearLoss
+
+
+def check_dense(X: ArrayLike) -> NDArray[Any]:
+    """Return a two-dimensional float32 or float64 table; copies only what is of another type or layout."""
+    if sparse.issparse(X):
+        raise InvalidArgument("X must be a dense table here; got a sparse matrix. Use SparseOracle, or X.toarray().")
+    table = np.asarray(X)
+    if table.ndim != 2 or table.dtype.kind not in "iufb":
+        raise InvalidArgument(
+            f"X must be a table of numbers with one row for each record; got shape {table.shape} of {table.dtype}. "
+            "Encode text columns, and pass one column as x.reshape(-1, 1)."
+        )
+    if table.shape[1] == 0:
+        raise InvalidArgument(f"X must have at least one column; got shape {table.shape}. Pass the feature columns.")
+    if table.dtype not in (np.float32, np.float64):
+        table = table.astype(np.float64)
+    if not (table.flags.c_contiguous or table.flags.f_contiguous):
+        table = np.ascontiguousarray(table)
+    # A view of the same memory without subclass (such as a memory map) and with the native byte order.
+    return np.asarray(table, dtype=table.dtype.newbyteorder("="))
+
+
+def check_sparse(X: Any) -> Any:
+    """Return a CSR matrix of floats without duplicates; copies only what is stored otherwise."""
+    if not sparse.issparse(X):
+        raise InvalidArgument(
+            f"X must be a scipy sparse matrix here; got {type(X).__name__}. Use DenseOracle for arrays."
+        )
+    if X.dtype.kind not in "iufb":
+        raise InvalidArgument(f"X must hold numbers; got {X.dtype}. Encode text columns first.")
+    if X.ndim != 2 or X.shape[1] == 0:
+        raise InvalidArgument(f"X must have at least one column; got shape {X.shape}. Pass the feature columns.")
+    matrix = X.tocsr()
+    if matrix.dtype not in (np.float32, np.float64):
+        matrix = matrix.astype(np.float64)
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    if matrix.indices.size and not (matrix.indices.min() >= 0 and matrix.indices.max() < matrix.shape[1]):
+        raise InvalidArgument("X has column numbers outside its shape. Rebuild the sparse matrix.")
+    return matrix
+
+
+def encode_targets(
+    y: ArrayLike,
+    rows: int,
+    dtype: DTypeLike,
+    loss: LinearLoss,
+    classes: Sequence[Any],
+    target_bounds: tuple[float, float] | None,
+) -> NDArray[Any]:
+    """Turn labels into -1 and +1, or clip numbers to their declared range (NaN stays: its record contributes nothing)."""
+    labels = np.asarray(y)
+    if labels.shape != (rows,):
+        raise InvalidArgument(
+            f"y must have one entry for each of the {rows} rows of X; got shape {labels.shape}. Check y."
+        )
+    if loss.classification:
+        return _encode_labels(labels, classes).astype(dtype)
+    low, high = check_target_bounds(target_bounds)
+    if labels.dtype.kind not in "iufb":
+        raise InvalidArgument(f"y must hold numbers for {loss!r}; got {labels.dtype}. Convert it first.")
+    return np.clip(labels.astype(np.float64), low, high).astype(dtype)
+
+
+def check_target_bounds(target_bounds: tuple[float, float] | None) -> tuple[float, float]:
+    """Check the declared range of a regression target."""
+    try:
+        low, high = (float(bound) for bound in target_bounds or ())
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InvalidArgument(
+            f"target_bounds must be the public range of y, such as (0.0, 100.0); got {target_bounds!r}. "
+            "It is not read from the data."
+        )
+    return low, high
+
+
+def _encode_labels(labels: NDArray[Any], classes: Sequence[Any]) -> NDArray[np.float64]:
+    if isinstance(classes, str) or len(classes) != 2 or classes[0] == classes[1]:
+        raise InvalidArgument(
+            f"classes must be two different labels, the second one positive; got {classes!r}. Pass (0, 1)."
+        )
+    positive, negative = labels == classes[1], labels == classes[0]
+    known = np.asarray(positive | negative)
+    if known.shape != labels.shape or not known.all():
+        raise InvalidArgument(
+            f"y must hold only the declared classes {tuple(classes)!r}, and of their type; got {labels.dtype} labels with others "
+            "among them. Pass classes=... as they are in y."
+        )
+    return np.where(positive, 1.0, -1.0)

@@ -1,0 +1,303 @@
+"""[RAW DATA] Oracles for linear models: the only holders of a table and its targets, which hand out sealed boxes.
+
+Three kinds, which differ in where the rows are and in nothing else: `DenseOracle` and `SparseOracle` in memory,
+`ChunkedOracle` (its own file) for data larger than memory. A fourth, for a cluster, is in ``dask_backend``.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from privypurse.core.checks import FloatArray, ordinary, positive_integer
+from privypurse.core.errors import InvalidArgument, UnboundedSensitivity
+from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong, Query, SlopeAlong
+from privypurse.core.randomness import NoiseSource
+from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.losses.linear import LinearLoss, check_loss
+from privypurse.oracles._threads import default_threads
+from privypurse.oracles.encoding import check_dense, check_sparse, encode_targets
+from privypurse.oracles.parts import DensePart, DerivativesWork, Frame, GradientWork, LossesWork, Part, SparsePart, Work
+from privypurse.oracles.sampling import check_sampling, poisson_rows
+
+# Contributions are kept this much inside the stated bound, so that it holds for the sums as computed: see ``_kernels``.
+ROUNDING_MARGIN = 1e-5
+
+
+class LinearOracle(ABC):
+    """What all oracles for linear models share.
+
+    Parameters
+    ----------
+    loss : LinearLoss
+        The loss of one record.
+    features : int
+        Number of columns. Public.
+    row_limit : float or None, default 1.0
+        Each row, with the constant column, is scaled down to this Euclidean length. Public. None for no limit; each query must
+        then bring its own clip.
+    constant : bool, default True
+        Add a constant column, before lengths are limited; its weight is the last entry of every point.
+    classes : pair, default (0, 1)
+        For classification: the two labels, the second one positive. Public.
+    target_bounds : pair of float or None
+        For regression: targets are clipped to this range. Public, and required.
+    threads : int, optional
+        Threads for the sums; changes speed and nothing else. All processors by default.
+
+    Guarantees
+    ----------
+    * Answers are sealed boxes. The bound in a box is the smaller of the query's clip and what the loss and the row limit
+      imply, and was enforced on every row where the sum was made.
+    * A row that is not finite contributes nothing, and no control flow depends on one row's values.
+    * Rows are not copied. Sums are in float64, in an order that depends on the number of rows only.
+    """
+
+    def __init__(
+        self,
+        *,
+        loss: LinearLoss,
+        features: int,
+        row_limit: float | None = 1.0,
+        constant: bool = True,
+        classes: Sequence[Any] = (0, 1),
+        target_bounds: tuple[float, float] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self._loss = check_loss(loss)
+        limit = math.inf if row_limit is None else ordinary(row_limit=row_limit)
+        if not isinstance(constant, bool):
+            raise InvalidArgument(
+                f"constant must be True or False; got {constant!r}. Pass constant=True for an intercept."
+            )
+        self._frame = Frame(positive_integer(features=features), 1.0 if constant else 0.0, limit)
+        self._classes, self._target_bounds = classes, target_bounds
+        self._threads = default_threads() if threads is None else positive_integer(threads=threads)
+
+    @property
+    def dimension(self) -> int:
+        """Length of a point: one weight for each column, and one for the constant if there is one."""
+        return self._frame.features + int(self._frame.constant)
+
+    @property
+    def loss(self) -> LinearLoss:
+        """The loss of one record."""
+        return self._loss
+
+    @property
+    def row_limit(self) -> float:
+        """The length rows are scaled down to; infinity for no limit."""
+        return self._frame.row_limit
+
+    @abstractmethod
+    def _parts(self) -> Iterable[Part]:
+        """Go over the rows, part by part, in an order that never changes."""
+
+    def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
+        """Answer a query with a sealed box.
+
+        Parameters
+        ----------
+        query : Query
+            What to sum over the records.
+        sample_prob : float, default 1.0
+            Sum over a fresh Poisson sample of the records instead of all of them.
+        noise : NoiseSource, optional
+            Where the coins for the sample come from: the purse's noise. Needed if `sample_prob` is below 1.
+        """
+        sample_prob = check_sampling(sample_prob, noise)
+        if isinstance(query, GradientAt):
+            return self._gradient(query, sample_prob, noise)
+        if isinstance(query, LossesAlong):
+            return self._losses(query, sample_prob, noise)
+        if isinstance(query, SlopeAlong | CurvatureAlong):
+            return self._derivative(query, sample_prob, noise)
+        if isinstance(query, Count | ClassCounts):
+            return self._counts(query, sample_prob, noise)
+        raise InvalidArgument(
+            f"query must be one of core.queries; got {query!r}. Pass for example GradientAt(point=w)."
+        )
+
+    def _gradient(self, query: GradientAt, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
+        bound = self._bound(query.clip_norm, self._loss.lipschitz * self._frame.row_limit, "clip_norm")
+        weights = self._weights(query.point, "point")
+        work = GradientWork(self._loss, weights, bound * (1 - ROUNDING_MARGIN))
+        total = self._total(work, sample_prob, noise)[: self.dimension]
+        return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+
+    def _losses(self, query: LossesAlong, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
+        weights, direction, reach = self._segment(query.point, query.direction)
+        spread = float(query.steps.max() - query.steps.min())
+        implied = self._loss.range_along(reach * spread) if spread > 0 else 1e-100
+        bound = self._bound(query.clip_loss, implied, "clip_loss") * (1 + ROUNDING_MARGIN)
+        clip = math.inf if query.clip_loss is None else query.clip_loss
+        work = LossesWork(self._loss, weights, direction, reach, query.steps, clip)
+        total = -self._total(work, sample_prob, noise)
+        return Sensitive(total, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+
+    def _derivative(
+        self, query: SlopeAlong | CurvatureAlong, sample_prob: float, noise: NoiseSource | None
+    ) -> Sensitive:
+        weights, direction, reach = self._segment(query.point, query.direction)
+        if isinstance(query, SlopeAlong):
+            bound, place = self._bound(query.clip_slope, self._loss.lipschitz * reach, "clip_slope"), 0
+        else:
+            bound, place = self._bound(query.clip_curvature, self._loss.smoothness * reach**2, "clip_curvature"), 1
+        clip = bound * (1 - ROUNDING_MARGIN)
+        work = DerivativesWork(self._loss, weights, direction, reach, clip, clip)
+        total = self._total(work, sample_prob, noise)[place]
+        # A second derivative is never negative, so a replacement moves the sum by one bound, not two.
+        replace_one = 2 * bound if place == 0 else bound
+        return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=replace_one, sample_prob=sample_prob)
+
+    def _counts(self, query: Count | ClassCounts, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
+        if isinstance(query, ClassCounts) and not self._loss.classification:
+            raise InvalidArgument(f"query asks for classes, but {self._loss!r} has none. Pass Count() instead.")
+        total = np.zeros(2)
+        for part in self._sampled(sample_prob, noise):
+            total += [np.count_nonzero(part.target < 0), np.count_nonzero(part.target > 0)]
+            if isinstance(query, Count):
+                total[0] += part.rows - np.count_nonzero(part.target < 0)
+                total[1] = 0.0
+        counts = total if isinstance(query, ClassCounts) else total[0]
+        replace_one = math.sqrt(2) if isinstance(query, ClassCounts) else 1.0
+        return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=replace_one, sample_prob=sample_prob)
+
+    def _total(self, work: Work, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
+        partial = [part.sum(work, self._threads) for part in self._sampled(sample_prob, noise)]
+        return np.asarray(np.sum(partial, axis=0)) if partial else np.zeros(work.size)
+
+    def _sampled(self, sample_prob: float, noise: NoiseSource | None) -> Iterator[Part]:
+        for part in self._parts():
+            if sample_prob < 1 and noise is not None:
+                yield part.take(poisson_rows(part.rows, sample_prob, noise))
+            else:
+                yield part
+
+    def _bound(self, clip: float | None, implied: float, name: str) -> float:
+        """Return the smaller of a query's clip and what loss and row limit imply; one of them must be finite."""
+        bound = min(math.inf if clip is None else clip, implied)
+        if not math.isfinite(bound):
+            raise UnboundedSensitivity(
+                f"{self._loss!r} with row_limit={self._frame.row_limit!r} does not bound this query. "
+                f"Pass {name}=1.0 with it, or a loss with clip_derivative=... and a row_limit."
+            )
+        return max(bound, 1e-100)
+
+    def _weights(self, point: FloatArray, name: str) -> FloatArray:
+        """Check the length of a point and give it a place for the constant, whether there is one or not."""
+        if point.size != self.dimension:
+            kinds = f"{self._frame.features} columns" + (" and the constant" if self._frame.constant else "")
+            raise InvalidArgument(
+                f"{name} must have {self.dimension} entries, for {kinds}; got {point.size}. Pass np.zeros({self.dimension})."
+            )
+        return point if self._frame.constant else np.append(point, 0.0)
+
+    def _segment(self, point: FloatArray, direction: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+        weights, along = self._weights(point, "point"), self._weights(direction, "direction")
+        length = float(np.linalg.norm(along))
+        return weights, along, length * self._frame.row_limit if length > 0 else 0.0
+
+
+class DenseOracle(LinearOracle):
+    """Rows of a float32 or float64 table in memory, by row or by column.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d)
+        The records. Other number types are converted once; float32 and float64 are not copied.
+    y : array_like of shape (n,)
+        Labels, or numbers for regression.
+    **settings
+        As for `LinearOracle`, without `features`.
+
+    Examples
+    --------
+    >>> from privypurse.losses import Logistic
+    >>> oracle = DenseOracle([[0.5, 1.0], [2.0, 0.0]], [0, 1], loss=Logistic(clip_derivative=0.5))
+    >>> oracle.answer(GradientAt(point=np.zeros(3)))
+    <Sensitive: shape (3,), l2 bound 0.5 (add-remove), 1.0 (replace-one)>
+    """
+
+    def __init__(self, X: ArrayLike, y: ArrayLike, **settings: Any) -> None:
+        table = check_dense(X)
+        super().__init__(features=table.shape[1], **settings)
+        target = encode_targets(y, table.shape[0], table.dtype, self._loss, self._classes, self._target_bounds)
+        self._part = DensePart(table, target, self._frame)
+
+    def _parts(self) -> Iterable[Part]:
+        return (self._part,)
+
+
+class SparseOracle(LinearOracle):
+    """Rows of a scipy sparse matrix in memory; CSR is not copied.
+
+    Parameters
+    ----------
+    X : sparse matrix of shape (n, d)
+        The records.
+    y : array_like of shape (n,)
+        Labels, or numbers for regression.
+    **settings
+        As for `LinearOracle`, without `features`.
+    """
+
+    def __init__(self, X: Any, y: ArrayLike, **settings: Any) -> None:
+        matrix = check_sparse(X)
+        super().__init__(features=matrix.shape[1], **settings)
+        target = encode_targets(y, matrix.shape[0], np.float64, self._loss, self._classes, self._target_bounds)
+        self._part = SparsePart(matrix, target, self._frame)
+
+    def _parts(self) -> Iterable[Part]:
+        return (self._part,)
+
+
+class ChunkedOracle(LinearOracle):
+    """Rows that come in chunks, one after another, for data larger than memory.
+
+    Parameters
+    ----------
+    chunks : callable
+        Called without arguments at each query; returns an iterable of ``(X, y)`` pairs, dense or sparse. The same rows each time.
+        ``oracles.chunks`` makes such callables from arrays on disk, Parquet files and generators.
+    features : int
+        Number of columns. Public.
+    **settings
+        As for `LinearOracle`.
+
+    Guarantees
+    ----------
+    Every bound is enforced on each chunk as it is read, so nothing depends on the chunks being the same each time except the
+    meaning of the answer.
+    """
+
+    def __init__(self, chunks: Callable[[], Iterable[tuple[Any, Any]]], *, features: int, **settings: Any) -> None:
+        if not callable(chunks):
+            raise InvalidArgument(
+                f"chunks must be a callable that returns (X, y) pairs anew each time; got {chunks!r}. "
+                "Pass for example lambda: iter(pairs), or one from privypurse.oracles.chunks."
+            )
+        super().__init__(features=features, **settings)
+        self._chunks = chunks
+
+    def _parts(self) -> Iterable[Part]:
+        for X, y in self._chunks():
+            yield make_part(X, y, self._frame, self._loss, self._classes, self._target_bounds)
+
+
+def make_part(
+    X: Any, y: Any, frame: Frame, loss: LinearLoss, classes: Sequence[Any], target_bounds: tuple[float, float] | None
+) -> Part:
+    """Check a chunk of rows and wrap it."""
+    is_sparse = hasattr(X, "tocsr")
+    table = check_sparse(X) if is_sparse else check_dense(X)
+    if table.shape[1] != frame.features:
+        raise InvalidArgument(
+            f"X must have {frame.features} columns in every chunk; got one with {table.shape[1]}. Check the source of chunks."
+        )
+    dtype = np.float64 if is_sparse else table.dtype
+    target = encode_targets(y, table.shape[0], dtype, loss, classes, target_bounds)
+    return SparsePart(table, target, frame) if is_sparse else DensePart(table, target, frame)

@@ -1,0 +1,46 @@
+"""Poisson sampling: each row in or out on its own, by coins from the secret noise source."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privypurse.core.checks import probability
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.randomness import NoiseSource
+
+
+def check_sampling(sample_prob: float, noise: NoiseSource | None) -> float:
+    """Refuse a sampling rate without a source of coins."""
+    sample_prob = probability(sample_prob=sample_prob)
+    if sample_prob < 1 and not isinstance(noise, NoiseSource):
+        raise InvalidArgument(
+            f"noise must be a NoiseSource where sample_prob is below 1; got {noise!r}. Pass noise=purse.noise, so that the "
+            "sample is as secret as the noise."
+        )
+    return sample_prob
+
+
+def poisson_rows(rows: int, sample_prob: float, noise: NoiseSource) -> NDArray[np.intp]:
+    """Draw which rows are in the sample, in order.
+
+    Draws the gaps between them, which are geometric, so that a small sample of a large table costs as much as the sample.
+
+    Examples
+    --------
+    >>> poisson_rows(10, 0.3, NoiseSource(seed=4))
+    array([1, 4, 7, 8])
+    """
+    if sample_prob == 1:
+        return np.arange(rows, dtype=np.intp)
+    positions: list[NDArray[np.intp]] = []
+    last = -1
+    while last < rows:
+        expected = (rows - last) * sample_prob
+        count = int(expected + 4 * math.sqrt(expected) + 16)
+        # log(uniform) / log(1 - p), rounded down, is the number of rows left out before the next one.
+        skipped = np.floor(np.log(noise.uniform((count,))) / math.log1p(-sample_prob))
+        reached = last + np.cumsum(np.minimum(skipped, float(rows)) + 1.0)
+        positions.append(reached[reached < rows].astype(np.intp))
+        last = int(min(reached[-1], rows))
+    return np.concatenate(positions)

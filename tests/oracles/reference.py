@@ -23,7 +23,13 @@ def answer(X, target, query, *, loss, row_limit=1.0, constant=True):
             continue
         row = row * min(1.0, limit / length) if length > 0 else row
         total = total + one(row, float(t), query, loss, limit)
-    size = len(query.steps) if isinstance(query, LossesAlong) else len(query.point) if isinstance(query, GradientAt) else None
+    size = (
+        len(query.steps)
+        if isinstance(query, LossesAlong)
+        else len(query.point)
+        if isinstance(query, GradientAt)
+        else None
+    )
     return np.zeros(size) if isinstance(total, float) and size else total
 
 

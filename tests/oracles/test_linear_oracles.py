@@ -1,18 +1,14 @@
 """One contract that every oracle passes: the same answers as a loop over single rows, and bounds that hold."""
 
-import math
+import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, UnboundedSensitivity
+from privypurse import Neighbouring
 from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
-from privypurse.oracles.chunks import from_arrays, from_parquet
 from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
 from tests.oracles import reference
 
@@ -28,7 +24,7 @@ def single(X):
 def chunked(X, y, **settings):
     """Three uneven chunks, the middle one sparse."""
     cuts = [0, len(X) // 5, len(X) // 2, len(X)]
-    pairs = [(X[a:b], y[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    pairs = [(X[a:b], y[a:b]) for a, b in itertools.pairwise(cuts)]
     pairs[1] = (sparse.csr_matrix(pairs[1][0]), pairs[1][1])
     return ChunkedOracle(lambda: iter(pairs), features=X.shape[1], **settings)
 

@@ -10,6 +10,13 @@ blocks, segment, table), so that the error of a sum of 10^8 rows is below 5e-6 o
 
 Every row carries a weight: 1, or 0 if its length is not finite. Rows of weight 0 are never read in the adding phase, because zero
 times NaN is NaN.
+
+Arguments that many functions share:
+
+* ``frame``: the constant column's value, the row limit, and the factor that enlarges squared lengths;
+* ``loss``: its code, its parameter, the clip of its derivative, its knee and its slope there;
+* ``segments``: how many rows a segment has, the first segment to sum over and the last (not included); ``partial`` has a row for
+  each segment.
 """
 
 import math
@@ -20,12 +27,14 @@ from numba import njit
 
 from privypurse.oracles._links import FAST, curvatures, slopes, sum_of_losses
 
-BLOCK = 256
+BLOCK = 256  # rows, at most
+_BLOCK_NUMBERS = 1 << 16  # a block of a wide table has fewer rows, so that it stays in the cache between its phases
 _GROUP = 64  # blocks
+_HUGE = 1e300
 _NARROW = 12  # columns: up to here a block is transposed first, since rows are too short for vector instructions
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def _dot(row: Any, vector: Any, zero: Any) -> Any:
     total = zero
     for j in range(row.size):
@@ -33,34 +42,28 @@ def _dot(row: Any, vector: Any, zero: Any) -> Any:
     return total
 
 
-@njit(nogil=True, cache=True)
-def _finish_scores(
-    raw: Any,
-    squared: Any,
-    constant: float,
-    bias: float,
-    row_limit: float,
-    inflate: float,
-    score: Any,
-    scale: Any,
-    length: Any,
-) -> bool:
-    """Turn raw products into scores of length-limited rows; say whether every row of the block is finite."""
-    clean = True
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
+def finish_scores(raw: Any, squared: Any, bias: float, frame: Any, score: Any, scale: Any) -> bool:
+    """Turn raw products into scores of length-limited rows; say whether every row of the block is finite.
+
+    Written without branches, so that it becomes vector instructions. A row with NaN, with infinity, or too long for its
+    square has scale and score zero and contributes nothing. (Comparisons with NaN are false.)
+    """
+    constant, row_limit, inflate = frame
+    limit_squared = row_limit * row_limit
+    finite = 0.0
     for i in range(raw.size):
-        norm = math.sqrt((squared[i] + constant * constant) * inflate)
+        square = (squared[i] + constant * constant) * inflate
         value = raw[i] + constant * bias
-        if norm < math.inf and abs(value) < math.inf:
-            factor = row_limit / norm if norm > row_limit else 1.0
-            scale[i], score[i], length[i] = factor, value * factor, norm * factor
-        else:
-            # NaN, infinity, or too long for its square: the record contributes nothing.
-            scale[i], score[i], length[i] = 0.0, 0.0, 0.0
-            clean = False
-    return clean
+        ok = (1.0 if square < _HUGE else 0.0) * (1.0 if abs(value) < _HUGE else 0.0)
+        factor = row_limit / math.sqrt(max(square if square < _HUGE else 1.0, limit_squared)) * ok
+        scale[i] = factor
+        score[i] = (value if abs(value) < _HUGE else 0.0) * factor
+        finite += ok
+    return bool(finite == raw.size)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def _raw_products(table: Any, start: int, count: int, vector: Any, zero: Any, raw: Any, squared: Any) -> None:
     for i in range(count):
         row = table[start + i]
@@ -72,7 +75,7 @@ def _raw_products(table: Any, start: int, count: int, vector: Any, zero: Any, ra
         raw[i], squared[i] = product, length
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def _raw_products_by_column(columns: Any, start: int, count: int, vector: Any, raw: Any, squared: Any) -> None:
     raw[:] = 0.0
     squared[:] = 0.0
@@ -84,22 +87,28 @@ def _raw_products_by_column(columns: Any, start: int, count: int, vector: Any, r
             squared[i] += x * x
 
 
-@njit(nogil=True, cache=True)
-def _limit_coefficients(coefficient: Any, scale: Any, length: Any, clip_norm: float, count: int) -> float:
-    """Clip each record's contribution to a norm, fold in the row's scale, and return the sum for the constant column."""
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
+def limit_coefficients(coefficient: Any, scale: Any, squared: Any, frame: Any, clip_norm: float, count: int) -> float:
+    """Clip each record's contribution to a norm, fold in the row's scale, and return the sum for the constant column.
+
+    An infinite `clip_norm` says that the clip of the derivative and the row limit are bound enough.
+    """
+    constant, row_limit, inflate = frame
     total = 0.0
+    if clip_norm < math.inf:
+        for i in range(count):
+            square = min((squared[i] + constant * constant) * inflate, row_limit * row_limit)
+            most = clip_norm / math.sqrt(max(square, 1e-300))
+            coefficient[i] = min(max(coefficient[i], -most), most) if abs(coefficient[i]) < _HUGE else 0.0
     for i in range(count):
-        c = coefficient[i]
-        if abs(c) * length[i] > clip_norm:
-            c = clip_norm / length[i] if c > 0.0 else -clip_norm / length[i]
-        # Also catches NaN from a score that overflowed.
-        c = c * scale[i] if abs(c) < math.inf else 0.0
+        # A target that is NaN makes the slope NaN: the record contributes nothing.
+        c = (coefficient[i] if abs(coefficient[i]) < _HUGE else 0.0) * scale[i]
         coefficient[i] = c
         total += c
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def _add_rows(table: Any, start: int, count: int, coefficient: Any, out: Any) -> None:
     """Add rows with coefficients, four at a time so that the sums are loaded and stored once for four rows."""
     d = out.size
@@ -117,7 +126,7 @@ def _add_rows(table: Any, start: int, count: int, coefficient: Any, out: Any) ->
         i += 1
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def _add_columns(columns: Any, start: int, count: int, coefficient: Any, out: Any) -> None:
     for j in range(out.size):
         total = 0.0
@@ -126,7 +135,7 @@ def _add_columns(columns: Any, start: int, count: int, coefficient: Any, out: An
         out[j] += total
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _add_finite_rows(table: Any, start: int, count: int, coefficient: Any, scale: Any, out: Any) -> None:
     """Add the rows that have a scale; the slow way, for blocks with a row that is not finite."""
     for i in range(count):
@@ -135,98 +144,92 @@ def _add_finite_rows(table: Any, start: int, count: int, coefficient: Any, scale
                 out[j] += coefficient[i] * table[start + i, j]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _transpose(table: Any, start: int, count: int, columns: Any) -> None:
     for i in range(count):
         for j in range(columns.shape[0]):
             columns[j, i] = table[start + i, j]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def dense_gradient(
     table: Any,
     target: Any,
-    start: int,
-    stop: int,
     weights: Any,
-    constant: float,
-    row_limit: float,
-    inflate: float,
-    code: int,
-    parameter: float,
-    clip: float,
+    frame: Any,
+    loss: Any,
     clip_norm: float,
     by_column: bool,
-    out: Any,
+    segments: Any,
+    partial: Any,
 ) -> None:
-    """Add up the clipped gradients of rows start to stop; `out` has a place for the constant column at its end.
+    """Add up clipped gradients; an answer has a place for the constant column at its end.
 
     `by_column`: the table is stored column by column.
     """
-    d = table.shape[1]
-    bias = float(weights[d])
-    vector = weights[:d]
+    n, d = table.shape
+    rows_of_segment, first_segment, last_segment = segments
+    code, parameter, clip, _, _ = loss
+    constant, bias, vector = frame[0], float(weights[d]), weights[:d]
     zero = weights[0] - weights[0]
+    block = min(BLOCK, max(16, _BLOCK_NUMBERS // d))
     narrow = d <= _NARROW and not by_column
     raw, squared = np.empty(BLOCK), np.empty(BLOCK)
-    score, scale, length, slope = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    score, scale, slope = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
     buffer = np.empty((d if narrow else 1, BLOCK), table.dtype)
     block_sum, group_sum = np.zeros(d), np.zeros(d)
-    bias_sum = 0.0
-    blocks = 0
-    for b in range(start, stop, BLOCK):
-        count = min(BLOCK, stop - b)
-        if by_column:
-            _raw_products_by_column(table.T, b, count, vector, raw[:count], squared[:count])
-        elif narrow:
-            _transpose(table, b, count, buffer)
-            _raw_products_by_column(buffer, 0, count, vector, raw[:count], squared[:count])
-        else:
-            _raw_products(table, b, count, vector, zero, raw, squared)
-        clean = _finish_scores(raw[:count], squared[:count], constant, bias, row_limit, inflate, score, scale, length)
-        slopes(code, parameter, clip, score, target[b : b + count], slope, count)
-        bias_sum += _limit_coefficients(slope, scale, length, clip_norm, count)
-        block_sum[:] = 0.0
-        if not clean:
-            _add_finite_rows(table, b, count, slope, scale, block_sum)
-        elif by_column:
-            _add_columns(table.T, b, count, slope, block_sum)
-        elif narrow:
-            _add_columns(buffer, 0, count, slope, block_sum)
-        else:
-            _add_rows(table, b, count, slope, block_sum)
-        for j in range(d):
-            group_sum[j] += block_sum[j]
-        blocks += 1
-        if blocks == _GROUP:
+    for segment in range(first_segment, last_segment):
+        out = partial[segment]
+        stop = min((segment + 1) * rows_of_segment, n)
+        bias_sum, blocks = 0.0, 0
+        for b in range(segment * rows_of_segment, stop, block):
+            count = min(block, stop - b)
+            if by_column:
+                _raw_products_by_column(table.T, b, count, vector, raw[:count], squared[:count])
+            elif narrow:
+                _transpose(table, b, count, buffer)
+                _raw_products_by_column(buffer, 0, count, vector, raw[:count], squared[:count])
+            else:
+                _raw_products(table, b, count, vector, zero, raw, squared)
+            clean = finish_scores(raw[:count], squared[:count], bias, frame, score, scale)
+            slopes(code, parameter, clip, score, target[b : b + count], slope, count)
+            bias_sum += limit_coefficients(slope, scale, squared, frame, clip_norm, count)
+            block_sum[:] = 0.0
+            if not clean:
+                _add_finite_rows(table, b, count, slope, scale, block_sum)
+            elif by_column:
+                _add_columns(table.T, b, count, slope, block_sum)
+            elif narrow:
+                _add_columns(buffer, 0, count, slope, block_sum)
+            else:
+                _add_rows(table, b, count, slope, block_sum)
             for j in range(d):
-                out[j] += group_sum[j]
-            group_sum[:] = 0.0
-            out[d] += constant * bias_sum
-            bias_sum, blocks = 0.0, 0
-    for j in range(d):
-        out[j] += group_sum[j]
-    out[d] += constant * bias_sum
+                group_sum[j] += block_sum[j]
+            blocks += 1
+            if blocks == _GROUP or b + block >= stop:
+                for j in range(d):
+                    out[j] += group_sum[j]
+                group_sum[:] = 0.0
+                out[d] += constant * bias_sum
+                bias_sum, blocks = 0.0, 0
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _dense_two_scores(
     table: Any,
+    target: Any,
     b: int,
     count: int,
     first: Any,
     second: Any,
-    zero: Any,
-    constant: float,
-    row_limit: float,
-    inflate: float,
-    by_column: bool,
-    target: Any,
     reach: float,
+    frame: Any,
+    by_column: bool,
     work: Any,
 ) -> None:
     """Scores of a block along two vectors, in work[0] and work[1]; a row is finite only if both are."""
     d = table.shape[1]
+    zero = first[0] - first[0]
     if by_column:
         _raw_products_by_column(table.T, b, count, first[:d], work[3, :count], work[4, :count])
         _raw_products_by_column(table.T, b, count, second[:d], work[5, :count], work[6, :count])
@@ -234,17 +237,13 @@ def _dense_two_scores(
         _raw_products(table, b, count, first[:d], zero, work[3], work[4])
         for i in range(count):
             work[5, i] = _dot(table[b + i], second[:d], zero)
-    _finish_scores(
-        work[3, :count], work[4, :count], constant, float(first[d]), row_limit, inflate, work[0], work[7], work[8]
-    )
-    _finish_scores(
-        work[5, :count], work[4, :count], constant, float(second[d]), row_limit, inflate, work[1], work[9], work[8]
-    )
-    _common_weights(target, reach, work, count)
+    finish_scores(work[3, :count], work[4, :count], float(first[d]), frame, work[0], work[7])
+    finish_scores(work[5, :count], work[4, :count], float(second[d]), frame, work[1], work[9])
+    common_weights(target[b : b + count], reach, work, count)
 
 
-@njit(nogil=True, cache=True)
-def _common_weights(target: Any, reach: float, work: Any, count: int) -> None:
+@njit(nogil=True, cache=True, error_model="numpy")
+def common_weights(target: Any, reach: float, work: Any, count: int) -> None:
     """Put the weights of a block's rows in work[2] and usable targets in work[10]; limit how far a score can move.
 
     The second score is at most `reach` by mathematics, and here also by arithmetic.
@@ -257,125 +256,78 @@ def _common_weights(target: Any, reach: float, work: Any, count: int) -> None:
         work[10, i] = target[i] if finite else 0.0
 
 
-@njit(nogil=True, cache=True)
-def _block_losses(
-    code: int,
-    parameter: float,
-    knee: float,
-    slope: float,
-    clip_loss: float,
-    steps: Any,
-    work: Any,
-    count: int,
-    out: Any,
-) -> None:
+@njit(nogil=True, cache=True, error_model="numpy")
+def block_losses(loss: Any, clip_loss: float, steps: Any, work: Any, count: int, out: Any) -> None:
     """Add a block's losses at each step, relative to the first step, so that sums stay small and exact."""
-    base = sum_of_losses(code, parameter, knee, slope, clip_loss, work[0], work[1], steps[0], work[10], work[2], count)
+    code, parameter, _, knee, slope = loss
+    score, shift, target, weight = work[0], work[1], work[10], work[2]
+    base = sum_of_losses(code, parameter, knee, slope, clip_loss, score, shift, steps[0], target, weight, count)
     for k in range(1, steps.size):
-        value = sum_of_losses(
-            code, parameter, knee, slope, clip_loss, work[0], work[1], steps[k], work[10], work[2], count
-        )
+        value = sum_of_losses(code, parameter, knee, slope, clip_loss, score, shift, steps[k], target, weight, count)
         out[k] += value - base
 
 
-@njit(nogil=True, cache=True)
-def _block_derivatives(
-    code: int, parameter: float, clip: float, clip_slope: float, clip_curvature: float, work: Any, count: int, out: Any
-) -> None:
-    """Add a block's clipped first and second derivatives along the direction."""
+@njit(nogil=True, cache=True, error_model="numpy")
+def block_derivatives(loss: Any, clips: Any, work: Any, count: int, out: Any) -> None:
+    """Add a block's first and second derivatives along the direction, each clipped."""
+    code, parameter, clip, _, _ = loss
+    clip_slope, clip_curvature = clips
     slopes(code, parameter, clip, work[0], work[10], work[5], count)
     curvatures(code, parameter, clip, work[0], work[10], work[6], count)
     for i in range(count):
         q = work[1, i]
-        first = work[5, i] * q
-        second = work[6, i] * q * q
+        first, second = work[5, i] * q, work[6, i] * q * q
         if work[2, i] > 0.0:
             out[0] += min(max(first, -clip_slope), clip_slope) if abs(first) < math.inf else 0.0
             out[1] += min(second, clip_curvature) if second < math.inf else 0.0
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def dense_losses(
     table: Any,
     target: Any,
-    start: int,
-    stop: int,
     first: Any,
     second: Any,
     reach: float,
-    constant: float,
-    row_limit: float,
-    inflate: float,
-    code: int,
-    parameter: float,
-    knee: float,
-    slope: float,
+    frame: Any,
+    loss: Any,
     clip_loss: float,
     steps: Any,
     by_column: bool,
-    out: Any,
+    segments: Any,
+    partial: Any,
 ) -> None:
-    """Add up the losses of rows start to stop at each step along a direction, relative to the first step."""
+    """Add up losses at each step along a direction, relative to the first step."""
     work = np.empty((11, BLOCK))
-    zero = first[0] - first[0]
-    for b in range(start, stop, BLOCK):
-        count = min(BLOCK, stop - b)
-        _dense_two_scores(
-            table,
-            b,
-            count,
-            first,
-            second,
-            zero,
-            constant,
-            row_limit,
-            inflate,
-            by_column,
-            target[b : b + count],
-            reach,
-            work,
-        )
-        _block_losses(code, parameter, knee, slope, clip_loss, steps, work, count, out)
+    rows_of_segment, first_segment, last_segment = segments
+    for segment in range(first_segment, last_segment):
+        stop = min((segment + 1) * rows_of_segment, table.shape[0])
+        for b in range(segment * rows_of_segment, stop, BLOCK):
+            count = min(BLOCK, stop - b)
+            _dense_two_scores(table, target, b, count, first, second, reach, frame, by_column, work)
+            block_losses(loss, clip_loss, steps, work, count, partial[segment])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def dense_derivatives(
     table: Any,
     target: Any,
-    start: int,
-    stop: int,
     first: Any,
     second: Any,
     reach: float,
-    constant: float,
-    row_limit: float,
-    inflate: float,
-    code: int,
-    parameter: float,
-    clip: float,
-    clip_slope: float,
-    clip_curvature: float,
+    frame: Any,
+    loss: Any,
+    clips: Any,
     by_column: bool,
-    out: Any,
+    segments: Any,
+    partial: Any,
 ) -> None:
-    """Add up clipped slopes and curvatures of rows start to stop along a direction."""
+    """Add up slopes and curvatures along a direction, clipped to the two `clips`."""
     work = np.empty((11, BLOCK))
-    zero = first[0] - first[0]
-    for b in range(start, stop, BLOCK):
-        count = min(BLOCK, stop - b)
-        _dense_two_scores(
-            table,
-            b,
-            count,
-            first,
-            second,
-            zero,
-            constant,
-            row_limit,
-            inflate,
-            by_column,
-            target[b : b + count],
-            reach,
-            work,
-        )
-        _block_derivatives(code, parameter, clip, clip_slope, clip_curvature, work, count, out)
+    rows_of_segment, first_segment, last_segment = segments
+    for segment in range(first_segment, last_segment):
+        stop = min((segment + 1) * rows_of_segment, table.shape[0])
+        for b in range(segment * rows_of_segment, stop, BLOCK):
+            count = min(BLOCK, stop - b)
+            _dense_two_scores(table, target, b, count, first, second, reach, frame, by_column, work)
+            block_derivatives(loss, clips, work, count, partial[segment])

@@ -29,7 +29,7 @@ def _double_from_bits(typing_context: Any, bits: Any) -> Any:
     return types.float64(types.int64), codegen
 
 
-@njit(inline="always")
+@njit(inline="always", error_model="numpy")
 def exponential(x: float) -> float:
     """Return exp(x) to about 1e-14 relative, for x clipped to [-708, 708]; NaN becomes exp(-708)."""
     x = min(max(x, -708.0), 708.0)
@@ -51,7 +51,7 @@ def exponential(x: float) -> float:
     return float(p * _double_from_bits((np.int64(k) + 1023) << 52))
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def slopes(code: int, parameter: float, clip: float, score: Any, target: Any, out: Any, count: int) -> None:
     """Write the derivative of each record's loss with respect to its score, clipped to [-clip, clip]."""
     if code == LOGISTIC:
@@ -72,7 +72,7 @@ def slopes(code: int, parameter: float, clip: float, score: Any, target: Any, ou
             out[i] = min(max(score[i] - target[i], -clip), clip)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def curvatures(code: int, parameter: float, clip: float, score: Any, target: Any, out: Any, count: int) -> None:
     """Write the second derivative of each record's loss; zero where the derivative is clipped."""
     if code == LOGISTIC:
@@ -92,7 +92,7 @@ def curvatures(code: int, parameter: float, clip: float, score: Any, target: Any
             out[i] = 0.0
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def sum_of_losses(
     code: int,
     parameter: float,

@@ -1,4 +1,8 @@
-"""The same sums for rows stored as lists of non-zeros (CSR). The phases, bounds and rounding are those of ``_kernels``."""
+"""The same sums for rows stored as lists of non-zeros (CSR). Phases, bounds, rounding and arguments are those of ``_kernels``.
+
+`rows` is what makes up the table: its values, their columns, where each row starts, and whether every value is 1 (as in one-hot
+tables), in which case the values are not read.
+"""
 
 from typing import Any
 
@@ -7,212 +11,169 @@ from numba import njit
 
 from privypurse.oracles._kernels import (
     BLOCK,
-    _block_derivatives,
-    _block_losses,
-    _common_weights,
-    _finish_scores,
-    _limit_coefficients,
+    block_derivatives,
+    block_losses,
+    common_weights,
+    finish_scores,
+    limit_coefficients,
 )
-from privypurse.oracles._links import FAST, slopes
+from privypurse.oracles._links import slopes
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
-def _raw_products(
-    values: Any, columns: Any, starts: Any, b: int, count: int, ones: bool, vector: Any, raw: Any, squared: Any
-) -> None:
-    """Scores and squared lengths; `ones` says that every stored value is 1, so that values need not be read."""
+@njit(nogil=True, cache=True, error_model="numpy")
+def _raw_products(rows: Any, b: int, count: int, vector: Any, raw: Any, squared: Any) -> None:
+    """Scores and squared lengths of a block.
+
+    Four partial sums by hand, and no licence to reorder: the compiler would otherwise use gather instructions, which are slower.
+    """
+    values, columns, starts, ones = rows
     for i in range(count):
-        product, length = 0.0, 0.0
+        k, stop = np.intp(starts[b + i]), np.intp(starts[b + i + 1])
+        length = float(stop - k)
+        p0, p1, p2, p3 = 0.0, 0.0, 0.0, 0.0
         if ones:
-            for k in range(starts[b + i], starts[b + i + 1]):
-                product += vector[columns[k]]
-            length = float(starts[b + i + 1] - starts[b + i])
+            while k + 4 <= stop:
+                p0 += vector[columns[k]]
+                p1 += vector[columns[k + 1]]
+                p2 += vector[columns[k + 2]]
+                p3 += vector[columns[k + 3]]
+                k += 4
+            while k < stop:
+                p0 += vector[columns[k]]
+                k += 1
         else:
-            for k in range(starts[b + i], starts[b + i + 1]):
-                x = float(values[k])
-                product += x * vector[columns[k]]
-                length += x * x
-        raw[i], squared[i] = product, length
+            l0, l1 = 0.0, 0.0
+            while k + 2 <= stop:
+                x0, x1 = float(values[k]), float(values[k + 1])
+                p0 += x0 * vector[columns[k]]
+                p1 += x1 * vector[columns[k + 1]]
+                l0 += x0 * x0
+                l1 += x1 * x1
+                k += 2
+            if k < stop:
+                x0 = float(values[k])
+                p0 += x0 * vector[columns[k]]
+                l0 += x0 * x0
+            length = l0 + l1
+        raw[i], squared[i] = (p0 + p1) + (p2 + p3), length
 
 
-@njit(nogil=True, cache=True)
-def _add_rows(
-    values: Any, columns: Any, starts: Any, b: int, count: int, ones: bool, coefficient: Any, scale: Any, out: Any
-) -> None:
+@njit(nogil=True, cache=True, error_model="numpy")
+def _add_rows(rows: Any, b: int, count: int, coefficient: Any, scale: Any, out: Any) -> None:
+    values, columns, starts, ones = rows
     for i in range(count):
-        c = coefficient[i]
-        if scale[i] > 0.0 and c != 0.0:
+        c, k, stop = coefficient[i], np.intp(starts[b + i]), np.intp(starts[b + i + 1])
+        if scale[i] > 0.0:
             if ones:
-                for k in range(starts[b + i], starts[b + i + 1]):
+                while k + 2 <= stop:
+                    # The columns of a row differ, so the two sums may be loaded before either is stored.
+                    j0, j1 = columns[k], columns[k + 1]
+                    s0, s1 = out[j0] + c, out[j1] + c
+                    out[j0] = s0
+                    out[j1] = s1
+                    k += 2
+                if k < stop:
                     out[columns[k]] += c
             else:
-                for k in range(starts[b + i], starts[b + i + 1]):
+                while k < stop:
                     out[columns[k]] += c * values[k]
+                    k += 1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def sparse_gradient(
-    values: Any,
-    columns: Any,
-    starts: Any,
-    ones: bool,
-    target: Any,
-    start: int,
-    stop: int,
-    weights: Any,
-    constant: float,
-    row_limit: float,
-    inflate: float,
-    code: int,
-    parameter: float,
-    clip: float,
-    clip_norm: float,
-    out: Any,
+    rows: Any, target: Any, weights: Any, frame: Any, loss: Any, clip_norm: float, segments: Any, partial: Any
 ) -> None:
-    """Add up the clipped gradients of rows start to stop; `out` has a place for the constant column at its end."""
+    """Add up clipped gradients; an answer has a place for the constant column at its end."""
     d = weights.size - 1
+    rows_of_segment, first_segment, last_segment = segments
+    code, parameter, clip, _, _ = loss
     raw, squared = np.empty(BLOCK), np.empty(BLOCK)
-    score, scale, length, slope = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    # Sparse sums touch few entries of a long vector, so there is one group level of 64 blocks and no block level.
-    group_sum = np.zeros(d)
-    bias_sum = 0.0
-    blocks = 0
-    for b in range(start, stop, BLOCK):
-        count = min(BLOCK, stop - b)
-        _raw_products(values, columns, starts, b, count, ones, weights, raw, squared)
-        _finish_scores(raw[:count], squared[:count], constant, weights[d], row_limit, inflate, score, scale, length)
-        slopes(code, parameter, clip, score, target[b : b + count], slope, count)
-        bias_sum += _limit_coefficients(slope, scale, length, clip_norm, count)
-        _add_rows(values, columns, starts, b, count, ones, slope, scale, group_sum)
-        blocks += 1
-        if blocks * BLOCK >= max(4 * d, 64 * BLOCK):
-            for j in range(d):
-                out[j] += group_sum[j]
-            group_sum[:] = 0.0
-            out[d] += constant * bias_sum
-            bias_sum, blocks = 0.0, 0
-    for j in range(d):
-        out[j] += group_sum[j]
-    out[d] += constant * bias_sum
+    score, scale, slope = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    # Sparse sums touch few entries of a long vector: groups of blocks are as long as it takes to make flushing them cheap.
+    group_sum, group_rows = np.zeros(d), max(64 * BLOCK, 4 * d)
+    for segment in range(first_segment, last_segment):
+        out = partial[segment]
+        stop = min((segment + 1) * rows_of_segment, target.size)
+        bias_sum, pending = 0.0, 0
+        for b in range(segment * rows_of_segment, stop, BLOCK):
+            count = min(BLOCK, stop - b)
+            _raw_products(rows, b, count, weights, raw, squared)
+            finish_scores(raw[:count], squared[:count], weights[d], frame, score, scale)
+            slopes(code, parameter, clip, score, target[b : b + count], slope, count)
+            bias_sum += limit_coefficients(slope, scale, squared, frame, clip_norm, count)
+            _add_rows(rows, b, count, slope, scale, group_sum)
+            pending += count
+            if pending >= group_rows or b + BLOCK >= stop:
+                for j in range(d):
+                    out[j] += group_sum[j]
+                group_sum[:] = 0.0
+                out[d] += frame[0] * bias_sum
+                bias_sum, pending = 0.0, 0
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def _two_scores(
-    values: Any,
-    columns: Any,
-    starts: Any,
-    ones: bool,
-    b: int,
-    count: int,
-    first: Any,
-    second: Any,
-    constant: float,
-    row_limit: float,
-    inflate: float,
-    target: Any,
-    reach: float,
-    work: Any,
+    rows: Any, target: Any, b: int, count: int, first: Any, second: Any, reach: float, frame: Any, work: Any
 ) -> None:
     d = first.size - 1
-    _raw_products(values, columns, starts, b, count, ones, first, work[3], work[4])
-    _raw_products(values, columns, starts, b, count, ones, second, work[5], work[6])
-    _finish_scores(work[3, :count], work[4, :count], constant, first[d], row_limit, inflate, work[0], work[7], work[8])
-    _finish_scores(work[5, :count], work[4, :count], constant, second[d], row_limit, inflate, work[1], work[9], work[8])
-    _common_weights(target, reach, work, count)
+    _raw_products(rows, b, count, first, work[3], work[4])
+    _raw_products(rows, b, count, second, work[5], work[6])
+    finish_scores(work[3, :count], work[4, :count], first[d], frame, work[0], work[7])
+    finish_scores(work[5, :count], work[4, :count], second[d], frame, work[1], work[9])
+    common_weights(target[b : b + count], reach, work, count)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def sparse_losses(
-    values: Any,
-    columns: Any,
-    starts: Any,
-    ones: bool,
+    rows: Any,
     target: Any,
-    start: int,
-    stop: int,
     first: Any,
     second: Any,
     reach: float,
-    constant: float,
-    row_limit: float,
-    inflate: float,
-    code: int,
-    parameter: float,
-    knee: float,
-    slope: float,
+    frame: Any,
+    loss: Any,
     clip_loss: float,
     steps: Any,
-    out: Any,
+    segments: Any,
+    partial: Any,
 ) -> None:
-    """Add up the losses of rows start to stop at each step along a direction, relative to the first step."""
+    """Add up losses at each step along a direction, relative to the first step."""
     work = np.empty((11, BLOCK))
-    for b in range(start, stop, BLOCK):
-        count = min(BLOCK, stop - b)
-        _two_scores(
-            values,
-            columns,
-            starts,
-            ones,
-            b,
-            count,
-            first,
-            second,
-            constant,
-            row_limit,
-            inflate,
-            target[b : b + count],
-            reach,
-            work,
-        )
-        _block_losses(code, parameter, knee, slope, clip_loss, steps, work, count, out)
+    rows_of_segment, first_segment, last_segment = segments
+    for segment in range(first_segment, last_segment):
+        stop = min((segment + 1) * rows_of_segment, target.size)
+        for b in range(segment * rows_of_segment, stop, BLOCK):
+            count = min(BLOCK, stop - b)
+            _two_scores(rows, target, b, count, first, second, reach, frame, work)
+            block_losses(loss, clip_loss, steps, work, count, partial[segment])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def sparse_derivatives(
-    values: Any,
-    columns: Any,
-    starts: Any,
-    ones: bool,
+    rows: Any,
     target: Any,
-    start: int,
-    stop: int,
     first: Any,
     second: Any,
     reach: float,
-    constant: float,
-    row_limit: float,
-    inflate: float,
-    code: int,
-    parameter: float,
-    clip: float,
-    clip_slope: float,
-    clip_curvature: float,
-    out: Any,
+    frame: Any,
+    loss: Any,
+    clips: Any,
+    segments: Any,
+    partial: Any,
 ) -> None:
-    """Add up clipped slopes and curvatures of rows start to stop along a direction."""
+    """Add up slopes and curvatures along a direction, clipped to the two `clips`."""
     work = np.empty((11, BLOCK))
-    for b in range(start, stop, BLOCK):
-        count = min(BLOCK, stop - b)
-        _two_scores(
-            values,
-            columns,
-            starts,
-            ones,
-            b,
-            count,
-            first,
-            second,
-            constant,
-            row_limit,
-            inflate,
-            target[b : b + count],
-            reach,
-            work,
-        )
-        _block_derivatives(code, parameter, clip, clip_slope, clip_curvature, work, count, out)
+    rows_of_segment, first_segment, last_segment = segments
+    for segment in range(first_segment, last_segment):
+        stop = min((segment + 1) * rows_of_segment, target.size)
+        for b in range(segment * rows_of_segment, stop, BLOCK):
+            count = min(BLOCK, stop - b)
+            _two_scores(rows, target, b, count, first, second, reach, frame, work)
+            block_derivatives(loss, clips, work, count, partial[segment])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def all_ones(values: Any) -> bool:
     """Say whether every stored value is 1, as in one-hot tables."""
     for k in range(values.size):

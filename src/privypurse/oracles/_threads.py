@@ -1,5 +1,6 @@
 """Running compiled sums over row segments in threads, with a result that does not depend on how many there are."""
 
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -9,8 +10,9 @@ import numpy as np
 
 from privypurse.core.checks import FloatArray
 
-# Segments depend on the number of rows and on nothing else: they fix the order in which partial sums are added.
-_SEGMENT_ROWS = 8192
+# Segments depend on the shape of the table and on nothing else: they fix the order in which partial sums are added. Small enough
+# to keep all threads busy, large enough that starting one costs little.
+_SEGMENT_NUMBERS = 200_000
 _MOST_SEGMENTS = 64
 
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
@@ -23,22 +25,33 @@ def default_threads() -> int:
 
 
 def sum_over_segments(
-    rows: int, size: int, add_segment: Callable[[int, int, FloatArray], None], threads: int
+    rows: int, width: int, size: int, add_segments: Callable[[tuple[int, int, int], FloatArray], None], threads: int
 ) -> FloatArray:
-    """Let `add_segment(start, stop, out)` fill a partial sum for each segment of rows, and add these up in order."""
-    length = max(_SEGMENT_ROWS, -(-rows // _MOST_SEGMENTS))
-    bounds = [(start, min(start + length, rows)) for start in range(0, rows, length)]
-    partial = np.zeros((len(bounds), size))
+    """Add up partial sums of segments of rows, in order.
 
-    def run(index: int) -> None:
-        add_segment(*bounds[index], partial[index])
-
-    if threads == 1 or len(bounds) < 2:
-        for index in range(len(bounds)):
-            run(index)
-    else:
-        # The kernels release the interpreter lock, so threads are enough; list() raises what a thread raised.
-        list(_pool(threads).map(run, range(len(bounds))))
+    Parameters
+    ----------
+    rows, width, size : int
+        Number of rows; numbers read in each, about; length of the answer.
+    add_segments : callable
+        ``add_segments((length, first, last), partial)`` fills ``partial[k]`` with the sum over the k-th `length` rows, for k
+        from first to last - 1.
+    threads : int
+        How many threads share the segments.
+    """
+    length = max(256, _SEGMENT_NUMBERS // (width + 8), -(-rows // _MOST_SEGMENTS))
+    segments = -(-rows // length)
+    partial = np.zeros((segments, size))
+    # Below some hundred thousand numbers, waking a thread takes longer than the work.
+    workers = min(threads, segments) if rows * (width + 8) > 2 * _SEGMENT_NUMBERS else 1
+    cuts = [segments * k // workers for k in range(workers + 1)] if segments else [0]
+    shares = list(itertools.pairwise(cuts))
+    # The kernels release the interpreter lock, so threads are enough; this one takes a share too.
+    others = [_pool(threads).submit(add_segments, (length, first, last), partial) for first, last in shares[1:]]
+    if shares:
+        add_segments((length, *shares[0]), partial)
+    for other in others:
+        other.result()
     return np.asarray(partial.sum(axis=0))
 
 

@@ -122,9 +122,13 @@ class LinearOracle(ABC):
         )
 
     def _gradient(self, query: GradientAt, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
-        bound = self._bound(query.clip_norm, self._loss.lipschitz * self._frame.row_limit, "clip_norm")
+        implied = self._loss.lipschitz * self._frame.row_limit
+        bound = self._bound(query.clip_norm, implied, "clip_norm")
         weights = self._weights(query.point, "point")
-        work = GradientWork(self._loss, weights, bound * (1 - ROUNDING_MARGIN))
+        if bound == implied:  # clipping the derivative is enough, and cheaper than norms
+            work = GradientWork(self._loss, weights, math.inf, self._loss.lipschitz * (1 - ROUNDING_MARGIN))
+        else:
+            work = GradientWork(self._loss, weights, bound * (1 - ROUNDING_MARGIN), self._loss.clip_derivative)
         total = self._total(work, sample_prob, noise)[: self.dimension]
         return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
@@ -147,7 +151,7 @@ class LinearOracle(ABC):
         else:
             bound, place = self._bound(query.clip_curvature, self._loss.smoothness * reach**2, "clip_curvature"), 1
         clip = bound * (1 - ROUNDING_MARGIN)
-        work = DerivativesWork(self._loss, weights, direction, reach, clip, clip)
+        work = DerivativesWork(self._loss, weights, direction, reach, (clip, clip))
         total = self._total(work, sample_prob, noise)[place]
         # A second derivative is never negative, so a replacement moves the sum by one bound, not two.
         replace_one = 2 * bound if place == 0 else bound

@@ -29,14 +29,23 @@ class Frame:
     constant: float
     row_limit: float
 
+    @property
+    def scales(self) -> tuple[float, float]:
+        """What the kernels need of it; a limit whose square is still a number stands for no limit."""
+        return self.constant, min(self.row_limit, 1e149)
+
 
 @dataclass(frozen=True)
 class GradientWork:
-    """Add up clipped gradients at `weights` (the constant's last)."""
+    """Add up clipped gradients at `weights` (the constant's last).
+
+    A `clip_norm` of infinity leaves the bound to the derivative's clip and the row limit.
+    """
 
     loss: LinearLoss
     weights: FloatArray
     clip_norm: float
+    clip_derivative: float
 
     @property
     def size(self) -> int:
@@ -69,8 +78,7 @@ class DerivativesWork:
     weights: FloatArray
     direction: FloatArray
     reach: float
-    clip_slope: float
-    clip_curvature: float
+    clips: tuple[float, float]
 
     @property
     def size(self) -> int:
@@ -114,25 +122,20 @@ class DensePart:
         """Return the sum over all rows."""
         from privypurse.oracles import _kernels
 
-        table, target, frame = self._table, self._target, self._frame
-        loss, common = work.loss, (frame.constant, frame.row_limit, self._inflate)
-        weights = work.weights.astype(table.dtype)
+        rows, loss, frame = (self._table, self._target), _for_kernels(work), (*self._frame.scales, self._inflate)
+        weights = work.weights.astype(self._table.dtype)
+        along = () if isinstance(work, GradientWork) else (work.direction.astype(self._table.dtype), work.reach)
 
-        def add(start: int, stop: int, out: FloatArray) -> None:
-            rows, shape = (table, target, start, stop), (loss.code, loss.parameter)
+        def add(segments: tuple[int, int, int], partial: FloatArray) -> None:
+            ends = (self._by_column, segments, partial)
             if isinstance(work, GradientWork):
-                clips = (loss.clip_derivative, work.clip_norm)
-                _kernels.dense_gradient(*rows, weights, *common, *shape, *clips, self._by_column, out)
-                return
-            along = (weights, work.direction.astype(table.dtype), work.reach)
-            if isinstance(work, LossesWork):
-                curve = (*loss.knee_and_slope, work.clip_loss, work.steps)
-                _kernels.dense_losses(*rows, *along, *common, *shape, *curve, self._by_column, out)
+                _kernels.dense_gradient(*rows, weights, frame, loss, work.clip_norm, *ends)
+            elif isinstance(work, LossesWork):
+                _kernels.dense_losses(*rows, weights, *along, frame, loss, work.clip_loss, work.steps, *ends)
             else:
-                clips3 = (loss.clip_derivative, work.clip_slope, work.clip_curvature)
-                _kernels.dense_derivatives(*rows, *along, *common, *shape, *clips3, self._by_column, out)
+                _kernels.dense_derivatives(*rows, weights, *along, frame, loss, work.clips, *ends)
 
-        return sum_over_segments(self.rows, work.size, add, threads)
+        return sum_over_segments(self.rows, self._frame.features, work.size, add, threads)
 
 
 class SparsePart:
@@ -146,7 +149,9 @@ class SparsePart:
     def __init__(self, matrix: Any, target: FloatArray, frame: Frame) -> None:
         from privypurse.oracles import _sparse_kernels
 
-        self._columns, self._starts, self._target, self._frame = matrix.indices, matrix.indptr, target, frame
+        # The same bits read as unsigned numbers: the compiler then need not ask whether an index counts from the end.
+        self._columns, self._starts = _unsigned(matrix.indices), _unsigned(matrix.indptr)
+        self._target, self._frame = target, frame
         self._ones = bool(_sparse_kernels.all_ones(matrix.data))
         # One-hot tables need no values: they are all 1, and stay so whatever happens to the caller's array.
         self._values = matrix.data[:0] if self._ones else matrix.data
@@ -168,33 +173,45 @@ class SparsePart:
         from scipy import sparse
 
         values = np.ones(self._columns.size, np.float32) if self._ones else self._values
-        matrix = sparse.csr_matrix(
-            (values, self._columns, self._starts), shape=(self.rows, self._frame.features), copy=False
-        )
+        pieces = (values, _signed(self._columns), _signed(self._starts))
+        matrix = sparse.csr_matrix(pieces, shape=(self.rows, self._frame.features), copy=False)
         return SparsePart(matrix[rows], self._target[rows], self._frame)
 
     def sum(self, work: Work, threads: int) -> FloatArray:
         """Return the sum over all rows."""
         from privypurse.oracles import _sparse_kernels as kernels
 
-        frame, loss = self._frame, work.loss
-        common = (frame.constant, frame.row_limit, self._inflate)
+        loss, frame = _for_kernels(work), (*self._frame.scales, self._inflate)
+        rows = ((self._values, self._columns, self._starts, self._ones), self._target)
+        along = () if isinstance(work, GradientWork) else (work.direction, work.reach)
 
-        def add(start: int, stop: int, out: FloatArray) -> None:
-            rows = (self._values, self._columns, self._starts, self._ones, self._target, start, stop)
-            shape = (loss.code, loss.parameter)
+        def add(segments: tuple[int, int, int], partial: FloatArray) -> None:
+            ends = (segments, partial)
             if isinstance(work, GradientWork):
-                kernels.sparse_gradient(*rows, work.weights, *common, *shape, loss.clip_derivative, work.clip_norm, out)
-                return
-            along = (work.weights, work.direction, work.reach)
-            if isinstance(work, LossesWork):
-                curve = (*loss.knee_and_slope, work.clip_loss, work.steps)
-                kernels.sparse_losses(*rows, *along, *common, *shape, *curve, out)
+                kernels.sparse_gradient(*rows, work.weights, frame, loss, work.clip_norm, *ends)
+            elif isinstance(work, LossesWork):
+                kernels.sparse_losses(*rows, work.weights, *along, frame, loss, work.clip_loss, work.steps, *ends)
             else:
-                clips = (loss.clip_derivative, work.clip_slope, work.clip_curvature)
-                kernels.sparse_derivatives(*rows, *along, *common, *shape, *clips, out)
+                kernels.sparse_derivatives(*rows, work.weights, *along, frame, loss, work.clips, *ends)
 
-        return sum_over_segments(self.rows, work.size, add, threads)
+        # A non-zero of a sparse row takes about as long as four numbers of a dense one.
+        width = 4 * self._columns.size // max(self.rows, 1)
+        return sum_over_segments(self.rows, width, work.size, add, threads)
 
 
 Part = DensePart | SparsePart
+
+
+def _unsigned(indices: NDArray[Any]) -> NDArray[Any]:
+    return indices.view(f"u{indices.dtype.itemsize}")
+
+
+def _signed(indices: NDArray[Any]) -> NDArray[Any]:
+    return indices.view(f"i{indices.dtype.itemsize}")
+
+
+def _for_kernels(work: Work) -> tuple[int, float, float, float, float]:
+    """Write a loss as the numbers the kernels know it by."""
+    loss = work.loss
+    clip = work.clip_derivative if isinstance(work, GradientWork) else loss.clip_derivative
+    return (loss.code, loss.parameter, clip, *loss.knee_and_slope)

@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "oracles": {"core", "losses"},
     "schedules": {"core", "mechanisms", "accounting"},
     "purse": {"core", "accounting", "mechanisms.base"},
+    "training": {"core", "accounting", "mechanisms.base", "optimizers.base", "schedules.base", "purse"},
 }
 # The core is words: it needs arrays and nothing else from outside.
 CORE_THIRD_PARTY = {"numpy"}

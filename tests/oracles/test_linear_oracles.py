@@ -1,15 +1,23 @@
 """One contract that every oracle passes: the same answers as a loop over single rows, and bounds that hold."""
 
 import itertools
+import math
+import os
+import threading
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from privypurse import Neighbouring
+from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, UnboundedSensitivity
 from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
+from privypurse.oracles.chunks import from_arrays, from_parquet
 from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles.sampling import poisson_rows
 from tests.oracles import reference
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
@@ -114,3 +122,300 @@ def test_every_oracle_agrees_with_a_loop_over_single_rows(make, loss, constant, 
         assert box._value == pytest.approx(expected, rel=3e-5, abs=2e-3 if box._value.size > 1 else 5e-3)
     if loss.classification:
         assert oracle.answer(ClassCounts())._value.tolist() == [np.sum(y == 0), np.sum(y == 1)]
+
+
+# --------------------------------------------------------------------------------------------------------- the bounds
+
+anything = st.one_of(
+    st.floats(-3, 3),
+    st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf, 1e300, -1e300, 1e-300, 1e38, 3e19, 1e155]),
+)
+BOUND_LOSSES = [
+    Logistic(),
+    Logistic(clip_derivative=0.5),
+    HuberHinge(clip_derivative=0.7),
+    Hinge(),
+    Huber(threshold=2.0),
+]
+
+
+def moved(after, before, norm):
+    difference = after._value - before._value
+    return float(difference.max() - difference.min()) if norm is Norm.RANGE else float(np.linalg.norm(difference))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [ORACLES[name] for name in ("dense float32", "dense float64", "dense float32 by column", "sparse", "chunked")],
+)
+@settings(max_examples=120)
+@given(data=st.data())
+def test_no_record_moves_an_answer_by_more_than_the_bound(make, data):
+    """Adding, removing or replacing any row, whatever is in it, in either precision."""
+    d = data.draw(st.sampled_from([1, 3, 14]))
+    loss = data.draw(st.sampled_from(BOUND_LOSSES))
+    X = data.draw(hnp.arrays(np.float64, st.tuples(st.integers(5, 7), st.just(d)), elements=anything))
+    label = st.sampled_from([0, 1]) if loss.classification else st.one_of(st.floats(-9, 9), st.just(math.nan))
+    y = np.array([data.draw(label) for _ in range(len(X))])
+    row_limit = data.draw(st.sampled_from([1.0, 0.25, 5.0]))
+    more = {"loss": loss, "row_limit": row_limit, "constant": data.draw(st.booleans())}
+    more |= {} if loss.classification else {"target_bounds": (-5.0, 5.0)}
+
+    def build(rows, labels):
+        with np.errstate(over="ignore"):
+            return make(rows, labels, **more)
+
+    extra, other = (data.draw(hnp.arrays(np.float64, (1, d), elements=anything)) for _ in range(2))
+    base = build(X, y)
+    added = build(np.vstack([X, extra]), np.append(y, data.draw(label)))
+    replaced = build(np.vstack([X, other]), np.append(y, data.draw(label)))
+    w = data.draw(hnp.arrays(np.float64, base.dimension, elements=st.floats(-20, 20)))
+    u = data.draw(hnp.arrays(np.float64, base.dimension, elements=st.floats(-2, 2)))
+    clip = data.draw(st.sampled_from([None, 0.1, 0.9]))
+    steps = np.array([0.0, 0.01, 0.5, 3.0])
+    for query in (
+        GradientAt(point=w, clip_norm=clip),
+        LossesAlong(point=w, direction=u, steps=steps, clip_loss=clip),
+        SlopeAlong(point=w, direction=u, clip_slope=clip),
+        CurvatureAlong(point=w, direction=u, clip_curvature=clip or 0.3),
+        Count(),
+    ):
+        before, after, instead = (oracle.answer(query) for oracle in (base, added, replaced))
+        norm = before.norm
+        assert before.bound(ADD_REMOVE, norm) == after.bound(ADD_REMOVE, norm), "a bound does not depend on data"
+        assert moved(after, before, norm) <= before.bound(ADD_REMOVE, norm)
+        assert moved(after, instead, norm) <= before.bound(REPLACE_ONE, norm)
+
+
+def test_bounds_are_the_smaller_of_clip_and_loss(make):
+    X, y = np.eye(3), np.array([0, 1, 0])
+    oracle = make(X, y, loss=Logistic(clip_derivative=0.5), row_limit=2.0)
+    w, u = np.zeros(4), np.array([3.0, 0.0, 4.0, 0.0])
+
+    def bound(query):
+        box = oracle.answer(query)
+        return box.bound(ADD_REMOVE, box.norm)
+
+    assert bound(GradientAt(point=w)) == 1.0
+    assert bound(GradientAt(point=w, clip_norm=0.3)) == 0.3
+    assert bound(GradientAt(point=w, clip_norm=3.0)) == 1.0
+    assert bound(LossesAlong(point=w, direction=u, steps=[0.0, 0.1])) == pytest.approx(0.5, rel=1e-4), (
+        "Lipschitz x length"
+    )
+    assert bound(LossesAlong(point=w, direction=u, steps=[0.0, 0.1], clip_loss=0.2)) == pytest.approx(0.2, rel=1e-4)
+    assert bound(SlopeAlong(point=w, direction=u)) == 5.0
+    assert bound(CurvatureAlong(point=w, direction=u)) == pytest.approx(25.0)
+
+
+def test_a_query_without_any_bound_is_refused(make):
+    X, y = np.eye(3), np.array([0.0, 0.5, 1.0])
+    unbounded = make(X, y, loss=Squared(), target_bounds=(0, 1))
+    with pytest.raises(UnboundedSensitivity, match="Pass clip_norm"):
+        unbounded.answer(GradientAt(point=np.zeros(4)))
+    assert unbounded.answer(GradientAt(point=np.zeros(4), clip_norm=1.0)).has_bound(ADD_REMOVE)
+    no_limit = make(X, np.array([0, 1, 1]), loss=Logistic(), row_limit=None)
+    with pytest.raises(UnboundedSensitivity, match="clip_loss"):
+        no_limit.answer(LossesAlong(point=np.zeros(4), direction=np.ones(4), steps=[0, 1.0]))
+
+
+def test_answers_do_not_depend_on_the_number_of_threads():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40_000, 31)).astype(np.float32), rng.integers(0, 2, 40_000)
+    w, u = rng.standard_normal((2, 32))
+    queries = [
+        GradientAt(point=w),
+        LossesAlong(point=w, direction=u, steps=[0.0, 0.5, 1.0]),
+        SlopeAlong(point=w, direction=u),
+    ]
+    for make_oracle in (DenseOracle, lambda X, y, **s: SparseOracle(sparse.csr_matrix(X), y, **s)):
+        answers = []
+        for threads in (1, 2, 3, 8):
+            oracle = make_oracle(X, y, loss=Logistic(), threads=threads)
+            answers.append([oracle.answer(query)._value.tolist() for query in queries])
+        assert all(answer == answers[0] for answer in answers)
+
+
+def test_oracles_work_from_many_threads_and_after_a_fork(make):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((9_000, 60)), rng.integers(0, 2, 9_000)
+    oracle, query = make(X, y, loss=Logistic()), GradientAt(point=np.ones(61))
+    expected = oracle.answer(query)._value.tolist()
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(oracle.answer(query)._value.tolist())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 4
+    child = os.fork()
+    if child == 0:
+        code = 9
+        try:
+            code = 7 if oracle.answer(query)._value.tolist() == expected else 8
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_the_table_is_not_copied():
+    X = np.zeros((100, 3), dtype=np.float32)
+    oracle = DenseOracle(X, np.zeros(100, dtype=int), loss=Logistic())
+    assert np.shares_memory(oracle._part._table, X)
+    by_column = np.asfortranarray(X)
+    assert np.shares_memory(DenseOracle(by_column, np.zeros(100, dtype=int), loss=Logistic())._part._table, by_column)
+    thin = sparse.csr_matrix(np.eye(5) * 2)
+    assert np.shares_memory(SparseOracle(thin, np.zeros(5, dtype=int), loss=Logistic())._part._values, thin.data)
+
+
+def test_a_table_changed_afterwards_is_still_clipped():
+    """The bound is enforced where the sum is made, on what is there then."""
+    X = np.full((10, 2), 0.1)
+    oracle = DenseOracle(X, np.zeros(10, dtype=int), loss=Logistic(), constant=False)
+    X *= 1e6
+    assert np.linalg.norm(oracle.answer(GradientAt(point=np.zeros(2)))._value) <= 10 * 0.5
+
+
+# ----------------------------------------------------------------------------------------------------------- sampling
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("name", ["dense float64", "sparse", "chunked"])
+def test_poisson_samples_have_the_right_size_and_membership(name):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((1_000, 2)), rng.integers(0, 2, 1_000)
+    oracle, noise = ORACLES[name](X, y, loss=Logistic()), NoiseSource(seed=2)
+    sizes = np.array([float(oracle.answer(Count(), sample_prob=0.2, noise=noise)._value) for _ in range(400)])
+    assert sizes.mean() == pytest.approx(200, abs=5 * np.sqrt(160 / 400))
+    assert sizes.var() == pytest.approx(160, rel=0.35), "each record on its own, not a fixed size"
+    box = oracle.answer(GradientAt(point=np.zeros(3)), sample_prob=0.2, noise=noise)
+    assert box.sample_prob == 0.2
+
+
+def test_every_row_is_sampled_with_the_same_probability():
+    noise = NoiseSource(seed=1)
+    hits = np.zeros(50)
+    for _ in range(20_000):
+        hits[poisson_rows(50, 0.1, noise)] += 1
+    assert np.abs(hits / 20_000 - 0.1).max() < 5 * np.sqrt(0.09 / 20_000)
+    pairs = np.array([np.isin([3, 4], poisson_rows(50, 0.3, noise)) for _ in range(5_000)])
+    assert np.mean(pairs.all(axis=1)) == pytest.approx(0.09, abs=0.02)
+
+
+def test_an_empty_sample_is_a_zero_box(make):
+    X, y = np.eye(3), np.array([0, 1, 0])
+    oracle = make(X, y, loss=Logistic())
+    box = oracle.answer(GradientAt(point=np.ones(4)), sample_prob=1e-12, noise=NoiseSource(seed=1))
+    assert box._value.tolist() == [0.0] * 4
+    losses = LossesAlong(point=np.ones(4), direction=np.ones(4), steps=[0.0, 1.0])
+    assert oracle.answer(losses, sample_prob=1e-12, noise=NoiseSource(seed=1))._value.tolist() == [0.0, 0.0]
+
+
+def test_sampling_needs_secret_coins(make):
+    oracle = make(np.eye(3), np.array([0, 1, 0]), loss=Logistic())
+    with pytest.raises(InvalidArgument, match=r"noise=purse\.noise"):
+        oracle.answer(Count(), sample_prob=0.5)
+
+
+def test_no_records_at_all():
+    for oracle in (
+        DenseOracle(np.zeros((0, 3)), [], loss=Logistic()),
+        SparseOracle(sparse.csr_matrix((0, 3)), [], loss=Logistic()),
+        ChunkedOracle(lambda: iter(()), features=3, loss=Logistic()),
+    ):
+        assert oracle.answer(GradientAt(point=np.ones(4)))._value.tolist() == [0.0] * 4
+        assert float(oracle.answer(Count())._value) == 0.0
+
+
+# ----------------------------------------------------------------------------------------------------------- mistakes
+
+GOOD_X, GOOD_Y = np.eye(3), np.array([0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": np.zeros(3)}, "X must be a table"),
+        ({"X": [["a", "b"]] * 3}, "X must be a table of numbers"),
+        ({"X": np.zeros((3, 0))}, "at least one column"),
+        ({"X": sparse.eye(3).tocsr()}, "Use SparseOracle"),
+        ({"y": [0, 1]}, "one entry for each of the 3 rows"),
+        ({"y": [0, 1, 2]}, "declared classes"),
+        ({"y": ["0", "1", "0"]}, "declared classes"),
+        ({"y": [[0], [1], [0]]}, "one entry for each"),
+        ({"classes": (0,)}, "classes must be two"),
+        ({"classes": (1, 1)}, "classes must be two"),
+        ({"loss": "logistic"}, "loss must be"),
+        ({"loss": Squared()}, "target_bounds must be"),
+        ({"loss": Squared(), "target_bounds": (1, 0)}, "target_bounds must be"),
+        ({"row_limit": -1.0}, "row_limit must be"),
+        ({"row_limit": math.nan}, "row_limit must be"),
+        ({"constant": 1}, "constant must be"),
+        ({"threads": 0}, "threads must be"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_mistakes_get_a_message_that_names_the_argument(change, message):
+    arguments = {"X": GOOD_X, "y": GOOD_Y, "loss": Logistic()} | change
+    with pytest.raises(InvalidArgument, match=message):
+        DenseOracle(arguments.pop("X"), arguments.pop("y"), **arguments)
+
+
+def test_mistakes_in_queries_and_chunks():
+    oracle = DenseOracle(GOOD_X, GOOD_Y, loss=Logistic())
+    with pytest.raises(InvalidArgument, match=r"point must have 4 entries.*and the constant"):
+        oracle.answer(GradientAt(point=np.zeros(3)))
+    with pytest.raises(InvalidArgument, match="query must be"):
+        oracle.answer("gradient please")
+    with pytest.raises(InvalidArgument, match="clip_norm must be"):
+        GradientAt(point=np.zeros(4), clip_norm=-1.0)
+    regression = DenseOracle(GOOD_X, GOOD_Y, loss=Squared(), target_bounds=(0, 1))
+    with pytest.raises(InvalidArgument, match="asks for classes"):
+        regression.answer(ClassCounts())
+    with pytest.raises(InvalidArgument, match="chunks must be a callable"):
+        ChunkedOracle([(GOOD_X, GOOD_Y)], features=3, loss=Logistic())
+    uneven = ChunkedOracle(lambda: [(GOOD_X, GOOD_Y), (np.zeros((1, 2)), [0])], features=3, loss=Logistic())
+    with pytest.raises(InvalidArgument, match="3 columns in every chunk"):
+        uneven.answer(Count())
+    with pytest.raises(InvalidArgument, match="scipy sparse"):
+        SparseOracle(GOOD_X, GOOD_Y, loss=Logistic())
+
+
+def test_labels_of_any_kind():
+    text = DenseOracle(GOOD_X, ["no", "yes", "no"], loss=Logistic(), classes=("no", "yes"))
+    assert text.answer(ClassCounts())._value.tolist() == [2.0, 1.0]
+    flags = DenseOracle(GOOD_X, [False, True, False], loss=Logistic(), classes=(False, True))
+    assert flags.answer(ClassCounts())._value.tolist() == [2.0, 1.0]
+
+
+# ------------------------------------------------------------------------------------------------------------- on disk
+
+
+def test_memory_mapped_arrays(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((5_000, 4)).astype(np.float32), rng.integers(0, 2, 5_000)
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    oracle = ChunkedOracle(from_arrays(mapped, y, rows=700), features=4, loss=Logistic())
+    query = GradientAt(point=np.ones(5))
+    assert oracle.answer(query)._value == pytest.approx(
+        DenseOracle(X, y, loss=Logistic()).answer(query)._value, rel=1e-9
+    )
+    with pytest.raises(InvalidArgument, match="as many rows"):
+        from_arrays(mapped, y[:3])
+
+
+def test_parquet_files(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="the arrow extra is not installed")
+    from pyarrow import parquet
+
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((3_000, 2)), rng.integers(0, 2, 3_000)
+    parquet.write_table(pyarrow.table({"a": X[:, 0], "b": X[:, 1], "label": y}), tmp_path / "data.parquet")
+    chunks = from_parquet(tmp_path / "data.parquet", features=["a", "b"], target="label", rows=512)
+    oracle = ChunkedOracle(chunks, features=2, loss=Logistic())
+    query = GradientAt(point=np.ones(3))
+    assert oracle.answer(query)._value == pytest.approx(
+        DenseOracle(X, y, loss=Logistic()).answer(query)._value, rel=1e-9
+    )
+    with pytest.raises(InvalidArgument, match=r"\['c'\], which are not among"):
+        from_parquet(tmp_path / "data.parquet", features=["a", "c"], target="label")

@@ -2,21 +2,22 @@
 
 import itertools
 import os
+import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from privypurse.core.checks import FloatArray
 
-# Segments depend on the shape of the table and on nothing else: they fix the order in which partial sums are added. Small enough
-# to keep all threads busy, large enough that starting one costs little.
-_SEGMENT_NUMBERS = 200_000
+# Segments depend on the number of rows and on nothing else: they fix the order in which partial sums are added. There are
+# enough of them to share evenly among any usual number of threads.
+_LEAST_ROWS = 256
 _MOST_SEGMENTS = 64
+# Below this many numbers, waking a thread takes longer than the work.
+_WORTH_A_THREAD = 400_000
 
-_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
-_lock = threading.Lock()
+AddSegments = Callable[[tuple[int, int, int], FloatArray], None]
 
 
 def default_threads() -> int:
@@ -24,9 +25,7 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def sum_over_segments(
-    rows: int, width: int, size: int, add_segments: Callable[[tuple[int, int, int], FloatArray], None], threads: int
-) -> FloatArray:
+def sum_over_segments(rows: int, width: int, size: int, add_segments: AddSegments, threads: int) -> FloatArray:
     """Add up partial sums of segments of rows, in order.
 
     Parameters
@@ -39,29 +38,69 @@ def sum_over_segments(
     threads : int
         How many threads share the segments.
     """
-    length = max(256, _SEGMENT_NUMBERS // (width + 8), -(-rows // _MOST_SEGMENTS))
+    length = max(_LEAST_ROWS, -(-rows // _MOST_SEGMENTS))
     segments = -(-rows // length)
     partial = np.zeros((segments, size))
-    # Below some hundred thousand numbers, waking a thread takes longer than the work.
-    workers = min(threads, segments) if rows * (width + 8) > 2 * _SEGMENT_NUMBERS else 1
+    workers = min(threads, segments) if rows * (width + 8) > _WORTH_A_THREAD else 1
     cuts = [segments * k // workers for k in range(workers + 1)] if segments else [0]
-    shares = list(itertools.pairwise(cuts))
+    shares = [(length, first, last) for first, last in itertools.pairwise(cuts)]
     # The kernels release the interpreter lock, so threads are enough; this one takes a share too.
-    others = [_pool(threads).submit(add_segments, (length, first, last), partial) for first, last in shares[1:]]
+    others = [_Task(add_segments, share, partial) for share in shares[1:]]
+    for task in others:
+        _crew(threads).put(task)
     if shares:
-        add_segments((length, *shares[0]), partial)
-    for other in others:
-        other.result()
+        add_segments(shares[0], partial)
+    for task in others:
+        task.wait()
     return np.asarray(partial.sum(axis=0))
 
 
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Return this process's pool of that size; a forked child makes its own."""
+class _Task:
+    """A share of the work for another thread. Lighter than a future: waking threads is most of the cost of small sums."""
+
+    def __init__(self, add_segments: AddSegments, share: tuple[int, int, int], partial: FloatArray) -> None:
+        self._work, self._error = (add_segments, share, partial), None
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def run(self) -> None:
+        add_segments, share, partial = self._work
+        try:
+            add_segments(share, partial)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done.release()
+
+    def wait(self) -> None:
+        self._done.acquire()
+        if self._error is not None:
+            raise self._error
+
+    _error: BaseException | None
+
+
+_crews: dict[tuple[int, int], "queue.SimpleQueue[_Task]"] = {}
+_lock = threading.Lock()
+
+
+def _crew(threads: int) -> "queue.SimpleQueue[_Task]":
+    """Return the queue of this process's helping threads; a forked child makes its own."""
     key = (os.getpid(), threads)
-    with _lock:
-        if key not in _pools:
-            _pools[key] = ThreadPoolExecutor(threads, thread_name_prefix="privypurse")
-        return _pools[key]
+    crew = _crews.get(key)
+    if crew is None:
+        with _lock:
+            crew = _crews.get(key)
+            if crew is None:
+                crew = _crews[key] = queue.SimpleQueue()
+                for _ in range(threads - 1):
+                    threading.Thread(target=_help, args=(crew,), name="privypurse", daemon=True).start()
+    return crew
+
+
+def _help(crew: "queue.SimpleQueue[_Task]") -> None:
+    while True:
+        crew.get().run()
 
 
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

@@ -323,14 +323,31 @@ class Purse(Shared):
     def remaining(self) -> Remaining:
         """What is left. Inside `reserve`, what other processes spent since the block began is not looked up."""
         totals = self._totals()
-        left, whole = self._filter.affordable(totals), self._filter.affordable(self._filter.start())
         return Remaining(
             epsilon=self._filter.epsilon_left(totals),
             delta=self.delta,
-            fraction=1.0 if whole[0] == math.inf else min(a / b for a, b in zip(left, whole, strict=True)),
+            fraction=self.fraction_left,
             noise_multiplier=self._filter.smallest_noise_multiplier(totals),
             selection_epsilon=self._filter.largest_epsilon(totals),
         )
+
+    @property
+    def fraction_left(self) -> float:
+        """Share of the limit that is left: the one part of `remaining` that costs nothing to look at."""
+        left, whole = self._filter.affordable(self._totals()), self._filter.affordable(self._filter.start())
+        return 1.0 if whole[0] == math.inf else min(a / b for a, b in zip(left, whole, strict=True))
+
+    @property
+    def spent_releases(self) -> int:
+        """How many releases are paid for; inside `reserve`, without the unused part of the block."""
+        return self._totals().releases
+
+    def pay_again(self, charge: SingleCharge, *, what: str) -> None:
+        """Charge for a release that was made earlier and is not on the ledger; releases nothing.
+
+        For runs that go on from a checkpoint with a ledger that does not remember them.
+        """
+        self._pay(charge, None, text(what=what))
 
     def _totals(self) -> Totals:
         known = self._reservation.known if self._reservation is not None else None

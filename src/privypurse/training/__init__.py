@@ -1,0 +1,8 @@
+"""The loop in which oracle, schedule, optimizer and purse meet, and the public record it leaves."""
+
+from privypurse.training.checkpoint import Checkpoint
+from privypurse.training.loop import Result, train
+from privypurse.training.progress import Callback, ProgressBar
+from privypurse.training.trace import Step, Trace
+
+__all__ = ["Callback", "Checkpoint", "ProgressBar", "Result", "Step", "Trace", "train"]

@@ -1,0 +1,121 @@
+"""The loop: ask, propose, answer, pay, tell."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from privypurse.core import charges as charge_format
+from privypurse.core.checks import FloatArray, positive_integer
+from privypurse.core.errors import BudgetExhausted
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.queries import Query
+from privypurse.core.randomness import NoiseSource
+from privypurse.core.sensitive import Sensitive
+from privypurse.mechanisms.base import Mechanism
+from privypurse.optimizers.base import Optimizer
+from privypurse.purse.purse import Purse
+from privypurse.schedules.base import Budget, Past, Schedule
+from privypurse.training.checkpoint import Checkpoint, Progress
+from privypurse.training.progress import Callback
+from privypurse.training.trace import Step, Trace
+
+
+class Oracle(Protocol):
+    """What the loop asks of an oracle."""
+
+    @property
+    def dimension(self) -> int:
+        """Length of a point."""
+        ...
+
+    def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
+        """Answer a query with a sealed box."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished run: the model, and the public record of how it came to be."""
+
+    point: FloatArray
+    trace: Trace
+
+
+def train(
+    oracle: Oracle,
+    optimizer: Optimizer,
+    schedule: Schedule,
+    purse: Purse,
+    *,
+    steps: int,
+    sample_prob: float = 1.0,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | None = None,
+    block: int = 100,
+) -> Result:
+    """Run until the steps are made or the budget is spent.
+
+    Parameters
+    ----------
+    oracle, optimizer, schedule, purse
+        The data, the method, the noise and the budget.
+    steps : int
+        Steps at most.
+    sample_prob : float, default 1.0
+        Answer each query from a fresh Poisson sample of the records.
+    callbacks : sequence of Callback
+        Told of public things only.
+    checkpoint : Checkpoint, optional
+        Where to save the run, and to go on from if it is there.
+    block : int, default 100
+        Releases paid for at a time; a run that is killed leaves at most this many paid for in vain.
+
+    Returns
+    -------
+    Result
+        With ``trace.stop_reason`` "steps" or "budget". A refused step changes nothing: the model is the one before it.
+    """
+    settings = {
+        "optimizer": repr(optimizer),
+        "schedule": repr(schedule),
+        "steps": str(steps),
+        "sample": str(sample_prob),
+    }
+    run = checkpoint.load(purse, settings) if checkpoint else None
+    if run is None:
+        left = purse.remaining
+        budget = Budget(left.noise_multiplier, left.selection_epsilon, positive_integer(steps=steps))
+        run = Progress(optimizer.init(oracle.dimension), Trace(), [], budget)
+    for callback in callbacks:
+        callback.on_start(steps, len(run.trace.steps))
+    run.trace.stop_reason = "steps"
+    with purse.reserve(block):
+        for number in range(len(run.trace.steps) + 1, steps + 1):
+            query = optimizer.ask(run.state)
+            try:
+                mechanism = schedule.propose(query, run.past, run.budget)
+                box = oracle.answer(query, sample_prob=sample_prob, noise=purse.noise)
+                answer = purse.release(box, mechanism, what=type(query).__name__)
+            except BudgetExhausted:
+                run.trace.stop_reason = "budget"
+                break
+            run.state = optimizer.tell(run.state, answer)
+            step = _record(number, query, box, mechanism, answer, purse)
+            run.trace.steps.append(step)
+            run.past.append(Past(step.charge, answer))
+            for callback in callbacks:
+                callback.on_step(step)
+            if checkpoint and number % checkpoint.every == 0:
+                checkpoint.save(run, purse, settings)
+    for callback in callbacks:
+        callback.on_end(run.trace)
+    return Result(optimizer.point(run.state), run.trace)
+
+
+def _record(number: int, query: Query, box: Sensitive, mechanism: Mechanism, answer: FloatArray, purse: Purse) -> Step:
+    """Write down what is public about a step."""
+    relation: Neighbouring = purse.neighbouring
+    noise_std = mechanism.noise_std(box, relation) if hasattr(mechanism, "noise_std") else None
+    chosen = float(answer) if answer.dtype.kind == "i" else None
+    charge = charge_format.to_json(mechanism.charge(box, relation))
+    return Step(number, type(query).__name__, charge, noise_std, chosen, purse.fraction_left)

@@ -1,0 +1,251 @@
+"""The loop: stops at the budget, leaves a public record, goes on where it was."""
+
+import json
+import os
+import random
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from privypurse import Gaussian, InvalidArgument, NoiseSource, Purse
+from privypurse.losses import Logistic
+from privypurse.optimizers import GradientDescent
+from privypurse.oracles.linear import DenseOracle
+from privypurse.purse.replay import replay
+from privypurse.schedules import ConstantNoise, EvenSplit
+from privypurse.training import Checkpoint, ProgressBar, Trace, train
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((2_000, 5)) / 2
+    y = (X @ [1.0, -2.0, 0.5, 0.0, 1.5] + 0.3 * rng.standard_normal(2_000) > 0).astype(int)
+    return X, y
+
+
+@pytest.fixture
+def oracle(data):
+    return DenseOracle(*data, loss=Logistic(clip_derivative=0.5))
+
+
+def make_purse(**changes):
+    return Purse(**{"epsilon": 2.0, "delta": 1e-6, "neighbouring": "add-remove"} | changes)
+
+
+DESCENT = GradientDescent(step_size=4.0, records=2_000.0, momentum=0.5)
+
+
+def test_a_run_learns_and_spends_its_budget(oracle, data):
+    purse = make_purse()
+    result = train(oracle, DESCENT, EvenSplit(), purse, steps=40)
+    X, y = data
+    accuracy = np.mean((np.column_stack([X, np.ones(len(X))]) @ result.point > 0) == y)
+    assert accuracy > 0.85
+    assert result.trace.stop_reason == "steps"
+    assert len(result.trace.steps) == 40
+    assert 2.0 * (1 - 1e-3) < purse.spent.epsilon <= 2.0
+    assert result.trace.mu_spent[-1] == pytest.approx(purse.filter.mu, rel=1e-6)
+    assert result.trace.steps[-1].fraction_left < 1e-6
+    assert "40 x GradientAt" in str(purse.certificate())
+
+
+def test_a_run_stops_cleanly_at_the_budget(oracle):
+    purse = make_purse()
+    result = train(oracle, DESCENT, ConstantNoise(5.0), purse, steps=1_000)
+    assert result.trace.stop_reason == "budget"
+    assert 0 < len(result.trace.steps) < 30
+    assert len(result.trace.steps) == purse.spent.releases
+    assert np.isfinite(result.point).all()
+    again = train(oracle, DESCENT, ConstantNoise(5.0), purse, steps=10)
+    assert again.trace.stop_reason == "budget"
+    assert again.point.tolist() == [0.0] * 6
+
+
+def test_the_trace_is_public_and_goes_to_json(oracle):
+    result = train(oracle, DESCENT, EvenSplit(), make_purse(), steps=3)
+    back = Trace.from_json(result.trace.to_json())
+    assert back == result.trace
+    assert set(json.loads(result.trace.to_json())["steps"][0]) == {
+        "number",
+        "query",
+        "charge",
+        "noise_std",
+        "chosen",
+        "fraction_left",
+    }
+    assert result.trace.steps[0].noise_std == pytest.approx(0.5 * result.trace.steps[0].charge["noise_multiplier"])
+
+
+def test_schedules_see_only_what_was_released(oracle):
+    seen = []
+
+    class Adaptive:
+        def propose(self, query, past, budget):
+            seen.append([p.answer.shape for p in past])
+            largest = max((np.linalg.norm(p.answer) for p in past), default=1.0)
+            return Gaussian(budget.noise_multiplier * (8 + min(largest / 500, 4)))
+
+    purse = make_purse()
+    result = train(oracle, DESCENT, Adaptive(), purse, steps=500)
+    assert result.trace.stop_reason == "budget"
+    assert seen[3] == [(6,)] * 3
+    assert purse.spent.epsilon <= 2.0
+
+
+def test_sampled_runs(oracle):
+    purse = make_purse(filter="rdp")
+    result = train(oracle, DESCENT, ConstantNoise(3.0), purse, steps=30, sample_prob=0.05)
+    assert result.trace.stop_reason == "steps"
+    assert result.trace.steps[0].charge["sample_prob"] == 0.05
+    assert purse.spent.releases == 30
+
+
+class Recorder:
+    def __init__(self):
+        self.events = []
+
+    def on_start(self, steps, done):
+        self.events.append(("start", steps, done))
+
+    def on_step(self, step):
+        self.events.append(("step", step.number))
+
+    def on_end(self, trace):
+        self.events.append(("end", trace.stop_reason))
+
+
+def test_callbacks(oracle):
+    recorder = Recorder()
+    train(oracle, DESCENT, EvenSplit(), make_purse(), steps=2, callbacks=[recorder])
+    assert recorder.events == [("start", 2, 0), ("step", 1), ("step", 2), ("end", "steps")]
+
+
+def test_the_progress_bar_is_quiet_without_a_terminal_and_shows_what_is_left(oracle, capsys):
+    train(oracle, DESCENT, EvenSplit(), make_purse(), steps=4, callbacks=[ProgressBar()])
+    assert capsys.readouterr() == ("", "")
+    train(oracle, DESCENT, EvenSplit(), make_purse(), steps=4, callbacks=[ProgressBar(show=True)])
+    assert "budget left" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------------------- resume
+
+
+def simulate(oracle, ledger, path, steps=30, **changes):
+    noise = NoiseSource(seed=5)
+    purse = make_purse(ledger=ledger, noise=noise)
+    arguments = {"steps": steps, "checkpoint": Checkpoint(path), "block": 3} | changes
+    return train(oracle, DESCENT, ConstantNoise(60.0), purse, **arguments), purse
+
+
+class StopAfter(Recorder):
+    def __init__(self, steps):
+        super().__init__()
+        self.steps = steps
+
+    def on_step(self, step):
+        if step.number == self.steps:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_an_interrupted_run_goes_on_bit_for_bit(oracle, tmp_path, durable):
+    whole, _ = simulate(oracle, None, tmp_path / "whole.npz")
+    ledger = tmp_path / "budget.db" if durable else None
+    with pytest.raises(KeyboardInterrupt):
+        simulate(oracle, ledger, tmp_path / "run.npz", callbacks=[StopAfter(12)])
+    resumed, purse = simulate(oracle, ledger, tmp_path / "run.npz")
+    assert resumed.point.tolist() == whole.point.tolist()
+    assert [step.charge for step in resumed.trace.steps] == [step.charge for step in whole.trace.steps]
+    assert len(resumed.trace.steps) == 30
+    # Step 12 was released but not saved, so it is paid for twice where the ledger remembers it.
+    assert purse.spent.releases == (31 if durable else 30)
+    assert purse.certificate().simulation
+
+
+def test_a_finished_run_is_not_run_again(oracle, tmp_path):
+    first, _ = simulate(oracle, tmp_path / "budget.db", tmp_path / "run.npz", steps=5)
+    second, purse = simulate(oracle, tmp_path / "budget.db", tmp_path / "run.npz", steps=5)
+    assert second.point.tolist() == first.point.tolist()
+    assert purse.spent.releases == 5
+
+
+def test_a_ledger_in_memory_is_charged_again_on_resume(oracle, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        simulate(oracle, None, tmp_path / "run.npz", callbacks=[StopAfter(8)])
+    _, purse = simulate(oracle, None, tmp_path / "run.npz")
+    assert purse.spent.releases == 30
+
+
+def test_another_method_budget_or_data_set_is_refused(oracle, tmp_path):
+    simulate(oracle, None, tmp_path / "run.npz", steps=4)
+    checkpoint, noise = Checkpoint(tmp_path / "run.npz"), NoiseSource(seed=5)
+    with pytest.raises(InvalidArgument, match="other settings"):
+        train(oracle, DESCENT, ConstantNoise(61.0), make_purse(noise=noise), steps=4, checkpoint=checkpoint)
+    for changed in ({"epsilon": 3.0}, {"dataset": "bank"}):
+        purse = make_purse(noise=noise, **changed)
+        with pytest.raises(InvalidArgument, match=r"other (terms|dataset)"):
+            train(oracle, DESCENT, ConstantNoise(60.0), purse, steps=4, checkpoint=checkpoint)
+    with pytest.raises(InvalidArgument, match="same kind"):
+        train(oracle, DESCENT, ConstantNoise(60.0), make_purse(), steps=4, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 nonsense"])
+def test_what_is_not_a_checkpoint_is_refused(oracle, tmp_path, content):
+    (tmp_path / "run.npz").write_bytes(content)
+    with pytest.raises(InvalidArgument, match="not a checkpoint"):
+        simulate(oracle, None, tmp_path / "run.npz")
+
+
+def test_a_checkpoint_with_pickled_objects_is_not_opened(oracle, tmp_path):
+    np.savez(tmp_path / "run.npz", facts=np.array([{"format": 1}], dtype=object))
+    with pytest.raises(InvalidArgument, match="not a checkpoint"):
+        simulate(oracle, None, tmp_path / "run.npz")
+
+
+def test_fifty_kills_at_random_steps(oracle, tmp_path):
+    """Killed with SIGKILL and resumed until it is done: the ledger never under-counts, the model is the same."""
+    rng = random.Random(8)
+    whole, _ = simulate(oracle, None, tmp_path / "whole.npz", steps=20)
+    kills = 0
+    for attempt in range(60):
+        ledger, path = tmp_path / f"{attempt}.db", tmp_path / f"{attempt}.npz"
+        log = tmp_path / f"{attempt}.log"
+        for _ in range(40):
+            child = os.fork()
+            if child == 0:
+                code = 9
+                try:
+                    with open(log, "ab", buffering=0) as file:
+                        simulate(oracle, ledger, path, steps=20, callbacks=[Logger(file)])
+                    code = 0
+                finally:
+                    os._exit(code)
+            if kills < 50 and rng.random() < 0.8:
+                time.sleep(rng.uniform(0.0, 0.06))
+                os.kill(child, signal.SIGKILL)
+            status = os.waitpid(child, 0)[1]
+            if os.WIFSIGNALED(status):
+                kills += 1
+                continue
+            assert os.waitstatus_to_exitcode(status) == 0
+            break
+        result, purse = simulate(oracle, ledger, path, steps=20)
+        assert result.point.tolist() == whole.point.tolist()
+        assert purse.spent.releases >= log.read_bytes().count(b"!"), "a step was made that is not on the ledger"
+        assert replay(purse.ledger, purse.dataset, purse.filter) == purse.ledger.totals(purse.dataset)
+        if kills >= 50:
+            break
+    assert kills >= 50
+
+
+class Logger(Recorder):
+    def __init__(self, file):
+        super().__init__()
+        self.file = file
+
+    def on_step(self, step):
+        self.file.write(b"!")
+        time.sleep(0.001)

@@ -160,15 +160,14 @@ class LinearOracle(ABC):
     def _counts(self, query: Count | ClassCounts, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
         if isinstance(query, ClassCounts) and not self._loss.classification:
             raise InvalidArgument(f"query asks for classes, but {self._loss!r} has none. Pass Count() instead.")
-        total = np.zeros(2)
-        for part in self._sampled(sample_prob, noise):
-            total += [np.count_nonzero(part.target < 0), np.count_nonzero(part.target > 0)]
-            if isinstance(query, Count):
-                total[0] += part.rows - np.count_nonzero(part.target < 0)
-                total[1] = 0.0
-        counts = total if isinstance(query, ClassCounts) else total[0]
+        negative, positive, rows = self._tally(sample_prob, noise)
+        counts = (negative, positive) if isinstance(query, ClassCounts) else rows
         replace_one = math.sqrt(2) if isinstance(query, ClassCounts) else 1.0
         return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=replace_one, sample_prob=sample_prob)
+
+    def _tally(self, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
+        """Count negative targets, positive targets and rows."""
+        return np.asarray(sum((part.tally() for part in self._sampled(sample_prob, noise)), np.zeros(3)))
 
     def _total(self, work: Work, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
         partial = [part.sum(work, self._threads) for part in self._sampled(sample_prob, noise)]

@@ -100,7 +100,7 @@ class DensePart:
 
     def __init__(self, table: NDArray[Any], target: FloatArray, frame: Frame) -> None:
         self._by_column = bool(table.flags.f_contiguous and not table.flags.c_contiguous and table.shape[1] > 1)
-        self._table, self._target, self._frame = table, target, frame
+        self._table, self._target, self._frame = read_only(table), read_only(target), frame
         # The worst relative error of a sum of squares in the table's precision, on the side of too long.
         self._inflate = 1.0 + (frame.features + 16) * float(np.finfo(table.dtype).eps)
 
@@ -109,10 +109,9 @@ class DensePart:
         """Number of rows."""
         return int(self._table.shape[0])
 
-    @property
-    def target(self) -> FloatArray:
-        """The targets."""
-        return self._target
+    def tally(self) -> FloatArray:
+        """Count negative targets, positive targets and rows."""
+        return _tally(self._target)
 
     def take(self, rows: NDArray[np.intp]) -> "DensePart":
         """Return some of the rows."""
@@ -150,11 +149,11 @@ class SparsePart:
         from privypurse.oracles import _sparse_kernels
 
         # The same bits read as unsigned numbers: the compiler then need not ask whether an index counts from the end.
-        self._columns, self._starts = _unsigned(matrix.indices), _unsigned(matrix.indptr)
-        self._target, self._frame = target, frame
-        self._ones = bool(_sparse_kernels.all_ones(matrix.data))
+        self._columns, self._starts = read_only(_unsigned(matrix.indices)), read_only(_unsigned(matrix.indptr))
+        self._target, self._frame = read_only(target), frame
+        self._ones = bool(_sparse_kernels.all_ones(read_only(matrix.data)))
         # One-hot tables need no values: they are all 1, and stay so whatever happens to the caller's array.
-        self._values = matrix.data[:0] if self._ones else matrix.data
+        self._values = read_only(matrix.data[:0] if self._ones else matrix.data)
         longest = int(np.diff(matrix.indptr).max(initial=0))
         self._inflate = 1.0 + (longest + 16) * float(np.finfo(np.float64).eps)
 
@@ -163,10 +162,9 @@ class SparsePart:
         """Number of rows."""
         return int(self._starts.size - 1)
 
-    @property
-    def target(self) -> FloatArray:
-        """The targets."""
-        return self._target
+    def tally(self) -> FloatArray:
+        """Count negative targets, positive targets and rows."""
+        return _tally(self._target)
 
     def take(self, rows: NDArray[np.intp]) -> "SparsePart":
         """Return some of the rows."""
@@ -200,6 +198,17 @@ class SparsePart:
 
 
 Part = DensePart | SparsePart
+
+
+def _tally(target: FloatArray) -> FloatArray:
+    return np.array([np.count_nonzero(target < 0), np.count_nonzero(target > 0), target.size], dtype=np.float64)
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written to: kernels are compiled once for these, also for memory-mapped files."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _unsigned(indices: NDArray[Any]) -> NDArray[Any]:

@@ -1,0 +1,114 @@
+"""[RAW DATA] The oracle for rows on a cluster: partitions stay where they are, only sums travel."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import distributed
+import numpy as np
+
+from privypurse.core.checks import FloatArray
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.randomness import NoiseSource
+from privypurse.oracles.linear import LinearOracle, make_part
+from privypurse.oracles.parts import Frame, Part, Work
+from privypurse.oracles.sampling import poisson_rows
+
+
+class DaskOracle(LinearOracle):
+    """Rows of Dask arrays or dataframes on a ``distributed`` cluster.
+
+    Parameters
+    ----------
+    X : dask array of shape (n, d), or dask dataframe
+        The records, partitioned by rows.
+    y : dask array of shape (n,), or series
+        Labels or numbers, with the partitions of X.
+    client : distributed.Client
+        The cluster.
+    retries : int, default 3
+        How often a partition is tried again when its worker is lost.
+    **settings
+        As for `LinearOracle`, without `features`. `threads` is for each partition, 1 by default.
+
+    Guarantees
+    ----------
+    * Every partition runs the kernels of the other oracles and sends back one vector; these are added in the order of the
+      partitions, so the answer does not depend on which worker was first.
+    * A lost worker costs a retry of its partitions, before the box exists and hence before anything is charged.
+    """
+
+    def __init__(self, X: Any, y: Any, *, client: Any, retries: int = 3, **settings: Any) -> None:
+        blocks_x, blocks_y = _row_blocks(X, "X"), _row_blocks(y, "y")
+        if len(blocks_x) != len(blocks_y):
+            raise InvalidArgument(
+                f"y must have the {len(blocks_x)} partitions of X; got {len(blocks_y)}. "
+                "Rechunk it to match: y.rechunk(X.chunks[0])."
+            )
+        super().__init__(features=int(X.shape[1]), **{"threads": 1} | settings)
+        self._client, self._retries = client, retries
+        checks = (self._frame, self._loss, self._classes, self._target_bounds)
+        # Checked and kept on the workers; made again from the graph behind X and y if a worker is lost.
+        self._kept = [
+            self._submit(_make, x, labels, *checks)
+            for x, labels in zip(client.compute(blocks_x), client.compute(blocks_y), strict=True)
+        ]
+        distributed.wait(self._kept)
+        for part in self._kept:
+            if part.status == "error":
+                part.result()  # raises: a wrong label is an error here, before anything is spent
+
+    def _parts(self) -> Iterable[Part]:
+        return ()  # nothing is here: partitions never leave their workers
+
+    def _total(self, work: Work, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
+        return self._over_partitions(work.size, sample_prob, noise, _sum, work, self._threads)
+
+    def _tally(self, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
+        return self._over_partitions(3, sample_prob, noise, _tally)
+
+    def _over_partitions(
+        self, size: int, sample_prob: float, noise: NoiseSource | None, work: Callable[..., Any], *more: Any
+    ) -> FloatArray:
+        """Run a function on every partition, or on a sample of its rows, and add up the vectors in order."""
+        sums = [
+            self._submit(work, part, rows, *more)
+            for part, rows in zip(self._kept, self._samples(sample_prob, noise), strict=True)
+        ]
+        return np.asarray(np.sum([one.result() for one in sums], axis=0)) if sums else np.zeros(size)
+
+    def _samples(self, sample_prob: float, noise: NoiseSource | None) -> list[Any]:
+        """Draw each partition's sample here, where the secret coins are; None for all rows."""
+        if sample_prob == 1 or noise is None:
+            return [None] * len(self._kept)
+        sizes = [self._submit(_tally, part, None) for part in self._kept]
+        return [poisson_rows(int(size.result()[2]), sample_prob, noise) for size in sizes]
+
+    def _submit(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return self._client.submit(work, *arguments, retries=self._retries, pure=False)
+
+
+def _row_blocks(data: Any, name: str) -> list[Any]:
+    """Return the partitions of a Dask collection as delayed values."""
+    if not hasattr(data, "to_delayed"):
+        raise InvalidArgument(
+            f"{name} must be a Dask array or dataframe; got {type(data).__name__}. Use da.from_array(...)."
+        )
+    if hasattr(data, "chunks") and data.ndim == 2 and len(data.chunks[1]) > 1:
+        raise InvalidArgument(
+            f"{name} must be partitioned by rows only; got {len(data.chunks[1])} partitions of columns. "
+            "Pass X.rechunk({1: -1})."
+        )
+    return list(np.ravel(data.to_delayed()))
+
+
+def _make(x: Any, labels: Any, frame: Frame, *checks: Any) -> Part:
+    table = x.to_numpy() if hasattr(x, "to_numpy") else x
+    return make_part(table, np.asarray(labels), frame, *checks)
+
+
+def _sum(part: Part, rows: Any, work: Work, threads: int) -> FloatArray:
+    return (part if rows is None else part.take(rows)).sum(work, threads)
+
+
+def _tally(part: Part, rows: Any) -> FloatArray:
+    return (part if rows is None else part.take(rows)).tally()

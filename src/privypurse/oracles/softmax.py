@@ -1,0 +1,166 @@
+"""[RAW DATA] The oracle for multinomial models: one weight vector for each class, one budget for all of them."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from privypurse.core.checks import FloatArray, ordinary, positive_integer
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, Query
+from privypurse.core.randomness import NoiseSource
+from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.losses.softmax import Softmax
+from privypurse.oracles.encoding import check_dense, check_sparse
+from privypurse.oracles.linear import ROUNDING_MARGIN
+from privypurse.oracles.sampling import check_sampling, poisson_rows
+
+# Rows converted to float64 at a time: large enough for matrix products, small enough to stay in the cache.
+_ROWS = 1024
+
+
+class SoftmaxOracle:
+    """Rows of a dense table or a sparse matrix in memory, with one of several classes each.
+
+    Parameters
+    ----------
+    X : array_like or sparse matrix of shape (n, d)
+        The records; not copied where they are float32 or float64 (CSR for sparse ones).
+    y : array_like of shape (n,)
+        The labels.
+    loss : Softmax
+        The loss; says how many classes there are.
+    classes : sequence
+        The labels, in the order of the scores. Public.
+    row_limit : float, default 1.0
+        Each row, with the constant column, is scaled down to this length. Public.
+    constant : bool, default True
+        Add a constant column, before lengths are limited.
+
+    Guarantees
+    ----------
+    As for `LinearOracle`. A point is the matrix of weights, one row for each column of X (the constant's last) and one column for
+    each class, written row by row. A record's gradient is the outer product of its row and the derivative with respect to the
+    scores, so its norm is the product of their lengths.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: ArrayLike,
+        *,
+        loss: Softmax,
+        classes: Sequence[Any],
+        row_limit: float = 1.0,
+        constant: bool = True,
+    ) -> None:
+        if not isinstance(loss, Softmax):
+            raise InvalidArgument(f"loss must be a Softmax; got {loss!r}. Pass for example loss=Softmax(classes=3).")
+        self._table = check_sparse(X) if sparse.issparse(X) else check_dense(X)
+        self._loss, self._row_limit, self._constant = loss, ordinary(row_limit=row_limit), bool(constant)
+        self._target = _encode(np.asarray(y), self._table.shape[0], classes, loss.classes)
+        self._columns = positive_integer(columns=self._table.shape[1]) + int(self._constant)
+
+    @property
+    def dimension(self) -> int:
+        """Length of a point."""
+        return self._columns * self._loss.classes
+
+    def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
+        """Answer a query with a sealed box: gradients, losses along a direction, counts."""
+        sample_prob = check_sampling(sample_prob, noise)
+        rows = np.arange(self._target.size) if noise is None else poisson_rows(self._target.size, sample_prob, noise)
+        if isinstance(query, GradientAt):
+            return self._gradient(query, rows, sample_prob)
+        if isinstance(query, LossesAlong):
+            return self._losses(query, rows, sample_prob)
+        if isinstance(query, Count):
+            return Sensitive(rows.size, norm=Norm.L2, add_remove=1.0, replace_one=1.0, sample_prob=sample_prob)
+        if isinstance(query, ClassCounts):
+            counts = np.bincount(self._target[rows], minlength=self._loss.classes)
+            return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2), sample_prob=sample_prob)
+        raise InvalidArgument(
+            f"query must be a gradient, losses or counts for several classes; got {query!r}. Use these."
+        )
+
+    def _gradient(self, query: GradientAt, rows: NDArray[np.intp], sample_prob: float) -> Sensitive:
+        implied = self._loss.lipschitz * self._row_limit
+        bound = implied if query.clip_norm is None else min(query.clip_norm, implied)
+        weights = self._matrix(query.point)
+        blocks = []
+        for x, target in self._blocks(rows):
+            slope = self._loss.derivative(x @ weights, target)
+            length = np.linalg.norm(x, axis=1) * np.linalg.norm(slope, axis=1)
+            slope *= np.minimum(1.0, bound * (1 - ROUNDING_MARGIN) / np.maximum(length, 1e-300))[:, None]
+            blocks.append(x.T @ slope)
+        total = _pairwise(blocks) if blocks else np.zeros_like(weights)
+        return Sensitive(total.ravel(), norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+
+    def _losses(self, query: LossesAlong, rows: NDArray[np.intp], sample_prob: float) -> Sensitive:
+        weights, direction = self._matrix(query.point), self._matrix(query.direction)
+        # Scores move by at most |x| |direction| in Euclidean length (spectral norm at most Frobenius norm).
+        reach = self._row_limit * float(np.linalg.norm(direction)) * float(np.ptp(query.steps))
+        implied = max(self._loss.range_along(reach), 1e-90)
+        bound = (implied if query.clip_loss is None else min(query.clip_loss, implied)) * (1 + ROUNDING_MARGIN)
+        clip = math.inf if query.clip_loss is None else query.clip_loss
+        blocks = []
+        for x, target in self._blocks(rows):
+            score, shift = x @ weights, x @ direction
+            losses = [np.minimum(self._loss.value(score - step * shift, target), clip) for step in query.steps]
+            blocks.append(-np.array([np.sum(loss - losses[0]) for loss in losses]))
+        total = _pairwise(blocks) if blocks else np.zeros(query.steps.size)
+        return Sensitive(total, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+
+    def _matrix(self, point: FloatArray) -> FloatArray:
+        if point.size != self.dimension:
+            raise InvalidArgument(
+                f"point must have {self.dimension} entries, {self._columns} for each of {self._loss.classes} classes; "
+                f"got {point.size}. Pass np.zeros({self.dimension})."
+            )
+        return point.reshape(self._columns, self._loss.classes)
+
+    def _blocks(self, rows: NDArray[np.intp]) -> Iterator[tuple[FloatArray, NDArray[np.intp]]]:
+        """Go over the rows in float64, with the constant, limited in length; rows that are not finite are left out."""
+        for start in range(0, rows.size, _ROWS):
+            chosen = rows[start : start + _ROWS]
+            part: Any = self._table[chosen]
+            x = np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
+            x = np.column_stack([x, np.ones(len(x))]) if self._constant else x
+            with np.errstate(over="ignore", invalid="ignore"):
+                length = np.sqrt(np.einsum("ij,ij->i", x, x))
+            finite = length < math.inf
+            x, length = x[finite], length[finite]
+            factor = np.minimum(1.0, self._row_limit * (1 - 1e-12) / np.maximum(length, 1e-300))
+            yield x * factor[:, None], self._target[chosen][finite]
+
+
+def _pairwise(blocks: list[FloatArray]) -> FloatArray:
+    """Add up blocks in pairs, so that the error of many sums grows with the logarithm of their number."""
+    while len(blocks) > 1:
+        paired = [a + b for a, b in zip(blocks[::2], blocks[1::2], strict=False)]
+        blocks = paired + blocks[len(blocks) - len(blocks) % 2 :]
+    return blocks[0]
+
+
+def _encode(labels: NDArray[Any], rows: int, classes: Sequence[Any], count: int) -> NDArray[np.intp]:
+    listed = list(classes)
+    if len(listed) != count or len(set(listed)) != count:
+        raise InvalidArgument(
+            f"classes must be {count} different labels, as the loss says; got {classes!r}. List them all."
+        )
+    if labels.shape != (rows,):
+        raise InvalidArgument(
+            f"y must have one entry for each of the {rows} rows of X; got shape {labels.shape}. Check y."
+        )
+    target = np.full(rows, -1, dtype=np.intp)
+    for index, label in enumerate(listed):
+        target[labels == label] = index
+    if (target < 0).any():
+        raise InvalidArgument(
+            f"y must hold only the declared classes {tuple(listed)!r}, and of their type; got {labels.dtype} labels with "
+            "others among them. Pass classes=... as they are in y."
+        )
+    return target

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -66,12 +67,7 @@ def test_dataframes(client, data):
     pandas = pytest.importorskip("pandas")
     X, y = data
     frame = dd.from_pandas(pandas.DataFrame(X, columns=list("abcde")).assign(label=y), npartitions=4)
-    oracle = dask_backend.DaskOracle(
-        da.asarray(frame[list("abcde")].to_dask_array(lengths=True)),
-        frame["label"].to_dask_array(lengths=True),
-        client=client,
-        loss=Logistic(),
-    )
+    oracle = dask_backend.DaskOracle(frame[list("abcde")], frame["label"], client=client, loss=Logistic())
     query = GradientAt(point=np.ones(6))
     assert oracle.answer(query)._value == pytest.approx(
         DenseOracle(X, y, loss=Logistic()).answer(query)._value, rel=1e-9
@@ -93,9 +89,13 @@ def test_a_worker_killed_in_mid_run_costs_a_retry_and_never_a_second_charge(clie
 
         def on_step(self, step):
             if step.number in (3, 7):
+                # A moment later, while the next step's partitions are being summed.
                 pid = sorted(client.run(os.getpid).values())[0]
-                os.kill(pid, signal.SIGKILL)
-                self.killed += 1
+                threading.Timer(0.005, self.kill, [pid]).start()
+
+        def kill(self, pid):
+            os.kill(pid, signal.SIGKILL)
+            self.killed += 1
 
         def on_end(self, trace): ...
 

@@ -29,7 +29,7 @@ def poisson_rows(rows: int, sample_prob: float, noise: NoiseSource) -> NDArray[n
     Examples
     --------
     >>> poisson_rows(10, 0.3, NoiseSource(seed=4))
-    array([1, 4, 7, 8])
+    array([2, 3, 4, 7, 9])
     """
     if sample_prob == 1:
         return np.arange(rows, dtype=np.intp)

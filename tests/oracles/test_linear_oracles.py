@@ -316,12 +316,14 @@ def test_sampling_needs_secret_coins(make):
         oracle.answer(Count(), sample_prob=0.5)
 
 
-def test_no_records_at_all():
-    for oracle in (
-        DenseOracle(np.zeros((0, 3)), [], loss=Logistic()),
-        SparseOracle(sparse.csr_matrix((0, 3)), [], loss=Logistic()),
-        ChunkedOracle(lambda: iter(()), features=3, loss=Logistic()),
-    ):
+def test_empty_tables_are_a_mistake_and_empty_chunks_are_not():
+    with pytest.raises(InvalidArgument, match="at least one row"):
+        DenseOracle(np.zeros((0, 3)), [], loss=Logistic())
+    with pytest.raises(InvalidArgument, match="at least one row"):
+        SparseOracle(sparse.csr_matrix((0, 3)), [], loss=Logistic())
+    empty = (np.zeros((0, 3)), np.zeros(0, dtype=int))
+    for chunks in ([], [empty], [empty, empty]):
+        oracle = ChunkedOracle(lambda chunks=chunks: iter(chunks), features=3, loss=Logistic())
         assert oracle.answer(GradientAt(point=np.ones(4)))._value.tolist() == [0.0] * 4
         assert float(oracle.answer(Count())._value) == 0.0
 

@@ -32,6 +32,12 @@ def check_dense(X: ArrayLike) -> NDArray[Any]:
     return np.asarray(table, dtype=table.dtype.newbyteorder("="))
 
 
+def check_some_rows(rows: int) -> None:
+    """Refuse a table without records; a chunk or a sample may be empty, a whole table is a mistake."""
+    if rows == 0:
+        raise InvalidArgument("X must have at least one row; got none. Check that the data was loaded.")
+
+
 def check_sparse(X: Any) -> Any:
     """Return a CSR matrix of floats without duplicates; copies only what is stored otherwise."""
     if not sparse.issparse(X):

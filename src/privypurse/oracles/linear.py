@@ -19,7 +19,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.losses.linear import LinearLoss, check_loss
 from privypurse.oracles._threads import default_threads
-from privypurse.oracles.encoding import check_dense, check_sparse, encode_targets
+from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse, encode_targets
 from privypurse.oracles.parts import DensePart, DerivativesWork, Frame, GradientWork, LossesWork, Part, SparsePart, Work
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
@@ -227,6 +227,7 @@ class DenseOracle(LinearOracle):
 
     def __init__(self, X: ArrayLike, y: ArrayLike, **settings: Any) -> None:
         table = check_dense(X)
+        check_some_rows(table.shape[0])
         super().__init__(features=table.shape[1], **settings)
         target = encode_targets(y, table.shape[0], table.dtype, self._loss, self._classes, self._target_bounds)
         self._part = DensePart(table, target, self._frame)
@@ -250,6 +251,7 @@ class SparseOracle(LinearOracle):
 
     def __init__(self, X: Any, y: ArrayLike, **settings: Any) -> None:
         matrix = check_sparse(X)
+        check_some_rows(matrix.shape[0])
         super().__init__(features=matrix.shape[1], **settings)
         target = encode_targets(y, matrix.shape[0], np.float64, self._loss, self._classes, self._target_bounds)
         self._part = SparsePart(matrix, target, self._frame)

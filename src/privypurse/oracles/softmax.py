@@ -14,7 +14,7 @@ from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong,
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.losses.softmax import Softmax
-from privypurse.oracles.encoding import check_dense, check_sparse
+from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse
 from privypurse.oracles.linear import ROUNDING_MARGIN
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
@@ -60,6 +60,7 @@ class SoftmaxOracle:
         if not isinstance(loss, Softmax):
             raise InvalidArgument(f"loss must be a Softmax; got {loss!r}. Pass for example loss=Softmax(classes=3).")
         self._table = check_sparse(X) if sparse.issparse(X) else check_dense(X)
+        check_some_rows(self._table.shape[0])
         self._loss, self._row_limit, self._constant = loss, ordinary(row_limit=row_limit), bool(constant)
         self._target = _encode(np.asarray(y), self._table.shape[0], classes, loss.classes)
         self._columns = positive_integer(columns=self._table.shape[1]) + int(self._constant)

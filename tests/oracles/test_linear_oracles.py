@@ -15,7 +15,7 @@ from scipy import sparse
 from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, UnboundedSensitivity
 from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
-from privypurse.oracles.chunks import from_arrays, from_parquet
+from privypurse.oracles.chunks import from_arrays, from_files
 from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles.sampling import poisson_rows
 from tests.oracles import reference
@@ -406,18 +406,21 @@ def test_memory_mapped_arrays(tmp_path):
         from_arrays(mapped, y[:3])
 
 
-def test_parquet_files(tmp_path):
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_parquet_and_arrow_files(tmp_path, format):
     pyarrow = pytest.importorskip("pyarrow", reason="the arrow extra is not installed")
-    from pyarrow import parquet
+    from pyarrow import feather, parquet
 
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((3_000, 2)), rng.integers(0, 2, 3_000)
-    parquet.write_table(pyarrow.table({"a": X[:, 0], "b": X[:, 1], "label": y}), tmp_path / "data.parquet")
-    chunks = from_parquet(tmp_path / "data.parquet", features=["a", "b"], target="label", rows=512)
+    table = pyarrow.table({"a": X[:, 0], "b": X[:, 1], "label": y})
+    write = {"parquet": parquet.write_table, "arrow": feather.write_feather}[format]
+    write(table, str(tmp_path / "data"))
+    chunks = from_files(tmp_path / "data", features=["a", "b"], target="label", format=format, rows=512)
     oracle = ChunkedOracle(chunks, features=2, loss=Logistic())
     query = GradientAt(point=np.ones(3))
     assert oracle.answer(query)._value == pytest.approx(
         DenseOracle(X, y, loss=Logistic()).answer(query)._value, rel=1e-9
     )
     with pytest.raises(InvalidArgument, match=r"\['c'\], which are not among"):
-        from_parquet(tmp_path / "data.parquet", features=["a", "c"], target="label")
+        from_files(tmp_path / "data", features=["a", "c"], target="label", format=format)

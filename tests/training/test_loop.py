@@ -126,8 +126,9 @@ def test_callbacks(oracle):
 def test_the_progress_bar_is_quiet_without_a_terminal_and_shows_what_is_left(oracle, capsys):
     train(oracle, DESCENT, EvenSplit(), make_purse(), steps=4, callbacks=[ProgressBar()])
     assert capsys.readouterr() == ("", "")
-    train(oracle, DESCENT, EvenSplit(), make_purse(), steps=4, callbacks=[ProgressBar(show=True)])
-    assert "budget left" in capsys.readouterr().err
+    purse = make_purse()
+    train(oracle, DESCENT, EvenSplit(), purse, steps=4, callbacks=[ProgressBar(purse, show=True)])
+    assert "epsilon 2 of 2, budget left 0.0%" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------------------- resume

@@ -27,8 +27,15 @@ def from_arrays(X: NDArray[Any], y: NDArray[Any], *, rows: int = 65_536) -> Chun
     return chunks
 
 
-def from_parquet(path: str | os.PathLike[str], *, features: Sequence[str], target: str, rows: int = 65_536) -> Chunks:
-    """Read a Parquet file, or a folder of them, in batches of rows.
+def from_files(
+    path: str | os.PathLike[str],
+    *,
+    features: Sequence[str],
+    target: str,
+    format: str = "parquet",
+    rows: int = 65_536,
+) -> Chunks:
+    """Read a Parquet or Arrow file, or a folder of them, in batches of rows.
 
     Parameters
     ----------
@@ -38,13 +45,15 @@ def from_parquet(path: str | os.PathLike[str], *, features: Sequence[str], targe
         Names of the feature columns, in the order of the weights. Public.
     target : str
         Name of the target column.
+    format : {"parquet", "arrow", "csv"}, default "parquet"
+        Kind of file, as pyarrow's datasets name it.
     rows : int, default 65,536
         Rows of a batch.
     """
     import pyarrow.dataset
 
     rows = positive_integer(rows=rows)
-    data = pyarrow.dataset.dataset(path, format="parquet")
+    data = pyarrow.dataset.dataset(path, format=format)
     missing = sorted({*features, target} - set(data.schema.names))
     if missing:
         raise InvalidArgument(

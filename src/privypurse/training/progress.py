@@ -1,8 +1,10 @@
 """Callbacks, and a progress bar that shows what is left of the budget."""
 
 import sys
+import time
 from typing import Any, Protocol
 
+from privypurse.purse.purse import Purse
 from privypurse.training.trace import Step, Trace
 
 
@@ -23,18 +25,22 @@ class Callback(Protocol):
 
 
 class ProgressBar:
-    """Steps made, share of the budget left and time, with rich if it is installed; silent where no terminal is.
+    """Steps made, time, and what is spent and left of the budget, with rich if it is installed; silent without a terminal.
 
     Parameters
     ----------
+    purse : Purse, optional
+        Whose epsilon to show; without it, the share of the budget that is left.
     show : bool, optional
         Show it or not; by default only on a terminal.
     """
 
-    def __init__(self, *, show: bool | None = None) -> None:
+    def __init__(self, purse: Purse | None = None, *, show: bool | None = None) -> None:
+        self._purse = purse
         self._show = sys.stderr.isatty() if show is None else show
         self._bar: Any = None
         self._task: Any = None
+        self._shown = 0.0
 
     def on_start(self, steps: int, done: int) -> None:
         """Draw the empty bar."""
@@ -45,18 +51,28 @@ class ProgressBar:
         except ImportError:
             print(f"privypurse: {steps - done} steps", file=sys.stderr)
             return
-        columns = (*progress.Progress.get_default_columns(), progress.TextColumn("budget left {task.fields[left]}"))
+        columns = (*progress.Progress.get_default_columns(), progress.TextColumn("{task.fields[budget]}"))
         self._bar = progress.Progress(*columns, console=console.Console(stderr=True))
         self._bar.start()
-        self._task = self._bar.add_task("training", total=steps, completed=done, left="100%")
+        self._task = self._bar.add_task("training", total=steps, completed=done, budget="")
 
     def on_step(self, step: Step) -> None:
         """Move on."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=step.number, left=f"{step.fraction_left:.1%}")
+        # Working out epsilon takes a millisecond, so not at every step.
+        if self._bar is not None and time.monotonic() - self._shown > 0.1:
+            self._show_step(step)
+
+    def _show_step(self, step: Step) -> None:
+        budget = f"budget left {step.fraction_left:.1%}"
+        if self._purse is not None:
+            budget = f"epsilon {self._purse.spent.epsilon:.3g} of {self._purse.epsilon:g}, {budget}"
+        self._bar.update(self._task, completed=step.number, budget=budget)
+        self._shown = time.monotonic()
 
     def on_end(self, trace: Trace) -> None:
         """Leave the finished bar on the screen."""
         if self._bar is not None:
+            if trace.steps:
+                self._show_step(trace.steps[-1])
             self._bar.stop()
             self._bar = None

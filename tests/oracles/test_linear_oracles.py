@@ -375,6 +375,11 @@ def test_mistakes_in_queries_and_chunks():
         regression.answer(ClassCounts())
     with pytest.raises(InvalidArgument, match="chunks must be a callable"):
         ChunkedOracle([(GOOD_X, GOOD_Y)], features=3, loss=Logistic())
+    pairs = iter([(GOOD_X, GOOD_Y)])
+    used_up = ChunkedOracle(lambda: pairs, features=3, loss=Logistic())
+    assert float(used_up.answer(Count())._value) == 3.0
+    with pytest.raises(InvalidArgument, match="same iterator twice"):
+        used_up.answer(Count())
     uneven = ChunkedOracle(lambda: [(GOOD_X, GOOD_Y), (np.zeros((1, 2)), [0])], features=3, loss=Logistic())
     with pytest.raises(InvalidArgument, match="3 columns in every chunk"):
         uneven.answer(Count())

@@ -20,7 +20,7 @@ from privypurse.core.checks import FloatArray, positive
 from privypurse.core.errors import InvalidArgument
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LinearLoss(ABC):
     """What all losses of linear models share.
 
@@ -123,7 +123,7 @@ class LinearLoss(ABC):
     def _plain_curvature(self, z: FloatArray) -> FloatArray: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Logistic(LinearLoss):
     """``ln(1 + exp(-target * score))``.
 
@@ -165,7 +165,7 @@ class Logistic(LinearLoss):
         return np.asarray(np.exp(-np.logaddexp(0.0, z) - np.logaddexp(0.0, -z)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Hinge(LinearLoss):
     """``max(0, 1 - target * score)``. Not smooth: prefer `HuberHinge` for gradient methods."""
 
@@ -199,7 +199,7 @@ class Hinge(LinearLoss):
         return np.zeros_like(z)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HuberHinge(LinearLoss):
     """The hinge with its kink rounded over margins within `width` of 1 (Chapelle 2007).
 
@@ -251,7 +251,7 @@ class HuberHinge(LinearLoss):
         return np.where(np.abs(z - 1) <= self.width, 1 / (2 * self.width), 0.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Squared(LinearLoss):
     """``(score - target)^2 / 2``. Its derivative is unbounded: give `clip_derivative`, or a clip norm with each query."""
 
@@ -284,7 +284,7 @@ class Squared(LinearLoss):
         return np.ones_like(z)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Huber(Squared):
     """The squared loss, linear beyond a distance of `threshold`: the squared loss with its derivative clipped there.
 
@@ -292,11 +292,11 @@ class Huber(Squared):
     ----------
     clip_derivative : float, default infinity
         As in every loss; the smaller of it and the threshold counts.
-    threshold : float, default 1.0
-        Where the loss becomes linear.
+    threshold : float
+        Where the loss becomes linear, in units of the target.
     """
 
-    threshold: float = 1.0
+    threshold: float
     # The kernels see a squared loss with a clip: that is what it is.
     code: ClassVar[int] = Squared.code
 

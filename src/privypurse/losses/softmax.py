@@ -1,7 +1,7 @@
 """The multinomial logistic loss: one score for each class."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ class Softmax:
     """
 
     classes: int
-    clip_derivative: float = math.inf
+    clip_derivative: float = field(default=math.inf, kw_only=True)
 
     def __post_init__(self) -> None:
         if positive_integer(classes=self.classes) < 2:

@@ -20,7 +20,7 @@ class GradientDescent:
         Length of a step per unit of mean gradient.
     records : float
         The public number of records that the noisy sum is divided by. Under add/remove the true number is private: pass a
-        nominal one, or a noisy count.
+        nominal one, or a noisy count. With Poisson sampling, the expected number of records in a sample.
     clip_norm : float or None, default None
         Largest norm of one record's gradient; None where the loss bounds it.
     momentum : float, default 0.0

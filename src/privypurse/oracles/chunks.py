@@ -1,4 +1,7 @@
-"""[RAW DATA] Sources of chunks for `ChunkedOracle`: arrays on disk, Parquet and Arrow files, generators."""
+"""[RAW DATA] Sources of chunks for `ChunkedOracle`: arrays on disk, Parquet and Arrow files.
+
+A function that makes a new generator of ``(X, y)`` pairs each time it is called is a source too, as it is.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -49,7 +49,7 @@ class DaskOracle(LinearOracle):
         checks = (self._frame, self._loss, self._classes, self._target_bounds)
         # Checked and kept on the workers; made again from the graph behind X and y if a worker is lost.
         self._kept = [
-            self._submit(_make, x, labels, *checks)
+            client.submit(_make, x, labels, *checks, pure=False)  # not tried again: a wrong label stays wrong
             for x, labels in zip(client.compute(blocks_x), client.compute(blocks_y), strict=True)
         ]
         distributed.wait(self._kept)

@@ -1,5 +1,6 @@
 """[RAW DATA] Checking tables and turning labels into targets, before anything is spent."""
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,9 @@ def check_dense(X: ArrayLike) -> NDArray[Any]:
     if sparse.issparse(X):
         raise InvalidArgument("X must be a dense table here; got a sparse matrix. Use SparseOracle, or X.toarray().")
     table = np.asarray(X)
+    if table.dtype.kind == "O":  # such as a data frame with columns of numbers and of truth values
+        with contextlib.suppress(TypeError, ValueError):
+            table = table.astype(np.float64)
     if table.ndim != 2 or table.dtype.kind not in "iufb":
         raise InvalidArgument(
             f"X must be a table of numbers with one row for each record; got shape {table.shape} of {table.dtype}. "

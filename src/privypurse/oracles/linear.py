@@ -25,6 +25,8 @@ from privypurse.oracles.sampling import check_sampling, poisson_rows
 
 # Contributions are kept this much inside the stated bound, so that it holds for the sums as computed: see ``_kernels``.
 ROUNDING_MARGIN = 1e-5
+# A sum of n losses of size L errs by about n 2^-52 L, in both of two neighbouring tables: this covers 10^8 rows.
+LOSS_ROUNDING = 1e-7
 
 
 class LinearOracle(ABC):
@@ -92,6 +94,11 @@ class LinearOracle(ABC):
         """The length rows are scaled down to; infinity for no limit."""
         return self._frame.row_limit
 
+    def __repr__(self) -> str:
+        constant = ", constant" if self._frame.constant else ""
+        shape = f"{self._frame.features} columns{constant}, row limit {self._frame.row_limit:g}"
+        return f"<{type(self).__name__}: {shape}, {self._loss!r}>"
+
     @abstractmethod
     def _parts(self) -> Iterable[Part]:
         """Go over the rows, part by part, in an order that never changes."""
@@ -136,8 +143,10 @@ class LinearOracle(ABC):
         weights, direction, reach = self._segment(query.point, query.direction)
         spread = float(query.steps.max() - query.steps.min())
         implied = self._loss.range_along(reach * spread) if spread > 0 else 1e-100
-        bound = self._bound(query.clip_loss, implied, "clip_loss") * (1 + ROUNDING_MARGIN)
         clip = math.inf if query.clip_loss is None else query.clip_loss
+        # Differences of losses are taken from losses of about this size, whose rounding does not shrink with the segment.
+        size = min(clip, 1 + float(np.linalg.norm(weights)) * min(self._frame.row_limit, 1e100))
+        bound = self._bound(query.clip_loss, implied, "clip_loss") * (1 + ROUNDING_MARGIN) + LOSS_ROUNDING * size
         work = LossesWork(self._loss, weights, direction, reach, query.steps, clip)
         total = -self._total(work, sample_prob, noise)
         return Sensitive(total, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
@@ -287,9 +296,17 @@ class ChunkedOracle(LinearOracle):
             )
         super().__init__(features=features, **settings)
         self._chunks = chunks
+        self._last: Any = None
 
     def _parts(self) -> Iterable[Part]:
-        for X, y in self._chunks():
+        source = self._chunks()
+        if source is self._last and iter(source) is source:
+            raise InvalidArgument(
+                "chunks returned the same iterator twice, and it is used up. Pass a function that makes a new one each time, "
+                "such as the generator function itself: chunks=read_file, not chunks=lambda: generator."
+            )
+        self._last = source
+        for X, y in source:
             yield make_part(X, y, self._frame, self._loss, self._classes, self._target_bounds)
 
 

@@ -15,7 +15,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.losses.softmax import Softmax
 from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse
-from privypurse.oracles.linear import ROUNDING_MARGIN
+from privypurse.oracles.linear import LOSS_ROUNDING, ROUNDING_MARGIN
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
 # Rows converted to float64 at a time: large enough for matrix products, small enough to stay in the cache.
@@ -70,6 +70,10 @@ class SoftmaxOracle:
         """Length of a point."""
         return self._columns * self._loss.classes
 
+    def __repr__(self) -> str:
+        constant = " with the constant" if self._constant else ""
+        return f"<SoftmaxOracle: {self._columns} columns{constant}, row limit {self._row_limit:g}, {self._loss!r}>"
+
     def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
         """Answer a query with a sealed box: gradients, losses along a direction, counts."""
         sample_prob = check_sampling(sample_prob, noise)
@@ -105,8 +109,9 @@ class SoftmaxOracle:
         # Scores move by at most |x| |direction| in Euclidean length (spectral norm at most Frobenius norm).
         reach = self._row_limit * float(np.linalg.norm(direction)) * float(np.ptp(query.steps))
         implied = max(self._loss.range_along(reach), 1e-90)
-        bound = (implied if query.clip_loss is None else min(query.clip_loss, implied)) * (1 + ROUNDING_MARGIN)
         clip = math.inf if query.clip_loss is None else query.clip_loss
+        size = min(clip, math.log(self._loss.classes) + 2 * self._row_limit * float(np.linalg.norm(weights)))
+        bound = min(clip, implied) * (1 + ROUNDING_MARGIN) + LOSS_ROUNDING * size
         blocks = []
         for x, target in self._blocks(rows):
             score, shift = x @ weights, x @ direction

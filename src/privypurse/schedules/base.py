@@ -21,11 +21,14 @@ class Budget:
         The largest epsilon of one selection that spends all of it.
     steps : int
         How many steps the run has at most.
+    sample_prob : float
+        The Poisson sampling rate of the run's queries; 1 where all records take part.
     """
 
     noise_multiplier: float
     selection_epsilon: float
     steps: int
+    sample_prob: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from privypurse.core.checks import positive
+from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.queries import Query
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.schedules.base import Budget, Past
@@ -36,4 +37,11 @@ class EvenSplit:
 
     def propose(self, query: Query, past: Sequence[Past], budget: Budget) -> Gaussian:
         """Return the mechanism of which `budget.steps` fit exactly; a hair more noise makes up for rounding."""
+        if budget.sample_prob < 1:
+            raise InvalidArgument(
+                f"EvenSplit is for queries of all records; got sample_prob={budget.sample_prob!r}. Pass ConstantNoise with a "
+                "noise multiplier from privypurse.accounting.calibrate.scale_to_budget."
+            )
+        if not math.isfinite(budget.noise_multiplier):
+            raise BudgetExhausted("nothing was left of the budget when the run began. Nothing was spent.")
         return Gaussian(budget.noise_multiplier * math.sqrt(budget.steps) * (1 + 1e-12))

@@ -2,7 +2,8 @@
 
 from privypurse.training.checkpoint import Checkpoint
 from privypurse.training.loop import Result, train
+from privypurse.training.prediction import linear_scores
 from privypurse.training.progress import Callback, ProgressBar
 from privypurse.training.trace import Step, Trace
 
-__all__ = ["Callback", "Checkpoint", "ProgressBar", "Result", "Step", "Trace", "train"]
+__all__ = ["Callback", "Checkpoint", "ProgressBar", "Result", "Step", "Trace", "linear_scores", "train"]

@@ -11,48 +11,74 @@ from typing import Any
 import numpy as np
 
 from privypurse.core.charges import RepeatedCharge, from_json
-from privypurse.core.checks import FloatArray
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.checks import FloatArray, positive_integer
+from privypurse.core.errors import InvalidArgument, LedgerCorrupt
 from privypurse.optimizers.base import State
+from privypurse.purse.ledger import MemoryLedger
 from privypurse.purse.purse import Purse
 from privypurse.schedules.base import Budget, Past
-from privypurse.training.trace import Trace
+from privypurse.training.trace import Step, Trace
 
 FORMAT = 1
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Progress:
     """Everything a run needs to go on."""
 
     state: State
     trace: Trace
-    past: list[Past]
+    past: tuple[Past, ...]
     budget: Budget
-    releases: int = 0  # on the ledger when it was saved
+
+    def after(self, state: State, step: Step, answer: FloatArray) -> "Progress":
+        """Return the progress one step on; a new object, so that an interrupt leaves either this one or that one."""
+        trace = Trace([*self.trace.steps, step], self.trace.stop_reason)
+        return Progress(state, trace, (*self.past, Past(step.charge, answer)), self.budget)
 
 
 class Checkpoint:
-    """Where a run is saved.
+    """Where a run is saved: after every few steps, and at its end, whatever ended it.
 
     Parameters
     ----------
     path : str or path
         The file. It appears whole or not at all.
-    every : int, default 1
-        Save after this many steps.
+    every : int, default 10
+        Save after this many steps. A run that is killed, rather than interrupted, loses the steps since, and what they cost.
 
     Guarantees
     ----------
-    * Going on never lowers the recorded spend: where the ledger knows fewer releases than the checkpoint (one in memory, which
-      died with its process), the missing ones are charged again before anything else happens.
+    * Going on never lowers the recorded spend. The purse needs a ledger file, and it must be the one the run was saved with,
+      continued: whatever was released after the checkpoint is still on it. (A simulation may do with a ledger in memory; the
+      run's releases are then charged again.)
     * A run with seeded noise goes on bit for bit as if it had not been interrupted, as long as the purse can also pay for what
       was released and lost between the last checkpoint and the interruption.
-    * The file is data: reading it runs no code.
+    * The file holds public values: charges, noisy answers, the optimizer's state. Reading it runs no code.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, every: int = 1) -> None:
-        self._path, self.every = pathlib.Path(path), every
+    def __init__(self, path: str | os.PathLike[str], *, every: int = 10) -> None:
+        if not isinstance(path, str | os.PathLike) or not str(path):
+            raise InvalidArgument(f"checkpoint must be a file name; got {path!r}. Pass for example 'run.npz'.")
+        self._path, self.every = pathlib.Path(path).expanduser().absolute(), positive_integer(every=every)
+        if self._path.is_dir() or not os.access(self._path.parent, os.W_OK):
+            raise InvalidArgument(
+                f"checkpoint must be a file in a folder that can be written to; got {str(path)!r}. Make it first."
+            )
+
+    def check(self, purse: Purse, settings: dict[str, str]) -> None:
+        """Refuse, before anything is spent, a run that could not be gone on with."""
+        if isinstance(purse.ledger, MemoryLedger) and not purse.noise.simulation:
+            raise InvalidArgument(
+                "checkpoint needs a purse with a ledger file; a ledger in memory forgets what was spent when the process ends. "
+                "Pass Purse(..., ledger='budget.db')."
+            )
+        for name, value in settings.items():
+            if " object at 0x" in value:
+                raise InvalidArgument(
+                    f"{name} must have a repr that says what it is, so that a checkpoint can tell whether it is the same; "
+                    f"got {value}. Make it a dataclass."
+                )
 
     def save(self, progress: Progress, purse: Purse, settings: dict[str, str]) -> None:
         """Write the file beside its place and move it there."""
@@ -62,9 +88,8 @@ class Checkpoint:
             "terms": purse.filter.terms(),
             "dataset": purse.dataset,
             "trace": progress.trace.to_json(),
-            "charges": [past.charge for past in progress.past],
             "budget": asdict(progress.budget),
-            "releases": purse.spent_releases,
+            "head": purse.ledger.head(),
             "noise": purse.noise.state(),
         }
         arrays: dict[str, Any] = {f"state_{name}": np.asarray(array) for name, array in progress.state.items()}
@@ -79,27 +104,34 @@ class Checkpoint:
         os.replace(temporary, self._path)
 
     def load(self, purse: Purse, settings: dict[str, str]) -> Progress | None:
-        """Read the file, if it is there, and bring purse and noise to where they were or further."""
+        """Read the file, if it is there; make sure that purse and noise are where they were, or further."""
         if not self._path.exists():
             return None
         facts, arrays = self._read()
-        for name, saved, asked in (
-            ("settings", facts["settings"], settings),
-            ("terms", facts["terms"], purse.filter.terms()),
-            ("dataset", facts["dataset"], purse.dataset),
-        ):
-            if saved != asked:
+        saved = {**facts["settings"], "terms": facts["terms"], "dataset": facts["dataset"]}
+        asked = {**settings, "terms": purse.filter.terms(), "dataset": purse.dataset}
+        for name in sorted(saved.keys() | asked.keys()):
+            if saved.get(name) != asked.get(name):
                 raise InvalidArgument(
-                    f"checkpoint {self._path.name!r} was made with other {name}: {saved!r}; got {asked!r}. "
+                    f"checkpoint {self._path.name!r} was made with another {name}: {saved.get(name)!r}; got {asked.get(name)!r}. "
                     "Go on with the same, or pass another file to start anew."
                 )
-        missing = facts["releases"] - purse.spent_releases
-        for charge in facts["charges"][-missing:] if missing > 0 else []:
-            purse.pay_again(_single(charge), what="releases before the checkpoint")
+        trace = Trace.from_json(facts["trace"])
+        self._check_ledger(purse, tuple(facts["head"]), trace)
         purse.noise.restore(facts["noise"])
         state = {name.removeprefix("state_"): array for name, array in arrays.items() if name.startswith("state_")}
-        past = [Past(charge, arrays[f"answer_{k}"]) for k, charge in enumerate(facts["charges"])]
-        return Progress(state, Trace.from_json(facts["trace"]), past, Budget(**facts["budget"]), facts["releases"])
+        past = tuple(Past(step.charge, arrays[f"answer_{k}"]) for k, step in enumerate(trace.steps))
+        return Progress(state, trace, past, Budget(**facts["budget"]))
+
+    def _check_ledger(self, purse: Purse, head: tuple[int, str], trace: Trace) -> None:
+        """Refuse a ledger that does not remember the run; charge a simulation again that has none."""
+        try:
+            purse.ledger.verify(head)
+        except LedgerCorrupt:
+            if not isinstance(purse.ledger, MemoryLedger):
+                raise
+            for step in trace.steps:
+                purse.pay_again(_single(step.charge), what="releases before the checkpoint")
 
     def _read(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         try:

@@ -1,12 +1,13 @@
 """The loop: ask, propose, answer, pay, tell."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from privypurse.core import charges as charge_format
-from privypurse.core.checks import FloatArray, positive_integer
-from privypurse.core.errors import BudgetExhausted
+from privypurse.core.checks import FloatArray, positive_integer, probability
+from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.queries import Query
 from privypurse.core.randomness import NoiseSource
@@ -14,7 +15,7 @@ from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.base import Mechanism
 from privypurse.optimizers.base import Optimizer
 from privypurse.purse.purse import Purse
-from privypurse.schedules.base import Budget, Past, Schedule
+from privypurse.schedules.base import Budget, Schedule
 from privypurse.training.checkpoint import Checkpoint, Progress
 from privypurse.training.progress import Callback
 from privypurse.training.trace import Step, Trace
@@ -40,6 +41,9 @@ class Result:
     point: FloatArray
     trace: Trace
 
+    def __repr__(self) -> str:
+        return f"<Result: {len(self.trace.steps)} steps, stopped by {self.trace.stop_reason}, point of length {self.point.size}>"
+
 
 def train(
     oracle: Oracle,
@@ -50,7 +54,7 @@ def train(
     steps: int,
     sample_prob: float = 1.0,
     callbacks: Sequence[Callback] = (),
-    checkpoint: Checkpoint | None = None,
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     block: int = 100,
 ) -> Result:
     """Run until the steps are made or the budget is spent.
@@ -65,7 +69,7 @@ def train(
         Answer each query from a fresh Poisson sample of the records.
     callbacks : sequence of Callback
         Told of public things only.
-    checkpoint : Checkpoint, optional
+    checkpoint : Checkpoint or path, optional
         Where to save the run, and to go on from if it is there.
     block : int, default 100
         Releases paid for at a time; a run that is killed leaves at most this many paid for in vain.
@@ -75,41 +79,62 @@ def train(
     Result
         With ``trace.stop_reason`` "steps" or "budget". A refused step changes nothing: the model is the one before it.
     """
-    settings = {
-        "optimizer": repr(optimizer),
-        "schedule": repr(schedule),
-        "steps": str(steps),
-        "sample": str(sample_prob),
-    }
-    run = checkpoint.load(purse, settings) if checkpoint else None
+    steps, sample_prob = positive_integer(steps=steps), probability(sample_prob=sample_prob)
+    _check_parts(oracle=oracle, optimizer=optimizer, schedule=schedule, purse=purse, callbacks=callbacks)
+    settings = {"oracle": repr(oracle), "optimizer": repr(optimizer), "schedule": repr(schedule)}
+    settings |= {"steps": str(steps), "sample_prob": str(sample_prob)}
+    run = None
+    if checkpoint is not None:
+        checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        checkpoint.check(purse, settings)
+        run = checkpoint.load(purse, settings)
     if run is None:
         left = purse.remaining
-        budget = Budget(left.noise_multiplier, left.selection_epsilon, positive_integer(steps=steps))
-        run = Progress(optimizer.init(oracle.dimension), Trace(), [], budget)
+        budget = Budget(left.noise_multiplier, left.selection_epsilon, steps, sample_prob)
+        run = Progress(optimizer.init(oracle.dimension), Trace(), (), budget)
     for callback in callbacks:
         callback.on_start(steps, len(run.trace.steps))
-    run.trace.stop_reason = "steps"
-    with purse.reserve(block):
-        for number in range(len(run.trace.steps) + 1, steps + 1):
-            query = optimizer.ask(run.state)
-            try:
+    run.trace.stop_reason = "interrupt"
+    try:
+        with purse.reserve(block):
+            for number in range(len(run.trace.steps) + 1, steps + 1):
+                query = optimizer.ask(run.state)
                 mechanism = schedule.propose(query, run.past, run.budget)
                 box = oracle.answer(query, sample_prob=sample_prob, noise=purse.noise)
                 answer = purse.release(box, mechanism, what=type(query).__name__)
-            except BudgetExhausted:
-                run.trace.stop_reason = "budget"
-                break
-            run.state = optimizer.tell(run.state, answer)
-            step = _record(number, query, box, mechanism, answer, purse)
-            run.trace.steps.append(step)
-            run.past.append(Past(step.charge, answer))
-            for callback in callbacks:
-                callback.on_step(step)
-            if checkpoint and number % checkpoint.every == 0:
-                checkpoint.save(run, purse, settings)
-    for callback in callbacks:
-        callback.on_end(run.trace)
+                step = _record(number, query, box, mechanism, answer, purse)
+                run = run.after(optimizer.tell(run.state, answer), step, answer)
+                for callback in callbacks:
+                    callback.on_step(step)
+                if checkpoint is not None and number % checkpoint.every == 0:
+                    checkpoint.save(run, purse, settings)
+        run.trace.stop_reason = "steps"
+    except BudgetExhausted:
+        run.trace.stop_reason = "budget"
+    finally:
+        if checkpoint is not None:
+            checkpoint.save(run, purse, settings)
+        for callback in callbacks:
+            callback.on_end(run.trace)
     return Result(optimizer.point(run.state), run.trace)
+
+
+def _check_parts(**parts: Any) -> None:
+    """Refuse what is not an oracle, an optimizer, a schedule, a purse or a list of callbacks, before anything is spent."""
+    needed = {
+        "oracle": ("answer", "dimension"),
+        "optimizer": ("init", "ask", "tell", "point"),
+        "schedule": ("propose",),
+        "purse": ("release", "reserve"),
+        "callbacks": ("__iter__",),
+    }
+    for name, part in parts.items():
+        missing = [method for method in needed[name] if not hasattr(part, method)]
+        if missing or isinstance(part, type):
+            raise InvalidArgument(
+                f"{name} must be an object with {', '.join(needed[name])}; got {part!r}. "
+                "The arguments are, in order: oracle, optimizer, schedule, purse."
+            )
 
 
 def _record(number: int, query: Query, box: Sensitive, mechanism: Mechanism, answer: FloatArray, purse: Purse) -> Step:

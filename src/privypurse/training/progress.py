@@ -20,7 +20,7 @@ class Callback(Protocol):
         ...
 
     def on_end(self, trace: Trace) -> None:
-        """Take note of the end."""
+        """Take note of the end; called whatever ended the run, an interrupt too."""
         ...
 
 
@@ -74,5 +74,6 @@ class ProgressBar:
         if self._bar is not None:
             if trace.steps:
                 self._show_step(trace.steps[-1])
+            self._bar.update(self._task, description=f"stopped by {trace.stop_reason}")
             self._bar.stop()
             self._bar = None

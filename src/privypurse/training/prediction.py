@@ -1,0 +1,44 @@
+"""Scores of new rows, prepared as the oracle prepared the rows a model was trained on."""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from privypurse.core.checks import FloatArray, finite_vector, ordinary
+from privypurse.core.errors import InvalidArgument
+
+
+def linear_scores(X: Any, point: FloatArray, *, row_limit: float | None = 1.0, constant: bool = True) -> FloatArray:
+    """Return the score of each row under a linear model.
+
+    Rows are scaled down, together with the constant, to `row_limit`, as they were in training: without that, a probability
+    or a regression value is off. (The sign, and so a two-class label, is not.)
+
+    Parameters
+    ----------
+    X : array_like or sparse matrix of shape (n, d)
+        The rows. What is predicted from private rows is not covered by the model's guarantee.
+    point : array_like
+        The model: ``result.point``.
+    row_limit, constant
+        As the oracle was given.
+
+    Examples
+    --------
+    >>> linear_scores([[3.0, 4.0]], [1.0, 1.0], row_limit=1.0, constant=False)
+    array([1.4])
+    """
+    weights = finite_vector(point=point)
+    table: Any = X if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
+    expected = weights.size - int(constant)
+    if table.ndim != 2 or table.shape[1] != expected:
+        raise InvalidArgument(
+            f"X must have {expected} columns, as the model has; got shape {table.shape}. Check the columns."
+        )
+    squares = table.multiply(table).sum(axis=1) if sparse.issparse(table) else (table * table).sum(axis=1)
+    lengths = np.sqrt(np.asarray(squares, dtype=np.float64).ravel() + float(constant))
+    limit = math.inf if row_limit is None else ordinary(row_limit=row_limit)
+    scores = np.asarray(table @ weights[:expected]).ravel() + (weights[-1] if constant else 0.0)
+    return np.asarray(scores * np.minimum(1.0, limit / np.maximum(lengths, 1e-300)))

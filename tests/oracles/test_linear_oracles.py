@@ -118,7 +118,7 @@ def test_every_oracle_agrees_with_a_loop_over_single_rows(make, loss, constant, 
     for query in queries(rng, oracle.dimension):
         expected = reference.answer(X, encoded, query, loss=loss, row_limit=row_limit, constant=constant)
         box = oracle.answer(query)
-        # Clips sit 1e-5 inside the bound; float32 tables have float32 scores.
+        # float32 tables have float32 scores.
         assert box._value == pytest.approx(expected, rel=3e-5, abs=2e-3 if box._value.size > 1 else 5e-3)
     if loss.classification:
         assert oracle.answer(ClassCounts())._value.tolist() == [np.sum(y == 0), np.sum(y == 1)]
@@ -199,10 +199,10 @@ def test_bounds_are_the_smaller_of_clip_and_loss(make):
     assert bound(GradientAt(point=w)) == 1.0
     assert bound(GradientAt(point=w, clip_norm=0.3)) == 0.3
     assert bound(GradientAt(point=w, clip_norm=3.0)) == 1.0
-    assert bound(LossesAlong(point=w, direction=u, steps=[0.0, 0.1])) == pytest.approx(0.5, rel=1e-4), (
+    assert bound(LossesAlong(point=w, direction=u, steps=[0.0, 0.1])) == pytest.approx(0.5, rel=1e-3), (
         "Lipschitz x length"
     )
-    assert bound(LossesAlong(point=w, direction=u, steps=[0.0, 0.1], clip_loss=0.2)) == pytest.approx(0.2, rel=1e-4)
+    assert bound(LossesAlong(point=w, direction=u, steps=[0.0, 0.1], clip_loss=0.2)) == pytest.approx(0.2, rel=1e-3)
     assert bound(SlopeAlong(point=w, direction=u)) == 5.0
     assert bound(CurvatureAlong(point=w, direction=u)) == pytest.approx(25.0)
 
@@ -257,6 +257,129 @@ def test_oracles_work_from_many_threads_and_after_a_fork(make):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
+# ------------------------------------------------------------------ what one record must not change about the others
+
+
+def test_a_row_that_is_not_one_hot_does_not_move_the_scores_of_those_that_are():
+    """Weights whose sum depends on the order of addition, at the kink of the hinge: both ways of reading rows must agree."""
+    w = np.array([0.129, 0.092, 0.226, 0.045, 0.215, 0.021, 0.141, 0.131])
+    ones = sparse.csr_matrix(np.ones((1_000, 8)))
+    mixed = sparse.vstack([ones, [[2.0, 0, 0, 0, 0, 0, 0, 0]]]).tocsr()
+    settings = {"loss": Hinge(), "constant": False, "row_limit": 10.0}
+    before = SparseOracle(ones, np.ones(1_000, dtype=int), **settings).answer(GradientAt(point=w))
+    after = SparseOracle(mixed, np.ones(1_001, dtype=int), **settings).answer(GradientAt(point=w))
+    assert moved(after, before, Norm.L2) <= before.bound(ADD_REMOVE, Norm.L2)
+
+
+def test_a_missing_value_does_not_change_how_other_rows_are_read(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="the arrow extra is not installed")
+    from pyarrow import parquet
+
+    def answer(flags):
+        columns = {"a": pyarrow.array(np.full(6_000, 0.003, np.float32)), "b": pyarrow.array(flags, pyarrow.int8())}
+        parquet.write_table(pyarrow.table({**columns, "y": np.ones(6_000, np.int8)}), tmp_path / "data")
+        oracle = ChunkedOracle(
+            from_files(tmp_path / "data", features=["a", "b"], target="y"),
+            features=2,
+            loss=Hinge(),
+            constant=False,
+            row_limit=10.0,
+        )
+        return oracle.answer(GradientAt(point=[333.333330435885, 0.0]))
+
+    whole, missing = answer([0] * 6_000), answer([0] * 5_999 + [None])
+    assert moved(whole, missing, Norm.L2) <= whole.bound(REPLACE_ONE, Norm.L2)
+
+
+def test_one_row_and_two_rows_by_column_are_read_the_same_way():
+    rng = np.random.default_rng(0)
+    worst = 0.0
+    for _ in range(300):
+        row = rng.standard_normal(20)
+        w = rng.standard_normal(20)
+        w /= row @ w  # a score of one, up to rounding: the kink of the hinge
+        settings = {"loss": Hinge(), "constant": False, "row_limit": 100.0}
+        one = DenseOracle(np.asfortranarray(row[None]), [1], **settings).answer(GradientAt(point=w, clip_norm=1.0))
+        two = DenseOracle(np.asfortranarray(np.vstack([row, np.zeros(20)])), [1, 1], **settings)
+        worst = max(worst, moved(two.answer(GradientAt(point=w, clip_norm=1.0)), one, Norm.L2))
+    assert worst <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("row", "target", "settings", "query"),
+    [
+        (
+            [1e-23, 0.0],
+            1e30,
+            {"loss": Squared(), "target_bounds": (-1e30, 1e30)},
+            GradientAt(point=[0.0, 0.0], clip_norm=1.0),
+        ),
+        ([1e-23, 0.0], 1, {"loss": Logistic(), "row_limit": 1e-30}, GradientAt(point=[0.0, 0.0])),
+        ([1e-23, 0.0], 1, {"loss": Logistic()}, GradientAt(point=[0.0, 0.0], clip_norm=1e-30)),
+    ],
+)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_whose_squares_underflow_are_still_clipped(row, target, settings, query, order):
+    table = np.asarray([row, row], dtype=np.float32, order=order)
+    oracle = DenseOracle(table, [target] * 2, constant=False, **settings)
+    box = oracle.answer(query)
+    assert np.linalg.norm(box._value) <= 2 * box.bound(ADD_REMOVE, Norm.L2)
+
+
+@pytest.mark.parametrize(("weight", "length"), [(1.0, 1e-12), (30.0, 1e-10), (1e6, 1e-6), (1e10, 1e-4), (1e16, 1.0)])
+def test_losses_along_short_directions_and_at_far_points_stay_within_the_bound(weight, length):
+    rng = np.random.default_rng(2)
+    settings = {"loss": Logistic(), "constant": False}
+    query = LossesAlong(point=[weight], direction=[length], steps=[0.0, 1.0])
+    for _ in range(40):
+        X = rng.uniform(0.999, 1.0, (600, 1))
+        whole = DenseOracle(X, np.zeros(600, dtype=int), **settings).answer(query)
+        part = DenseOracle(X[1:], np.zeros(599, dtype=int), **settings).answer(query)
+        assert moved(whole, part, Norm.RANGE) <= whole.bound(ADD_REMOVE, Norm.RANGE)
+
+
+def test_losses_of_a_regression_with_large_targets_stay_within_the_bound():
+    rng = np.random.default_rng(2)
+    settings = {"loss": Huber(threshold=1_000.0), "constant": False, "target_bounds": (0.0, 1e6)}
+    query = LossesAlong(point=[0.0], direction=[1e-4], steps=[0.0, 1.0])
+    for _ in range(40):
+        X, y = rng.uniform(0.9, 1.0, (600, 1)), rng.uniform(0, 1e6, 600)
+        whole = DenseOracle(X, y, **settings).answer(query)
+        part = DenseOracle(X[1:], y[1:], **settings).answer(query)
+        assert moved(whole, part, Norm.RANGE) <= whole.bound(ADD_REMOVE, Norm.RANGE)
+
+
+def test_a_private_memory_map_keeps_what_was_changed_in_memory(tmp_path):
+    np.save(tmp_path / "X.npy", np.ones((20_000, 4), dtype=np.float32))
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="c")
+    mapped[:] = 0.0  # the user took these rows out
+    oracle = ChunkedOracle(
+        from_arrays(mapped, np.zeros(20_000, dtype=int), rows=3_000), features=4, loss=Logistic(), constant=False
+    )
+    assert oracle.answer(GradientAt(point=np.zeros(4)))._value.tolist() == [0.0] * 4
+    assert float(mapped.max()) == 0.0
+
+
+def test_duplicates_that_scipy_does_not_know_of_are_added_up():
+    matrix = sparse.csr_matrix(np.array([[1.0, 2.0, 3.0, 4.0]]))
+    assert matrix.has_canonical_format
+    matrix.indices[:] = 0
+    oracle = SparseOracle(matrix, [1], loss=Logistic(), constant=False)
+    assert np.linalg.norm(oracle.answer(GradientAt(point=np.zeros(4)))._value) <= 0.5
+    outside = sparse.csr_matrix(np.array([[1.0, 2.0]]))
+    outside.indices[1] = 7
+    with pytest.raises(InvalidArgument, match="outside its shape"):
+        SparseOracle(outside, [1], loss=Logistic())
+
+
+def test_a_model_that_has_diverged_is_refused_whatever_the_rows_hold(make):
+    oracle = make(np.eye(3), np.array([0, 1, 0]), loss=Logistic())
+    with pytest.raises(InvalidArgument, match="has diverged"):
+        oracle.answer(GradientAt(point=np.full(4, 1e101)))
+    with pytest.raises(InvalidArgument, match="direction must have"):
+        oracle.answer(LossesAlong(point=np.zeros(4), direction=np.full(4, 1e60), steps=[0.0, 1.0]))
+
+
 def test_the_table_is_not_copied():
     X = np.zeros((100, 3), dtype=np.float32)
     oracle = DenseOracle(X, np.zeros(100, dtype=int), loss=Logistic())
@@ -304,10 +427,10 @@ def test_every_row_is_sampled_with_the_same_probability():
 def test_an_empty_sample_is_a_zero_box(make):
     X, y = np.eye(3), np.array([0, 1, 0])
     oracle = make(X, y, loss=Logistic())
-    box = oracle.answer(GradientAt(point=np.ones(4)), sample_prob=1e-12, noise=NoiseSource(seed=1))
+    box = oracle.answer(GradientAt(point=np.ones(4)), sample_prob=1e-9, noise=NoiseSource(seed=1))
     assert box._value.tolist() == [0.0] * 4
     losses = LossesAlong(point=np.ones(4), direction=np.ones(4), steps=[0.0, 1.0])
-    assert oracle.answer(losses, sample_prob=1e-12, noise=NoiseSource(seed=1))._value.tolist() == [0.0, 0.0]
+    assert oracle.answer(losses, sample_prob=1e-9, noise=NoiseSource(seed=1))._value.tolist() == [0.0, 0.0]
 
 
 def test_sampling_needs_secret_coins(make):

@@ -12,6 +12,7 @@ from scipy import sparse
 from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, SlopeAlong
 from privypurse.losses import Logistic, Softmax
+from privypurse.oracles.linear import ROUNDING_MARGIN
 from privypurse.oracles.softmax import SoftmaxOracle
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
@@ -37,7 +38,8 @@ def single_rows(X, y, w, loss, row_limit, clip):
             continue
         row *= min(1.0, row_limit / length)
         gradient = np.outer(row, loss.derivative((row @ w)[None], np.array([label]))[0])
-        total += gradient * min(1.0, clip / max(np.linalg.norm(gradient), 1e-300))
+        bound = min(clip, loss.lipschitz * row_limit) * (1 - ROUNDING_MARGIN)
+        total += gradient * min(1.0, bound / max(np.linalg.norm(gradient), 1e-300))
     return total
 
 
@@ -51,7 +53,7 @@ def test_gradients_and_losses(form, clip):
     w, u = rng.standard_normal((2, 4, 4))
     box = oracle.answer(GradientAt(point=w.ravel(), clip_norm=clip))
     expected = single_rows(X, y, w, loss, 1.5, clip or math.inf)
-    assert box._value.reshape(4, 4) == pytest.approx(expected, rel=1e-4, abs=1e-3)
+    assert box._value.reshape(4, 4) == pytest.approx(expected, rel=1e-3, abs=1e-3)
     assert box.bound(ADD_REMOVE, Norm.L2) == (clip or pytest.approx(1.2))
     steps = np.array([0.0, 0.3, 1.0])
     scores = oracle.answer(LossesAlong(point=w.ravel(), direction=u.ravel(), steps=steps))._value
@@ -96,9 +98,9 @@ def test_counts_and_samples(form):
     oracle = SoftmaxOracle(form(X), y, loss=Softmax(3), classes=["a", "b", "c"])
     assert oracle.answer(ClassCounts())._value.tolist() == [2.0, 1.0, 1.0]
     assert float(oracle.answer(Count())._value) == 4.0
-    empty = oracle.answer(GradientAt(point=np.zeros(15)), sample_prob=1e-12, noise=NoiseSource(seed=1))
+    empty = oracle.answer(GradientAt(point=np.zeros(15)), sample_prob=1e-9, noise=NoiseSource(seed=1))
     assert empty._value.tolist() == [0.0] * 15
-    assert empty.sample_prob == 1e-12
+    assert empty.sample_prob == 1e-9
 
 
 def test_mistakes():

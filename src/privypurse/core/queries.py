@@ -54,9 +54,9 @@ class LossesAlong:
     def __post_init__(self) -> None:
         _place_segment(self)
         steps = finite_vector(steps=self.steps)
-        if steps.size == 0 or (steps < 0).any():
+        if steps.size == 0 or (steps < 0).any() or (steps > 1e100).any():
             raise InvalidArgument(
-                f"steps must hold one or more numbers of 0 or more; got {steps.tolist()!r}. "
+                f"steps must hold one or more numbers from 0 to 1e100; got {steps.tolist()!r}. "
                 "Pass for example steps=[0.0, 0.5, 1.0]."
             )
         object.__setattr__(self, "steps", steps)

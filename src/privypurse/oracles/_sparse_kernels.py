@@ -24,7 +24,8 @@ from privypurse.oracles._links import slopes
 def _raw_products(rows: Any, b: int, count: int, vector: Any, raw: Any, squared: Any) -> None:
     """Scores and squared lengths of a block.
 
-    Four partial sums by hand, and no licence to reorder: the compiler would otherwise use gather instructions, which are slower.
+    Four partial sums by hand, and no licence to reorder: the compiler would otherwise use gather instructions, which are
+    slower. Both branches add in the same order, so that a row of ones has the same score whatever the other rows hold.
     """
     values, columns, starts, ones = rows
     for i in range(count):
@@ -42,19 +43,20 @@ def _raw_products(rows: Any, b: int, count: int, vector: Any, raw: Any, squared:
                 p0 += vector[columns[k]]
                 k += 1
         else:
-            l0, l1 = 0.0, 0.0
-            while k + 2 <= stop:
-                x0, x1 = float(values[k]), float(values[k + 1])
+            length = 0.0
+            while k + 4 <= stop:
+                x0, x1, x2, x3 = float(values[k]), float(values[k + 1]), float(values[k + 2]), float(values[k + 3])
                 p0 += x0 * vector[columns[k]]
                 p1 += x1 * vector[columns[k + 1]]
-                l0 += x0 * x0
-                l1 += x1 * x1
-                k += 2
-            if k < stop:
+                p2 += x2 * vector[columns[k + 2]]
+                p3 += x3 * vector[columns[k + 3]]
+                length += (x0 * x0 + x1 * x1) + (x2 * x2 + x3 * x3)
+                k += 4
+            while k < stop:
                 x0 = float(values[k])
                 p0 += x0 * vector[columns[k]]
-                l0 += x0 * x0
-            length = l0 + l1
+                length += x0 * x0
+                k += 1
         raw[i], squared[i] = (p0 + p1) + (p2 + p3), length
 
 
@@ -90,8 +92,8 @@ def sparse_gradient(
     code, parameter, clip, _, _ = loss
     raw, squared = np.empty(BLOCK), np.empty(BLOCK)
     score, scale, slope = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    # Sparse sums touch few entries of a long vector: groups of blocks are as long as it takes to make flushing them cheap.
-    group_sum, group_rows = np.zeros(d), max(64 * BLOCK, 4 * d)
+    # Sparse sums touch few entries of a long vector, so there is no block level, and groups are longer than dense ones.
+    group_sum, group_rows = np.zeros(d), 64 * BLOCK
     for segment in range(first_segment, last_segment):
         out = partial[segment]
         stop = min((segment + 1) * rows_of_segment, target.size)
@@ -171,6 +173,22 @@ def sparse_derivatives(
             count = min(BLOCK, stop - b)
             _two_scores(rows, target, b, count, first, second, reach, frame, work)
             block_derivatives(loss, clips, work, count, partial[segment])
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def canonical(columns: Any, starts: Any, features: int) -> bool:
+    """Say whether rows follow one another and the columns of each rise strictly within the table: no duplicates."""
+    if np.int64(starts[0]) != 0 or np.int64(starts[starts.size - 1]) != columns.size:
+        return False
+    for i in range(starts.size - 1):
+        first, stop = np.int64(starts[i]), np.int64(starts[i + 1])
+        if stop < first or stop > columns.size:
+            return False
+        for k in range(first, stop):
+            column = np.int64(columns[k])
+            if column < 0 or column >= features or (k > first and column <= np.int64(columns[k - 1])):
+                return False
+    return True
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -27,6 +27,7 @@ def from_arrays(X: NDArray[Any], y: NDArray[Any], *, rows: int = 65_536) -> Chun
             yield X[start : start + rows], y[start : start + rows]
             _forget_pages(X)
 
+    chunks.dtype = X.dtype if X.dtype == np.float32 else np.dtype(np.float64)  # type: ignore[attr-defined]
     return chunks
 
 
@@ -66,14 +67,17 @@ def from_files(
     def chunks() -> Iterator[tuple[Any, Any]]:
         for batch in data.to_batches(columns=[*features, target], batch_size=rows):
             columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in features]
-            yield np.column_stack(columns), batch.column(target).to_numpy(zero_copy_only=False)
+            # In float64 whatever a batch holds: a missing value must not change how other rows are read.
+            table = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
+            yield table, batch.column(target).to_numpy(zero_copy_only=False)
 
     return chunks
 
 
 def _forget_pages(X: NDArray[Any]) -> None:
     """Tell the operating system that the pages of a memory map read so far are not needed; it may keep them cached."""
-    mapped = getattr(X, "_mmap", None)
+    # Only where the map is the file: a copy-on-write map would lose what was changed in memory.
+    mapped = getattr(X, "_mmap", None) if getattr(X, "mode", "") == "r" else None
     if mapped is not None and hasattr(mapped, "madvise"):
         import mmap
 

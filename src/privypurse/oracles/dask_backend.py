@@ -9,8 +9,8 @@ import numpy as np
 from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.randomness import NoiseSource
-from privypurse.oracles.linear import LinearOracle, make_part
-from privypurse.oracles.parts import Frame, Part, Work
+from privypurse.oracles.linear import LinearOracle, make_part, pairwise_sum
+from privypurse.oracles.parts import Part, Work
 from privypurse.oracles.sampling import poisson_rows
 
 
@@ -46,7 +46,9 @@ class DaskOracle(LinearOracle):
             )
         super().__init__(features=int(X.shape[1]), **{"threads": 1} | settings)
         self._client, self._retries = client, retries
-        checks = (self._frame, self._loss, self._classes, self._target_bounds)
+        # One type for all partitions, from what Dask says of the whole, not from what a partition holds.
+        dtype = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
+        checks = (dtype, self._frame, self._loss, self._classes, self._target_bounds)
         # Checked and kept on the workers; made again from the graph behind X and y if a worker is lost.
         self._kept = [
             client.submit(_make, x, labels, *checks, pure=False)  # not tried again: a wrong label stays wrong
@@ -74,7 +76,7 @@ class DaskOracle(LinearOracle):
             self._submit(work, part, rows, *more)
             for part, rows in zip(self._kept, self._samples(sample_prob, noise), strict=True)
         ]
-        return np.asarray(np.sum([one.result() for one in sums], axis=0)) if sums else np.zeros(size)
+        return pairwise_sum([one.result() for one in sums]) if sums else np.zeros(size)
 
     def _samples(self, sample_prob: float, noise: NoiseSource | None) -> list[Any]:
         """Draw each partition's sample here, where the secret coins are; None for all rows."""
@@ -101,9 +103,9 @@ def _row_blocks(data: Any, name: str) -> list[Any]:
     return list(np.ravel(data.to_delayed()))
 
 
-def _make(x: Any, labels: Any, frame: Frame, *checks: Any) -> Part:
+def _make(x: Any, labels: Any, *checks: Any) -> Part:
     table = x.to_numpy() if hasattr(x, "to_numpy") else x
-    return make_part(table, np.asarray(labels), frame, *checks)
+    return make_part(table, np.asarray(labels), *checks)
 
 
 def _sum(part: Part, rows: Any, work: Work, threads: int) -> FloatArray:

@@ -12,6 +12,8 @@ from scipy import sparse
 from privypurse.core.errors import InvalidArgument
 from privypurse.losses.linear import LinearLoss
 
+LARGEST_TARGET = 1e30  # also a number in float32
+
 
 def check_dense(X: ArrayLike) -> NDArray[Any]:
     """Return a two-dimensional float32 or float64 table; copies only what is of another type or layout."""
@@ -55,12 +57,22 @@ def check_sparse(X: Any) -> Any:
     matrix = X.tocsr()
     if matrix.dtype not in (np.float32, np.float64):
         matrix = matrix.astype(np.float64)
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()
+    # Looked at, not asked: scipy remembers an answer that may be out of date, and a duplicate would escape the row limit.
+    if not _is_canonical(matrix):
+        if matrix.indices.size and not (matrix.indices.min() >= 0 and matrix.indices.max() < matrix.shape[1]):
+            raise InvalidArgument("X has column numbers outside its shape. Rebuild the sparse matrix.")
+        coordinates = matrix.tocoo()
+        matrix = sparse.csr_matrix((coordinates.data, (coordinates.row, coordinates.col)), shape=matrix.shape)
         matrix.sum_duplicates()
-    if matrix.indices.size and not (matrix.indices.min() >= 0 and matrix.indices.max() < matrix.shape[1]):
-        raise InvalidArgument("X has column numbers outside its shape. Rebuild the sparse matrix.")
     return matrix
+
+
+def _is_canonical(matrix: Any) -> bool:
+    from privypurse.oracles import _sparse_kernels
+    from privypurse.oracles.parts import read_only, unsigned
+
+    columns, starts = read_only(unsigned(matrix.indices)), read_only(unsigned(matrix.indptr))
+    return bool(_sparse_kernels.canonical(columns, starts, matrix.shape[1]))
 
 
 def encode_targets(
@@ -91,9 +103,9 @@ def check_target_bounds(target_bounds: tuple[float, float] | None) -> tuple[floa
         low, high = (float(bound) for bound in target_bounds or ())
     except (TypeError, ValueError):
         low, high = math.nan, math.nan
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+    if not -LARGEST_TARGET <= low < high <= LARGEST_TARGET:
         raise InvalidArgument(
-            f"target_bounds must be the public range of y, such as (0.0, 100.0); got {target_bounds!r}. "
+            f"target_bounds must be the public range of y, such as (0.0, 100.0), within 1e30; got {target_bounds!r}. "
             "It is not read from the data."
         )
     return low, high

@@ -99,10 +99,10 @@ class DensePart:
     """
 
     def __init__(self, table: NDArray[Any], target: FloatArray, frame: Frame) -> None:
-        self._by_column = bool(table.flags.f_contiguous and not table.flags.c_contiguous and table.shape[1] > 1)
+        # Read off how the caller stores rows, not off their number: a table of one row is stored both ways at once.
+        self._by_column = bool(table.shape[1] > 1 and table.strides[0] == table.itemsize)
         self._table, self._target, self._frame = read_only(table), read_only(target), frame
-        # The worst relative error of a sum of squares in the table's precision, on the side of too long.
-        self._inflate = 1.0 + (frame.features + 16) * float(np.finfo(table.dtype).eps)
+        self._enlarge = _enlarge(frame.features, table.dtype)
 
     @property
     def rows(self) -> int:
@@ -121,7 +121,7 @@ class DensePart:
         """Return the sum over all rows."""
         from privypurse.oracles import _kernels
 
-        rows, loss, frame = (self._table, self._target), _for_kernels(work), (*self._frame.scales, self._inflate)
+        rows, loss, frame = (self._table, self._target), _for_kernels(work), (*self._frame.scales, *self._enlarge)
         weights = work.weights.astype(self._table.dtype)
         along = () if isinstance(work, GradientWork) else (work.direction.astype(self._table.dtype), work.reach)
 
@@ -149,13 +149,12 @@ class SparsePart:
         from privypurse.oracles import _sparse_kernels
 
         # The same bits read as unsigned numbers: the compiler then need not ask whether an index counts from the end.
-        self._columns, self._starts = read_only(_unsigned(matrix.indices)), read_only(_unsigned(matrix.indptr))
+        self._columns, self._starts = read_only(unsigned(matrix.indices)), read_only(unsigned(matrix.indptr))
         self._target, self._frame = read_only(target), frame
         self._ones = bool(_sparse_kernels.all_ones(read_only(matrix.data)))
         # One-hot tables need no values: they are all 1, and stay so whatever happens to the caller's array.
         self._values = read_only(matrix.data[:0] if self._ones else matrix.data)
-        longest = int(np.diff(matrix.indptr).max(initial=0))
-        self._inflate = 1.0 + (longest + 16) * float(np.finfo(np.float64).eps)
+        self._enlarge = _enlarge(frame.features, np.dtype(np.float64))
 
     @property
     def rows(self) -> int:
@@ -179,7 +178,7 @@ class SparsePart:
         """Return the sum over all rows."""
         from privypurse.oracles import _sparse_kernels as kernels
 
-        loss, frame = _for_kernels(work), (*self._frame.scales, self._inflate)
+        loss, frame = _for_kernels(work), (*self._frame.scales, *self._enlarge)
         rows = ((self._values, self._columns, self._starts, self._ones), self._target)
         along = () if isinstance(work, GradientWork) else (work.direction, work.reach)
 
@@ -200,6 +199,15 @@ class SparsePart:
 Part = DensePart | SparsePart
 
 
+def _enlarge(features: int, dtype: Any) -> tuple[float, float]:
+    """Return the factor and the amount that make a computed sum of squares at least the true one.
+
+    The worst relative error of a sum of that many terms in that precision, and what squares below the smallest number may lose.
+    """
+    kind = np.finfo(dtype)
+    return 1.0 + (features + 16) * float(kind.eps), (features + 16) * float(kind.tiny)
+
+
 def _tally(target: FloatArray) -> FloatArray:
     return np.array([np.count_nonzero(target < 0), np.count_nonzero(target > 0), target.size], dtype=np.float64)
 
@@ -211,7 +219,8 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-def _unsigned(indices: NDArray[Any]) -> NDArray[Any]:
+def unsigned(indices: NDArray[Any]) -> NDArray[Any]:
+    """Read the bits of signed indices as unsigned ones."""
     return indices.view(f"u{indices.dtype.itemsize}")
 
 

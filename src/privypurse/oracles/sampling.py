@@ -9,10 +9,17 @@ from privypurse.core.checks import probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.randomness import NoiseSource
 
+LEAST_RATE = 1e-9
+
 
 def check_sampling(sample_prob: float, noise: NoiseSource | None) -> float:
     """Refuse a sampling rate without a source of coins."""
     sample_prob = probability(sample_prob=sample_prob)
+    if sample_prob < LEAST_RATE:
+        raise InvalidArgument(
+            f"sample_prob must be at least {LEAST_RATE:g}, below which coins are not fine enough; got {sample_prob!r}. "
+            "Pass for example sample_prob=0.01."
+        )
     if sample_prob < 1 and not isinstance(noise, NoiseSource):
         raise InvalidArgument(
             f"noise must be a NoiseSource where sample_prob is below 1; got {noise!r}. Pass noise=purse.noise, so that the "

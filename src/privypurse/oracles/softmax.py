@@ -15,7 +15,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.losses.softmax import Softmax
 from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse
-from privypurse.oracles.linear import LOSS_ROUNDING, ROUNDING_MARGIN
+from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, ROUNDING_MARGIN, pairwise_sum
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
 # Rows converted to float64 at a time: large enough for matrix products, small enough to stay in the cache.
@@ -101,7 +101,7 @@ class SoftmaxOracle:
             length = np.linalg.norm(x, axis=1) * np.linalg.norm(slope, axis=1)
             slope *= np.minimum(1.0, bound * (1 - ROUNDING_MARGIN) / np.maximum(length, 1e-300))[:, None]
             blocks.append(x.T @ slope)
-        total = _pairwise(blocks) if blocks else np.zeros_like(weights)
+        total = pairwise_sum(blocks) if blocks else np.zeros_like(weights)
         return Sensitive(total.ravel(), norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
     def _losses(self, query: LossesAlong, rows: NDArray[np.intp], sample_prob: float) -> Sensitive:
@@ -110,14 +110,15 @@ class SoftmaxOracle:
         reach = self._row_limit * float(np.linalg.norm(direction)) * float(np.ptp(query.steps))
         implied = max(self._loss.range_along(reach), 1e-90)
         clip = math.inf if query.clip_loss is None else query.clip_loss
-        size = min(clip, math.log(self._loss.classes) + 2 * self._row_limit * float(np.linalg.norm(weights)))
+        farthest = float(np.linalg.norm(weights)) + float(query.steps.max()) * float(np.linalg.norm(direction))
+        size = min(clip, math.log(self._loss.classes) + 2 * self._row_limit * farthest)
         bound = min(clip, implied) * (1 + ROUNDING_MARGIN) + LOSS_ROUNDING * size
         blocks = []
         for x, target in self._blocks(rows):
             score, shift = x @ weights, x @ direction
             losses = [np.minimum(self._loss.value(score - step * shift, target), clip) for step in query.steps]
             blocks.append(-np.array([np.sum(loss - losses[0]) for loss in losses]))
-        total = _pairwise(blocks) if blocks else np.zeros(query.steps.size)
+        total = pairwise_sum(blocks) if blocks else np.zeros(query.steps.size)
         return Sensitive(total, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
     def _matrix(self, point: FloatArray) -> FloatArray:
@@ -125,6 +126,10 @@ class SoftmaxOracle:
             raise InvalidArgument(
                 f"point must have {self.dimension} entries, {self._columns} for each of {self._loss.classes} classes; "
                 f"got {point.size}. Pass np.zeros({self.dimension})."
+            )
+        if np.linalg.norm(point) * max(self._row_limit, 1.0) > LARGEST_SCORE:
+            raise InvalidArgument(
+                f"point must have a length below {LARGEST_SCORE:g}; it is longer. The model has diverged: use smaller steps."
             )
         return point.reshape(self._columns, self._loss.classes)
 
@@ -141,14 +146,6 @@ class SoftmaxOracle:
             x, length = x[finite], length[finite]
             factor = np.minimum(1.0, self._row_limit * (1 - 1e-12) / np.maximum(length, 1e-300))
             yield x * factor[:, None], self._target[chosen][finite]
-
-
-def _pairwise(blocks: list[FloatArray]) -> FloatArray:
-    """Add up blocks in pairs, so that the error of many sums grows with the logarithm of their number."""
-    while len(blocks) > 1:
-        paired = [a + b for a, b in zip(blocks[::2], blocks[1::2], strict=False)]
-        blocks = paired + blocks[len(blocks) - len(blocks) % 2 :]
-    return blocks[0]
 
 
 def _encode(labels: NDArray[Any], rows: int, classes: Sequence[Any], count: int) -> NDArray[np.intp]:

@@ -26,12 +26,7 @@ def mu_squared(charge: SingleCharge) -> float:
     if isinstance(charge, NonPrivateCharge):
         return math.inf
     if isinstance(charge, GaussianCharge | BoundedRangeCharge | PureCharge):
-        if charge.sample_prob < 1:
-            raise UnsupportedCharge(
-                f"a Poisson-sampled release is not Gaussian-DP, so the GDP filter cannot price {charge!r}. "
-                "Use a purse with filter='rdp' for adaptive budgets, a FixedSchedule for a list known in advance, "
-                "or query all records."
-            )
+        refuse_sampled(charge, "Gaussian-DP")
         if isinstance(charge, GaussianCharge):
             if charge.noise_multiplier == 0:
                 return math.inf
@@ -43,6 +38,16 @@ def mu_squared(charge: SingleCharge) -> float:
             mu = convert.pure_mu(charge.epsilon)
         return inflate(mu * mu)
     raise UnsupportedCharge(f"the GDP filter has no price for {charge!r}; it is refused.")
+
+
+def refuse_sampled(charge: GaussianCharge | BoundedRangeCharge | PureCharge, notion: str) -> None:
+    """Refuse a Poisson-sampled release in a notion that has no theorem for it, with the remedy."""
+    if charge.sample_prob < 1:
+        raise UnsupportedCharge(
+            f"a Poisson-sampled release has no {notion} bound, so this filter cannot price {charge!r}. "
+            "Use a purse with filter='rdp' for adaptive budgets, a FixedSchedule for a list known in advance, "
+            "or query all records."
+        )
 
 
 def noise_multiplier_for(budget: float) -> float:

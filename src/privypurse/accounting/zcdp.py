@@ -3,6 +3,7 @@
 import math
 
 from privypurse.accounting.exact import inflate
+from privypurse.accounting.gdp import refuse_sampled
 from privypurse.core.charges import (
     BoundedRangeCharge,
     GaussianCharge,
@@ -27,12 +28,7 @@ def rho(charge: SingleCharge) -> float:
     if isinstance(charge, NonPrivateCharge):
         return math.inf
     if isinstance(charge, GaussianCharge | BoundedRangeCharge | PureCharge):
-        if charge.sample_prob < 1:
-            raise UnsupportedCharge(
-                f"a Poisson-sampled release has no zCDP bound, so the zCDP filter cannot price {charge!r}. "
-                "Use a purse with filter='rdp' for adaptive budgets, a FixedSchedule for a list known in advance, "
-                "or query all records."
-            )
+        refuse_sampled(charge, "zCDP")
         if isinstance(charge, GaussianCharge):
             if charge.noise_multiplier == 0:
                 return math.inf

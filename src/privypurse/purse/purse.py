@@ -337,11 +337,6 @@ class Purse(Shared):
         left, whole = self._filter.affordable(self._totals()), self._filter.affordable(self._filter.start())
         return 1.0 if whole[0] == math.inf else min(a / b for a, b in zip(left, whole, strict=True))
 
-    @property
-    def spent_releases(self) -> int:
-        """How many releases are paid for; inside `reserve`, without the unused part of the block."""
-        return self._totals().releases
-
     def pay_again(self, charge: SingleCharge, *, what: str) -> None:
         """Charge for a release that was made earlier and is not on the ledger; releases nothing.
 

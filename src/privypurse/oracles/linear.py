@@ -1,7 +1,8 @@
 """[RAW DATA] Oracles for linear models: the only holders of a table and its targets, which hand out sealed boxes.
 
 Three kinds, which differ in where the rows are and in nothing else: `DenseOracle` and `SparseOracle` in memory,
-`ChunkedOracle` for data larger than memory (``chunks`` says where it comes from). A fourth, for a cluster, is in ``dask_backend``.
+`ChunkedOracle` for data larger than memory (``chunks`` says where it comes from). A fourth, for a cluster, is in
+``dask_backend``.
 """
 
 import math

@@ -88,8 +88,8 @@ def test_schedules_see_only_what_was_released(oracle):
 
     class Adaptive:
         def propose(self, query, past, budget):
-            seen.append([p.answer.shape for p in past])
-            largest = max((np.linalg.norm(p.answer) for p in past), default=1.0)
+            seen.append([p.value.shape for p in past])
+            largest = max((np.linalg.norm(p.value) for p in past), default=1.0)
             return Gaussian(budget.noise_multiplier * (8 + min(largest / 500, 4)))
 
     purse = make_purse()

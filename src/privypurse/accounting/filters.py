@@ -10,6 +10,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 from typing import Any
 
 from privypurse.accounting import convert, gdp, pld, rdp, zcdp
@@ -76,7 +77,7 @@ class AdditiveFilter(abc.ABC):
         return Totals((0,) * len(self.limits))
 
     def admit(self, spent: Totals, new: Charge) -> Totals:
-        after = self._after(spent, new)
+        after = self.after(spent, new)
         if after.non_private or not all(a <= limit for a, limit in zip(after.quanta, self.limits, strict=True)):
             raise BudgetExhausted(self._refusal(spent, new))
         return after
@@ -168,7 +169,7 @@ class AdditiveFilter(abc.ABC):
     def epsilon_under(self, neighbouring: Neighbouring, charges: Iterable[Charge], delta: float) -> float:
         spent = self.start()
         for charge, count in pld.tally(charges).items():
-            spent = self._after(spent, RepeatedCharge(charge, count), neighbouring)
+            spent = self.after(spent, RepeatedCharge(charge, count), neighbouring)
         return self.epsilon_of(spent, delta)
 
     def __repr__(self) -> str:
@@ -176,11 +177,17 @@ class AdditiveFilter(abc.ABC):
         return f"<{type(self).__name__}: {terms}>"
 
     def _fits(self, spent: Totals, new: Charge) -> bool:
-        after = self._after(spent, new)
+        after = self.after(spent, new)
         return not after.non_private and all(a <= b for a, b in zip(after.quanta, self.limits, strict=True))
 
-    def _after(self, spent: Totals, new: Charge, neighbouring: Neighbouring | None = None) -> Totals:
-        """Add a charge without asking whether it fits."""
+    def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
+        left = [
+            min(limit - used, int(Fraction(share) * (limit - before)))
+            for limit, before, used in zip(self.limits, start.quanta, now.quanta, strict=True)
+        ]
+        return Totals(tuple(limit - part for limit, part in zip(self.limits, left, strict=True)))
+
+    def after(self, spent: Totals, new: Charge, neighbouring: Neighbouring | None = None) -> Totals:
         single, count = (new.charge, new.count) if isinstance(new, RepeatedCharge) else (new, 1)
         price = self._price(single, neighbouring or self.neighbouring)
         if any(math.isinf(cost) for cost in price):
@@ -386,10 +393,16 @@ class DeclaredNonPrivate(AdditiveFilter):
         return (gdp.mu_squared(charge),)
 
     def admit(self, spent: Totals, new: Charge) -> Totals:
-        return self._after(spent, new)
+        return self.after(spent, new)
 
     def affordable(self, spent: Totals) -> tuple[float, ...]:
         return (math.inf,)
+
+    def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
+        raise InvalidArgument(
+            "a purse that is declared not private has no limit, so a run has no budget to share out. Use a schedule that names its "
+            "noise, such as ConstantNoise, or a purse with epsilon and delta."
+        )
 
     def epsilon_left(self, spent: Totals) -> float:
         """Return infinity."""

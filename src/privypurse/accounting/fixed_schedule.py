@@ -88,6 +88,12 @@ class FixedSchedule:
         first = self.admit(spent, new)
         return self._at(spent, min(first.quanta[0] + count - 1, len(self.schedule)))
 
+    def after(self, spent: Totals, new: Charge) -> Totals:
+        return self._at(spent, spent.quanta[0] + (new.count if isinstance(new, RepeatedCharge) else 1))
+
+    def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
+        return now  # what comes next was decided in advance
+
     def affordable(self, spent: Totals) -> tuple[float, ...]:
         return (float(len(self.schedule) - spent.quanta[0]),)
 

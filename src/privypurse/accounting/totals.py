@@ -68,6 +68,14 @@ class Filter(Protocol):
         """Return the totals after the next `count` releases, the first of which is `new`; for reservations."""
         ...
 
+    def after(self, spent: Totals, new: Charge) -> Totals:
+        """Return the totals after a charge, without asking whether it fits."""
+        ...
+
+    def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
+        """Return the totals of an account with this share left of what was left at `start`, but no more than is left now."""
+        ...
+
     def affordable(self, spent: Totals) -> tuple[float, ...]:
         """Return what is left in the filter's own currency, rounded down."""
         ...

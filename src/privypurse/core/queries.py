@@ -6,6 +6,8 @@ priced is the question that is answered.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from privypurse.core.checks import FloatArray, finite_vector, ordinary
 from privypurse.core.errors import InvalidArgument
 
@@ -44,12 +46,15 @@ class LossesAlong:
     clip_loss : float or None
         Each record's loss is clipped to [0, clip_loss]; None where the oracle bounds the range along the
         segment in another way. Public.
+    public_terms : array_like of shape (k,), optional
+        Added to each candidate's sum: what the objective has besides the records, such as a ridge penalty. Public.
     """
 
     point: FloatArray
     direction: FloatArray
     steps: FloatArray
     clip_loss: float | None = None
+    public_terms: FloatArray | None = None
 
     def __post_init__(self) -> None:
         _place_segment(self)
@@ -60,6 +65,14 @@ class LossesAlong:
                 "Pass for example steps=[0.0, 0.5, 1.0]."
             )
         object.__setattr__(self, "steps", steps)
+        if self.public_terms is not None:
+            terms = finite_vector(public_terms=self.public_terms)
+            if terms.shape != steps.shape or (np.abs(terms) > 1e100).any():
+                raise InvalidArgument(
+                    f"public_terms must hold one number of at most 1e100 for each of the {steps.size} steps; got {terms.tolist()!r}. "
+                    "Leave them out if there are none."
+                )
+            object.__setattr__(self, "public_terms", terms)
         _check_clip(self, "clip_loss")
 
 

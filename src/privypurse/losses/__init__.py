@@ -1,6 +1,7 @@
 """Per-record losses with their public constants. No data."""
 
+from privypurse.losses.bounds import Bounds
 from privypurse.losses.linear import Hinge, Huber, HuberHinge, LinearLoss, Logistic, Squared
 from privypurse.losses.softmax import Softmax
 
-__all__ = ["Hinge", "Huber", "HuberHinge", "LinearLoss", "Logistic", "Softmax", "Squared"]
+__all__ = ["Bounds", "Hinge", "Huber", "HuberHinge", "LinearLoss", "Logistic", "Softmax", "Squared"]

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from privypurse.core.checks import FloatArray, positive
 from privypurse.core.errors import InvalidArgument
+from privypurse.losses.bounds import Bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,11 @@ class LinearLoss(ABC):
     @abstractmethod
     def value_at_zero(self, target_bound: float = 1.0) -> float:
         """Return the largest loss of a record at the score zero, for targets of at most this size."""
+
+    def bounds(self, row_limit: float, target_bound: float = 1.0) -> Bounds:
+        """Return the public constants of the mean loss over rows of at most this length."""
+        smoothness = self.smoothness * row_limit**2
+        return Bounds(self.lipschitz * row_limit, smoothness, self.value_at_zero(target_bound))
 
     def range_along(self, length: float) -> float:
         """Return how much a record's loss can vary while its score moves over an interval of this length."""

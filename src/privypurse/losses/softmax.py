@@ -9,6 +9,7 @@ from scipy import special
 
 from privypurse.core.checks import FloatArray, positive, positive_integer
 from privypurse.core.errors import InvalidArgument
+from privypurse.losses.bounds import Bounds
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class Softmax:
     def value_at_zero(self) -> float:
         """Return the loss of any record at scores of zero."""
         return math.log(self.classes)
+
+    def bounds(self, row_limit: float, target_bound: float = 1.0) -> Bounds:
+        """Return the public constants of the mean loss over rows of at most this length."""
+        return Bounds(self.lipschitz * row_limit, self.smoothness * row_limit**2, self.value_at_zero())
 
     def range_along(self, length: float) -> float:
         """Return how much a record's loss can vary while its scores move along a segment of this length."""

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from privypurse.core.checks import FloatArray
 from privypurse.core.queries import Query
+from privypurse.core.released import Released
 
 # Everything an optimizer remembers between steps, as named arrays: what a checkpoint keeps.
 State = Mapping[str, FloatArray]
@@ -26,7 +27,7 @@ class Optimizer(Protocol):
         """Say what to ask the oracle next."""
         ...
 
-    def tell(self, state: State, answer: FloatArray) -> State:
+    def tell(self, state: State, released: Released) -> State:
         """Return the state after a noisy answer."""
         ...
 

@@ -1,13 +1,15 @@
-"""Gradient descent with momentum."""
+"""Gradient descent: plain, with momentum, with Nesterov's look ahead, projected."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.core.checks import FloatArray, non_negative, positive
+from privypurse.core.checks import FloatArray, finite_vector, non_negative, positive
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.queries import GradientAt
+from privypurse.core.released import Released
 from privypurse.optimizers.base import State
+from privypurse.optimizers.projections import Projection
 
 
 @dataclass(frozen=True)
@@ -16,8 +18,8 @@ class GradientDescent:
 
     Parameters
     ----------
-    step_size : float
-        Length of a step per unit of mean gradient.
+    step_size : float or sequence of float
+        Length of a step per unit of mean gradient; a sequence gives each step its own, and the last one holds from then on.
     records : float
         The public number of records that the noisy sum is divided by. Under add/remove the true number is private: pass a
         nominal one, or a noisy count. With Poisson sampling, the expected number of records in a sample.
@@ -25,34 +27,88 @@ class GradientDescent:
         Largest norm of one record's gradient; None where the loss bounds it.
     momentum : float, default 0.0
         Share of the last step that is taken again, below 1.
+    nesterov : bool, default False
+        Take the gradient where the momentum alone would lead.
+    l2 : float, default 0.0
+        Ridge penalty ``l2/2 |w|^2`` on the mean loss. It is public, so its gradient is added without noise or clipping.
+    projection : Projection or None
+        A public set to stay in, such as `Ball`.
+    shrink : bool, default False
+        Shorten each step by the estimated share of the gradient in what was released, ``1 - d noise_std^2/|g|^2``: the best step
+        for the ratio of signal to noise at hand.
     """
 
-    step_size: float
+    step_size: float | tuple[float, ...]
     records: float
     clip_norm: float | None = None
     momentum: float = 0.0
+    nesterov: bool = False
+    l2: float = 0.0
+    projection: Projection | None = None
+    shrink: bool = False
 
     def __post_init__(self) -> None:
-        positive(step_size=self.step_size)
+        if isinstance(self.step_size, float | int):
+            positive(step_size=self.step_size)
+        else:
+            sizes = finite_vector(step_size=np.asarray(self.step_size))
+            if sizes.size == 0 or not (sizes > 0).all():
+                raise InvalidArgument(f"step_size must be positive; got {self.step_size!r}. Pass for example 1.0.")
+            object.__setattr__(self, "step_size", tuple(sizes.tolist()))
         positive(records=self.records)
+        non_negative(l2=self.l2)
         if self.clip_norm is not None:
             positive(clip_norm=self.clip_norm)
-        if non_negative(momentum=self.momentum) >= 1:
-            raise InvalidArgument(f"momentum must be below 1; got {self.momentum!r}. Pass for example momentum=0.9.")
+        check_momentum(self.momentum)
 
     def init(self, dimension: int) -> State:
-        """Start at zero, at rest."""
-        return {"point": np.zeros(dimension), "velocity": np.zeros(dimension)}
+        """Start at zero, or at the point of the set nearest to it, at rest."""
+        start = self._project(np.zeros(dimension))
+        return {"point": start, "velocity": np.zeros(dimension), "made": np.zeros(1)}
 
     def ask(self, state: State) -> GradientAt:
-        """Ask for the gradient at the point."""
-        return GradientAt(point=state["point"], clip_norm=self.clip_norm)
+        """Ask for the gradient at the point, or ahead of it."""
+        return GradientAt(point=self._place(state), clip_norm=self.clip_norm)
 
-    def tell(self, state: State, answer: FloatArray) -> State:
+    def tell(self, state: State, released: Released) -> State:
         """Move."""
-        velocity = self.momentum * state["velocity"] - self.step_size / self.records * answer
-        return {"point": state["point"] + velocity, "velocity": velocity}
+        made = int(state["made"][0])
+        step = (
+            self.step_size
+            if isinstance(self.step_size, float | int)
+            else self.step_size[made : made + 1] or self.step_size[-1:]
+        )
+        size = float(step if isinstance(step, float | int) else step[0])
+        if self.shrink:
+            size *= _signal_share(released)
+        gradient = released.value / self.records + self.l2 * self._place(state)
+        velocity = self.momentum * state["velocity"] - size * gradient
+        return {
+            "point": self._project(state["point"] + velocity),
+            "velocity": velocity,
+            "made": state["made"] + 1,
+        }
 
     def point(self, state: State) -> FloatArray:
         """Return the model."""
         return state["point"]
+
+    def _place(self, state: State) -> FloatArray:
+        return state["point"] + self.momentum * state["velocity"] if self.nesterov else state["point"]
+
+    def _project(self, point: FloatArray) -> FloatArray:
+        return point if self.projection is None else self.projection(point)
+
+
+def check_momentum(momentum: float) -> float:
+    """Refuse a momentum that would grow without end."""
+    if non_negative(momentum=momentum) >= 1:
+        raise InvalidArgument(f"momentum must be below 1; got {momentum!r}. Pass for example momentum=0.9.")
+    return momentum
+
+
+def _signal_share(released: Released) -> float:
+    """Estimate, from a noisy gradient alone, which share of its squared length is not noise (James and Stein 1961)."""
+    squared = float(released.value @ released.value)
+    noise = released.value.size * (released.noise_std or 0.0) ** 2
+    return max(0.0, 1 - noise / squared) if squared > 0 else 0.0

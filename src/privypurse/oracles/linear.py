@@ -18,6 +18,7 @@ from privypurse.core.errors import InvalidArgument, UnboundedSensitivity
 from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong, Query, SlopeAlong
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.losses.bounds import Bounds
 from privypurse.losses.linear import LinearLoss, check_loss
 from privypurse.oracles._threads import default_threads
 from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse, check_target_bounds, encode_targets
@@ -98,6 +99,15 @@ class LinearOracle(ABC):
         """The length rows are scaled down to; infinity for no limit."""
         return self._frame.row_limit
 
+    @property
+    def bounds(self) -> Bounds:
+        """Public constants of the mean loss; a row limit of infinity leaves most of them infinite."""
+        return self._loss.bounds(self._frame.row_limit, self._target_bound)
+
+    @property
+    def _target_bound(self) -> float:
+        return 1.0 if self._loss.classification else max(map(abs, check_target_bounds(self._target_bounds)))
+
     def __repr__(self) -> str:
         constant = ", constant" if self._frame.constant else ""
         shape = f"{self._frame.features} columns{constant}, row limit {self._frame.row_limit:g}"
@@ -150,11 +160,13 @@ class LinearOracle(ABC):
         clip = math.inf if query.clip_loss is None else query.clip_loss
         # Differences of losses are taken from losses of at most this size, whose rounding does not shrink with the segment.
         farthest = float(np.linalg.norm(weights)) * self._frame.row_limit + float(query.steps.max()) * reach
-        target = 1.0 if self._loss.classification else max(map(abs, check_target_bounds(self._target_bounds)))
-        size = min(clip, self._loss.value_at_zero(target) + self._loss.lipschitz * farthest)
+        size = min(clip, self._loss.value_at_zero(self._target_bound) + self._loss.lipschitz * farthest)
         bound = self._bound(query.clip_loss, implied, "clip_loss") * (1 + ROUNDING_MARGIN) + LOSS_ROUNDING * size
+        bound += rounding_of_terms(query)
         work = LossesWork(self._loss, weights, direction, reach, query.steps, clip)
         total = -self._total(work, sample_prob, noise)
+        if query.public_terms is not None:  # the same for every data set: no effect on the bound
+            total = total - query.public_terms
         return Sensitive(total, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
     def _derivative(
@@ -330,6 +342,11 @@ class ChunkedOracle(LinearOracle):
         self._last = source
         for X, y in source:
             yield make_part(X, y, self._dtype, self._frame, self._loss, self._classes, self._target_bounds)
+
+
+def rounding_of_terms(query: LossesAlong) -> float:
+    """Return how far adding public terms can round the sums of two neighbouring tables apart."""
+    return 0.0 if query.public_terms is None else 1e-15 * float(np.abs(query.public_terms).max())
 
 
 def pairwise_sum(vectors: list[FloatArray]) -> FloatArray:

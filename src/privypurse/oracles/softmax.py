@@ -13,9 +13,10 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, Query
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.losses.bounds import Bounds
 from privypurse.losses.softmax import Softmax
 from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse
-from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, ROUNDING_MARGIN, pairwise_sum
+from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, ROUNDING_MARGIN, pairwise_sum, rounding_of_terms
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
 # Rows converted to float64 at a time: large enough for matrix products, small enough to stay in the cache.
@@ -70,6 +71,11 @@ class SoftmaxOracle:
         """Length of a point."""
         return self._columns * self._loss.classes
 
+    @property
+    def bounds(self) -> Bounds:
+        """Public constants of the mean loss."""
+        return self._loss.bounds(self._row_limit)
+
     def __repr__(self) -> str:
         constant = " with the constant" if self._constant else ""
         return f"<SoftmaxOracle: {self._columns} columns{constant}, row limit {self._row_limit:g}, {self._loss!r}>"
@@ -113,12 +119,15 @@ class SoftmaxOracle:
         farthest = float(np.linalg.norm(weights)) + float(query.steps.max()) * float(np.linalg.norm(direction))
         size = min(clip, math.log(self._loss.classes) + 2 * self._row_limit * farthest)
         bound = min(clip, implied) * (1 + ROUNDING_MARGIN) + LOSS_ROUNDING * size
+        bound += rounding_of_terms(query)
         blocks = []
         for x, target in self._blocks(rows):
             score, shift = x @ weights, x @ direction
             losses = [np.minimum(self._loss.value(score - step * shift, target), clip) for step in query.steps]
             blocks.append(-np.array([np.sum(loss - losses[0]) for loss in losses]))
         total = pairwise_sum(blocks) if blocks else np.zeros(query.steps.size)
+        if query.public_terms is not None:
+            total = total - query.public_terms
         return Sensitive(total, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
     def _matrix(self, point: FloatArray) -> FloatArray:

@@ -316,13 +316,13 @@ class Purse(Shared):
     @property
     def spent(self) -> Spent:
         """What is spent. Inside `reserve`, what other processes spent since the block began is not looked up."""
-        totals = self._totals()
+        totals = self.totals
         return Spent(self._filter.epsilon_of(totals, self.delta), self.delta, totals.releases)
 
     @property
     def remaining(self) -> Remaining:
         """What is left. Inside `reserve`, what other processes spent since the block began is not looked up."""
-        totals = self._totals()
+        totals = self.totals
         return Remaining(
             epsilon=self._filter.epsilon_left(totals),
             delta=self.delta,
@@ -334,7 +334,7 @@ class Purse(Shared):
     @property
     def fraction_left(self) -> float:
         """Share of the limit that is left: the one part of `remaining` that costs nothing to look at."""
-        left, whole = self._filter.affordable(self._totals()), self._filter.affordable(self._filter.start())
+        left, whole = self._filter.affordable(self.totals), self._filter.affordable(self._filter.start())
         return 1.0 if whole[0] == math.inf else min(a / b for a, b in zip(left, whole, strict=True))
 
     def pay_again(self, charge: SingleCharge, *, what: str) -> None:
@@ -344,7 +344,9 @@ class Purse(Shared):
         """
         self._pay(charge, None, text(what=what))
 
-    def _totals(self) -> Totals:
+    @property
+    def totals(self) -> Totals:
+        """What is spent, in the filter's own currency; for schedules that count in shares of what is left."""
         known = self._reservation.known if self._reservation is not None else None
         return self._ledger.totals(self._dataset) if known is None else known
 

@@ -1,42 +1,110 @@
 """What the training loop asks of a schedule, and what a schedule may see."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
 
-from privypurse.core.checks import FloatArray
+from privypurse.accounting.totals import Filter, Totals
+from privypurse.core.charges import SingleCharge
+from privypurse.core.errors import BudgetExhausted
 from privypurse.core.queries import Query
+from privypurse.core.released import Released
 from privypurse.mechanisms.base import Mechanism
+from privypurse.mechanisms.gaussian import Gaussian
+from privypurse.mechanisms.selection import MOST_EPSILON, ExponentialSelection
+
+# What is left after rounding, as a share of a run's budget; less than this is nothing.
+DUST = 1e-9
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may spend, as it was when the run began; a resumed run sees the same.
+    """What a run may spend, counted in shares of what the purse held when the run began.
+
+    Shares are in the currency of the purse's filter, in which costs add up. What others spend from the same purse in the
+    meantime is not in here: a resumed run sees the same numbers, and the purse refuses what no longer fits.
 
     Parameters
     ----------
-    noise_multiplier : float
-        The least noise of one release that spends all of it: ``1/mu`` in Gaussian DP.
-    selection_epsilon : float
-        The largest epsilon of one selection that spends all of it.
+    rule : Filter
+        The purse's filter, which prices mechanisms.
+    start, now : Totals
+        What was spent when the run began, and that plus the run's own releases.
     steps : int
-        How many steps the run has at most.
+        How many releases the run has at most.
     sample_prob : float
         The Poisson sampling rate of the run's queries; 1 where all records take part.
+
+    Examples
+    --------
+    >>> from privypurse.accounting.filters import GdpFilter
+    >>> from privypurse.core.charges import GaussianCharge
+    >>> rule = GdpFilter(1.0, 1e-6, "add-remove")
+    >>> budget = Budget(rule, rule.start(), rule.start(), steps=10)
+    >>> first = budget.gaussian(0.5)
+    >>> second = budget.after(GaussianCharge(first.noise_multiplier)).gaussian(1.0)  # what is left: the other half
+    >>> round(first.noise_multiplier, 3), round(second.noise_multiplier, 3)
+    (5.974, 5.974)
     """
 
-    noise_multiplier: float
-    selection_epsilon: float
+    rule: Filter
+    start: Totals
+    now: Totals
     steps: int
     sample_prob: float = 1.0
+    _known: dict[tuple[str, Totals], float] = field(default_factory=dict, repr=False, compare=False)
 
+    @cached_property
+    def noise_multiplier(self) -> float:
+        """The least noise of one release of all records that spends all the run began with: ``1/mu`` in Gaussian DP."""
+        return self.rule.smallest_noise_multiplier(self.start)
 
-@dataclass(frozen=True, eq=False)
-class Past:
-    """One release of the run so far: what it was charged, and the noisy answer."""
+    @cached_property
+    def selection_epsilon(self) -> float:
+        """The largest epsilon of one selection that spends all the run began with."""
+        return self.rule.largest_epsilon(self.start)
 
-    charge: dict[str, Any]
-    answer: FloatArray
+    @property
+    def left(self) -> float:
+        """Share of the run's budget that is left."""
+        whole, left = self.rule.affordable(self.start), self.rule.affordable(self.now)
+        return min(b / a if a > 0 else 0.0 for a, b in zip(whole, left, strict=True))
+
+    def gaussian(self, share: float) -> Gaussian:
+        """Return the Gaussian mechanism that costs this share, or all that is left if that is less.
+
+        Where the purse's schedule was fixed in advance, the mechanism is the one that comes next in it.
+        """
+        multiplier = self._priced("gaussian", share)
+        if not 0 < multiplier < float("inf"):
+            raise BudgetExhausted("nothing is left of the run's budget. Nothing was spent.")
+        return Gaussian(multiplier)
+
+    def selection(self, share: float) -> ExponentialSelection:
+        """Return the selection that costs this share, or all that is left if that is less."""
+        epsilon = self._priced("selection", share)
+        if epsilon <= 0:
+            raise BudgetExhausted("nothing is left of the run's budget. Nothing was spent.")
+        return ExponentialSelection(min(epsilon, MOST_EPSILON))
+
+    def _priced(self, kind: str, share: float) -> float:
+        left = self.left
+        if left < DUST or share <= 0:
+            raise BudgetExhausted("nothing is left of the run's budget. Nothing was spent.")
+        account = self.rule.leaving(self.start, self.now, 1.0 if share > left * (1 - DUST) else share)
+        # Many runs ask for the same share at every step, and an inversion takes a fraction of a millisecond.
+        if (kind, account) not in self._known:
+            if kind == "gaussian":
+                priced = self.rule.smallest_noise_multiplier(account, self.sample_prob)
+            else:
+                priced = self.rule.largest_epsilon(account)
+            self._known[kind, account] = priced
+        return self._known[kind, account]
+
+    def after(self, charge: SingleCharge) -> "Budget":
+        """Return the budget after one of the run's own releases."""
+        return replace(self, now=self.rule.after(self.now, charge))
 
 
 class Schedule(Protocol):
@@ -48,6 +116,6 @@ class Schedule(Protocol):
     what does not fit.
     """
 
-    def propose(self, query: Query, past: Sequence[Past], budget: Budget) -> Mechanism:
-        """Return the mechanism for the next release."""
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
+        """Return the mechanism for the next release; raise `BudgetExhausted` to end the run."""
         ...

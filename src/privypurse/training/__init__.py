@@ -1,9 +1,21 @@
 """The loop in which oracle, schedule, optimizer and purse meet, and the public record it leaves."""
 
 from privypurse.training.checkpoint import Checkpoint
+from privypurse.training.fit import facts_for, fit
 from privypurse.training.loop import Result, train
 from privypurse.training.prediction import linear_scores
 from privypurse.training.progress import Callback, ProgressBar
 from privypurse.training.trace import Step, Trace
 
-__all__ = ["Callback", "Checkpoint", "ProgressBar", "Result", "Step", "Trace", "linear_scores", "train"]
+__all__ = [
+    "Callback",
+    "Checkpoint",
+    "ProgressBar",
+    "Result",
+    "Step",
+    "Trace",
+    "facts_for",
+    "fit",
+    "linear_scores",
+    "train",
+]

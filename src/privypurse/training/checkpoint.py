@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from privypurse.accounting.totals import Totals
 from privypurse.core.charges import RepeatedCharge, from_json
 from privypurse.core.checks import FloatArray, positive_integer
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt
+from privypurse.core.released import Released
 from privypurse.optimizers.base import State
 from privypurse.purse.ledger import MemoryLedger
 from privypurse.purse.purse import Purse
-from privypurse.schedules.base import Budget, Past
+from privypurse.schedules.base import Budget
 from privypurse.training.trace import Step, Trace
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +30,13 @@ class Progress:
 
     state: State
     trace: Trace
-    past: tuple[Past, ...]
+    past: tuple[Released, ...]
     budget: Budget
 
-    def after(self, state: State, step: Step, answer: FloatArray) -> "Progress":
+    def after(self, state: State, step: Step, released: Released) -> "Progress":
         """Return the progress one step on; a new object, so that an interrupt leaves either this one or that one."""
         trace = Trace([*self.trace.steps, step], self.trace.stop_reason)
-        return Progress(state, trace, (*self.past, Past(step.charge, answer)), self.budget)
+        return Progress(state, trace, (*self.past, released), self.budget.after(released.charge))
 
 
 class Checkpoint:
@@ -88,12 +90,14 @@ class Checkpoint:
             "terms": purse.filter.terms(),
             "dataset": purse.dataset,
             "trace": progress.trace.to_json(),
-            "budget": asdict(progress.budget),
+            "start": asdict(progress.budget.start),
+            "steps": progress.budget.steps,
+            "sample_prob": progress.budget.sample_prob,
             "head": purse.ledger.head(),
             "noise": purse.noise.state(),
         }
         arrays: dict[str, Any] = {f"state_{name}": np.asarray(array) for name, array in progress.state.items()}
-        arrays |= {f"answer_{k}": np.asarray(past.answer) for k, past in enumerate(progress.past)}
+        arrays |= {f"answer_{k}": np.asarray(past.value) for k, past in enumerate(progress.past)}
         content = io.BytesIO()
         np.savez(content, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8), **arrays)
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
@@ -120,8 +124,14 @@ class Checkpoint:
         self._check_ledger(purse, tuple(facts["head"]), trace)
         purse.noise.restore(facts["noise"])
         state = {name.removeprefix("state_"): array for name, array in arrays.items() if name.startswith("state_")}
-        past = tuple(Past(step.charge, arrays[f"answer_{k}"]) for k, step in enumerate(trace.steps))
-        return Progress(state, trace, past, Budget(**facts["budget"]))
+        past = tuple(
+            Released(arrays[f"answer_{k}"], _single(step.charge), step.noise_std) for k, step in enumerate(trace.steps)
+        )
+        start = Totals(tuple(facts["start"]["quanta"]), facts["start"]["releases"], facts["start"]["non_private"])
+        budget = Budget(purse.filter, start, start, facts["steps"], facts["sample_prob"])
+        for released in past:
+            budget = budget.after(released.charge)
+        return Progress(state, trace, past, budget)
 
     def _check_ledger(self, purse: Purse, head: tuple[int, str], trace: Trace) -> None:
         """Refuse a ledger that does not remember the run; charge a simulation again that has none."""

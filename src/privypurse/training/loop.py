@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from privypurse.core import charges as charge_format
 from privypurse.core.checks import FloatArray, positive_integer, probability
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.queries import Query
 from privypurse.core.randomness import NoiseSource
+from privypurse.core.released import Released
 from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.base import Mechanism
 from privypurse.optimizers.base import Optimizer
@@ -89,8 +89,7 @@ def train(
         checkpoint.check(purse, settings)
         run = checkpoint.load(purse, settings)
     if run is None:
-        left = purse.remaining
-        budget = Budget(left.noise_multiplier, left.selection_epsilon, steps, sample_prob)
+        budget = Budget(purse.filter, purse.totals, purse.totals, steps, sample_prob)
         run = Progress(optimizer.init(oracle.dimension), Trace(), (), budget)
     for callback in callbacks:
         callback.on_start(steps, len(run.trace.steps))
@@ -101,9 +100,10 @@ def train(
                 query = optimizer.ask(run.state)
                 mechanism = schedule.propose(query, run.past, run.budget)
                 box = oracle.answer(query, sample_prob=sample_prob, noise=purse.noise)
-                answer = purse.release(box, mechanism, what=type(query).__name__)
-                step = _record(number, query, box, mechanism, answer, purse)
-                run = run.after(optimizer.tell(run.state, answer), step, answer)
+                value = purse.release(box, mechanism, what=type(query).__name__)
+                released = _describe(value, box, mechanism, purse.neighbouring)
+                step = Step.of(number, query, released, purse.fraction_left)
+                run = run.after(optimizer.tell(run.state, released), step, released)
                 for callback in callbacks:
                     callback.on_step(step)
                 if checkpoint is not None and number % checkpoint.every == 0:
@@ -137,10 +137,7 @@ def _check_parts(**parts: Any) -> None:
             )
 
 
-def _record(number: int, query: Query, box: Sensitive, mechanism: Mechanism, answer: FloatArray, purse: Purse) -> Step:
-    """Write down what is public about a step."""
-    relation: Neighbouring = purse.neighbouring
-    noise_std = mechanism.noise_std(box, relation) if hasattr(mechanism, "noise_std") else None
-    chosen = float(answer) if answer.dtype.kind == "i" else None
-    charge = charge_format.to_json(mechanism.charge(box, relation))
-    return Step(number, type(query).__name__, charge, noise_std, chosen, purse.fraction_left)
+def _describe(value: FloatArray, box: Sensitive, mechanism: Mechanism, neighbouring: Neighbouring) -> Released:
+    """Put a value together with what is public about its noise."""
+    noise_std = mechanism.noise_std(box, neighbouring) if hasattr(mechanism, "noise_std") else None
+    return Released(value, mechanism.charge(box, neighbouring), noise_std)

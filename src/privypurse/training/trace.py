@@ -5,7 +5,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from privypurse.accounting import gdp
-from privypurse.core.charges import from_json
+from privypurse.core.charges import from_json, to_json
+from privypurse.core.queries import Query
+from privypurse.core.released import Released
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ class Step:
     noise_std: float | None
     chosen: float | None
     fraction_left: float
+
+    @classmethod
+    def of(cls, number: int, query: Query, released: Released, fraction_left: float) -> "Step":
+        """Write down what is public about a release."""
+        chosen = float(released.value) if released.is_selection else None
+        return cls(number, type(query).__name__, to_json(released.charge), released.noise_std, chosen, fraction_left)
 
 
 @dataclass

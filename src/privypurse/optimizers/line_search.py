@@ -1,0 +1,129 @@
+"""Descent with a private line search: the step size is selected by noisy losses, and a bad gradient is looked at again."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privypurse.core.checks import FloatArray, non_negative, positive, positive_integer
+from privypurse.core.queries import GradientAt, LossesAlong, Query
+from privypurse.core.released import Released
+from privypurse.optimizers.base import State
+from privypurse.optimizers.gradient_descent import check_momentum
+
+
+@dataclass(frozen=True)
+class LineSearch:
+    """Ask for a gradient, then for the best of several steps along it; "do not move" is one of them.
+
+    When "do not move" is selected, a second gradient at the same point is asked for and the two are averaged by precision, as
+    often as `most_redraws` allows.
+
+    Parameters
+    ----------
+    records : float
+        The public number of records, for the ridge and the mean gradient.
+    largest_step : float
+        The longest step at first, in units of the direction.
+    candidates : int, default 20
+        How many steps there are to choose from besides "do not move", evenly spaced.
+    normalise : bool, default True
+        Make the direction one unit long, so that steps are distances. Otherwise it is the mean gradient, and steps are learning rates.
+    widen : float, default 1.1
+        The longest step becomes this times the longest of the last `window` steps. Below 1 it shrinks.
+    window : int, default 10
+        After how many steps the longest step is set anew, and how many it looks back on.
+    momentum : float, default 0.0
+        Search along the gradient plus this share of the previous direction.
+    l2 : float, default 0.0
+        Ridge penalty on the mean loss: public, added to gradients and scores without noise.
+    most_redraws : int or None
+        How often one gradient is looked at again; None for as often as it takes.
+    clip_norm, clip_loss : float or None
+        Largest gradient norm and loss of one record; None where the loss bounds them.
+    """
+
+    records: float
+    largest_step: float
+    candidates: int = 20
+    normalise: bool = True
+    widen: float = 1.1
+    window: int = 10
+    momentum: float = 0.0
+    l2: float = 0.0
+    most_redraws: int | None = None
+    clip_norm: float | None = None
+    clip_loss: float | None = None
+
+    def __post_init__(self) -> None:
+        positive(records=self.records)
+        positive(largest_step=self.largest_step)
+        positive_integer(candidates=self.candidates)
+        positive(widen=self.widen)
+        positive_integer(window=self.window)
+        check_momentum(self.momentum)
+        non_negative(l2=self.l2)
+
+    def init(self, dimension: int) -> State:
+        """Start at zero, with nothing known."""
+        return {
+            "point": np.zeros(dimension),
+            "gradient": np.zeros(dimension),  # noisy sum, averaged by precision over the looks at this point
+            "precision": np.zeros(1),  # 1/noise_std^2 of that average; zero before the first look
+            "velocity": np.zeros(dimension),
+            "selecting": np.zeros(1),
+            "redraws": np.zeros(1),
+            "longest": np.full(1, self.largest_step),
+            "taken": np.zeros(0),  # steps since the longest one was set
+        }
+
+    def ask(self, state: State) -> Query:
+        """Ask for a gradient, or for the losses along it."""
+        if not state["selecting"][0]:
+            return GradientAt(point=state["point"], clip_norm=self.clip_norm)
+        steps, direction = self._steps(state), self._direction(state)
+        ahead = state["point"][:, None] - np.outer(direction, steps)
+        ridge = self.records * self.l2 / 2 * (ahead**2).sum(axis=0) if self.l2 > 0 else None
+        return LossesAlong(
+            point=state["point"], direction=direction, steps=steps, clip_loss=self.clip_loss, public_terms=ridge
+        )
+
+    def tell(self, state: State, released: Released) -> State:
+        """Take in a gradient, or take the step that was selected."""
+        if not state["selecting"][0]:
+            return self._look(state, released)
+        chosen = int(released.value)
+        if chosen == 0 and (self.most_redraws is None or state["redraws"][0] < self.most_redraws):
+            return {**state, "selecting": np.zeros(1), "redraws": state["redraws"] + 1}
+        fresh = {"precision": np.zeros(1), "gradient": np.zeros_like(state["gradient"]), "redraws": np.zeros(1)}
+        fresh["selecting"] = np.zeros(1)
+        if chosen == 0:  # given up: stay, and start anew from the next gradient
+            return {**state, **fresh}
+        step, direction = self._steps(state)[chosen], self._direction(state)
+        taken = np.append(state["taken"], step)
+        longest = state["longest"]
+        if taken.size == self.window:
+            longest, taken = np.array([self.widen * taken.max()]), np.zeros(0)
+        moved = {"point": state["point"] - step * direction, "velocity": self._mixed(state)}
+        return {**state, **fresh, **moved, "longest": longest, "taken": taken}
+
+    def point(self, state: State) -> FloatArray:
+        """Return the model."""
+        return state["point"]
+
+    def _look(self, state: State, released: Released) -> State:
+        """Average the looks at one gradient by their precision."""
+        precision = 1 / (released.noise_std or 1.0) ** 2
+        total = state["precision"] + precision
+        gradient = (state["precision"] * state["gradient"] + precision * released.value) / total
+        return {**state, "gradient": gradient, "precision": total, "selecting": np.ones(1)}
+
+    def _steps(self, state: State) -> FloatArray:
+        return np.linspace(0.0, float(state["longest"][0]), self.candidates + 1)
+
+    def _mixed(self, state: State) -> FloatArray:
+        return self.momentum * state["velocity"] + state["gradient"] / self.records + self.l2 * state["point"]
+
+    def _direction(self, state: State) -> FloatArray:
+        mixed = self._mixed(state)
+        length = float(np.linalg.norm(mixed))
+        return mixed / length if self.normalise and length > 0 else mixed

@@ -1,0 +1,93 @@
+"""Public sets that a model is kept in. Projecting is post-processing: it costs nothing."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from privypurse.core.checks import FloatArray, positive
+from privypurse.core.errors import InvalidArgument
+
+
+class Projection(Protocol):
+    """A closed convex set."""
+
+    def __call__(self, point: FloatArray) -> FloatArray:
+        """Return the nearest point of the set."""
+        ...
+
+    def reach(self, dimension: int) -> float:
+        """Return the largest distance from where descent starts (the point of the set nearest to zero) to another point."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ball:
+    """All points within a radius of zero.
+
+    Examples
+    --------
+    >>> Ball(1.0)(np.array([3.0, 4.0]))
+    array([0.6, 0.8])
+    """
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        positive(radius=self.radius)
+
+    def __call__(self, point: FloatArray) -> FloatArray:
+        """Scale down to the radius."""
+        return point * min(1.0, self.radius / max(float(np.linalg.norm(point)), 1e-300))
+
+    def reach(self, dimension: int) -> float:
+        """Return the radius."""
+        return self.radius
+
+
+@dataclass(frozen=True)
+class Box:
+    """All points with every coordinate between two numbers."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite([self.low, self.high]).all() and self.low < self.high):
+            raise InvalidArgument(f"low must be below high; got {self.low!r} and {self.high!r}. Pass Box(-1.0, 1.0).")
+
+    def __call__(self, point: FloatArray) -> FloatArray:
+        """Clip each coordinate."""
+        return np.clip(point, self.low, self.high)
+
+    def reach(self, dimension: int) -> float:
+        """Return the distance from the start to the farthest corner."""
+        start = min(max(0.0, self.low), self.high)
+        return float(np.sqrt(dimension) * max(self.high - start, start - self.low))
+
+
+@dataclass(frozen=True)
+class Simplex:
+    """All points with coordinates of zero or more that add up to a total.
+
+    Examples
+    --------
+    >>> Simplex()(np.array([0.5, 2.0, -1.0]))
+    array([0., 1., 0.])
+    """
+
+    total: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive(total=self.total)
+
+    def __call__(self, point: FloatArray) -> FloatArray:
+        """Shift all coordinates by the same amount and cut at zero (Held, Wolfe and Crowder 1974)."""
+        falling = np.sort(point)[::-1]
+        excess = (np.cumsum(falling) - self.total) / np.arange(1, point.size + 1)
+        shift = excess[np.nonzero(falling > excess)[0][-1]]
+        return np.maximum(point - shift, 0.0)
+
+    def reach(self, dimension: int) -> float:
+        """Return the distance from the centre to a corner."""
+        return float(self.total * np.sqrt(1 - 1 / dimension))

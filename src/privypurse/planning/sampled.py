@@ -1,0 +1,60 @@
+"""Schedules for Poisson-sampled runs, fixed in advance and priced as a whole."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from privypurse.accounting import convert
+from privypurse.accounting.calibrate import scale_to_budget
+from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.core.charges import Charge, GaussianCharge, RepeatedCharge
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.planning.facts import Facts
+
+# Distinct noise levels of a sampled schedule. Each costs a convolution, at each step of the calibration.
+LEVELS = 12
+
+
+def fixed_schedule(weights: Sequence[float], sample_prob: float, facts: Facts) -> FixedSchedule:
+    """Return the schedule whose noise follows these weights and which spends the budget, by privacy loss distributions.
+
+    Noise goes as ``1/sqrt(weight)``, on a geometric grid of a few levels where the weights differ. (For sampled releases a weight is
+    only about a share of the budget.)
+    """
+    levels = np.log(1 / np.sqrt(np.asarray(weights, dtype=np.float64)))
+    spread = float(np.ptp(levels))
+    if spread > 0:
+        grid = np.linspace(levels.min(), levels.max(), min(LEVELS, len(set(levels.tolist()))))
+        levels = grid[np.abs(levels[:, None] - grid).argmin(axis=1)]
+    charges: list[Charge] = [GaussianCharge(float(math.exp(level)), sample_prob) for level in levels]
+    if spread == 0:
+        charges = [RepeatedCharge(GaussianCharge(1.0, sample_prob), len(levels))]
+    scaled = scale_to_budget(charges, facts.epsilon, facts.delta, facts.neighbouring)
+    return FixedSchedule(scaled, facts.epsilon, facts.delta, facts.neighbouring)
+
+
+def advanced_composition_multiplier(steps: int, sample_prob: float, facts: Facts) -> float:
+    """Return the noise multiplier that advanced composition asks for: a baseline, far from the least that would do.
+
+    Each step is (e0, d0)-DP without sampling and ``(ln(1 + q(exp(e0) - 1)), q d0)``-DP with it; T of these are
+    ``(e1 sqrt(2 T ln(1/d')) + T e1 (exp(e1) - 1), T q d0 + d')``-DP (Dwork, Rothblum and Vadhan 2010). Half of delta goes to d'.
+    The amplification lemma is for add/remove.
+    """
+    if facts.neighbouring is not Neighbouring.ADD_REMOVE:
+        raise InvalidArgument(
+            "accounting='advanced' is for neighbouring='add-remove': its amplification lemma is. Use accounting='pld'."
+        )
+    slack = facts.delta / 2
+    per_step_delta = facts.delta / (2 * steps * sample_prob)
+
+    def composed(epsilon: float) -> float:
+        amplified = math.log1p(sample_prob * math.expm1(epsilon))
+        return amplified * math.sqrt(2 * steps * math.log(1 / slack)) + steps * amplified * math.expm1(amplified)
+
+    low, high = 1e-12, 50.0
+    while high / low > 1 + 1e-9:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if composed(middle) <= facts.epsilon else (low, middle)
+    return 1 / convert.gdp_mu(low, min(per_step_delta, 0.5))

@@ -1,0 +1,61 @@
+"""Noise that follows the length of the gradients released so far (PUR, in its sound adaptive form)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from privypurse.core.checks import positive, positive_integer
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.queries import Query
+from privypurse.core.released import Released
+from privypurse.mechanisms.gaussian import Gaussian
+from privypurse.schedules.base import Budget
+
+
+@dataclass(frozen=True)
+class FollowGradientNorm:
+    """Ask for noise as long as the gradient itself: the ratio of privacy cost to progress is then smallest.
+
+    The length of the gradient is estimated from what was released, ``|g|^2 - d noise_std^2``, which costs nothing; the published
+    rule uses the true length, which is private. The first step goes by a public bound on the length. The last step spends the
+    remainder.
+
+    Parameters
+    ----------
+    first_share : float
+        Share of the budget for the first step: the one whose noise is as long as the largest gradient there can be.
+    fewest_steps, most_steps : int
+        No step takes more than ``1/fewest_steps`` of the budget or less than ``1/most_steps``.
+    """
+
+    first_share: float
+    fewest_steps: int = 10
+    most_steps: int = 300
+
+    def __post_init__(self) -> None:
+        positive(first_share=self.first_share)
+        positive_integer(most_steps=self.most_steps)
+        if positive_integer(fewest_steps=self.fewest_steps) > self.most_steps:
+            raise InvalidArgument(
+                f"fewest_steps must be at most most_steps={self.most_steps}; got {self.fewest_steps}. Swap them."
+            )
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
+        """Return the mechanism whose noise is about as long as the gradient."""
+        share = min(max(self._wanted(past, budget), 1 / self.most_steps), 1 / self.fewest_steps)
+        left = budget.left
+        return budget.gaussian(left if left < 2 * share else share)
+
+    def _wanted(self, past: Sequence[Released], budget: Budget) -> float:
+        if not past or past[-1].noise_std is None:
+            return self.first_share
+        last, std = past[-1].value, past[-1].noise_std
+        # Estimated squared length per coordinate; one noisy draw can say less than nothing, which asks for the least noise.
+        squared = (float(last @ last) - last.size * std**2) / last.size
+        if squared <= 0:
+            return math.inf
+        # Shares go as 1/noise^2, and the noise of a share of one is known from the last release.
+        share_of_last = (budget.noise_multiplier / getattr(past[-1].charge, "noise_multiplier", math.inf)) ** 2
+        return float(np.minimum(share_of_last * std**2 / squared, 1.0))

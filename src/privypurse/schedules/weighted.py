@@ -1,0 +1,67 @@
+"""A budget shared out in proportions fixed before the run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from privypurse.core.checks import finite_vector
+from privypurse.core.errors import BudgetExhausted, InvalidArgument
+from privypurse.core.queries import Query
+from privypurse.core.released import Released
+from privypurse.mechanisms.gaussian import Gaussian
+from privypurse.schedules.base import Budget
+
+
+@dataclass(frozen=True)
+class EvenSplit:
+    """The run's whole budget, split evenly over its steps; the last step spends what rounding left."""
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
+        """Return the mechanism of which `budget.steps` fit exactly."""
+        last = len(past) + 1 >= budget.steps
+        return budget.gaussian(1.0 if last else 1 / budget.steps)
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """The run's whole budget, split in proportion to weights; the last step spends what rounding left.
+
+    A weight is a share of the budget, hence (for releases of all records) proportional to ``1/noise_std^2``. Any schedule of
+    noise that is known in advance is one of these: ``privypurse.schedules.shapes`` has the usual ones.
+
+    Parameters
+    ----------
+    weights : sequence of float
+        One positive number for each step.
+
+    Examples
+    --------
+    >>> Weighted((1, 3)).shares.tolist()
+    [0.25, 0.75]
+    """
+
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        weights = finite_vector(weights=np.asarray(self.weights))
+        if weights.size == 0 or not (weights > 0).all() or weights.min() < 1e-8 * weights.sum() / weights.size:
+            raise InvalidArgument(
+                f"weights must be positive numbers, none a hundred-millionth of the others; got {self.weights!r}. "
+                "Pass for example weights=(1, 1, 2)."
+            )
+        object.__setattr__(self, "weights", tuple(weights.tolist()))
+
+    @property
+    def shares(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Share of the budget for each step."""
+        weights = np.array(self.weights)
+        return weights / weights.sum()
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
+        """Return the mechanism that costs this step's share."""
+        step = len(past)
+        if step >= len(self.weights):
+            raise BudgetExhausted(f"the schedule has {len(self.weights)} steps, and all are made. Nothing was spent.")
+        last = step + 1 == len(self.weights)
+        return budget.gaussian(1.0 if last else float(self.shares[step]))

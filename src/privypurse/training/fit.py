@@ -1,0 +1,114 @@
+"""Running a method on data: the facts are collected, the method plans, the loop trains."""
+
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from privypurse.core.errors import InvalidArgument
+from privypurse.losses.bounds import Bounds
+from privypurse.planning.facts import Facts
+from privypurse.planning.plan import Method
+from privypurse.purse.purse import Purse
+from privypurse.training.checkpoint import Checkpoint
+from privypurse.training.loop import Oracle, Result, train
+from privypurse.training.progress import Callback
+
+
+class BoundedOracle(Oracle, Protocol):
+    """An oracle that also knows the public constants of its loss."""
+
+    @property
+    def bounds(self) -> Bounds:
+        """Public constants of the mean loss."""
+        ...
+
+
+def facts_for(oracle: BoundedOracle, purse: Purse, *, records: float, **others: Any) -> Facts:
+    """Collect what is public about a problem: the oracle's bounds, the purse's rule and what is left in it.
+
+    Parameters
+    ----------
+    oracle, purse
+        The data and the budget.
+    records : float
+        The public number of records: a nominal one, or a noisy count that was paid for.
+    **others
+        ``l2``, ``clip_norm``, ``radius``: as for `Facts`.
+    """
+    return Facts(
+        records=records,
+        dimension=oracle.dimension,
+        rule=purse.filter,
+        bounds=oracle.bounds,
+        spent=purse.totals,
+        **others,
+    )
+
+
+def fit(
+    oracle: BoundedOracle,
+    method: Method,
+    purse: Purse,
+    *,
+    records: float,
+    l2: float = 0.0,
+    clip_norm: float | None = None,
+    radius: float = 10.0,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    block: int = 100,
+) -> Result:
+    """Train with a method, on all that is left in a purse.
+
+    Parameters
+    ----------
+    oracle : oracle
+        The data, such as `DenseOracle`.
+    method : Method
+        Who plans: ``Nesterov()``, ``DPAGD()``, ... from ``privypurse.methods``.
+    purse : Purse
+        The budget. What is left of it is spent.
+    records : float
+        The public number of records: a nominal one, or a noisy count that was paid for.
+    l2 : float, default 0.0
+        Ridge penalty on the mean loss.
+    clip_norm : float or None
+        Clip gradients to this norm; None where the loss bounds them.
+    radius : float, default 10.0
+        Public guess of the length of the best model, for methods whose theory needs one.
+    callbacks, checkpoint, block
+        As for `train`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from privypurse import Purse
+    >>> from privypurse.losses import Logistic
+    >>> from privypurse.methods import Nesterov
+    >>> from privypurse.oracles import DenseOracle
+    >>> X = np.random.default_rng(0).standard_normal((2_000, 3))
+    >>> oracle = DenseOracle(X, (X[:, 0] > 0).astype(int), loss=Logistic(clip_derivative=0.5))
+    >>> purse = Purse(epsilon=1.0, delta=1e-6, neighbouring="add-remove")
+    >>> fit(oracle, Nesterov(), purse, records=2_000)
+    <Result: 200 steps, stopped by steps, point of length 4>
+    """
+    if not hasattr(method, "recipe") or isinstance(method, type):
+        raise InvalidArgument(
+            f"method must be a method object, such as Nesterov(); got {method!r}. See privypurse.methods."
+        )
+    if not hasattr(oracle, "bounds"):
+        raise InvalidArgument(
+            f"oracle must know its bounds; got {oracle!r}. Give it a property `bounds` that returns losses.Bounds, or use train."
+        )
+    recipe = method.recipe(facts_for(oracle, purse, records=records, l2=l2, clip_norm=clip_norm, radius=radius))
+    return train(
+        oracle,
+        recipe.optimizer,
+        recipe.schedule,
+        purse,
+        steps=recipe.steps,
+        sample_prob=recipe.sample_prob,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        block=block,
+    )

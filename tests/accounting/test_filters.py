@@ -63,11 +63,11 @@ def admits(rule, spent, charge):
 @given(charges, st.integers(1, 200))
 def test_k_repeats_equal_a_list_of_k(charge, count):
     for rule in ADAPTIVE.values():
-        one = rule._after(rule.start(), charge)
+        one = rule.after(rule.start(), charge)
         listed = rule.start()
         for _ in range(count):
-            listed = rule._after(listed, charge)
-        repeated = rule._after(rule.start(), RepeatedCharge(charge, count))
+            listed = rule.after(listed, charge)
+        repeated = rule.after(rule.start(), RepeatedCharge(charge, count))
         assert repeated == listed
         assert repeated.quanta == tuple(count * quanta for quanta in one.quanta)
 
@@ -79,15 +79,15 @@ def test_order_is_irrelevant(listed, shuffler):
     for rule in ADAPTIVE.values():
         there, back = rule.start(), rule.start()
         for charge, other in zip(listed, shuffled, strict=True):
-            there, back = rule._after(there, charge), rule._after(back, other)
+            there, back = rule.after(there, charge), rule.after(back, other)
         assert there == back
 
 
 @given(noise, st.floats(1.0000001, 100))
 def test_cost_rises_as_noise_falls(noise_multiplier, factor):
     for rule in ADAPTIVE.values():
-        more = rule._after(rule.start(), GaussianCharge(noise_multiplier))
-        less = rule._after(rule.start(), GaussianCharge(noise_multiplier * factor))
+        more = rule.after(rule.start(), GaussianCharge(noise_multiplier))
+        less = rule.after(rule.start(), GaussianCharge(noise_multiplier * factor))
         assert all(a > b for a, b in zip(more.quanta, less.quanta, strict=True))
 
 

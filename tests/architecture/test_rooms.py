@@ -21,8 +21,21 @@ MAY_IMPORT = {
     "optimizers": {"core"},
     "oracles": {"core", "losses"},
     "schedules": {"core", "mechanisms", "accounting"},
+    "planning": {"core", "losses", "accounting", "optimizers.base", "schedules"},
+    "methods": {"core", "accounting", "mechanisms", "optimizers", "schedules", "planning"},
+    "baselines": {"core", "accounting", "mechanisms", "optimizers", "schedules", "planning"},
     "purse": {"core", "accounting", "mechanisms.base"},
-    "training": {"core", "accounting", "mechanisms.base", "optimizers.base", "schedules.base", "purse"},
+    "training": {
+        "core",
+        "accounting",
+        "losses.bounds",
+        "mechanisms.base",
+        "optimizers.base",
+        "schedules.base",
+        "planning.facts",
+        "planning.plan",
+        "purse",
+    },
 }
 # The core is words: it needs arrays and nothing else from outside.
 CORE_THIRD_PARTY = {"numpy"}
@@ -84,6 +97,7 @@ def test_the_box_is_opened_only_by_mechanisms():
         "mechanisms/gaussian.py",
         "mechanisms/selection.py",
         "mechanisms/non_private.py",
+        "mechanisms/objective_perturbation.py",
     }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from privypurse import Gaussian, InvalidArgument, LedgerCorrupt, NoiseSource, Purse
+from privypurse import Gaussian, InvalidArgument, LedgerCorrupt, NoiseSource, Purse, UnsupportedCharge
 from privypurse.core.queries import Count
 from privypurse.losses import Logistic
 from privypurse.optimizers import GradientDescent
@@ -97,6 +97,13 @@ def test_schedules_see_only_what_was_released(oracle):
     assert result.trace.stop_reason == "budget"
     assert seen[3] == [(6,)] * 3
     assert purse.spent.epsilon <= 2.0
+
+
+def test_sampled_runs_need_a_filter_that_prices_samples(oracle):
+    purse = make_purse()
+    with pytest.raises(UnsupportedCharge, match="no Gaussian-DP bound"):
+        train(oracle, DESCENT, EvenSplit(), purse, steps=3, sample_prob=0.5)
+    assert purse.spent.releases == 0
 
 
 def test_sampled_runs(oracle):
@@ -230,7 +237,6 @@ def test_a_private_run_goes_on_with_its_ledger_and_no_other(oracle, tmp_path):
         ({"steps": 0}, "steps must be"),
         ({"steps": 2.5}, "steps must be"),
         ({"sample_prob": 0.0}, "sample_prob must be"),
-        ({"sample_prob": 0.5}, "EvenSplit is for queries of all records"),
         ({"checkpoint": "/no/such/folder/run.npz"}, "checkpoint must be a file in a folder"),
         ({"checkpoint": 3}, "checkpoint must be a file name"),
         ({"block": 0}, "releases must be"),

@@ -22,6 +22,7 @@ from privypurse.core.charges import (
     Charge,
     GaussianCharge,
     NonPrivateCharge,
+    ObjectivePerturbationCharge,
     PureCharge,
     RepeatedCharge,
     SingleCharge,
@@ -99,6 +100,8 @@ class AdditiveFilter(abc.ABC):
         if isinstance(single, GaussianCharge):
             least = self.smallest_noise_multiplier(spent, single.sample_prob)
             return f"The least noise that still fits has noise_multiplier={least:.6g}."
+        if isinstance(single, ObjectivePerturbationCharge):
+            return "Use more noise or a larger ridge."
         most = self.largest_epsilon(spent, single)
         return f"The largest epsilon of such a release that still fits is {most:.6g}."
 
@@ -388,7 +391,7 @@ class DeclaredNonPrivate(AdditiveFilter):
         super().__init__(math.inf, small_probability(delta=delta), neighbouring, [0.0])
 
     def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
-        if isinstance(charge, NonPrivateCharge) or charge.sample_prob < 1:
+        if not isinstance(charge, GaussianCharge | BoundedRangeCharge | PureCharge) or charge.sample_prob < 1:
             return (math.inf,)
         return (gdp.mu_squared(charge),)
 
@@ -400,8 +403,7 @@ class DeclaredNonPrivate(AdditiveFilter):
 
     def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
         raise InvalidArgument(
-            "a purse that is declared not private has no limit, so a run has no budget to share out. Use a schedule that names its "
-            "noise, such as ConstantNoise, or a purse with epsilon and delta."
+            "a purse that is declared not private has no budget to share out. Use ConstantNoise, or a purse with an epsilon."
         )
 
     def epsilon_left(self, spent: Totals) -> float:

@@ -37,7 +37,10 @@ def mu_squared(charge: SingleCharge) -> float:
         else:
             mu = convert.pure_mu(charge.epsilon)
         return inflate(mu * mu)
-    raise UnsupportedCharge(f"the GDP filter has no price for {charge!r}; it is refused.")
+    raise UnsupportedCharge(
+        f"the GDP filter has no price for {charge!r}; it is refused. Use a purse with filter='rdp', or one made by "
+        "Purse.with_filter(method.filter(facts))."
+    )
 
 
 def refuse_sampled(charge: GaussianCharge | BoundedRangeCharge | PureCharge, notion: str) -> None:

@@ -9,10 +9,18 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from privypurse.accounting import convert, gdp
+from privypurse.accounting import convert, gdp, objective_perturbation
 from privypurse.accounting.exact import float_up, quanta_up
-from privypurse.core.charges import Charge, GaussianCharge, NonPrivateCharge, RepeatedCharge, SingleCharge
+from privypurse.core.charges import (
+    Charge,
+    GaussianCharge,
+    NonPrivateCharge,
+    ObjectivePerturbationCharge,
+    RepeatedCharge,
+    SingleCharge,
+)
 from privypurse.core.checks import positive, small_probability
+from privypurse.core.errors import UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 
 
@@ -61,6 +69,13 @@ def pld_epsilon(
     counts = tally(charges)
     if any(isinstance(charge, NonPrivateCharge) or _noiseless(charge) for charge in counts):
         return math.inf
+    perturbed = [charge for charge in counts.elements() if isinstance(charge, ObjectivePerturbationCharge)]
+    if perturbed:
+        if len(perturbed) > 1 or len(counts) > 1:
+            raise UnsupportedCharge(
+                f"{perturbed[0]!r} is priced on its own, not in a list with others. Use a purse with filter='rdp'."
+            )
+        return objective_perturbation.epsilon_of(perturbed[0], delta, neighbouring)
     relations = dp_accounting.NeighboringRelation
     sampled = {c: k for c, k in counts.items() if isinstance(c, GaussianCharge) and c.sample_prob < 1}
     # A sampled selection is priced as an unsampled one: a mixture is never easier to tell apart than its parts.
@@ -82,7 +97,9 @@ def pld_epsilon(
 
 
 def _unsampled(charge: SingleCharge) -> SingleCharge:
-    return charge if isinstance(charge, NonPrivateCharge) else dataclasses.replace(charge, sample_prob=1.0)
+    if isinstance(charge, NonPrivateCharge | ObjectivePerturbationCharge):
+        return charge
+    return dataclasses.replace(charge, sample_prob=1.0)
 
 
 def _noiseless(charge: SingleCharge) -> bool:

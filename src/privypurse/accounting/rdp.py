@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from privypurse.accounting import objective_perturbation
 from privypurse.accounting.exact import inflate
 from privypurse.core.charges import (
     BoundedRangeCharge,
     GaussianCharge,
     NonPrivateCharge,
+    ObjectivePerturbationCharge,
     PureCharge,
     SingleCharge,
 )
@@ -62,6 +64,9 @@ def curve(charge: SingleCharge, neighbouring: Neighbouring, orders: tuple[int, .
             if neighbouring is Neighbouring.ADD_REMOVE:
                 bounds = [min(b, order * amplified**2 / 2, amplified) for b, order in zip(bounds, orders, strict=True)]
         return tuple(inflate(bound) for bound in bounds)
+    if isinstance(charge, ObjectivePerturbationCharge):
+        costs = objective_perturbation.curve(charge, neighbouring, np.array(orders, dtype=float))
+        return tuple(inflate(float(cost)) for cost in costs)
     raise UnsupportedCharge(f"the RDP filter has no price for {charge!r}; it is refused.")
 
 

@@ -36,4 +36,7 @@ def rho(charge: SingleCharge) -> float:
             return inflate(mu * mu / 2)
         divisor = 8 if isinstance(charge, BoundedRangeCharge) else 2
         return inflate(charge.epsilon * charge.epsilon / divisor)
-    raise UnsupportedCharge(f"the zCDP filter has no price for {charge!r}; it is refused.")
+    raise UnsupportedCharge(
+        f"the zCDP filter has no price for {charge!r}; it is refused. Use a purse with filter='rdp', or one made by "
+        "Purse.with_filter(method.filter(facts))."
+    )

@@ -82,6 +82,33 @@ class PureCharge:
 
 
 @dataclass(frozen=True)
+class ObjectivePerturbationCharge:
+    """The minimiser of a randomly perturbed convex objective was released, with a little noise for its tolerance.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the linear perturbation divided by the largest norm of one record's gradient. Unlike for a Gaussian
+        release, the same number under either relation.
+    curvature_ratio : float
+        Largest second derivative of one record's loss divided by the ridge; below 1.
+    output_noise_multiplier : float
+        Standard deviation of the noise on the minimiser divided by twice the distance it may be from the exact one.
+    """
+
+    kind: ClassVar[str] = "objective-perturbation"
+    noise_multiplier: float
+    curvature_ratio: float
+    output_noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", positive(noise_multiplier=self.noise_multiplier))
+        if probability(curvature_ratio=self.curvature_ratio) >= 1:
+            raise InvalidArgument(f"curvature_ratio must be below 1; got {self.curvature_ratio!r}. Use a larger ridge.")
+        positive(output_noise_multiplier=self.output_noise_multiplier)
+
+
+@dataclass(frozen=True)
 class NonPrivateCharge:
     """A value was released as it is. Costs infinity; only a purse declared non-private admits it.
 
@@ -115,18 +142,19 @@ class RepeatedCharge:
     count: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.charge, GaussianCharge | BoundedRangeCharge | PureCharge | NonPrivateCharge):
+        if not isinstance(self.charge, SingleCharge):
             raise InvalidArgument(
                 f"charge must be a single charge; got {self.charge!r}. Pass for example GaussianCharge(2.0)."
             )
         object.__setattr__(self, "count", positive_integer(count=self.count))
 
 
-SingleCharge = GaussianCharge | BoundedRangeCharge | PureCharge | NonPrivateCharge
+SingleCharge = GaussianCharge | BoundedRangeCharge | PureCharge | ObjectivePerturbationCharge | NonPrivateCharge
 Charge = SingleCharge | RepeatedCharge
 
 _KINDS: dict[str, type[SingleCharge]] = {
-    kind.kind: kind for kind in (GaussianCharge, BoundedRangeCharge, PureCharge, NonPrivateCharge)
+    kind.kind: kind
+    for kind in (GaussianCharge, BoundedRangeCharge, PureCharge, ObjectivePerturbationCharge, NonPrivateCharge)
 }
 
 

@@ -69,11 +69,62 @@ class LossesAlong:
             terms = finite_vector(public_terms=self.public_terms)
             if terms.shape != steps.shape or (np.abs(terms) > 1e100).any():
                 raise InvalidArgument(
-                    f"public_terms must hold one number of at most 1e100 for each of the {steps.size} steps; got {terms.tolist()!r}. "
-                    "Leave them out if there are none."
+                    f"public_terms must hold one number of at most 1e100 for each of the {steps.size} steps; got "
+                    f"{terms.tolist()!r}. Leave them out if there are none."
                 )
             object.__setattr__(self, "public_terms", terms)
         _check_clip(self, "clip_loss")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LossesAt:
+    """The sums of per-record losses of several models: the scores of a choice among them.
+
+    Parameters
+    ----------
+    points : array_like of shape (k, d)
+        The models. Public.
+    clip_loss : float or None
+        As for `LossesAlong`.
+    """
+
+    points: FloatArray
+    clip_loss: float | None = None
+
+    def __post_init__(self) -> None:
+        points = np.array(self.points, dtype=np.float64, ndmin=2)
+        if points.ndim != 2 or points.size == 0 or not np.isfinite(points).all():
+            raise InvalidArgument(
+                f"points must be a table of finite numbers, one row for each model; got shape {points.shape}. Check it."
+            )
+        points.setflags(write=False)
+        object.__setattr__(self, "points", points)
+        _check_clip(self, "clip_loss")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minimiser:
+    """The model with the least sum of losses plus a ridge ``ridge/2 |w|^2``.
+
+    Parameters
+    ----------
+    ridge : float
+        On the *sum* of losses; what bounds how far one record moves the minimiser. Public.
+    tolerance : float
+        Length of the gradient at which the search for the minimum ends. Public.
+    """
+
+    ridge: float
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        ordinary(ridge=self.ridge)
+        ordinary(tolerance=self.tolerance)
+
+
+@dataclass(frozen=True)
+class PerturbedMinimiser:
+    """The function from a linear perturbation to the minimiser of the perturbed sum of losses: for objective perturbation."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -112,7 +163,17 @@ class ClassCounts:
     """The number of records in each declared class."""
 
 
-Query = GradientAt | LossesAlong | SlopeAlong | CurvatureAlong | Count | ClassCounts
+Query = (
+    GradientAt
+    | LossesAlong
+    | LossesAt
+    | SlopeAlong
+    | CurvatureAlong
+    | Minimiser
+    | PerturbedMinimiser
+    | Count
+    | ClassCounts
+)
 
 
 def _check_clip(query: object, name: str) -> None:

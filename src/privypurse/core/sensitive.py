@@ -210,3 +210,45 @@ class Sensitive:
     __copy__ = __deepcopy__ = __reduce__ = __reduce_ex__ = __getstate__ = _sealed
     # Defining __eq__ alone would already remove this; spelled out because a hash of the value would be a leak.
     __hash__ = None  # type: ignore[assignment]
+
+
+class SensitiveObjective(Sensitive):
+    """A convex problem over private data that nobody may solve before it is paid for.
+
+    What is in the box is not a number but a function: given a linear perturbation b, a ridge and a tolerance, it returns the
+    minimiser of ``sum of losses + ridge/2 |w|^2 + b . w``, up to a gradient of that length.
+
+    Parameters
+    ----------
+    minimise : callable
+        The function.
+    dimension : int
+        Length of what it returns.
+    gradient : float
+        Largest norm of one record's gradient, at any point: the bound when a record is added or removed.
+    curvature : float
+        Largest second derivative of one record's loss, in any direction.
+
+    Guarantees
+    ----------
+    Each record's loss is a convex function of one linear score of the model, so its second derivative has rank one. The same
+    sealing as for every box.
+    """
+
+    __slots__ = ("_curvature", "_dimension")
+
+    def __init__(self, minimise: Any, *, dimension: int, gradient: float, curvature: float) -> None:
+        super().__init__(0.0, norm=Norm.L2, add_remove=gradient, replace_one=2 * gradient)
+        self._value = minimise
+        self._dimension = dimension
+        self._curvature = ordinary(curvature=curvature)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the minimiser."""
+        return (self._dimension,)
+
+    @property
+    def curvature(self) -> float:
+        """Largest second derivative of one record's loss."""
+        return self._curvature

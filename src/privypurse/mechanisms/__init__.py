@@ -3,6 +3,14 @@
 from privypurse.mechanisms.base import Mechanism
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.mechanisms.non_private import NonPrivateRelease
+from privypurse.mechanisms.objective_perturbation import ObjectivePerturbation
 from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
 
-__all__ = ["ExponentialSelection", "Gaussian", "Mechanism", "NonPrivateRelease", "PermuteAndFlip"]
+__all__ = [
+    "ExponentialSelection",
+    "Gaussian",
+    "Mechanism",
+    "NonPrivateRelease",
+    "ObjectivePerturbation",
+    "PermuteAndFlip",
+]

@@ -39,3 +39,27 @@ class NonPrivateRelease:
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return a copy of the value."""
         return np.array(box._value)
+
+
+@dataclass(frozen=True)
+class NoiseAsLongAsTheValue:
+    """Add Gaussian noise as long as the value itself. NOT PRIVATE: the noise depends on what it hides.
+
+    The published "oracle" schedule of PUR, kept to be compared with. Only a purse made by ``Purse.not_private`` admits it.
+    """
+
+    def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
+        """Return the standard deviation in each coordinate, which is itself private."""
+        return float(np.linalg.norm(box._value) / np.sqrt(box._value.size))
+
+    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
+        """Describe the release, which costs infinity."""
+        return NonPrivateCharge("noise scaled by the true length of the value (PUR with an oracle)")
+
+    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> NonPrivateCharge:
+        """Describe the release, which costs infinity under either relation."""
+        return self.charge(box, other)
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
+        """Return the value plus noise."""
+        return np.asarray(box._value + self.noise_std(box, neighbouring) * noise.normal(box.shape))

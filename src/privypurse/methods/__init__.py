@@ -7,5 +7,6 @@ from privypurse.methods.dynamic import Dynamic
 from privypurse.methods.nesterov import Nesterov
 from privypurse.methods.noisy_pgd import NoisyPGD
 from privypurse.methods.pur import PUR, AdaptivePUR
+from privypurse.methods.pur_oracle import OraclePUR
 
-__all__ = ["ADPSGD", "DPAGD", "DPSGD", "PUR", "AdaptivePUR", "Dynamic", "Nesterov", "NoisyPGD"]
+__all__ = ["ADPSGD", "DPAGD", "DPSGD", "PUR", "AdaptivePUR", "Dynamic", "Nesterov", "NoisyPGD", "OraclePUR"]

@@ -35,11 +35,13 @@ class ADPSGD(PlannedMethod):
     candidates : int, default 10
         Learning rates to choose from besides zero.
     largest_rate : float or None
-        The largest learning rate at first; by default 4/M.
-    shrink : float, default 1.1
+        The largest learning rate at first; by default 10/M.
+    widen : float, default 1.1
         The largest rate becomes this times the largest chosen in the last `window` rounds.
     window : int, default 10
         How many rounds that looks back on.
+    momentum : float, default 0.5
+        Search along the gradient plus this share of the previous direction; 0 for the published algorithm.
     clip_loss : float or None
         As for `DPAGD`.
     """
@@ -53,9 +55,9 @@ class ADPSGD(PlannedMethod):
     most_redraws: int = 1
     candidates: int = 10
     largest_rate: float | None = None
-    shrink: float = 1.1
+    widen: float = 1.1
     window: int = 10
-    momentum: float = 0.0
+    momentum: float = 0.5
     clip_loss: float | None = None
     name: ClassVar[str] = "adp-sgd"
 
@@ -71,10 +73,10 @@ class ADPSGD(PlannedMethod):
         rounds = self.rounds or balanced_steps(facts, 20, 120) // 2
         optimizer = LineSearch(
             records=facts.records,
-            largest_step=self.largest_rate or 4 / facts.smoothness,
+            largest_step=self.largest_rate or 10 / facts.smoothness,
             candidates=self.candidates,
             normalise=False,
-            widen=self.shrink,
+            widen=self.widen,
             window=self.window,
             momentum=self.momentum,
             l2=facts.l2,

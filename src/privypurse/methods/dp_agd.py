@@ -15,35 +15,35 @@ from privypurse.schedules.growing import GrowingBudget, check_selection_share
 
 @dataclass(frozen=True)
 class DPAGD(PlannedMethod):
-    """Adaptive descent: a noisy gradient, a step selected by noisy losses, and a second, cheaper look at gradients that are refused.
+    """Adaptive descent: a noisy gradient, a step selected by noisy losses, a second look at gradients that are refused.
 
     Parameters
     ----------
     rounds : int or None
         Rounds the budget pays for if no gradient is refused. By default half of ``n mu/sqrt(d)``, between 10 and 60.
-    selection_share : float, default 0.3
+    selection_share : float, default 0.2
         Share of a round for its selection.
     growth : float, default 0.1
         Budget of a second look, relative to what the gradient has cost so far.
     candidates : int, default 20
         Steps to choose from besides "do not move".
-    largest_step : float, default 2.0
+    largest_step : float, default 3.0
         The longest step at first, as a distance.
-    window : int, default 10
+    window : int, default 5
         After how many steps the longest step is set anew.
-    momentum : float, default 0.0
-        Search along the gradient plus this share of the previous direction.
+    momentum : float, default 0.7
+        Search along the gradient plus this share of the previous direction; 0 for the published algorithm.
     clip_loss : float or None
         Clip each record's loss; by default the range of the losses along the searched segment needs no clipping.
     """
 
     rounds: int | None = None
-    selection_share: float = 0.3
+    selection_share: float = 0.2
     growth: float = 0.1
     candidates: int = 20
-    largest_step: float = 2.0
-    window: int = 10
-    momentum: float = 0.0
+    largest_step: float = 3.0
+    window: int = 5
+    momentum: float = 0.7
     clip_loss: float | None = None
     name: ClassVar[str] = "dp-agd"
 

@@ -15,6 +15,7 @@ from privypurse.planning.noisy_descent import balanced_steps
 from privypurse.planning.plan import Plan, Recipe
 from privypurse.planning.sampled import advanced_composition_multiplier, fixed_schedule
 from privypurse.schedules import shapes
+from privypurse.schedules.base import Schedule
 from privypurse.schedules.constant import ConstantNoise
 from privypurse.schedules.weighted import Weighted
 
@@ -59,7 +60,7 @@ class DPSGD(PlannedMethod):
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the descent."""
         steps, rate = self._steps(facts), self._rate(facts)
-        size = self.step_size or 1 / facts.smoothness * (1 - self.momentum)
+        size = self.step_size or 1 / facts.smoothness
         optimizer = GradientDescent(
             step_size=size,
             records=facts.sampled(rate),
@@ -67,10 +68,9 @@ class DPSGD(PlannedMethod):
             momentum=self.momentum,
             l2=facts.l2,
         )
-        schedule = Weighted(shapes.uniform(steps))
-        if self.accounting == "advanced":
-            noise = ConstantNoise(advanced_composition_multiplier(steps, rate, facts))
-            return Recipe(optimizer, noise, steps, rate, step_sizes=(size,))
+        schedule: Schedule = Weighted(shapes.uniform(steps))
+        if self.accounting == "advanced" and not isinstance(facts.rule, FixedSchedule):
+            schedule = ConstantNoise(advanced_composition_multiplier(steps, rate, facts))
         return Recipe(optimizer, schedule, steps, rate, step_sizes=(size,))
 
     def plan(self, facts: Facts) -> Plan:
@@ -92,6 +92,8 @@ class DPSGD(PlannedMethod):
         return fixed_schedule((1.0,) * steps, rate, facts)
 
     def _steps(self, facts: Facts) -> int:
+        if isinstance(facts.rule, FixedSchedule):
+            return len(facts.rule.schedule)
         return self.steps or balanced_steps(facts)
 
     def _rate(self, facts: Facts) -> float:

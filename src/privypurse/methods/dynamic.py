@@ -1,6 +1,5 @@
 """Dynamic noise influence: budgets that follow how much each step's noise matters for the final loss."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -29,16 +28,16 @@ SHAPES = ("dynamic", "uniform", "exponential", "step")
 class Dynamic(PlannedMethod):
     """Descent with steps of 1/M and the schedule of noise that is best for the final loss.
 
-    Influence comes from public constants, or from `influences` computed on public or made data. (Estimating it by retraining on the
-    private data, as published, would cost hundreds of runs.)
+    Influence comes from public constants, or from `influences` computed on public or made data. (Estimating it by retraining on
+    the private data, as published, would cost hundreds of runs.)
 
     Parameters
     ----------
     shape : {"dynamic", "uniform", "exponential", "step"}, default "dynamic"
         Influence-optimal, even, or one of the usual decays.
     condition_number : float or None
-        kappa = M/m. By default what the ridge guarantees, but at most 20: the worst case would allow two steps at a small budget. A
-        guess below the truth leaves privacy as it is and voids the bound.
+        kappa = M/m. By default what the ridge guarantees, but at most 20: the worst case would allow two steps at a small
+        budget. A guess below the truth leaves privacy as it is and voids the bound.
     momentum : float, default 0.0
         Bias-corrected mean of gradients, with the exact influence under it.
     steps : int or None
@@ -114,7 +113,7 @@ class Dynamic(PlannedMethod):
             return facts.rule
         return fixed_schedule(self._weights(facts), self.sample_prob, facts)
 
-    def _weights(self, facts: Facts) -> Sequence[float]:
+    def _weights(self, facts: Facts) -> shapes.Weights:
         if self.influences is not None:
             return shapes.influence(self.influences)
         gamma, alpha = self._gamma(facts), influence.alpha(facts)

@@ -19,14 +19,14 @@ from privypurse.schedules.weighted import EvenSplit
 class NoisyPGD(PlannedMethod):
     """Equal noise, a step size from the convergence proof, and the mean of the points where gradients were taken.
 
-    The expected excess loss of the mean over the best point of the set is at most ``R sqrt((G^2 + d s^2)/T)``, for any convex loss,
-    smooth or not.
+    The expected excess loss of the mean over the best point of the set is at most ``R sqrt((G^2 + d s^2)/T)``, for any convex
+    loss, smooth or not.
 
     Parameters
     ----------
     projection : Projection, "ball" or None, default "ball"
-        The set to stay in: `Ball`, `Box`, `Simplex`, a ball of the facts' radius, or all points (then `radius` is a guess of how far
-        the best point is, and the bound holds if it is right).
+        The set to stay in: `Ball`, `Box`, `Simplex`, a ball of the facts' radius, or all points (then `radius` is a guess of
+        how far the best point is, and the bound holds if it is right).
     average : {"all", "tail", "last"}, default "all"
         The mean of all points, of the last half, or the last point. The bound is for "all".
     steps : int or None

@@ -22,8 +22,8 @@ CASES = ("non-convex", "convex", "strongly-convex")
 class PUR(PlannedMethod):
     """Steps of 1/(2M) with noise that falls as the gradient is bound to: as 1/t, or geometrically if strongly convex.
 
-    The number of steps is the largest that the budget pays for, by exact sums; the noise is then scaled down so that the budget is
-    spent to the end.
+    The number of steps is the largest that the budget pays for, by exact sums; the noise is then scaled down so that the budget
+    is spent to the end.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class AdaptivePUR(PlannedMethod):
 
     fewest_steps: int = 10
     most_steps: int = 200
-    momentum: float = 0.0
+    momentum: float = 0.9
     name: ClassVar[str] = "pur-adaptive"
 
     def recipe(self, facts: Facts) -> Recipe:
@@ -145,6 +145,6 @@ def longest_mean_gradient(facts: Facts) -> float:
 def _convexity(facts: Facts) -> float:
     if facts.l2 <= 0:
         raise InvalidArgument(
-            "case='strongly-convex' needs l2 above 0: the ridge makes the objective strongly convex. Pass l2=1e-3, or case='convex'."
+            "case='strongly-convex' needs l2 above 0, which makes the objective strongly convex. Pass l2=1e-3, or case='convex'."
         )
     return facts.l2

@@ -27,7 +27,7 @@ class LineSearch:
     candidates : int, default 20
         How many steps there are to choose from besides "do not move", evenly spaced.
     normalise : bool, default True
-        Make the direction one unit long, so that steps are distances. Otherwise it is the mean gradient, and steps are learning rates.
+        Make the direction one unit long, so that steps are distances. Else it is the mean gradient, and steps are learning rates.
     widen : float, default 1.1
         The longest step becomes this times the longest of the last `window` steps. Below 1 it shrinks.
     window : int, default 10

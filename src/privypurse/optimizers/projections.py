@@ -86,7 +86,7 @@ class Simplex:
         falling = np.sort(point)[::-1]
         excess = (np.cumsum(falling) - self.total) / np.arange(1, point.size + 1)
         shift = excess[np.nonzero(falling > excess)[0][-1]]
-        return np.maximum(point - shift, 0.0)
+        return np.asarray(np.maximum(point - shift, 0.0))
 
     def reach(self, dimension: int) -> float:
         """Return the distance from the centre to a corner."""

@@ -12,16 +12,29 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.spatial import distance
 
 from privypurse.core.checks import FloatArray, ordinary, positive_integer
 from privypurse.core.errors import InvalidArgument, UnboundedSensitivity
-from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong, Query, SlopeAlong
+from privypurse.core.queries import (
+    ClassCounts,
+    Count,
+    CurvatureAlong,
+    GradientAt,
+    LossesAlong,
+    LossesAt,
+    Minimiser,
+    PerturbedMinimiser,
+    Query,
+    SlopeAlong,
+)
 from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.core.sensitive import Norm, Sensitive, SensitiveObjective
 from privypurse.losses.bounds import Bounds
 from privypurse.losses.linear import LinearLoss, check_loss
 from privypurse.oracles._threads import default_threads
 from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse, check_target_bounds, encode_targets
+from privypurse.oracles.minimise import minimise
 from privypurse.oracles.parts import DensePart, DerivativesWork, Frame, GradientWork, LossesWork, Part, SparsePart, Work
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
@@ -138,6 +151,10 @@ class LinearOracle(ABC):
             return self._derivative(query, sample_prob, noise)
         if isinstance(query, Count | ClassCounts):
             return self._counts(query, sample_prob, noise)
+        if isinstance(query, LossesAt):
+            return self._losses_at(query, sample_prob, noise)
+        if isinstance(query, Minimiser | PerturbedMinimiser):
+            return self._minimiser(query, sample_prob)
         raise InvalidArgument(
             f"query must be one of core.queries; got {query!r}. Pass for example GradientAt(point=w)."
         )
@@ -168,6 +185,51 @@ class LinearOracle(ABC):
         if query.public_terms is not None:  # the same for every data set: no effect on the bound
             total = total - query.public_terms
         return Sensitive(total, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+
+    def _losses_at(self, query: LossesAt, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
+        if sample_prob < 1:
+            raise InvalidArgument("LossesAt is a query about all records; got sample_prob below 1. Leave it out.")
+        models = [self._weights(point, "points") for point in query.points]
+        spread = float(distance.pdist(query.points).max()) if len(models) > 1 else 0.0
+        implied = self._loss.range_along(spread * self._frame.row_limit) if spread > 0 else 1e-100
+        clip = math.inf if query.clip_loss is None else query.clip_loss
+        farthest = max(float(np.linalg.norm(point)) for point in query.points) * self._frame.row_limit
+        size = min(clip, self._loss.value_at_zero(self._target_bound) + self._loss.lipschitz * farthest)
+        # Each candidate is compared with the first along a segment of its own, so the rounding of two losses counts.
+        bound = self._bound(query.clip_loss, implied, "clip_loss") * (1 + ROUNDING_MARGIN) + 2 * LOSS_ROUNDING * size
+        totals = [0.0]
+        for model in models[1:]:
+            direction = models[0] - model
+            reach = float(np.linalg.norm(direction)) * self._frame.row_limit
+            work = LossesWork(self._loss, models[0], direction, reach, np.array([0.0, 1.0]), clip)
+            totals.append(-float(self._total(work, 1.0, None)[1]) if reach > 0 else 0.0)
+        return Sensitive(totals, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
+
+    def _minimiser(self, query: Minimiser | PerturbedMinimiser, sample_prob: float) -> Sensitive:
+        bounds = self.bounds
+        if sample_prob < 1 or not (math.isfinite(bounds.gradient) and math.isfinite(bounds.smoothness)):
+            raise InvalidArgument(
+                f"a minimiser needs all records, a smooth loss with a bounded derivative and a row limit; got {self!r} with "
+                f"sample_prob={sample_prob!r}. Pass for example loss=Logistic(clip_derivative=0.5)."
+            )
+        if isinstance(query, PerturbedMinimiser):
+            limits = {"gradient": bounds.gradient, "curvature": bounds.smoothness}
+            return SensitiveObjective(self._minimise, dimension=self.dimension, **limits)
+        value = self._minimise(np.zeros(self.dimension), query.ridge, query.tolerance)
+        # One record moves the exact minimiser by at most its gradient over the ridge, and each search ends a little off.
+        add_remove = (bounds.gradient + 2 * query.tolerance) / query.ridge
+        replace_one = (2 * bounds.gradient + 2 * query.tolerance) / query.ridge
+        return Sensitive(value, norm=Norm.L2, add_remove=add_remove, replace_one=replace_one)
+
+    def _minimise(self, perturbation: FloatArray, ridge: float, tolerance: float) -> FloatArray:
+        """Minimise the sum of losses plus a ridge and a linear term, by the same clipped gradients as everywhere."""
+        clip = self._loss.lipschitz * (1 - ROUNDING_MARGIN)
+
+        def gradient(point: FloatArray) -> FloatArray:
+            work = GradientWork(self._loss, self._weights(point, "point"), math.inf, clip)
+            return np.asarray(self._total(work, 1.0, None)[: self.dimension] + ridge * point + perturbation)
+
+        return minimise(gradient, self.dimension, tolerance)
 
     def _derivative(
         self, query: SlopeAlong | CurvatureAlong, sample_prob: float, noise: NoiseSource | None

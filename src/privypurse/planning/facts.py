@@ -111,7 +111,8 @@ class Facts:
     @property
     def epsilon(self) -> float:
         """The epsilon of what is left."""
-        return self.rule.epsilon if self.spent is None else self.rule.epsilon_left(self.spent)
+        fresh = self.spent is None or self.spent == self.rule.start()
+        return self.rule.epsilon if fresh else self.rule.epsilon_left(self.spent or self.rule.start())
 
     @property
     def delta(self) -> float:

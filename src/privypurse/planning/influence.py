@@ -1,9 +1,9 @@
 """How much the noise of each step matters for the final loss, and the schedules that follow from it.
 
-For a loss with curvature at most M that satisfies the Polyak-Lojasiewicz inequality with constant m, gradient descent with steps of
-1/M contracts the excess loss by ``gamma = 1 - m/M`` a step, so noise of step t arrives at the end with weight ``gamma^(T-t)``.
-Everything is relative to the excess loss at the start, B, with ``alpha = d sensitivity^2 / (2 mu^2 M n^2 B)``: the bound is
-``gamma^T + alpha sum_t gamma^(T-t) / share_t``, where ``share_t`` is the share of the budget mu^2 that step t gets.
+For a loss with curvature at most M that satisfies the Polyak-Lojasiewicz inequality with constant m, gradient descent with
+steps of 1/M contracts the excess loss by ``gamma = 1 - m/M`` a step, so noise of step t arrives at the end with weight
+``gamma^(T-t)``. All is relative to the excess loss at the start, B, with ``alpha = d sensitivity^2 / (2 mu^2 M n^2 B)``: the
+bound is ``gamma^T + alpha sum_t gamma^(T-t) / share_t``, where ``share_t`` is the share of the budget mu^2 that step t gets.
 """
 
 import math
@@ -66,7 +66,7 @@ def uniform_bound(steps: int, gamma: float, alpha: float) -> float:
 
 def dynamic_bound(steps: int, gamma: float, alpha: float) -> float:
     """Return `loss_bound` for the best shares: ``gamma^T + alpha ((1 - gamma^(T/2))/(1 - sqrt(gamma)))^2``."""
-    return gamma**steps + alpha * ((1 - gamma ** (steps / 2)) / (1 - math.sqrt(gamma))) ** 2
+    return float(gamma**steps + alpha * ((1 - gamma ** (steps / 2)) / (1 - math.sqrt(gamma))) ** 2)
 
 
 def best_uniform_steps(gamma: float, alpha: float, most: int) -> int:

@@ -3,8 +3,9 @@
 Noise is on the *mean* gradient; ``sensitivity`` is that of the mean (C/n or 2C/n). Steps are numbered from 1. The budget rho is
 ``mu^2/2``, and a step with noise s costs ``sensitivity^2 / (2 s^2)``. The step size is ``1/(2M)`` throughout.
 
-Where the paper's printed formulas differ (``docs/papers.md``): the number of steps for strongly convex losses printed there spends
-about kappa times the budget; ``sum t^2 <= T^3`` is loose by a factor of three; sqrt(M B), not M sqrt(B), has the units of a gradient.
+Where the paper's printed formulas differ (``docs/papers.md``): the number of steps for strongly convex losses printed there
+spends about kappa times the budget; ``sum t^2 <= T^3`` is loose by a factor of three; sqrt(M B), not M sqrt(B), has the units
+of a gradient.
 """
 
 import math
@@ -17,18 +18,18 @@ from privypurse.core.checks import FloatArray
 
 def nonconvex_noise(steps: int, *, smoothness: float, gap: float, dimension: int) -> FloatArray:
     """Return ``4 sqrt(M B / d) / s`` for s = 1..steps."""
-    return 4 * math.sqrt(smoothness * gap / dimension) / np.arange(1, steps + 1)
+    return np.asarray(4 * math.sqrt(smoothness * gap / dimension) / np.arange(1, steps + 1))
 
 
 def convex_noise(steps: int, *, smoothness: float, radius: float, dimension: int) -> FloatArray:
     """Return ``4 M R / (sqrt(d) s)`` for s = 1..steps."""
-    return 4 * smoothness * radius / math.sqrt(dimension) / np.arange(1, steps + 1)
+    return np.asarray(4 * smoothness * radius / math.sqrt(dimension) / np.arange(1, steps + 1))
 
 
 def strongly_convex_noise(steps: int, *, smoothness: float, convexity: float, gap: float, dimension: int) -> FloatArray:
     """Return ``sqrt(2 m B r^-(s-1) / d)`` for s = 1..steps, with ``r = 2k/(2k - 1)`` and k = M/m."""
     rate = 1 - convexity / (2 * smoothness)
-    return np.sqrt(2 * convexity * gap / dimension * rate ** np.arange(steps))
+    return np.asarray(np.sqrt(2 * convexity * gap / dimension * rate ** np.arange(steps)))
 
 
 def capped(noise: FloatArray, *, gradient: float, dimension: int) -> FloatArray:

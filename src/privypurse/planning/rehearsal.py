@@ -21,7 +21,8 @@ def rehearse(name: str, recipe: Recipe, facts: Facts) -> Plan:
     """
     start = facts.rule.start() if facts.spent is None else facts.spent
     budget = Budget(facts.rule, start, start, recipe.steps, recipe.sample_prob)
-    state, past = recipe.optimizer.init(facts.dimension), []
+    state = recipe.optimizer.init(facts.dimension)
+    past: list[Released] = []
     noise_std, mu, epsilons, sizes = [], [], [], []
     for _ in range(recipe.steps):
         query = recipe.optimizer.ask(state)

@@ -20,8 +20,8 @@ LEVELS = 12
 def fixed_schedule(weights: Sequence[float], sample_prob: float, facts: Facts) -> FixedSchedule:
     """Return the schedule whose noise follows these weights and which spends the budget, by privacy loss distributions.
 
-    Noise goes as ``1/sqrt(weight)``, on a geometric grid of a few levels where the weights differ. (For sampled releases a weight is
-    only about a share of the budget.)
+    Noise goes as ``1/sqrt(weight)``, on a geometric grid of a few levels where the weights differ. (For sampled releases a weight
+    is only about a share of the budget.)
     """
     levels = np.log(1 / np.sqrt(np.asarray(weights, dtype=np.float64)))
     spread = float(np.ptp(levels))

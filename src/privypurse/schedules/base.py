@@ -8,7 +8,7 @@ from typing import Protocol
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.charges import SingleCharge
 from privypurse.core.errors import BudgetExhausted
-from privypurse.core.queries import Query
+from privypurse.core.queries import LossesAlong, LossesAt, Query
 from privypurse.core.released import Released
 from privypurse.mechanisms.base import Mechanism
 from privypurse.mechanisms.gaussian import Gaussian
@@ -87,6 +87,10 @@ class Budget:
         if epsilon <= 0:
             raise BudgetExhausted("nothing is left of the run's budget. Nothing was spent.")
         return ExponentialSelection(min(epsilon, MOST_EPSILON))
+
+    def mechanism(self, query: Query, share: float) -> Gaussian | ExponentialSelection:
+        """Return the mechanism a query needs, at this share: a selection for scores, Gaussian noise for all else."""
+        return self.selection(share) if isinstance(query, LossesAlong | LossesAt) else self.gaussian(share)
 
     def _priced(self, kind: str, share: float) -> float:
         left = self.left

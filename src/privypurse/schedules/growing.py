@@ -16,8 +16,8 @@ from privypurse.schedules.rounds import Rounds
 class GrowingBudget:
     """Each round of a line search costs the same until a gradient is refused; then all later gradients cost more.
 
-    A refused gradient is not thrown away: `growth` times its budget buys a second look, the two are averaged by precision, and the
-    sum of both budgets is what a gradient costs from then on. The last round spends the remainder.
+    A refused gradient is not thrown away: `growth` times its budget buys a second look, the two are averaged by precision, and
+    the sum of both budgets is what a gradient costs from then on. The last round spends the remainder.
 
     Parameters
     ----------

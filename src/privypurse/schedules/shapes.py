@@ -5,6 +5,7 @@ A weight is a share of the budget: for releases of all records it is proportiona
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -96,7 +97,7 @@ def influence(influences: Sequence[float]) -> Weights:
     return _weights(np.sqrt(values))
 
 
-def _weights(values: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> Weights:
+def _weights(values: "np.ndarray[Any, Any]") -> Weights:
     if not math.isfinite(float(np.sum(values))):
         raise InvalidArgument("the weights overflow: the shape is too steep. Pass a smaller ratio or fewer steps.")
     return tuple(float(value) for value in values)

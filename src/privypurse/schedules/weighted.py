@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.core.checks import finite_vector
+from privypurse.core.checks import FloatArray, finite_vector
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.queries import Query
 from privypurse.core.released import Released
 from privypurse.mechanisms.gaussian import Gaussian
+from privypurse.mechanisms.selection import ExponentialSelection
 from privypurse.schedules.base import Budget
 
 
@@ -17,10 +18,10 @@ from privypurse.schedules.base import Budget
 class EvenSplit:
     """The run's whole budget, split evenly over its steps; the last step spends what rounding left."""
 
-    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian | ExponentialSelection:
         """Return the mechanism of which `budget.steps` fit exactly."""
         last = len(past) + 1 >= budget.steps
-        return budget.gaussian(1.0 if last else 1 / budget.steps)
+        return budget.mechanism(query, 1.0 if last else 1 / budget.steps)
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,15 @@ class Weighted:
         object.__setattr__(self, "weights", tuple(weights.tolist()))
 
     @property
-    def shares(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def shares(self) -> FloatArray:
         """Share of the budget for each step."""
         weights = np.array(self.weights)
-        return weights / weights.sum()
+        return np.asarray(weights / weights.sum())
 
-    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian | ExponentialSelection:
         """Return the mechanism that costs this step's share."""
         step = len(past)
         if step >= len(self.weights):
             raise BudgetExhausted(f"the schedule has {len(self.weights)} steps, and all are made. Nothing was spent.")
         last = step + 1 == len(self.weights)
-        return budget.gaussian(1.0 if last else float(self.shares[step]))
+        return budget.mechanism(query, 1.0 if last else float(self.shares[step]))

@@ -1,0 +1,49 @@
+"""The exponential mechanism over a finite public set of models."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from privypurse.accounting.totals import Filter
+from privypurse.core.queries import LossesAt
+from privypurse.optimizers.one_answer import ChooseModel
+from privypurse.planning.facts import Facts
+from privypurse.planning.plan import Plan, Recipe
+from privypurse.planning.rehearsal import rehearse
+from privypurse.schedules.weighted import EvenSplit
+
+
+@dataclass(frozen=True)
+class FiniteModels:
+    """Select the best of several models that were known before: from public data, from a grid, from last year.
+
+    The error is about ``range/epsilon * ln(models)`` in the sum of losses, whatever the dimension.
+
+    Parameters
+    ----------
+    models : sequence of sequences of float
+        One model a row, as long as the oracle's points.
+    clip_loss : float or None
+        Clip each record's loss; by default the distance between the models bounds its range.
+    """
+
+    models: tuple[tuple[float, ...], ...]
+    clip_loss: float | None = None
+    name: ClassVar[str] = "finite-models"
+
+    def __post_init__(self) -> None:
+        points = LossesAt(points=np.asarray(self.models)).points
+        object.__setattr__(self, "models", tuple(map(tuple, points.tolist())))
+
+    def recipe(self, facts: Facts) -> Recipe:
+        """Plan the one selection."""
+        return Recipe(ChooseModel(self.models, self.clip_loss), EvenSplit(), 1)
+
+    def plan(self, facts: Facts) -> Plan:
+        """Say what the selection will cost."""
+        return rehearse(self.name, self.recipe(facts), facts)
+
+    def filter(self, facts: Facts) -> Filter:
+        """Return the facts' own rule."""
+        return facts.rule

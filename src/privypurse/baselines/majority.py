@@ -1,0 +1,34 @@
+"""Predicting the larger class."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from privypurse.accounting.totals import Filter
+from privypurse.optimizers.one_answer import VoteOfTheMajority
+from privypurse.planning.facts import Facts
+from privypurse.planning.plan import Plan, Recipe
+from privypurse.schedules.weighted import EvenSplit
+
+
+@dataclass(frozen=True)
+class Majority:
+    """Release the class counts and always predict the larger class: what any model has to beat.
+
+    For two classes, and an oracle with a constant column.
+    """
+
+    name: ClassVar[str] = "majority"
+
+    def recipe(self, facts: Facts) -> Recipe:
+        """Plan the one release."""
+        return Recipe(VoteOfTheMajority(), EvenSplit(), 1)
+
+    def plan(self, facts: Facts) -> Plan:
+        """Say how much noise the counts will get."""
+        # A record is one count; a replacement moves two of them by one.
+        sensitivity = (facts.sensitivity / facts.gradient_bound) ** 0.5
+        return Plan(self.name, 1, facts.gradient_bound, (), (sensitivity / facts.mu,), (facts.mu,))
+
+    def filter(self, facts: Facts) -> Filter:
+        """Return the facts' own rule."""
+        return facts.rule

@@ -1,0 +1,58 @@
+"""The minimiser itself. NOT PRIVATE."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from privypurse.accounting.filters import DeclaredNonPrivate
+from privypurse.accounting.totals import Filter
+from privypurse.core.checks import positive
+from privypurse.core.queries import Minimiser, Query
+from privypurse.core.released import Released
+from privypurse.mechanisms.non_private import NonPrivateRelease
+from privypurse.optimizers.one_answer import TakeTheMinimiser
+from privypurse.planning.facts import Facts
+from privypurse.planning.plan import Plan, Recipe
+from privypurse.schedules.base import Budget
+
+
+@dataclass(frozen=True)
+class NonPrivate:
+    """The model without privacy, to see what privacy costs. NOT PRIVATE: charged infinity, and stamped so.
+
+    Runs only on ``Purse.not_private()``, or ``Purse.with_filter(method.filter(facts))``.
+
+    Parameters
+    ----------
+    ridge : float, default 1e-3
+        On the sum of losses, so that there is one minimiser.
+    """
+
+    ridge: float = 1e-3
+    name: ClassVar[str] = "non-private"
+
+    def __post_init__(self) -> None:
+        positive(ridge=self.ridge)
+
+    def recipe(self, facts: Facts) -> Recipe:
+        """Plan the one release."""
+        ridge = max(self.ridge, facts.l2 * facts.records)
+        query = Minimiser(ridge=ridge, tolerance=1e-6 * facts.gradient_bound)
+        return Recipe(TakeTheMinimiser(query), AsItIs(), 1)
+
+    def plan(self, facts: Facts) -> Plan:
+        """There is no noise to plan."""
+        return Plan(self.name, 1, facts.gradient_bound, (), (0.0,), (float("inf"),), notes=("NOT PRIVATE.",))
+
+    def filter(self, facts: Facts) -> Filter:
+        """Return the rule without a limit."""
+        return DeclaredNonPrivate(facts.delta, facts.neighbouring)
+
+
+@dataclass(frozen=True)
+class AsItIs:
+    """Release every answer without noise. NOT PRIVATE."""
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> NonPrivateRelease:
+        """Return the declared non-private release."""
+        return NonPrivateRelease("baseline without privacy")

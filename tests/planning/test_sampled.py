@@ -105,9 +105,6 @@ class TestFixedSchedules:
         assert np.ptp(off) <= 2 * half_a_step * (1 + 1e-9)
         assert noise[0] / noise[-1] == pytest.approx(math.sqrt(weights[-1] / weights[0]))
 
-    @pytest.mark.xfail(
-        reason="the grid has as many levels as there are distinct weights, but not where the weights are"
-    )
     def test_a_few_distinct_weights_are_kept_as_they_are(self):
         planned = fixed_schedule((1.0, 2.0, 100.0), 0.1, facts(1.0))
         noise = np.array([charge.noise_multiplier for charge in planned.schedule])

@@ -30,7 +30,7 @@ def exact_delta(noise_multiplier: float, curvature_ratio: float, epsilon: float)
     Examples
     --------
     >>> f"{exact_delta(100.0, 0.005, 0.05):.1e}"
-    '5.6e-09'
+    '1.4e-08'
     """
     m, left = 1 / positive(noise_multiplier=noise_multiplier), epsilon + math.log1p(-curvature_ratio)
     if left >= m * m / 2:

@@ -24,11 +24,11 @@ class NonPrivate:
 
     Parameters
     ----------
-    ridge : float, default 1e-3
-        On the sum of losses, so that there is one minimiser.
+    ridge : float, default 1.0
+        On the sum of losses, as in scikit-learn's default.
     """
 
-    ridge: float = 1e-3
+    ridge: float = 1.0
     name: ClassVar[str] = "non-private"
 
     def __post_init__(self) -> None:
@@ -37,7 +37,7 @@ class NonPrivate:
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the one release."""
         ridge = max(self.ridge, facts.l2 * facts.records)
-        query = Minimiser(ridge=ridge, tolerance=1e-6 * facts.gradient_bound)
+        query = Minimiser(ridge=ridge, tolerance=1e-7 * facts.records * facts.gradient_bound)
         return Recipe(TakeTheMinimiser(query), AsItIs(), 1)
 
     def plan(self, facts: Facts) -> Plan:

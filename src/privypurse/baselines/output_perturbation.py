@@ -40,7 +40,8 @@ class OutPert:
 
     def plan(self, facts: Facts) -> Plan:
         """Say how much noise the minimiser will get; `noise_std` is on the model itself."""
-        sensitivity = facts.sensitivity / self._ridge(facts)
+        query = self._query(facts)
+        sensitivity = (facts.sensitivity + 2 * query.tolerance) / query.ridge
         return Plan(
             method=self.name,
             steps=1,

@@ -25,8 +25,8 @@ def fixed_schedule(weights: Sequence[float], sample_prob: float, facts: Facts) -
     """
     levels = np.log(1 / np.sqrt(np.asarray(weights, dtype=np.float64)))
     spread = float(np.ptp(levels))
-    if spread > 0:
-        grid = np.linspace(levels.min(), levels.max(), min(LEVELS, len(set(levels.tolist()))))
+    if np.unique(levels).size > LEVELS:
+        grid = np.linspace(levels.min(), levels.max(), LEVELS)
         levels = grid[np.abs(levels[:, None] - grid).argmin(axis=1)]
     charges: list[Charge] = [GaussianCharge(float(math.exp(level)), sample_prob) for level in levels]
     if spread == 0:

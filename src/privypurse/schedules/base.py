@@ -45,7 +45,7 @@ class Budget:
     >>> first = budget.gaussian(0.5)
     >>> second = budget.after(GaussianCharge(first.noise_multiplier)).gaussian(1.0)  # what is left: the other half
     >>> round(first.noise_multiplier, 3), round(second.noise_multiplier, 3)
-    (5.974, 5.974)
+    (5.975, 5.975)
     """
 
     rule: Filter

@@ -32,8 +32,7 @@ def exponential(steps: int, ratio: float) -> Weights:
     (1.0, 2.0, 4.0)
     """
     steps, ratio = positive_integer(steps=steps), positive(ratio=ratio)
-    exponents = np.arange(steps) / max(1, steps - 1)
-    return _weights(ratio**exponents)
+    return _exponentials(math.log(ratio) * np.arange(steps) / max(1, steps - 1))
 
 
 def step_decay(steps: int, ratio: float, every: int) -> Weights:
@@ -45,7 +44,7 @@ def step_decay(steps: int, ratio: float, every: int) -> Weights:
     (1.0, 1.0, 2.0, 2.0)
     """
     steps, ratio, every = positive_integer(steps=steps), positive(ratio=ratio), positive_integer(every=every)
-    return _weights(ratio ** (np.arange(steps) // every))
+    return _exponentials(math.log(ratio) * (np.arange(steps) // every))
 
 
 def sigmoid(steps: int, steepness: float, ratio: float) -> Weights:
@@ -63,7 +62,7 @@ def sigmoid(steps: int, steepness: float, ratio: float) -> Weights:
     if positive(ratio=ratio) < 1:
         raise InvalidArgument(f"ratio must be 1 or more; got {ratio!r}. Pass for example ratio=5.0.")
     times = np.arange(1, steps + 1)
-    return _weights(1 + (ratio - 1) * special.expit(steepness * (times - (steps + 1) / 2)))
+    return _floats(1 + (ratio - 1) * special.expit(steepness * (times - (steps + 1) / 2)))
 
 
 def noise(noise_std: Sequence[float]) -> Weights:
@@ -71,13 +70,13 @@ def noise(noise_std: Sequence[float]) -> Weights:
 
     Examples
     --------
-    >>> noise([2.0, 1.0])
+    >>> noise([4.0, 2.0])
     (0.25, 1.0)
     """
     levels = finite_vector(noise_std=np.asarray(noise_std))
     if not (levels > 0).all():
         raise InvalidArgument(f"noise_std must be positive numbers; got {noise_std!r}. Pass for example [2.0, 1.0].")
-    return _weights(1 / levels**2)
+    return _floats((levels.min() / levels) ** 2)
 
 
 def influence(influences: Sequence[float]) -> Weights:
@@ -94,10 +93,15 @@ def influence(influences: Sequence[float]) -> Weights:
     values = finite_vector(influences=np.asarray(influences))
     if not (values > 0).all():
         raise InvalidArgument(f"influences must be positive numbers; got {influences!r}. Pass for example [1.0, 4.0].")
-    return _weights(np.sqrt(values))
+    return _floats(np.sqrt(values))
 
 
-def _weights(values: "np.ndarray[Any, Any]") -> Weights:
-    if not math.isfinite(float(np.sum(values))):
-        raise InvalidArgument("the weights overflow: the shape is too steep. Pass a smaller ratio or fewer steps.")
+def _exponentials(exponents: "np.ndarray[Any, Any]") -> Weights:
+    """Return the exponentials of these numbers."""
+    if float(np.ptp(exponents)) > 600:
+        raise InvalidArgument("the weights overflow: the shape is too steep. Pass a ratio nearer to 1, or fewer steps.")
+    return _floats(np.exp(exponents))
+
+
+def _floats(values: "np.ndarray[Any, Any]") -> Weights:
     return tuple(float(value) for value in values)

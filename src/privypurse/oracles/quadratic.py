@@ -1,0 +1,76 @@
+"""A made quadratic problem with a known spectrum: for comparing schedules and checking bounds. Holds no private data."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from privypurse.core.checks import FloatArray, finite_vector, positive
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.queries import GradientAt, Query
+from privypurse.core.randomness import NoiseSource
+from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.losses.bounds import Bounds
+
+
+class QuadraticOracle:
+    """The mean loss ``sum_j curvature_j (w_j - best_j)^2 / 2`` of a number of imagined records.
+
+    The mean gradient is exact, so all spread in results is that of the noise, whose effect can be computed
+    (``planning.influence.quadratic_influences``).
+
+    Parameters
+    ----------
+    curvatures, best : array_like of shape (d,)
+        The spectrum and the minimum.
+    records : float
+        How many records there would be.
+    gradient_bound : float
+        The bound that clipping would have enforced on each record's gradient.
+
+    Examples
+    --------
+    >>> oracle = QuadraticOracle([1.0, 0.1], [3.0, -1.0], records=1_000, gradient_bound=1.0)
+    >>> oracle.excess_loss([0.0, 0.0])
+    4.55
+    """
+
+    def __init__(self, curvatures: ArrayLike, best: ArrayLike, *, records: float, gradient_bound: float) -> None:
+        self.curvatures = finite_vector(curvatures=curvatures)
+        self.best = finite_vector(best=best)
+        if self.curvatures.shape != self.best.shape or not (self.curvatures > 0).all():
+            raise InvalidArgument(
+                f"curvatures must be {self.best.size} positive numbers, as many as best has; got {self.curvatures.tolist()!r}."
+                " Pass one for each parameter."
+            )
+        self.records = positive(records=records)
+        self.gradient_bound = positive(gradient_bound=gradient_bound)
+
+    @property
+    def dimension(self) -> int:
+        """Length of a point."""
+        return self.best.size
+
+    @property
+    def bounds(self) -> Bounds:
+        """Public constants of the mean loss."""
+        return Bounds(self.gradient_bound, float(self.curvatures.max()), self.excess_loss(np.zeros(self.dimension)))
+
+    def excess_loss(self, point: ArrayLike) -> float:
+        """Return the loss above the minimum."""
+        return float(np.sum(self.curvatures * (np.asarray(point) - self.best) ** 2) / 2)
+
+    def mean_gradient(self, point: ArrayLike) -> FloatArray:
+        """Return the exact gradient."""
+        return np.asarray(self.curvatures * (np.asarray(point) - self.best))
+
+    def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
+        """Answer a gradient query about all records."""
+        if not isinstance(query, GradientAt) or sample_prob < 1:
+            raise InvalidArgument(
+                f"query must be a gradient of all records; got {query!r}. Use a real oracle for more."
+            )
+        total = self.records * self.mean_gradient(query.point)
+        bound = self.gradient_bound if query.clip_norm is None else min(query.clip_norm, self.gradient_bound)
+        return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound)
+
+    def __repr__(self) -> str:
+        return f"<QuadraticOracle: {self.dimension} parameters, made up>"

@@ -25,7 +25,7 @@ def test_links_between_pages_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_files_named_in_pages_exist(page):
-    for name in re.findall(r"`((?:tests|benchmarks|docs|examples|src)/[\w./]+)", page.read_text(encoding="utf-8")):
+    for name in re.findall(r"`((?:tests|benchmarks|docs|examples|src)/[\w./:]+)", page.read_text(encoding="utf-8")):
         path, _, test = name.partition("::")
         assert (ROOT / path).exists(), f"{page.name} names {path}"
         assert not test or test in (ROOT / path).read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from privypurse.accounting import pld
-from privypurse.accounting.filters import two_steps
+from privypurse.accounting.additive import two_steps
 from privypurse.accounting.totals import Totals
 from privypurse.core import charges as charge_format
 from privypurse.core.charges import BoundedRangeCharge, Charge, GaussianCharge, RepeatedCharge, SingleCharge

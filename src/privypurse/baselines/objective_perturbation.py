@@ -10,6 +10,7 @@ from privypurse.accounting import objective_perturbation as cost
 from privypurse.accounting.filters import RdpFilter
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Filter
+from privypurse.baselines.output_perturbation import refuse_clipping
 from privypurse.core.charges import ObjectivePerturbationCharge
 from privypurse.core.checks import positive
 from privypurse.core.queries import PerturbedMinimiser, Query
@@ -45,11 +46,13 @@ class ObjPert:
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the one release."""
+        refuse_clipping(facts)
         schedule = PerturbOnce(self._noise_multiplier(facts), self._ridge(facts))
         return Recipe(TakeTheMinimiser(PerturbedMinimiser()), schedule, 1)
 
     def plan(self, facts: Facts) -> Plan:
         """Say how the objective will be perturbed; `noise_std` is that of the linear term."""
+        refuse_clipping(facts)
         multiplier = self._noise_multiplier(facts)
         return Plan(
             method=self.name,

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from privypurse.accounting.totals import Filter
 from privypurse.core.checks import positive
+from privypurse.core.errors import InvalidArgument
 from privypurse.core.queries import Minimiser
 from privypurse.optimizers.one_answer import TakeTheMinimiser
 from privypurse.planning.facts import Facts
@@ -33,6 +34,7 @@ class OutPert:
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the one release."""
+        refuse_clipping(facts)
         ridge = self._ridge(facts)
         return Recipe(
             TakeTheMinimiser(self._query(facts)), EvenSplit(), 1, notes=(f"Ridge on the sum of losses: {ridge:g}.",)
@@ -40,6 +42,7 @@ class OutPert:
 
     def plan(self, facts: Facts) -> Plan:
         """Say how much noise the minimiser will get; `noise_std` is on the model itself."""
+        refuse_clipping(facts)
         query = self._query(facts)
         sensitivity = (facts.sensitivity + 2 * query.tolerance) / query.ridge
         return Plan(
@@ -62,3 +65,11 @@ class OutPert:
     def _ridge(self, facts: Facts) -> float:
         noise = facts.records * facts.bounds.smoothness * facts.dimension * (facts.sensitivity / facts.mu) ** 2
         return max(self.ridge or (2 * noise / facts.radius**2) ** (1 / 3), facts.l2 * facts.records)
+
+
+def refuse_clipping(facts: Facts) -> None:
+    """Refuse a clip norm, which would make gradients that are not those of any loss: there is then nothing to minimise."""
+    if facts.clips:
+        raise InvalidArgument(
+            f"clip_norm={facts.clip_norm!r} cannot be used with a minimiser. Pass a loss with clip_derivative=... in its place."
+        )

@@ -46,11 +46,19 @@ class NoiseAsLongAsTheValue:
     """Add Gaussian noise as long as the value itself. NOT PRIVATE: the noise depends on what it hides.
 
     The published "oracle" schedule of PUR, kept to be compared with. Only a purse made by ``Purse.not_private`` admits it.
+
+    Parameters
+    ----------
+    added : tuple of float, optional
+        A public vector that is added to the value elsewhere (the gradient of a ridge) and counts towards its length.
     """
+
+    added: tuple[float, ...] = ()
 
     def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
         """Return the standard deviation in each coordinate, which is itself private."""
-        return float(np.linalg.norm(box._value) / np.sqrt(box._value.size))
+        whole = box._value + np.array(self.added) if self.added else box._value
+        return float(np.linalg.norm(whole) / np.sqrt(whole.size))
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
         """Describe the release, which costs infinity."""

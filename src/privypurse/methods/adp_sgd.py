@@ -27,7 +27,7 @@ class ADPSGD(PlannedMethod):
     selection_share : float, default 0.3
         Share of a round for the selection.
     growth : float, default 0.5
-        Budget of a redraw relative to the round's gradient; the two gradients are averaged by precision.
+        Budget of a redraw relative to the look before it; all looks at a gradient are averaged by precision.
     flatten : float, default 0.9
         The slope is multiplied by this at each refusal.
     most_redraws : int, default 1

@@ -9,7 +9,10 @@ from privypurse.accounting.totals import Filter
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.checks import probability
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
+from privypurse.optimizers.averaging import Averaged
+from privypurse.optimizers.base import Optimizer
 from privypurse.optimizers.gradient_descent import GradientDescent, check_momentum
+from privypurse.optimizers.projections import Projection
 from privypurse.planning.facts import Facts
 from privypurse.planning.noisy_descent import balanced_steps
 from privypurse.planning.plan import Plan, Recipe
@@ -41,6 +44,10 @@ class DPSGD(PlannedMethod):
     accounting : {"pld", "rdp", "advanced"}, default "pld"
         A schedule fixed in advance, composed exactly; a Rényi filter, which also allows other budgets later; or the noise that
         advanced composition would ask for (the published SGD-Adv): sound, wasteful, a baseline.
+    projection : Projection or None
+        A public set to stay in, such as `Ball`. Give ``momentum=0`` with it for the lecture's private SGD.
+    average : {"last", "tail", "all"}, default "last"
+        Return the last point, or the mean of the last half or of all points where gradients were taken.
     """
 
     sample_prob: float | None = None
@@ -48,6 +55,8 @@ class DPSGD(PlannedMethod):
     momentum: float = 0.9
     step_size: float | None = None
     accounting: Literal["pld", "rdp", "advanced"] = "pld"
+    projection: Projection | None = None
+    average: Literal["last", "tail", "all"] = "last"
     name: ClassVar[str] = "dp-sgd"
 
     def __post_init__(self) -> None:
@@ -55,19 +64,23 @@ class DPSGD(PlannedMethod):
             probability(sample_prob=self.sample_prob)
         check_steps_and_size(self.steps, self.step_size)
         check_momentum(self.momentum)
+        check_choice("average", self.average, ("last", "tail", "all"))
         check_choice("accounting", self.accounting, ("pld", "rdp", "advanced"))
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the descent."""
         steps, rate = self._steps(facts), self._rate(facts)
         size = self.step_size or 1 / facts.smoothness
-        optimizer = GradientDescent(
+        optimizer: Optimizer = GradientDescent(
             step_size=size,
             records=facts.sampled(rate),
             clip_norm=facts.clip_norm,
             momentum=self.momentum,
             l2=facts.l2,
+            projection=self.projection,
         )
+        if self.average != "last":
+            optimizer = Averaged(optimizer, skip=0 if self.average == "all" else steps // 2)
         schedule: Schedule = Weighted(shapes.uniform(steps))
         if self.accounting == "advanced" and not isinstance(facts.rule, FixedSchedule):
             schedule = ConstantNoise(advanced_composition_multiplier(steps, rate, facts))

@@ -83,7 +83,7 @@ class Dynamic(PlannedMethod):
         """Plan the descent."""
         weights = self._weights(facts)
         gamma, steps = self._gamma(facts), len(weights)
-        # With momentum the proof wants steps of half the length; see planning.influence.
+        # With momentum the paper's contraction, 1 - 1/(2 kappa), is for steps of half the length.
         size = 1 / facts.smoothness if self.momentum == 0 else 1 / (2 * facts.smoothness)
         records = facts.sampled(self.sample_prob)
         optimizer: Optimizer

@@ -53,8 +53,9 @@ class NoisyPGD(PlannedMethod):
         """Plan the descent."""
         projection = Ball(facts.radius) if isinstance(self.projection, str) else self.projection
         reach = facts.radius if projection is None else projection.reach(facts.dimension)
-        # The ridge's gradient is at most l2 times the farthest point; within a set that is known.
-        gradient = facts.gradient_bound + facts.l2 * reach
+        # The ridge's gradient is at most l2 times the longest point; within a set that is known.
+        longest = facts.radius if projection is None else projection.longest(facts.dimension)
+        gradient = facts.gradient_bound + facts.l2 * longest
         steps = self.steps or noisy_descent.projected_steps(facts, gradient, self.most_steps)
         noise = noisy_descent.noise_squared(facts, steps)
         best = noisy_descent.projected_step_size(reach, gradient, noise, steps)
@@ -65,7 +66,8 @@ class NoisyPGD(PlannedMethod):
         bound = None
         if self.average != "last":
             optimizer = Averaged(optimizer, skip=0 if self.average == "all" else steps // 2)
-        if self.average == "all" and size == best:
+        bounded = projection is not None or facts.l2 == 0
+        if self.average == "all" and size == best and bounded:
             value = noisy_descent.excess_bound(reach, gradient, noise, steps)
             bound = Bound("expected excess loss of the average over the best point within reach", value)
         return Recipe(optimizer, EvenSplit(), steps, step_sizes=(size,), bound=bound)

@@ -130,7 +130,8 @@ class AdaptivePUR(PlannedMethod):
             nesterov=self.momentum > 0,
             shrink=True,
         )
-        schedule = FollowGradientNorm(min(first, 1.0), self.fewest_steps, self.most_steps)
+        ridge = facts.l2 * facts.records
+        schedule = FollowGradientNorm(min(first, 1.0), self.fewest_steps, self.most_steps, ridge)
         return Recipe(optimizer, schedule, self.most_steps + 1, step_sizes=(size,))
 
 

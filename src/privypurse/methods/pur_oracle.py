@@ -9,7 +9,7 @@ from privypurse.accounting.filters import DeclaredNonPrivate
 from privypurse.accounting.totals import Filter
 from privypurse.core.checks import positive, positive_integer, small_probability
 from privypurse.core.errors import BudgetExhausted
-from privypurse.core.queries import Query
+from privypurse.core.queries import GradientAt, Query
 from privypurse.core.released import Released
 from privypurse.mechanisms.non_private import NoiseAsLongAsTheValue
 from privypurse.methods.pur import longest_mean_gradient
@@ -48,7 +48,8 @@ class OraclePUR:
         size = 1 / (2 * facts.smoothness)
         optimizer = GradientDescent(step_size=size, records=facts.records, clip_norm=facts.clip_norm, l2=facts.l2)
         limit = gdp_mu(self.claimed_epsilon, self.claimed_delta) ** 2
-        return Recipe(optimizer, UntilTheClaimIsSpent(limit, facts.sensitivity), self.most_steps, step_sizes=(size,))
+        schedule = UntilTheClaimIsSpent(limit, facts.sensitivity, facts.l2 * facts.records)
+        return Recipe(optimizer, schedule, self.most_steps, step_sizes=(size,))
 
     def plan(self, facts: Facts) -> Plan:
         """Say what a run would do if every gradient were as long as it can be."""
@@ -67,14 +68,20 @@ class OraclePUR:
 
 @dataclass(frozen=True)
 class UntilTheClaimIsSpent:
-    """The oracle's noise, while the sum of ``(sensitivity/noise_std)^2`` stays within a limit. NOT PRIVATE."""
+    """The oracle's noise, until the sum of ``(sensitivity/noise_std)^2`` has passed a limit. NOT PRIVATE.
+
+    The noise of a step is not known before it is made, so the step that passes the limit is still made.
+    """
 
     limit: float
     sensitivity: float
+    ridge: float = 0.0
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> NoiseAsLongAsTheValue:
         """Return the mechanism, or end the run."""
-        claimed = sum((self.sensitivity / max(released.noise_std or 0.0, 1e-300)) ** 2 for released in past)
-        if claimed >= self.limit:
+        noise = [released.noise_std or 0.0 for released in past]
+        if 0.0 in noise or sum((self.sensitivity / std) ** 2 for std in noise) >= self.limit:
             raise BudgetExhausted("the claimed budget is used up.")
+        if self.ridge > 0 and isinstance(query, GradientAt):
+            return NoiseAsLongAsTheValue(tuple((self.ridge * query.point).tolist()))
         return NoiseAsLongAsTheValue()

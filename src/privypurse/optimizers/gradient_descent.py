@@ -79,9 +79,9 @@ class GradientDescent:
             else self.step_size[made : made + 1] or self.step_size[-1:]
         )
         size = float(step if isinstance(step, float | int) else step[0])
-        if self.shrink:
-            size *= _signal_share(released)
         gradient = released.value / self.records + self.l2 * self._place(state)
+        if self.shrink:
+            size *= _signal_share(gradient, (released.noise_std or 0.0) / self.records)
         velocity = self.momentum * state["velocity"] - size * gradient
         return {
             "point": self._project(state["point"] + velocity),
@@ -107,8 +107,8 @@ def check_momentum(momentum: float) -> float:
     return momentum
 
 
-def _signal_share(released: Released) -> float:
+def _signal_share(gradient: FloatArray, noise_std: float) -> float:
     """Estimate, from a noisy gradient alone, which share of its squared length is not noise (James and Stein 1961)."""
-    squared = float(released.value @ released.value)
-    noise = released.value.size * (released.noise_std or 0.0) ** 2
+    squared = float(gradient @ gradient)
+    noise = gradient.size * noise_std**2
     return max(0.0, 1 - noise / squared) if squared > 0 else 0.0

@@ -20,6 +20,10 @@ class Projection(Protocol):
         """Return the largest distance from where descent starts (the point of the set nearest to zero) to another point."""
         ...
 
+    def longest(self, dimension: int) -> float:
+        """Return the largest length of a point of the set."""
+        ...
+
 
 @dataclass(frozen=True)
 class Ball:
@@ -44,6 +48,10 @@ class Ball:
         """Return the radius."""
         return self.radius
 
+    def longest(self, dimension: int) -> float:
+        """Return the radius."""
+        return self.radius
+
 
 @dataclass(frozen=True)
 class Box:
@@ -64,6 +72,10 @@ class Box:
         """Return the distance from the start to the farthest corner."""
         start = min(max(0.0, self.low), self.high)
         return float(np.sqrt(dimension) * max(self.high - start, start - self.low))
+
+    def longest(self, dimension: int) -> float:
+        """Return the length of the farthest corner."""
+        return float(np.sqrt(dimension) * max(abs(self.low), abs(self.high)))
 
 
 @dataclass(frozen=True)
@@ -91,3 +103,7 @@ class Simplex:
     def reach(self, dimension: int) -> float:
         """Return the distance from the centre to a corner."""
         return float(self.total * np.sqrt(1 - 1 / dimension))
+
+    def longest(self, dimension: int) -> float:
+        """Return the length of a corner."""
+        return self.total

@@ -125,6 +125,11 @@ class Facts:
         return min(self.bounds.gradient, math.inf if self.clip_norm is None else self.clip_norm)
 
     @property
+    def clips(self) -> bool:
+        """Whether gradients are clipped below what the loss guarantees: they are then not the loss's, and no bound holds."""
+        return self.gradient_bound < self.bounds.gradient
+
+    @property
     def sensitivity(self) -> float:
         """How far the sum of gradients moves with one record."""
         return self.gradient_bound * (1 if self.neighbouring is Neighbouring.ADD_REMOVE else 2)

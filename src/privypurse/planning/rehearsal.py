@@ -6,7 +6,7 @@ import numpy as np
 
 from privypurse.core.charges import BoundedRangeCharge, GaussianCharge, SingleCharge
 from privypurse.core.errors import BudgetExhausted
-from privypurse.core.queries import GradientAt, LossesAlong
+from privypurse.core.queries import GradientAt, LossesAlong, LossesAt
 from privypurse.core.released import Released
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Plan, Recipe
@@ -42,6 +42,10 @@ def rehearse(name: str, recipe: Recipe, facts: Facts) -> Plan:
             released = Released(np.asarray(middle), charge)
             epsilons.append(mechanism.epsilon)
             sizes.append(float(query.steps[middle]))
+        elif isinstance(query, LossesAt):
+            charge = BoundedRangeCharge(mechanism.epsilon, recipe.sample_prob)
+            released = Released(np.asarray(0), charge)
+            epsilons.append(mechanism.epsilon)
         else:
             break
         past.append(released)
@@ -50,15 +54,18 @@ def rehearse(name: str, recipe: Recipe, facts: Facts) -> Plan:
     listed = recipe.step_sizes or tuple(sizes)
     return Plan(
         method=name,
-        steps=len(noise_std),
+        steps=len(noise_std) or len(epsilons),
         clip_norm=facts.gradient_bound,
         step_sizes=(listed * len(noise_std))[: len(noise_std)] if len(listed) == 1 else listed,
         noise_std=tuple(noise_std),
         mu=tuple(mu),
         selection_epsilon=tuple(epsilons),
         sample_prob=recipe.sample_prob,
-        bound=recipe.bound,
-        notes=recipe.notes,
+        bound=None if facts.clips else recipe.bound,
+        notes=(
+            *recipe.notes,
+            *(("Gradients are clipped below the bound of the loss: no bound is stated.",) * facts.clips),
+        ),
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from privypurse.core.checks import positive, positive_integer
 from privypurse.core.errors import InvalidArgument
-from privypurse.core.queries import Query
+from privypurse.core.queries import GradientAt, Query
 from privypurse.core.released import Released
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.schedules.base import Budget
@@ -28,11 +28,14 @@ class FollowGradientNorm:
         Share of the budget for the first step: the one whose noise is as long as the largest gradient there can be.
     fewest_steps, most_steps : int
         No step takes more than ``1/fewest_steps`` of the budget or less than ``1/most_steps``.
+    ridge : float, default 0.0
+        On the sum of losses: ``ridge * point`` is the public part of the gradient, and counts towards its length.
     """
 
     first_share: float
     fewest_steps: int = 10
     most_steps: int = 300
+    ridge: float = 0.0
 
     def __post_init__(self) -> None:
         positive(first_share=self.first_share)
@@ -44,14 +47,14 @@ class FollowGradientNorm:
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
         """Return the mechanism whose noise is about as long as the gradient."""
-        share = min(max(self._wanted(past, budget), 1 / self.most_steps), 1 / self.fewest_steps)
+        share = min(max(self._wanted(query, past, budget), 1 / self.most_steps), 1 / self.fewest_steps)
         left = budget.left
         return budget.gaussian(left if left < 2 * share else share)
 
-    def _wanted(self, past: Sequence[Released], budget: Budget) -> float:
-        if not past or past[-1].noise_std is None:
+    def _wanted(self, query: Query, past: Sequence[Released], budget: Budget) -> float:
+        if not past or past[-1].noise_std is None or not isinstance(query, GradientAt):
             return self.first_share
-        last, std = past[-1].value, past[-1].noise_std
+        last, std = past[-1].value + self.ridge * query.point, past[-1].noise_std
         # Estimated squared length per coordinate; one noisy draw can say less than nothing, which asks for the least noise.
         squared = (float(last @ last) - last.size * std**2) / last.size
         if squared <= 0:

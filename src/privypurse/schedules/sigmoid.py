@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from privypurse.core.charges import GaussianCharge
 from privypurse.core.checks import non_negative, positive, positive_integer, probability
 from privypurse.core.queries import Query
 from privypurse.core.released import Released
@@ -28,7 +29,7 @@ class SigmoidPurse:
     selection_share : float, default 0.3
         Share of a round for the selection of its learning rate.
     growth : float, default 0.5
-        Budget of a redraw, relative to the round's gradient.
+        Budget of a redraw, relative to the look before it.
     flatten : float, default 0.9
         The steepness is multiplied by this at each refusal, which moves budget to the rounds that come soon.
     most_redraws : int, default 1
@@ -60,5 +61,9 @@ class SigmoidPurse:
         if standing.selecting:
             # The gradient has taken its share of this round's part; the selection is the other share of the same part.
             return budget.selection(budget.left * part * self.selection_share / (1 - part * (1 - self.selection_share)))
-        gradient = budget.left * part * (1 - self.selection_share)
-        return budget.gaussian(gradient if standing.redraws == 0 else gradient * self.growth / (1 + self.growth))
+        if standing.redraws == 0:
+            return budget.gaussian(budget.left * part * (1 - self.selection_share))
+        # Past gradients cost as 1/noise^2; a redraw costs `growth` times the last, and leaves enough for its selection.
+        looks = [released.charge for released in past if isinstance(released.charge, GaussianCharge)]
+        last = (budget.noise_multiplier / looks[-1].noise_multiplier) ** 2
+        return budget.gaussian(min(self.growth * last, budget.left * (1 - self.selection_share)))

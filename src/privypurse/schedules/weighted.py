@@ -13,6 +13,8 @@ from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.mechanisms.selection import ExponentialSelection
 from privypurse.schedules.base import Budget
 
+LEAST_SHARE = 1e-7
+
 
 @dataclass(frozen=True)
 class EvenSplit:
@@ -34,7 +36,7 @@ class Weighted:
     Parameters
     ----------
     weights : sequence of float
-        One positive number for each step.
+        One positive number for each step. Shares below a ten-millionth of the budget are raised to that.
 
     Examples
     --------
@@ -46,12 +48,14 @@ class Weighted:
 
     def __post_init__(self) -> None:
         weights = finite_vector(weights=np.asarray(self.weights))
-        if weights.size == 0 or not (weights > 0).all() or weights.min() < 1e-8 * weights.sum() / weights.size:
+        if weights.size == 0 or not (weights > 0).all():
+            wrong = [weight for weight in weights.tolist() if weight <= 0]
             raise InvalidArgument(
-                f"weights must be positive numbers, none a hundred-millionth of the others; got {self.weights!r}. "
-                "Pass for example weights=(1, 1, 2)."
+                f"weights must be positive numbers; got {wrong[:3] or 'none'}. Pass for example (1, 1, 2)."
             )
-        object.__setattr__(self, "weights", tuple(weights.tolist()))
+        # A share so small that it would count as nothing left is rounded up.
+        floored = np.maximum(weights, LEAST_SHARE * weights.sum())
+        object.__setattr__(self, "weights", tuple(floored.tolist()))
 
     @property
     def shares(self) -> FloatArray:

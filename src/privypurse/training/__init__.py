@@ -1,7 +1,7 @@
 """The loop in which oracle, schedule, optimizer and purse meet, and the public record it leaves."""
 
 from privypurse.training.checkpoint import Checkpoint
-from privypurse.training.fit import facts_for, fit
+from privypurse.training.fit import facts_for, fit, open_purse
 from privypurse.training.loop import Result, train
 from privypurse.training.prediction import linear_scores
 from privypurse.training.progress import Callback, ProgressBar
@@ -17,5 +17,6 @@ __all__ = [
     "facts_for",
     "fit",
     "linear_scores",
+    "open_purse",
     "train",
 ]

@@ -4,7 +4,9 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from privypurse.accounting.filters import GdpFilter
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
 from privypurse.losses.bounds import Bounds
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Method
@@ -43,6 +45,54 @@ def facts_for(oracle: BoundedOracle, purse: Purse, *, records: float, **others: 
         spent=purse.totals,
         **others,
     )
+
+
+def open_purse(
+    oracle: BoundedOracle,
+    method: Method,
+    *,
+    epsilon: float,
+    delta: float,
+    neighbouring: Neighbouring | str,
+    records: float,
+    l2: float = 0.0,
+    clip_norm: float | None = None,
+    radius: float = 10.0,
+    **settings: Any,
+) -> Purse:
+    """Make a purse with the stopping rule that suits a method: a fixed schedule for samples, Gaussian DP for most.
+
+    Parameters
+    ----------
+    oracle, method, records, l2, clip_norm, radius
+        As for `fit`, with the same values.
+    epsilon, delta, neighbouring
+        The budget.
+    **settings
+        ``ledger``, ``dataset``, ``noise``, ``who``: as for `Purse`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from privypurse.losses import Logistic
+    >>> from privypurse.methods import DPSGD
+    >>> from privypurse.oracles import DenseOracle
+    >>> oracle = DenseOracle(np.eye(3), [0, 1, 1], loss=Logistic(clip_derivative=0.5))
+    >>> method = DPSGD(sample_prob=0.1, steps=20)
+    >>> purse = open_purse(oracle, method, epsilon=1.0, delta=1e-6, neighbouring="add-remove", records=3)
+    >>> purse.filter
+    <FixedSchedule: 20 releases, epsilon=1, delta=1e-06>
+    """
+    facts = Facts(
+        records=records,
+        dimension=oracle.dimension,
+        rule=GdpFilter(epsilon, delta, neighbouring),
+        bounds=oracle.bounds,
+        l2=l2,
+        clip_norm=clip_norm,
+        radius=radius,
+    )
+    return Purse.with_filter(method.filter(facts), **settings)
 
 
 def fit(

@@ -1,0 +1,195 @@
+"""What the filters for adaptive budgets share: costs that add up, exactly, within limits."""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from privypurse.accounting import pld
+from privypurse.accounting.exact import float_down, quanta_down, quanta_up
+from privypurse.accounting.totals import Totals
+from privypurse.core.charges import (
+    BoundedRangeCharge,
+    Charge,
+    GaussianCharge,
+    NonPrivateCharge,
+    ObjectivePerturbationCharge,
+    PureCharge,
+    RepeatedCharge,
+    SingleCharge,
+)
+from privypurse.core.errors import BudgetExhausted
+from privypurse.core.neighbouring import Neighbouring
+
+_SELECTION = BoundedRangeCharge(1.0)
+# What is left after the remainder was spent is rounding dust: less than this share of the limit counts as nothing.
+_DUST = 1e-9
+
+
+def two_steps(epsilon: float, delta: float) -> tuple[float, float]:
+    """Return what (epsilon, delta)-DP for one change guarantees for two changes (group privacy)."""
+    return 2 * epsilon, min(1.0, (1 + math.exp(min(epsilon, 700.0))) * delta)
+
+
+class AdditiveFilter(abc.ABC):
+    """A filter whose costs add up and must stay within fixed limits.
+
+    Guarantees
+    ----------
+    * `admit` adds exactly (whole quanta, charges rounded up, limits rounded down), so order does not matter and k
+      repeats cost what a list of k costs.
+    * `admit` raises before it returns anything if any limit would be passed; a later, smaller charge that fits is
+      admitted. That refusal reads only public numbers, so it may be repeated freely.
+    """
+
+    name: str
+    theorem: str
+    currency: str  # what adds up, for messages
+    refundable = True
+
+    def __init__(self, epsilon: float, delta: float, neighbouring: Neighbouring | str, limits: Sequence[float]) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbouring = Neighbouring.parse(neighbouring)
+        self.limits = tuple(quanta_down(limit) for limit in limits)
+        self._float_limits = tuple(limits)
+
+    @abc.abstractmethod
+    def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
+        """Return the cost of one release in each of the filter's currencies; infinity where there is no noise."""
+
+    @abc.abstractmethod
+    def epsilon_of(self, spent: Totals, delta: float) -> float:
+        """Return the epsilon of what was spent, at a delta."""
+
+    def start(self) -> Totals:
+        return Totals((0,) * len(self.limits))
+
+    def admit(self, spent: Totals, new: Charge) -> Totals:
+        after = self.after(spent, new)
+        if after.non_private or not all(a <= limit for a, limit in zip(after.quanta, self.limits, strict=True)):
+            raise BudgetExhausted(self._refusal(spent, new))
+        return after
+
+    def _refusal(self, spent: Totals, new: Charge) -> str:
+        """Say what does not fit, what is left, and what of the same kind would fit."""
+        single, count = (new.charge, new.count) if isinstance(new, RepeatedCharge) else (new, 1)
+        times = f"{count} times " if count > 1 else ""
+        share = min(left / limit for left, limit in zip(self.affordable(spent), self._float_limits, strict=True))
+        return (
+            f"{times}{single!r} does not fit in what is left of the budget (epsilon={self.epsilon:g}, "
+            f"delta={self.delta:g}): {share:.3g} of it, counted in {self.currency}. Nothing was spent. "
+            f"{self._what_would_fit(spent, single)}"
+        )
+
+    def _what_would_fit(self, spent: Totals, single: SingleCharge) -> str:
+        if isinstance(single, NonPrivateCharge):
+            return "A release without noise needs a purse made by Purse.not_private."
+        if isinstance(single, GaussianCharge):
+            least = self.smallest_noise_multiplier(spent, single.sample_prob)
+            return f"The least noise that still fits has noise_multiplier={least:.6g}."
+        if isinstance(single, ObjectivePerturbationCharge):
+            return "Use more noise or a larger ridge."
+        most = self.largest_epsilon(spent, single)
+        return f"The largest epsilon of such a release that still fits is {most:.6g}."
+
+    def admit_ahead(self, spent: Totals, new: SingleCharge, count: int) -> Totals:
+        block = RepeatedCharge(new, count)
+        if count > 1 and not self._fits(spent, block):
+            # Reservations try several sizes: what would fit is not worked out for each.
+            raise BudgetExhausted(
+                f"{count} times {new!r} does not fit in what is left of the budget. Nothing was spent."
+            )
+        return self.admit(spent, block)
+
+    def affordable(self, spent: Totals) -> tuple[float, ...]:
+        return tuple(float_down(limit - used) for limit, used in zip(self.limits, spent.quanta, strict=True))
+
+    def smallest_noise_multiplier(self, spent: Totals, sample_prob: float = 1.0) -> float:
+        left = self.affordable(spent)
+        if any(value < _DUST * limit for value, limit in zip(left, self._float_limits, strict=True)):
+            return math.inf
+        # Without sampling every price falls as 1/z^2, which gives the answer up to rounding; sampling only lowers prices.
+        unit = self._price(GaussianCharge(1.0), self.neighbouring)
+        multiplier = max(math.sqrt(cost / value) for cost, value in zip(unit, left, strict=True))
+        step = 0
+        while not self._fits(spent, GaussianCharge(multiplier)):
+            step += 1
+            multiplier *= 1 + step * 1e-15
+        if sample_prob == 1:
+            return multiplier
+        return self._bisect(lambda z: self._fits(spent, GaussianCharge(z, sample_prob)), multiplier, 1e-3 * multiplier)
+
+    def largest_epsilon(self, spent: Totals, like: BoundedRangeCharge | PureCharge = _SELECTION) -> float:
+        def fits(epsilon: float) -> bool:
+            return self._fits(spent, dataclasses.replace(like, epsilon=epsilon))
+
+        return self._bisect(fits, 1e-12, 1e3) if fits(1e-12) else 0.0
+
+    @staticmethod
+    def _bisect(fits: Callable[[float], bool], good: float, bad: float) -> float:
+        """Narrow down, on a logarithmic scale, to the last value that fits on the way from a good one to a bad one."""
+        if fits(bad):
+            return bad
+        while abs(math.log(good / bad)) > 1e-9:
+            middle = math.sqrt(good * bad)
+            good, bad = (middle, bad) if fits(middle) else (good, middle)
+        return good
+
+    def epsilon_left(self, spent: Totals) -> float:
+        """Return the epsilon a fresh account of the size of what is left would have."""
+        left = tuple(limit - used for limit, used in zip(self.limits, spent.quanta, strict=True))
+        return self.epsilon_of(Totals(left), self.delta)
+
+    def guarantee_under(self, neighbouring: Neighbouring) -> tuple[float, float]:
+        """Return the (epsilon, delta) that the limit guarantees under either relation.
+
+        A sensitivity bounded under both relations is at most as large under add/remove as under replace-one, so the limit
+        also holds under add/remove. The other way a replacement is two steps, and group privacy applies.
+        """
+        if neighbouring is self.neighbouring or neighbouring is Neighbouring.ADD_REMOVE:
+            return self.epsilon, self.delta
+        return self._two_steps()
+
+    def _two_steps(self) -> tuple[float, float]:
+        return two_steps(self.epsilon, self.delta)
+
+    def terms(self) -> dict[str, Any]:
+        """Describe the rule completely, in JSON types."""
+        return {
+            "filter": self.name,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "neighbouring": self.neighbouring.value,
+        }
+
+    def epsilon_under(self, neighbouring: Neighbouring, charges: Iterable[Charge], delta: float) -> float:
+        spent = self.start()
+        for charge, count in pld.tally(charges).items():
+            spent = self.after(spent, RepeatedCharge(charge, count), neighbouring)
+        return self.epsilon_of(spent, delta)
+
+    def __repr__(self) -> str:
+        terms = f"epsilon={self.epsilon:g}, delta={self.delta:g}, {self.neighbouring.value}"
+        return f"<{type(self).__name__}: {terms}>"
+
+    def _fits(self, spent: Totals, new: Charge) -> bool:
+        after = self.after(spent, new)
+        return not after.non_private and all(a <= b for a, b in zip(after.quanta, self.limits, strict=True))
+
+    def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
+        left = [
+            min(limit - used, int(Fraction(share) * (limit - before)))
+            for limit, before, used in zip(self.limits, start.quanta, now.quanta, strict=True)
+        ]
+        return Totals(tuple(limit - part for limit, part in zip(self.limits, left, strict=True)))
+
+    def after(self, spent: Totals, new: Charge, neighbouring: Neighbouring | None = None) -> Totals:
+        single, count = (new.charge, new.count) if isinstance(new, RepeatedCharge) else (new, 1)
+        price = self._price(single, neighbouring or self.neighbouring)
+        if any(math.isinf(cost) for cost in price):
+            return Totals(spent.quanta, spent.releases + count, spent.non_private + count)
+        added = tuple(used + count * quanta_up(cost) for used, cost in zip(spent.quanta, price, strict=True))
+        return Totals(added, spent.releases + count, spent.non_private)

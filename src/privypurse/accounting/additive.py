@@ -23,7 +23,7 @@ from privypurse.core.charges import (
 from privypurse.core.errors import BudgetExhausted
 from privypurse.core.neighbouring import Neighbouring
 
-_SELECTION = BoundedRangeCharge(1.0)
+SELECTION = BoundedRangeCharge(1.0)
 # What is left after the remainder was spent is rounding dust: less than this share of the limit counts as nothing.
 _DUST = 1e-9
 
@@ -122,7 +122,7 @@ class AdditiveFilter(abc.ABC):
             return multiplier
         return self._bisect(lambda z: self._fits(spent, GaussianCharge(z, sample_prob)), multiplier, 1e-3 * multiplier)
 
-    def largest_epsilon(self, spent: Totals, like: BoundedRangeCharge | PureCharge = _SELECTION) -> float:
+    def largest_epsilon(self, spent: Totals, like: BoundedRangeCharge | PureCharge = SELECTION) -> float:
         def fits(epsilon: float) -> bool:
             return self._fits(spent, dataclasses.replace(like, epsilon=epsilon))
 

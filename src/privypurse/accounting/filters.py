@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from privypurse.accounting import convert, gdp, rdp, zcdp
-from privypurse.accounting.additive import AdditiveFilter
+from privypurse.accounting.additive import SELECTION, AdditiveFilter
 from privypurse.accounting.exact import float_up
 from privypurse.accounting.totals import Totals
 from privypurse.core import charges as charge_format
@@ -244,7 +244,7 @@ class DeclaredNonPrivate(AdditiveFilter):
     def smallest_noise_multiplier(self, spent: Totals, sample_prob: float = 1.0) -> float:
         return 0.0
 
-    def largest_epsilon(self, spent: Totals, like: BoundedRangeCharge | PureCharge = _SELECTION) -> float:
+    def largest_epsilon(self, spent: Totals, like: BoundedRangeCharge | PureCharge = SELECTION) -> float:
         return math.inf
 
     def epsilon_of(self, spent: Totals, delta: float) -> float:

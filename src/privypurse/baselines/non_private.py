@@ -36,6 +36,7 @@ class NonPrivate:
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the one release."""
+        facts.require_declared(self.name)
         ridge = max(self.ridge, facts.l2 * facts.records)
         query = Minimiser(ridge=ridge, tolerance=1e-7 * facts.records * facts.gradient_bound)
         return Recipe(TakeTheMinimiser(query), AsItIs(), 1)

@@ -77,6 +77,7 @@ class Dynamic(PlannedMethod):
             raise InvalidArgument(f"condition_number must be above 1; got {self.condition_number!r}. Pass 20.0.")
         if self.influences is not None:
             values = finite_vector(influences=np.asarray(self.influences))
+            shapes.influence(values.tolist())
             object.__setattr__(self, "influences", tuple(values.tolist()))
 
     def recipe(self, facts: Facts) -> Recipe:

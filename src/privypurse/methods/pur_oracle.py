@@ -45,6 +45,7 @@ class OraclePUR:
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the descent; how long it is depends on the data."""
+        facts.require_declared(self.name)
         size = 1 / (2 * facts.smoothness)
         optimizer = GradientDescent(step_size=size, records=facts.records, clip_norm=facts.clip_norm, l2=facts.l2)
         limit = gdp_mu(self.claimed_epsilon, self.claimed_delta) ** 2

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from privypurse.accounting.filters import BY_NAME, GdpFilter
+from privypurse.accounting.filters import BY_NAME, DeclaredNonPrivate, GdpFilter
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.checks import non_negative, positive, positive_integer, probability
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
@@ -148,6 +148,14 @@ class Facts:
         if multiplier == math.inf:
             raise BudgetExhausted("nothing is left of the budget to plan with. Nothing was spent.")
         return 1 / multiplier
+
+    def require_declared(self, method: str) -> None:
+        """Refuse to run a method that is not private on a purse that is not declared so."""
+        if not isinstance(self.rule, DeclaredNonPrivate):
+            raise InvalidArgument(
+                f"{method} is NOT PRIVATE and needs a purse made by Purse.not_private(); got one with {self.rule!r}. "
+                "Nothing was spent."
+            )
 
     @property
     def smoothness(self) -> float:

@@ -127,11 +127,15 @@ class Checkpoint:
         past = tuple(
             Released(arrays[f"answer_{k}"], _single(step.charge), step.noise_std) for k, step in enumerate(trace.steps)
         )
-        start = Totals(tuple(facts["start"]["quanta"]), facts["start"]["releases"], facts["start"]["non_private"])
+        start = _totals(facts["start"])
         budget = Budget(purse.filter, start, start, facts["steps"], facts["sample_prob"])
         for released in past:
             budget = budget.after(released.charge)
         return Progress(state, trace, past, budget)
+
+    def began_at(self) -> Totals | None:
+        """Return what was spent when the saved run began, so that it can be planned as it was then; None if there is no file."""
+        return _totals(self._read()[0]["start"]) if self._path.exists() else None
 
     def _check_ledger(self, purse: Purse, head: tuple[int, str], trace: Trace) -> None:
         """Refuse a ledger that does not remember the run; charge a simulation again that has none."""
@@ -160,6 +164,10 @@ class Checkpoint:
                 f"{str(self._path)!r} is not a checkpoint of privypurse ({error}). Pass another file."
             ) from error
         return facts, arrays
+
+
+def _totals(described: dict[str, Any]) -> Totals:
+    return Totals(tuple(described["quanta"]), described["releases"], described["non_private"])
 
 
 def _single(described: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from privypurse.accounting.filters import GdpFilter
@@ -150,7 +151,12 @@ def fit(
         raise InvalidArgument(
             f"oracle must know its bounds; got {oracle!r}. Give it a property `bounds` that returns losses.Bounds, or use train."
         )
-    recipe = method.recipe(facts_for(oracle, purse, records=records, l2=l2, clip_norm=clip_norm, radius=radius))
+    facts = facts_for(oracle, purse, records=records, l2=l2, clip_norm=clip_norm, radius=radius)
+    if checkpoint is not None:
+        checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        # A run that is gone on with keeps the plan it began with.
+        facts = replace(facts, spent=checkpoint.began_at() or facts.spent)
+    recipe = method.recipe(facts)
     return train(
         oracle,
         recipe.optimizer,

@@ -136,7 +136,8 @@ class Sensitive:
             )
         # A private copy: the caller keeps no window into the box.
         array = np.array(value, dtype=np.float64)
-        if not (np.abs(array) < LARGEST_VALUE).all():
+        # Not a number fails both comparisons.
+        if array.size and not (array.max() < LARGEST_VALUE and array.min() > -LARGEST_VALUE):
             # The maker's bound is void if one record can make the aggregate non-finite. This is a defect of the
             # maker, reported without the value.
             raise UnboundedSensitivity(

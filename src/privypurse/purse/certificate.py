@@ -337,7 +337,7 @@ def _number(value: float) -> str:
     """Write a number with four digits, never smaller than it is."""
     if math.isinf(value):
         return "infinity"
-    rounded = decimal.Context(prec=4, rounding=decimal.ROUND_CEILING).create_decimal_from_float(value)
+    rounded = decimal.Context(prec=4, rounding=decimal.ROUND_CEILING).create_decimal(repr(float(value)))
     return f"{float(rounded):.4g}"
 
 

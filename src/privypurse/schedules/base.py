@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
+from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.charges import SingleCharge
 from privypurse.core.errors import BudgetExhausted
@@ -53,7 +54,7 @@ class Budget:
     now: Totals
     steps: int
     sample_prob: float = 1.0
-    _known: dict[tuple[str, Totals], float] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[tuple[str, float], float] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def noise_multiplier(self) -> float:
@@ -96,15 +97,17 @@ class Budget:
         left = self.left
         if left < DUST or share <= 0:
             raise BudgetExhausted("nothing is left of the run's budget. Nothing was spent.")
-        account = self.rule.leaving(self.start, self.now, 1.0 if share > left * (1 - DUST) else share)
+        if share > left * (1 - DUST) or self.rule.name == FixedSchedule.name:
+            return self._price(kind, self.rule.leaving(self.start, self.now, 1.0))
         # Many runs ask for the same share at every step, and an inversion takes a fraction of a millisecond.
-        if (kind, account) not in self._known:
-            if kind == "gaussian":
-                priced = self.rule.smallest_noise_multiplier(account, self.sample_prob)
-            else:
-                priced = self.rule.largest_epsilon(account)
-            self._known[kind, account] = priced
-        return self._known[kind, account]
+        if (kind, share) not in self._known:
+            self._known[kind, share] = self._price(kind, self.rule.leaving(self.start, self.now, share))
+        return self._known[kind, share]
+
+    def _price(self, kind: str, account: Totals) -> float:
+        if kind == "gaussian":
+            return self.rule.smallest_noise_multiplier(account, self.sample_prob)
+        return self.rule.largest_epsilon(account)
 
     def after(self, charge: SingleCharge) -> "Budget":
         """Return the budget after one of the run's own releases."""

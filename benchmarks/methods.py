@@ -179,9 +179,9 @@ def check_bars(rows):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=pathlib.Path, help="also write the numbers here")
-    parser.add_argument("--datasets", nargs="+", default=["adult", "bank", "ipums-br"])
-    parser.add_argument("--epsilons", nargs="+", type=float, default=[0.05, 0.1, 0.2, 0.4, 0.8, 1.6])
-    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--datasets", nargs="+", default=["adult", "bank", "ipums-br"], help="which tables")
+    parser.add_argument("--epsilons", nargs="+", type=float, default=[0.05, 0.1, 0.2, 0.4, 0.8, 1.6], help="budgets")
+    parser.add_argument("--folds", type=int, default=5, help="folds of cross-validation; bars are checked for 5")
     parser.add_argument("--quick", action="store_true", help="Adult, two epsilons, two folds")
     options = parser.parse_args()
     if options.quick:
@@ -205,7 +205,8 @@ def main() -> None:
         print(f"\nFull-batch methods slower than scikit-learn: {', '.join(slow) or 'none'}")
         report[dataset] = {"rows": rows, "scikit_learn_seconds": scikit_learn}
         if dataset == "adult":
-            check_bars(rows)
+            if options.folds == 5:  # the bars are for four fifths of the rows
+                check_bars(rows)
             theirs, ours, rounds = against_transcription(table)
             print(
                 f"\nDP-AGD, {rounds} rounds of 21 candidates: direct numpy transcription {theirs:.2f} s, "

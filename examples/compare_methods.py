@@ -43,7 +43,10 @@ def main() -> None:
         accuracy = np.mean((linear_scores(X[test_rows], result.point) > 0) == (y[test_rows] == 1))
         noise = f"{plan.noise_std[0]:.0f} to {plan.noise_std[-1]:.0f}"
         print(f"{method.name:24s} {plan.steps:13d} {noise:>22s} {len(result.trace.steps):9d} {accuracy:9.3f}")
-    print(f"\n{purse.certificate() if purse else ''}")
+    print(
+        f"\nThe last of {len(METHODS)} certificates. On one real table the budgets would add up: share one purse instead.\n"
+    )
+    print(purse.certificate() if purse else "")
 
 
 if __name__ == "__main__":

@@ -103,9 +103,11 @@ def test_a_refused_charge_changes_nothing_and_a_smaller_one_is_then_admitted(rul
 
 @pytest.mark.parametrize("charge", [GaussianCharge(0.0), NonPrivateCharge("look")])
 def test_no_noise_is_never_admitted(rule, charge):
-    with pytest.raises(BudgetExhausted):
+    # What is declared not private is the wrong kind of release, not too much of the right one.
+    error = UnsupportedCharge if isinstance(charge, NonPrivateCharge) else BudgetExhausted
+    with pytest.raises(error):
         rule.admit(rule.start(), charge)
-    with pytest.raises(BudgetExhausted):
+    with pytest.raises(error):
         rule.admit(rule.start(), RepeatedCharge(charge, 3))
 
 
@@ -292,7 +294,7 @@ class TestFixedSchedule:
     def test_terms_cover_the_whole_list(self):
         other = FixedSchedule([*self.schedule[:2], GaussianCharge(2.5, 0.01)], 1.0, 1e-6, "add-remove")
         assert other.terms() != self.make().terms() == self.make().terms()
-        with pytest.raises(InvalidArgument, match="same filter object"):
+        with pytest.raises(InvalidArgument, match="Make the same filter again"):
             from_terms(other.terms())
 
 

@@ -98,7 +98,7 @@ def test_the_box_is_opened_only_by_mechanisms():
         "mechanisms/gaussian.py",
         "mechanisms/selection.py",
         "mechanisms/non_private.py",
-        "mechanisms/objective_perturbation.py",
+        "mechanisms/perturbed_minimiser.py",
     }
 
 

@@ -96,7 +96,7 @@ def test_nonconvex_pur_bounds_the_mean_squared_gradient():
 
             def answer(self, query, **others):
                 lengths.append(float(np.sum(oracle.mean_gradient(query.point) ** 2)))  # noqa: B023
-                return oracle.answer(query)
+                return oracle.answer(query, **others)
 
         fit(Spy(), method, purse, records=oracle.records)
         seen.append(np.mean(lengths))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from privypurse.mechanisms.objective_perturbation import TOLERANCE
 from scipy import optimize, sparse
 from sklearn.linear_model import LogisticRegression
 
@@ -15,7 +16,7 @@ from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, Unbound
 from privypurse.core.queries import GradientAt, LossesAt, Minimiser, PerturbedMinimiser
 from privypurse.core.sensitive import SensitiveObjective
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Softmax, Squared
-from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles.linear import ROUNDING_MARGIN, ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles.minimise import minimise
 from privypurse.oracles.softmax import SoftmaxOracle
 from tests.oracles import reference
@@ -136,6 +137,20 @@ def test_single_precision_tables_have_minimisers_too():
     query = Minimiser(ridge=1.0, tolerance=1e-6)
     single, double = (DenseOracle(X.astype(kind), y, loss=LOGISTIC).answer(query)._value for kind in ("f4", "f8"))
     assert np.linalg.norm(single - double) < 1e-3
+
+
+def test_rounding_takes_little_of_the_half_tolerance_left_for_it():
+    """200,000 rows, sorted so that partial sums are as large as they get, at a noise multiplier of one (epsilon about 8)."""
+    X, y, _, _ = table(LOGISTIC, n=200_000, d=3)
+    order = np.argsort(y)
+    X, target, w = X[order], np.where(y[order] == 1, 1.0, -1.0), np.array([2.0, -1.0, 0.5, 0.3])
+    rows = np.column_stack([X, np.ones(len(X))])
+    rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+    inside = 0.5 * (1 - ROUNDING_MARGIN)
+    slopes = np.clip(LOGISTIC.derivative(rows @ w, target), -inside, inside)
+    exact = [math.fsum(slopes * column) for column in rows.T]
+    computed = DenseOracle(X, y[order], loss=LOGISTIC).answer(GradientAt(point=w))._value
+    assert np.linalg.norm(computed - exact) < 0.1 * (TOLERANCE * 0.5) / 2
 
 
 def test_a_perturbed_minimiser_is_a_function_that_stays_in_its_box():

@@ -253,7 +253,7 @@ def test_a_fixed_schedule_through_the_purse(ledger, box):
 
 def test_non_private_work_needs_a_purse_that_says_so(ledger, box):
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
-    with pytest.raises(BudgetExhausted):
+    with pytest.raises(UnsupportedCharge, match="not_private"):
         purse.release(box, NonPrivateRelease("debugging"))
     open_purse = Purse.not_private(ledger=ledger, dataset="made data")
     assert open_purse.release(box, NonPrivateRelease("debugging")).tolist() == [3.0, 4.0]

@@ -144,8 +144,8 @@ class TestMistakes:
             (lambda: fit(unbounded, Nesterov(), purse, records=3_000), InvalidArgument, "clip_norm"),
             (lambda: fit(kinked, Nesterov(), purse, records=3_000), InvalidArgument, "HuberHinge"),
             (lambda: fit(oracle, PUR("strongly-convex"), purse, records=3_000), InvalidArgument, "l2"),
-            (lambda: fit(oracle, DPSGD(), purse, records=3_000), UnsupportedCharge, "Poisson-sampled"),
-            (lambda: fit(oracle, ObjPert(), purse, records=3_000), UnsupportedCharge, "with_filter"),
+            (lambda: fit(oracle, DPSGD(), purse, records=3_000), UnsupportedCharge, "open_purse"),
+            (lambda: fit(oracle, ObjPert(), purse, records=3_000), UnsupportedCharge, "open_purse"),
             (lambda: fit(oracle, ObjPert(), purse, records=3_000, clip_norm=0.1), InvalidArgument, "clip_derivative"),
             (
                 lambda: fit(oracle, Nesterov(), Purse.not_private(), records=3_000),

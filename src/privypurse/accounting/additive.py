@@ -20,7 +20,7 @@ from privypurse.core.charges import (
     RepeatedCharge,
     SingleCharge,
 )
-from privypurse.core.errors import BudgetExhausted
+from privypurse.core.errors import BudgetExhausted, UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 
 SELECTION = BoundedRangeCharge(1.0)
@@ -69,6 +69,8 @@ class AdditiveFilter(abc.ABC):
 
     def admit(self, spent: Totals, new: Charge) -> Totals:
         after = self.after(spent, new)
+        if isinstance(new.charge if isinstance(new, RepeatedCharge) else new, NonPrivateCharge):
+            raise UnsupportedCharge(self._refusal(spent, new))
         if after.non_private or not all(a <= limit for a, limit in zip(after.quanta, self.limits, strict=True)):
             raise BudgetExhausted(self._refusal(spent, new))
         return after
@@ -123,6 +125,9 @@ class AdditiveFilter(abc.ABC):
         return self._bisect(lambda z: self._fits(spent, GaussianCharge(z, sample_prob)), multiplier, 1e-3 * multiplier)
 
     def largest_epsilon(self, spent: Totals, like: BoundedRangeCharge | PureCharge = SELECTION) -> float:
+        if any(value < _DUST * limit for value, limit in zip(self.affordable(spent), self._float_limits, strict=True)):
+            return 0.0
+
         def fits(epsilon: float) -> bool:
             return self._fits(spent, dataclasses.replace(like, epsilon=epsilon))
 

@@ -156,7 +156,7 @@ class RdpFilter(AdditiveFilter):
 
     name = "rdp"
     currency = "Rényi divergence"
-    theorem = "RDP filter held at all orders of a curve fixed in advance: Feldman and Zrnic 2021 (arXiv:2008.11193)"
+    theorem = "RDP filter held at orders fixed in advance: Feldman and Zrnic 2021 (arXiv:2008.11193)"
 
     def __init__(
         self,
@@ -274,5 +274,5 @@ def from_terms(terms: dict[str, Any]) -> AdditiveFilter:
             return RdpFilter(epsilon, delta, relation, reference=reference, orders=terms["orders"])
     raise InvalidArgument(
         f"an account with filter {name!r} cannot be reopened from its terms alone. "
-        "Pass the same filter object to Purse(..., filter=...)."
+        "Make the same filter again: Purse.with_filter(filter, ledger=...), or training.open_purse(..., ledger=...)."
     )

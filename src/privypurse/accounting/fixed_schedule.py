@@ -10,7 +10,14 @@ from privypurse.accounting import pld
 from privypurse.accounting.additive import two_steps
 from privypurse.accounting.totals import Totals
 from privypurse.core import charges as charge_format
-from privypurse.core.charges import BoundedRangeCharge, Charge, GaussianCharge, RepeatedCharge, SingleCharge
+from privypurse.core.charges import (
+    BoundedRangeCharge,
+    Charge,
+    GaussianCharge,
+    ObjectivePerturbationCharge,
+    RepeatedCharge,
+    SingleCharge,
+)
 from privypurse.core.checks import positive, small_probability
 from privypurse.core.errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
@@ -56,6 +63,10 @@ class FixedSchedule:
         self.neighbouring = Neighbouring.parse(neighbouring)
         self.interval = pld.default_interval(self.epsilon) if interval is None else positive(interval=interval)
         self.schedule = _unfold(charges)
+        if any(isinstance(charge, ObjectivePerturbationCharge) for charge in self.schedule):
+            self.theorem = (
+                "objective perturbation, tight for one release: Redberg, Koskela and Wang 2023 (arXiv:2401.00583)"
+            )
         self.scheduled_epsilon = self._epsilon(self.schedule, self.delta)
         if self.scheduled_epsilon > self.epsilon:
             raise InvalidArgument(

@@ -6,7 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from privypurse.accounting.totals import Filter
-from privypurse.core.queries import LossesAt
+from privypurse.core.checks import positive
+from privypurse.core.errors import InvalidArgument
 from privypurse.optimizers.one_answer import ChooseModel
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Plan, Recipe
@@ -33,11 +34,26 @@ class FiniteModels:
     name: ClassVar[str] = "finite-models"
 
     def __post_init__(self) -> None:
-        points = LossesAt(points=np.asarray(self.models)).points
+        try:
+            points = np.asarray(self.models, dtype=np.float64)
+        except (TypeError, ValueError):
+            points = np.empty(0)
+        if points.ndim != 2 or points.size == 0 or not np.isfinite(points).all():
+            raise InvalidArgument(
+                "models must be a table of finite numbers, one model of the same length in each row. "
+                "Pass for example [[0.0, 1.0], [1.0, 0.0]]."
+            )
+        if self.clip_loss is not None:
+            positive(clip_loss=self.clip_loss)
         object.__setattr__(self, "models", tuple(map(tuple, points.tolist())))
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the one selection."""
+        if len(self.models[0]) != facts.dimension:
+            raise InvalidArgument(
+                f"models must have {facts.dimension} numbers each, as the oracle's points have; got {len(self.models[0])}. "
+                "Remember the constant column."
+            )
         return Recipe(ChooseModel(self.models, self.clip_loss), EvenSplit(), 1)
 
     def plan(self, facts: Facts) -> Plan:

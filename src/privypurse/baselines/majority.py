@@ -14,7 +14,7 @@ from privypurse.schedules.weighted import EvenSplit
 class Majority:
     """Release the class counts and always predict the larger class: what any model has to beat.
 
-    For two classes, and an oracle with a constant column.
+    The oracle needs a constant column: without one there is no model that always says the same.
     """
 
     name: ClassVar[str] = "majority"

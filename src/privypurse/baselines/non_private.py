@@ -7,9 +7,9 @@ from typing import ClassVar
 from privypurse.accounting.filters import DeclaredNonPrivate
 from privypurse.accounting.totals import Filter
 from privypurse.core.checks import positive
-from privypurse.core.queries import Minimiser, Query
+from privypurse.core.queries import Query
 from privypurse.core.released import Released
-from privypurse.mechanisms.non_private import NonPrivateRelease
+from privypurse.mechanisms.non_private import NonPrivateMinimiser
 from privypurse.optimizers.one_answer import TakeTheMinimiser
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Plan, Recipe
@@ -37,9 +37,9 @@ class NonPrivate:
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the one release."""
         facts.require_declared(self.name)
-        ridge = max(self.ridge, facts.l2 * facts.records)
-        query = Minimiser(ridge=ridge, tolerance=1e-7 * facts.records * facts.gradient_bound)
-        return Recipe(TakeTheMinimiser(query), AsItIs(), 1)
+        ridge = max(self.ridge, facts.l2 * facts.records, facts.bounds.smoothness)
+        schedule = AsItIs(ridge, tolerance=1e-7 * facts.records * facts.gradient_bound)
+        return Recipe(TakeTheMinimiser(), schedule, 1)
 
     def plan(self, facts: Facts) -> Plan:
         """There is no noise to plan."""
@@ -52,8 +52,11 @@ class NonPrivate:
 
 @dataclass(frozen=True)
 class AsItIs:
-    """Release every answer without noise. NOT PRIVATE."""
+    """Release the minimiser without noise. NOT PRIVATE."""
 
-    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> NonPrivateRelease:
+    ridge: float
+    tolerance: float
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> NonPrivateMinimiser:
         """Return the declared non-private release."""
-        return NonPrivateRelease("baseline without privacy")
+        return NonPrivateMinimiser("baseline without privacy", self.ridge, self.tolerance)

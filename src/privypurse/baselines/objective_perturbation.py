@@ -1,5 +1,6 @@
 """Objective perturbation: minimise once, with a random linear term in the objective."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,12 +11,13 @@ from privypurse.accounting import objective_perturbation as cost
 from privypurse.accounting.filters import RdpFilter
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Filter
-from privypurse.baselines.output_perturbation import refuse_clipping
+from privypurse.baselines.output_perturbation import check_minimisable
 from privypurse.core.charges import ObjectivePerturbationCharge
 from privypurse.core.checks import positive
-from privypurse.core.queries import PerturbedMinimiser, Query
+from privypurse.core.errors import BudgetExhausted, UnsupportedCharge
+from privypurse.core.queries import Query
 from privypurse.core.released import Released
-from privypurse.mechanisms.objective_perturbation import OUTPUT_NOISE_MULTIPLIER, ObjectivePerturbation
+from privypurse.mechanisms.perturbed_minimiser import OUTPUT_NOISE_MULTIPLIER, ObjectivePerturbation
 from privypurse.optimizers.one_answer import TakeTheMinimiser
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Plan, Recipe
@@ -46,13 +48,17 @@ class ObjPert:
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the one release."""
-        refuse_clipping(facts)
+        check_minimisable(facts)
+        if facts.rule.name in ("gdp", "zcdp"):
+            raise UnsupportedCharge(
+                f"the {facts.rule.name} filter of this purse cannot price objective perturbation. Make the purse with "
+                "training.open_purse(oracle, method, ...). Nothing was spent."
+            )
         schedule = PerturbOnce(self._noise_multiplier(facts), self._ridge(facts))
-        return Recipe(TakeTheMinimiser(PerturbedMinimiser()), schedule, 1)
+        return Recipe(TakeTheMinimiser(), schedule, 1)
 
     def plan(self, facts: Facts) -> Plan:
         """Say how the objective will be perturbed; `noise_std` is that of the linear term."""
-        refuse_clipping(facts)
         multiplier = self._noise_multiplier(facts)
         return Plan(
             method=self.name,
@@ -60,7 +66,7 @@ class ObjPert:
             clip_norm=facts.gradient_bound,
             step_sizes=(),
             noise_std=(multiplier * facts.gradient_bound,),
-            mu=(1 / multiplier,),
+            mu=(facts.sensitivity / facts.gradient_bound / multiplier,),
             notes=(f"The objective has a ridge of {self._ridge(facts):g} on the sum of losses.",),
         )
 
@@ -86,6 +92,7 @@ class ObjPert:
         )
 
     def _ridge(self, facts: Facts) -> float:
+        check_minimisable(facts)
         chosen = self.ridge or 10 * facts.bounds.smoothness / facts.epsilon
         return max(chosen, facts.l2 * facts.records)
 
@@ -114,4 +121,9 @@ def _least_within(rule: RdpFilter, facts: Facts, ratio: float) -> float:
         charge = ObjectivePerturbationCharge(multiplier, ratio, OUTPUT_NOISE_MULTIPLIER)
         return bool((cost.curve(charge, facts.neighbouring, orders) * (1 + 1e-9) <= left).all())
 
-    return cost.least(fits, 1e12)
+    least = cost.least(fits, 1e12)
+    if math.isinf(least):
+        raise BudgetExhausted(
+            "what is left does not pay for objective perturbation with this ridge. Nothing was spent."
+        )
+    return least

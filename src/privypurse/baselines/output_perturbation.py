@@ -1,16 +1,19 @@
 """Output perturbation: minimise, then add noise to the minimiser."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from privypurse.accounting.totals import Filter
 from privypurse.core.checks import positive
 from privypurse.core.errors import InvalidArgument
-from privypurse.core.queries import Minimiser
+from privypurse.core.queries import Query
+from privypurse.core.released import Released
+from privypurse.mechanisms.perturbed_minimiser import TOLERANCE, OutputPerturbation
 from privypurse.optimizers.one_answer import TakeTheMinimiser
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Plan, Recipe
-from privypurse.schedules.weighted import EvenSplit
+from privypurse.schedules.base import Budget
 
 
 @dataclass(frozen=True)
@@ -34,17 +37,15 @@ class OutPert:
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the one release."""
-        refuse_clipping(facts)
+        check_minimisable(facts)
         ridge = self._ridge(facts)
-        return Recipe(
-            TakeTheMinimiser(self._query(facts)), EvenSplit(), 1, notes=(f"Ridge on the sum of losses: {ridge:g}.",)
-        )
+        notes = (f"Ridge on the sum of losses: {ridge:g}.",)
+        return Recipe(TakeTheMinimiser(), PerturbOutput(ridge), 1, notes=notes)
 
     def plan(self, facts: Facts) -> Plan:
         """Say how much noise the minimiser will get; `noise_std` is on the model itself."""
-        refuse_clipping(facts)
-        query = self._query(facts)
-        sensitivity = (facts.sensitivity + 2 * query.tolerance) / query.ridge
+        check_minimisable(facts)
+        sensitivity = (facts.sensitivity + 2 * TOLERANCE * facts.gradient_bound) / self._ridge(facts)
         return Plan(
             method=self.name,
             steps=1,
@@ -59,17 +60,27 @@ class OutPert:
         """Return the facts' own rule."""
         return facts.rule
 
-    def _query(self, facts: Facts) -> Minimiser:
-        return Minimiser(ridge=self._ridge(facts), tolerance=1e-6 * facts.gradient_bound)
-
     def _ridge(self, facts: Facts) -> float:
         noise = facts.records * facts.bounds.smoothness * facts.dimension * (facts.sensitivity / facts.mu) ** 2
-        return max(self.ridge or (2 * noise / facts.radius**2) ** (1 / 3), facts.l2 * facts.records)
+        chosen = self.ridge or (2 * noise / facts.radius**2) ** (1 / 3)
+        return max(chosen, facts.l2 * facts.records, facts.bounds.smoothness)
 
 
-def refuse_clipping(facts: Facts) -> None:
-    """Refuse a clip norm, which would make gradients that are not those of any loss: there is then nothing to minimise."""
+@dataclass(frozen=True)
+class PerturbOutput:
+    """All that is left, on the minimiser."""
+
+    ridge: float
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> OutputPerturbation:
+        """Return the mechanism that spends the rest."""
+        return OutputPerturbation(budget.gaussian(1.0).noise_multiplier, self.ridge)
+
+
+def check_minimisable(facts: Facts) -> float:
+    """Refuse a loss with a kink, and a clip norm: clipped gradients are not those of any loss, and have nothing to minimise."""
     if facts.clips:
         raise InvalidArgument(
             f"clip_norm={facts.clip_norm!r} cannot be used with a minimiser. Pass a loss with clip_derivative=... in its place."
         )
+    return facts.smoothness

@@ -102,29 +102,9 @@ class LossesAt:
         _check_clip(self, "clip_loss")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Minimiser:
-    """The model with the least sum of losses plus a ridge ``ridge/2 |w|^2``.
-
-    Parameters
-    ----------
-    ridge : float
-        On the *sum* of losses; what bounds how far one record moves the minimiser. Public.
-    tolerance : float
-        Length of the gradient at which the search for the minimum ends. Public.
-    """
-
-    ridge: float
-    tolerance: float
-
-    def __post_init__(self) -> None:
-        ordinary(ridge=self.ridge)
-        ordinary(tolerance=self.tolerance)
-
-
 @dataclass(frozen=True)
-class PerturbedMinimiser:
-    """The function from a linear perturbation to the minimiser of the perturbed sum of losses: for objective perturbation."""
+class Objective:
+    """The sum of losses itself, to be minimised by a mechanism once it is paid for: for output and objective perturbation."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -163,17 +143,7 @@ class ClassCounts:
     """The number of records in each declared class."""
 
 
-Query = (
-    GradientAt
-    | LossesAlong
-    | LossesAt
-    | SlopeAlong
-    | CurvatureAlong
-    | Minimiser
-    | PerturbedMinimiser
-    | Count
-    | ClassCounts
-)
+Query = GradientAt | LossesAlong | LossesAt | SlopeAlong | CurvatureAlong | Objective | Count | ClassCounts
 
 
 def _check_clip(query: object, name: str) -> None:

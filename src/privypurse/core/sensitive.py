@@ -34,10 +34,13 @@ class Norm(enum.Enum):
     RANGE
         Largest minus smallest coordinate of the difference: what a selection among scores needs. A shift
         that all scores share does not count.
+    GRADIENT
+        Euclidean length of the difference of two objectives' gradients, at any point: for boxes that hold an objective.
     """
 
     L2 = "l2"
     RANGE = "range"
+    GRADIENT = "gradient"
 
 
 class Sample:
@@ -125,7 +128,9 @@ class Sensitive:
         sample: Sample | None = None,
     ) -> None:
         if not isinstance(norm, Norm):
-            raise InvalidArgument(f"norm must be Norm.L2 or Norm.RANGE; got {norm!r}. Pass for example norm=Norm.L2.")
+            raise InvalidArgument(
+                f"norm must be Norm.L2, Norm.RANGE or Norm.GRADIENT; got {norm!r}. Pass for example norm=Norm.L2."
+            )
         add_remove = None if add_remove is None else ordinary(add_remove=add_remove)
         replace_one = None if replace_one is None else ordinary(replace_one=replace_one)
         if add_remove is not None and replace_one is not None and not add_remove <= replace_one <= 2 * add_remove:
@@ -180,7 +185,7 @@ class Sensitive:
         if norm is not self._norm:
             raise UnboundedSensitivity(
                 f"this box is bounded in the {self._norm.value} norm, but the mechanism needs the {norm.value} norm. "
-                "Gaussian noise needs Norm.L2, a selection needs Norm.RANGE."
+                "Gaussian noise needs Norm.L2, a selection Norm.RANGE, a perturbed objective Norm.GRADIENT."
             )
         bound = self._bounds[neighbouring]
         if bound is None:
@@ -239,7 +244,7 @@ class SensitiveObjective(Sensitive):
     __slots__ = ("_curvature", "_dimension")
 
     def __init__(self, minimise: Any, *, dimension: int, gradient: float, curvature: float) -> None:
-        super().__init__(0.0, norm=Norm.L2, add_remove=gradient, replace_one=2 * gradient)
+        super().__init__(0.0, norm=Norm.GRADIENT, add_remove=gradient, replace_one=2 * gradient)
         self._value = minimise
         self._dimension = dimension
         self._curvature = ordinary(curvature=curvature)

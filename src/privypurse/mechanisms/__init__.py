@@ -3,7 +3,7 @@
 from privypurse.mechanisms.base import Mechanism
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.mechanisms.non_private import NonPrivateRelease
-from privypurse.mechanisms.objective_perturbation import ObjectivePerturbation
+from privypurse.mechanisms.perturbed_minimiser import ObjectivePerturbation, OutputPerturbation
 from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "Mechanism",
     "NonPrivateRelease",
     "ObjectivePerturbation",
+    "OutputPerturbation",
     "PermuteAndFlip",
 ]

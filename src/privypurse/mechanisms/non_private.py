@@ -1,14 +1,17 @@
 """The honest way to release a value without noise: declare it, and pay infinity."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from privypurse.core.charges import NonPrivateCharge
-from privypurse.core.checks import FloatArray, text
+from privypurse.core.checks import FloatArray, positive, text
+from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Sensitive
+from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.mechanisms.perturbed_minimiser import check_objective
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class NonPrivateRelease:
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
         """Describe the release, which costs infinity."""
+        if box.norm is Norm.GRADIENT:
+            raise InvalidArgument(f"box holds an objective, not a value; got {box!r}. Use NonPrivateMinimiser.")
         return NonPrivateCharge(self.reason)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> NonPrivateCharge:
@@ -42,6 +47,42 @@ class NonPrivateRelease:
 
 
 @dataclass(frozen=True)
+class NonPrivateMinimiser:
+    """Release the minimiser of an objective as it is. NOT PRIVATE.
+
+    Parameters
+    ----------
+    reason : str
+        Why; kept on the ledger.
+    ridge, tolerance : float
+        On the sum of losses; and the length of the gradient to end the search at.
+    """
+
+    reason: str
+    ridge: float
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        text(reason=self.reason)
+        positive(ridge=self.ridge)
+        positive(tolerance=self.tolerance)
+
+    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
+        """Describe the release, which costs infinity."""
+        check_objective(box, self.ridge)
+        return NonPrivateCharge(self.reason)
+
+    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> NonPrivateCharge:
+        """Describe the release, which costs infinity under either relation."""
+        return NonPrivateCharge(self.reason)
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
+        """Return the minimiser."""
+        minimise: Any = box._value
+        return np.asarray(minimise(np.zeros(box.shape), self.ridge, self.tolerance))
+
+
+@dataclass(frozen=True)
 class NoiseAsLongAsTheValue:
     """Add Gaussian noise as long as the value itself. NOT PRIVATE: the noise depends on what it hides.
 
@@ -51,23 +92,27 @@ class NoiseAsLongAsTheValue:
     ----------
     added : tuple of float, optional
         A public vector that is added to the value elsewhere (the gradient of a ridge) and counts towards its length.
+
+    Attributes
+    ----------
+    drawn : list of float
+        Standard deviation of the noise of each draw: known only once it was paid for.
     """
 
     added: tuple[float, ...] = ()
-
-    def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
-        """Return the standard deviation in each coordinate, which is itself private."""
-        whole = box._value + np.array(self.added) if self.added else box._value
-        return float(np.linalg.norm(whole) / np.sqrt(whole.size))
+    drawn: list[float] = field(default_factory=list, repr=False, compare=False)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
         """Describe the release, which costs infinity."""
+        box.bound(neighbouring, Norm.L2)
         return NonPrivateCharge("noise scaled by the true length of the value (PUR with an oracle)")
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> NonPrivateCharge:
         """Describe the release, which costs infinity under either relation."""
-        return self.charge(box, other)
+        return self.charge(box, neighbouring)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return the value plus noise."""
-        return np.asarray(box._value + self.noise_std(box, neighbouring) * noise.normal(box.shape))
+        whole = box._value + np.array(self.added) if self.added else box._value
+        self.drawn.append(float(np.linalg.norm(whole) / np.sqrt(whole.size)))
+        return np.asarray(box._value + self.drawn[-1] * noise.normal(box.shape))

@@ -84,7 +84,8 @@ class ADPSGD(PlannedMethod):
             clip_norm=facts.clip_norm,
             clip_loss=self.clip_loss,
         )
-        return Recipe(optimizer, self._schedule(rounds), 2 * rounds * (1 + self.most_redraws))
+        notes = ("If no gradient is refused; step sizes are the middle of the range.",)
+        return Recipe(optimizer, self._schedule(rounds), 2 * rounds * (1 + self.most_redraws), notes=notes)
 
     def _schedule(self, rounds: int) -> SigmoidPurse:
         steepness = 10 / rounds if self.steepness is None else self.steepness

@@ -70,4 +70,7 @@ class DPAGD(PlannedMethod):
         )
         # A refused gradient costs at least growth of a gradient and a selection, so the budget bounds the releases.
         most = 2 * rounds + 2 * int(rounds / min(self.growth, self.selection_share)) + 10
-        return Recipe(optimizer, GrowingBudget(rounds, self.selection_share, self.growth), most)
+        schedule = GrowingBudget(rounds, self.selection_share, self.growth)
+        return Recipe(
+            optimizer, schedule, most, notes=("If no gradient is refused; step sizes are the middle of the range.",)
+        )

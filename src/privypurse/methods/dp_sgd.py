@@ -1,13 +1,14 @@
 """Private stochastic gradient descent on Poisson samples."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from privypurse.accounting.filters import RdpFilter
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Filter
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.checks import probability
+from privypurse.core.errors import InvalidArgument
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
 from privypurse.optimizers.averaging import Averaged
 from privypurse.optimizers.base import Optimizer
@@ -16,7 +17,7 @@ from privypurse.optimizers.projections import Projection
 from privypurse.planning.facts import Facts
 from privypurse.planning.noisy_descent import balanced_steps
 from privypurse.planning.plan import Plan, Recipe
-from privypurse.planning.sampled import advanced_composition_multiplier, fixed_schedule
+from privypurse.planning.sampled import advanced_composition_multiplier, fixed_schedule, refuse_unsampled_rule
 from privypurse.schedules import shapes
 from privypurse.schedules.base import Schedule
 from privypurse.schedules.constant import ConstantNoise
@@ -57,7 +58,6 @@ class DPSGD(PlannedMethod):
     accounting: Literal["pld", "rdp", "advanced"] = "pld"
     projection: Projection | None = None
     average: Literal["last", "tail", "all"] = "last"
-    name: ClassVar[str] = "dp-sgd"
 
     def __post_init__(self) -> None:
         if self.sample_prob is not None:
@@ -67,9 +67,15 @@ class DPSGD(PlannedMethod):
         check_choice("average", self.average, ("last", "tail", "all"))
         check_choice("accounting", self.accounting, ("pld", "rdp", "advanced"))
 
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The accounting is part of the name, where it is not the default."""
+        return "dp-sgd" if self.accounting == "pld" else f"dp-sgd-{self.accounting}"
+
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the descent."""
         steps, rate = self._steps(facts), self._rate(facts)
+        refuse_unsampled_rule(self.name, rate, facts)
         size = self.step_size or 1 / facts.smoothness
         optimizer: Optimizer = GradientDescent(
             step_size=size,
@@ -106,7 +112,12 @@ class DPSGD(PlannedMethod):
 
     def _steps(self, facts: Facts) -> int:
         if isinstance(facts.rule, FixedSchedule):
-            return len(facts.rule.schedule)
+            planned = len(facts.rule.schedule)
+            if self.steps not in (None, planned):
+                raise InvalidArgument(
+                    f"steps must be {planned}, as in the schedule of this purse; got {self.steps}. Open another purse."
+                )
+            return planned
         return self.steps or balanced_steps(facts)
 
     def _rate(self, facts: Facts) -> float:

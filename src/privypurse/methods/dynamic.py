@@ -1,7 +1,7 @@
 """Dynamic noise influence: budgets that follow how much each step's noise matters for the final loss."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from privypurse.optimizers.smoothed_descent import SmoothedDescent
 from privypurse.planning import influence
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Bound, Plan, Recipe
-from privypurse.planning.sampled import fixed_schedule
+from privypurse.planning.sampled import fixed_schedule, refuse_unsampled_rule
 from privypurse.schedules import shapes
 from privypurse.schedules.weighted import Weighted
 
@@ -63,7 +63,6 @@ class Dynamic(PlannedMethod):
     influences: tuple[float, ...] | None = None
     sample_prob: float = 1.0
     most_steps: int = 200
-    name: ClassVar[str] = "dynamic"
 
     def __post_init__(self) -> None:
         check_choice("shape", self.shape, SHAPES)
@@ -78,10 +77,21 @@ class Dynamic(PlannedMethod):
         if self.influences is not None:
             values = finite_vector(influences=np.asarray(self.influences))
             shapes.influence(values.tolist())
+            if self.shape != "dynamic" or self.steps not in (None, values.size):
+                raise InvalidArgument(
+                    f"influences decide the shape and the number of steps, {values.size}; got shape={self.shape!r} and "
+                    f"steps={self.steps!r} with them. Leave these out."
+                )
             object.__setattr__(self, "influences", tuple(values.tolist()))
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The shape is part of the name, where it is not the default."""
+        return "dynamic" if self.shape == "dynamic" else f"dynamic-{self.shape}"
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the descent."""
+        refuse_unsampled_rule(self.name, self.sample_prob, facts)
         weights = self._weights(facts)
         gamma, steps = self._gamma(facts), len(weights)
         # With momentum the paper's contraction, 1 - 1/(2 kappa), is for steps of half the length.

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from privypurse.core.checks import positive_integer
+from privypurse.core.errors import InvalidArgument
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
 from privypurse.optimizers.averaging import Averaged
 from privypurse.optimizers.base import Optimizer
@@ -46,6 +47,11 @@ class NoisyPGD(PlannedMethod):
 
     def __post_init__(self) -> None:
         check_steps_and_size(self.steps, self.step_size)
+        shaped = self.projection is None or self.projection == "ball" or hasattr(self.projection, "reach")
+        if not shaped or isinstance(self.projection, type):
+            raise InvalidArgument(
+                f"projection must be 'ball', None or a set such as Ball(1.0), Box(-1.0, 1.0); got {self.projection!r}. Pass one."
+            )
         check_choice("average", self.average, ("all", "tail", "last"))
         positive_integer(most_steps=self.most_steps)
 

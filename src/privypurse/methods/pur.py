@@ -132,7 +132,10 @@ class AdaptivePUR(PlannedMethod):
         )
         ridge = facts.l2 * facts.records
         schedule = FollowGradientNorm(min(first, 1.0), self.fewest_steps, self.most_steps, ridge)
-        return Recipe(optimizer, schedule, self.most_steps + 1, step_sizes=(size,))
+        notes = (
+            "If gradients stay as long as they can be: the most steps there can be. As they get shorter, steps get fewer.",
+        )
+        return Recipe(optimizer, schedule, self.most_steps + 1, step_sizes=(size,), notes=notes)
 
 
 def longest_mean_gradient(facts: Facts) -> float:

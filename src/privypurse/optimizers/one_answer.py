@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privypurse.core.checks import FloatArray
-from privypurse.core.queries import ClassCounts, LossesAt, Minimiser, PerturbedMinimiser, Query
+from privypurse.core.queries import ClassCounts, LossesAt, Objective, Query
 from privypurse.core.released import Released
 from privypurse.optimizers.base import State
 
@@ -14,15 +14,13 @@ from privypurse.optimizers.base import State
 class TakeTheMinimiser:
     """Ask for a minimiser and return it."""
 
-    query: Minimiser | PerturbedMinimiser
-
     def init(self, dimension: int) -> State:
         """Start at zero."""
         return {"point": np.zeros(dimension)}
 
     def ask(self, state: State) -> Query:
         """Ask for the minimiser."""
-        return self.query
+        return Objective()
 
     def tell(self, state: State, released: Released) -> State:
         """Take it."""
@@ -59,7 +57,7 @@ class ChooseModel:
 
 @dataclass(frozen=True)
 class VoteOfTheMajority:
-    """Ask for the class counts, and always predict the larger class. For two classes and a constant column."""
+    """Ask for the class counts, and always predict the largest class. For oracles with a constant column."""
 
     def init(self, dimension: int) -> State:
         """Start at zero."""
@@ -70,10 +68,13 @@ class VoteOfTheMajority:
         return ClassCounts()
 
     def tell(self, state: State, released: Released) -> State:
-        """Put the log odds on the constant."""
-        negative, positive = np.maximum(released.value, 1.0)
+        """Put the logarithms on the constant, whose weights (one for each class beyond two) are the last of a point."""
+        logarithms = np.log(np.maximum(released.value, 1.0))
         point = np.zeros_like(state["point"])
-        point[-1] = np.log(positive / negative)
+        if logarithms.size == 2:
+            point[-1] = logarithms[1] - logarithms[0]
+        else:
+            point[-logarithms.size :] = logarithms
         return {"point": point}
 
     def point(self, state: State) -> FloatArray:

@@ -3,9 +3,18 @@
 from typing import Any
 
 from privypurse.oracles.linear import ChunkedOracle, DenseOracle, LinearOracle, SparseOracle
+from privypurse.oracles.quadratic import QuadraticOracle
 from privypurse.oracles.softmax import SoftmaxOracle
 
-__all__ = ["ChunkedOracle", "DaskOracle", "DenseOracle", "LinearOracle", "SoftmaxOracle", "SparseOracle"]
+__all__ = [
+    "ChunkedOracle",
+    "DaskOracle",
+    "DenseOracle",
+    "LinearOracle",
+    "QuadraticOracle",
+    "SoftmaxOracle",
+    "SparseOracle",
+]
 
 
 def __getattr__(name: str) -> Any:

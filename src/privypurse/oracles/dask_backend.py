@@ -65,6 +65,9 @@ class DaskOracle(LinearOracle):
     def _total(self, work: Work, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
         return self._over_partitions(work.size, sample_prob, noise, _sum, work, self._threads)
 
+    def _total_in_double(self) -> Callable[[Work], FloatArray]:
+        return lambda work: self._over_partitions(work.size, 1.0, None, _sum_in_double, work, self._threads)
+
     def _tally(self, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
         return self._over_partitions(3, sample_prob, noise, _tally)
 
@@ -110,6 +113,10 @@ def _make(x: Any, labels: Any, *checks: Any) -> Part:
 
 def _sum(part: Part, rows: Any, work: Work, threads: int) -> FloatArray:
     return (part if rows is None else part.take(rows)).sum(work, threads)
+
+
+def _sum_in_double(part: Part, rows: Any, work: Work, threads: int) -> FloatArray:
+    return part.in_double().sum(work, threads)
 
 
 def _tally(part: Part, rows: Any) -> FloatArray:

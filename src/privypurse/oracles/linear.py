@@ -23,8 +23,7 @@ from privypurse.core.queries import (
     GradientAt,
     LossesAlong,
     LossesAt,
-    Minimiser,
-    PerturbedMinimiser,
+    Objective,
     Query,
     SlopeAlong,
 )
@@ -153,8 +152,8 @@ class LinearOracle(ABC):
             return self._counts(query, sample_prob, noise)
         if isinstance(query, LossesAt):
             return self._losses_at(query, sample_prob, noise)
-        if isinstance(query, Minimiser | PerturbedMinimiser):
-            return self._minimiser(query, sample_prob)
+        if isinstance(query, Objective):
+            return self._objective(sample_prob)
         raise InvalidArgument(
             f"query must be one of core.queries; got {query!r}. Pass for example GradientAt(point=w)."
         )
@@ -205,31 +204,43 @@ class LinearOracle(ABC):
             totals.append(-float(self._total(work, 1.0, None)[1]) if reach > 0 else 0.0)
         return Sensitive(totals, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
 
-    def _minimiser(self, query: Minimiser | PerturbedMinimiser, sample_prob: float) -> Sensitive:
+    def _objective(self, sample_prob: float) -> SensitiveObjective:
         bounds = self.bounds
         if sample_prob < 1 or not (math.isfinite(bounds.gradient) and math.isfinite(bounds.smoothness)):
             raise InvalidArgument(
                 f"a minimiser needs all records, a smooth loss with a bounded derivative and a row limit; got {self!r} with "
                 f"sample_prob={sample_prob!r}. Pass for example loss=Logistic(clip_derivative=0.5)."
             )
-        if isinstance(query, PerturbedMinimiser):
-            limits = {"gradient": bounds.gradient, "curvature": bounds.smoothness}
-            return SensitiveObjective(self._minimise, dimension=self.dimension, **limits)
-        value = self._minimise(np.zeros(self.dimension), query.ridge, query.tolerance)
-        # One record moves the exact minimiser by at most its gradient over the ridge, and each search ends a little off.
-        add_remove = (bounds.gradient + 2 * query.tolerance) / query.ridge
-        replace_one = (2 * bounds.gradient + 2 * query.tolerance) / query.ridge
-        return Sensitive(value, norm=Norm.L2, add_remove=add_remove, replace_one=replace_one)
+        limits = {"gradient": bounds.gradient, "curvature": bounds.smoothness}
+        return SensitiveObjective(self._minimise, dimension=self.dimension, **limits)
 
     def _minimise(self, perturbation: FloatArray, ridge: float, tolerance: float) -> FloatArray:
-        """Minimise the sum of losses plus a ridge and a linear term, by the same clipped gradients as everywhere."""
-        clip = self._loss.lipschitz * (1 - ROUNDING_MARGIN)
+        """Minimise the sum of losses plus a ridge and a linear term, by the same clipped gradients as everywhere.
+
+        In double precision, whatever the table's: in single precision the gradient is a staircase, on which nothing can be said
+        about how near the minimum is.
+        """
+        clip, total = self._loss.lipschitz * (1 - ROUNDING_MARGIN), self._total_in_double()
 
         def gradient(point: FloatArray) -> FloatArray:
             work = GradientWork(self._loss, self._weights(point, "point"), math.inf, clip)
-            return np.asarray(self._total(work, 1.0, None)[: self.dimension] + ridge * point + perturbation)
+            return np.asarray(total(work)[: self.dimension] + ridge * point + perturbation)
 
-        return minimise(gradient, self.dimension, tolerance)
+        # Private: it counts the records.
+        steepest = self.bounds.smoothness * float(self._tally(1.0, None)[2]) + ridge
+        return minimise(gradient, self.dimension, tolerance, ridge, steepest)
+
+    def _total_in_double(self) -> Callable[[Work], FloatArray]:
+        """Return a function that sums over all rows in double precision; rows in memory are converted once."""
+        parts = self._parts()
+        held = tuple(part.in_double() for part in parts) if isinstance(parts, tuple) else None
+
+        def total(work: Work) -> FloatArray:
+            read = (part.in_double() for part in self._parts()) if held is None else held
+            partial = [part.sum(work, self._threads) for part in read]
+            return pairwise_sum(partial) if partial else np.zeros(work.size)
+
+        return total
 
     def _derivative(
         self, query: SlopeAlong | CurvatureAlong, sample_prob: float, noise: NoiseSource | None

@@ -113,6 +113,12 @@ class DensePart:
         """Count negative targets, positive targets and rows."""
         return _tally(self._target)
 
+    def in_double(self) -> "DensePart":
+        """Return the same rows in double precision; copied only if they are not."""
+        return DensePart(
+            self._table.astype(np.float64, copy=False), self._target.astype(np.float64, copy=False), self._frame
+        )
+
     def take(self, rows: NDArray[np.intp]) -> "DensePart":
         """Return some of the rows."""
         return DensePart(self._table[rows], self._target[rows], self._frame)
@@ -164,6 +170,10 @@ class SparsePart:
     def tally(self) -> FloatArray:
         """Count negative targets, positive targets and rows."""
         return _tally(self._target)
+
+    def in_double(self) -> "SparsePart":
+        """Return the part itself: sparse sums are in double precision."""
+        return self
 
     def take(self, rows: NDArray[np.intp]) -> "SparsePart":
         """Return some of the rows."""

@@ -17,6 +17,8 @@ class QuadraticOracle:
     The mean gradient is exact, so all spread in results is that of the noise, whose effect can be computed
     (``planning.influence.quadratic_influences``).
 
+    Nothing bounds what one record does, because there are none: answers are given to simulations only.
+
     Parameters
     ----------
     curvatures, best : array_like of shape (d,)
@@ -63,14 +65,18 @@ class QuadraticOracle:
         return np.asarray(self.curvatures * (np.asarray(point) - self.best))
 
     def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
-        """Answer a gradient query about all records."""
+        """Answer a gradient query about all records, in a simulation."""
         if not isinstance(query, GradientAt) or sample_prob < 1:
             raise InvalidArgument(
                 f"query must be a gradient of all records; got {query!r}. Use a real oracle for more."
             )
+        if noise is None or not noise.simulation:
+            raise InvalidArgument(
+                "a made problem has no records, so its bound is stated and not enforced: it runs as a simulation only. "
+                "Pass a purse with noise=NoiseSource(seed=1)."
+            )
         total = self.records * self.mean_gradient(query.point)
-        bound = self.gradient_bound if query.clip_norm is None else min(query.clip_norm, self.gradient_bound)
-        return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound)
+        return Sensitive(total, norm=Norm.L2, add_remove=self.gradient_bound, replace_one=2 * self.gradient_bound)
 
     def __repr__(self) -> str:
         return f"<QuadraticOracle: {self.dimension} parameters, made up>"

@@ -94,7 +94,8 @@ class SoftmaxOracle:
             counts = np.bincount(self._target[rows], minlength=self._loss.classes)
             return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2), sample_prob=sample_prob)
         raise InvalidArgument(
-            f"query must be a gradient, losses or counts for several classes; got {query!r}. Use these."
+            f"query must be GradientAt, LossesAlong, Count or ClassCounts for several classes; got {type(query).__name__}. "
+            "Use a method that asks for these."
         )
 
     def _gradient(self, query: GradientAt, rows: NDArray[np.intp], sample_prob: float) -> Sensitive:

@@ -26,7 +26,7 @@ class Bound:
     value: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """The steps of a run that goes as expected.
 
@@ -64,6 +64,11 @@ class Plan:
     sample_prob: float = 1.0
     bound: Bound | None = None
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        noise = f"{self.noise_std[0]:.4g} to {self.noise_std[-1]:.4g}" if self.noise_std else "none"
+        bound = "" if self.bound is None else f", {self.bound.quantity} at most {self.bound.value:.4g}"
+        return f"<Plan {self.method}: {self.steps} steps, noise {noise} on sums clipped at {self.clip_norm:g}{bound}>"
 
     def to_json(self) -> str:
         """Write the plan as JSON."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from privypurse.accounting.filters import BY_NAME
 from privypurse.core.charges import BoundedRangeCharge, GaussianCharge, SingleCharge
 from privypurse.core.errors import BudgetExhausted
 from privypurse.core.queries import GradientAt, LossesAlong, LossesAt
@@ -52,6 +53,8 @@ def rehearse(name: str, recipe: Recipe, facts: Facts) -> Plan:
         budget = budget.after(charge)
         state = recipe.optimizer.tell(state, released)
     listed = recipe.step_sizes or tuple(sizes)
+    # The bound is about the noise that the method itself would choose, for gradients of the loss itself.
+    holds = not facts.clips and facts.rule.name in BY_NAME
     return Plan(
         method=name,
         steps=len(noise_std) or len(epsilons),
@@ -61,12 +64,19 @@ def rehearse(name: str, recipe: Recipe, facts: Facts) -> Plan:
         mu=tuple(mu),
         selection_epsilon=tuple(epsilons),
         sample_prob=recipe.sample_prob,
-        bound=None if facts.clips else recipe.bound,
-        notes=(
-            *recipe.notes,
-            *(("Gradients are clipped below the bound of the loss: no bound is stated.",) * facts.clips),
-        ),
+        bound=recipe.bound if holds else None,
+        notes=(*recipe.notes, *_notes(recipe, facts)),
     )
+
+
+def _notes(recipe: Recipe, facts: Facts) -> tuple[str, ...]:
+    if recipe.bound is None:
+        return ()
+    if facts.clips:
+        return ("Gradients are clipped below the bound of the loss: no bound is stated.",)
+    if facts.rule.name not in BY_NAME:
+        return ("The noise was fixed in advance, not by this plan: no bound is stated.",)
+    return ("The bound is for at most the stated number of records.",)
 
 
 def _longest_gradient(facts: Facts, sample_prob: float) -> "np.ndarray[Any, np.dtype[np.float64]]":

@@ -9,7 +9,7 @@ from privypurse.accounting import convert
 from privypurse.accounting.calibrate import scale_to_budget
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.core.charges import Charge, GaussianCharge, RepeatedCharge
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import InvalidArgument, UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.planning.facts import Facts
 
@@ -58,3 +58,12 @@ def advanced_composition_multiplier(steps: int, sample_prob: float, facts: Facts
         middle = math.sqrt(low * high)
         low, high = (middle, high) if composed(middle) <= facts.epsilon else (low, middle)
     return 1 / convert.gdp_mu(low, min(per_step_delta, 0.5))
+
+
+def refuse_unsampled_rule(name: str, sample_prob: float, facts: Facts) -> None:
+    """Refuse to plan samples for a purse whose filter has no price for them."""
+    if sample_prob < 1 and facts.rule.name in ("gdp", "zcdp"):
+        raise UnsupportedCharge(
+            f"{name} takes Poisson samples, which the {facts.rule.name} filter of this purse cannot price. Make the purse with "
+            "training.open_purse(oracle, method, ...). Nothing was spent."
+        )

@@ -300,7 +300,9 @@ def _prose(c: Certificate) -> Iterable[str]:
     yield ""
     yield "Guarantee under either relation, and what the recorded releases come to:"
     for name, under in c.relations.items():
-        if under.epsilon is None:
+        if not c.private:
+            yield f"  {name}: none"
+        elif under.epsilon is None:
             yield f"  {name}: not stated; what some release is under this relation is not on record"
         else:
             recorded = "" if under.recorded_epsilon is None else f"; recorded epsilon {_number(under.recorded_epsilon)}"
@@ -327,8 +329,9 @@ def _prose(c: Certificate) -> Iterable[str]:
 def _levels(group: Group) -> str:
     if group.smallest is None or group.largest is None:
         return ""
-    name = "noise multiplier" if group.kind == "gaussian" else "epsilon"
-    spread = "" if group.smallest == group.largest else f" to {group.largest:.6g}"
+    name = "epsilon" if group.kind in ("bounded-range", "pure") else "noise multiplier"
+    # The last of many equal steps takes up the rounding of all: digits that are not shown do not count.
+    spread = "" if f"{group.smallest:.6g}" == f"{group.largest:.6g}" else f" to {group.largest:.6g}"
     sampled = "" if group.sample_prob == 1 else f", each record sampled with probability {group.sample_prob:.6g}"
     return f", {name} {group.smallest:.6g}{spread}{sampled}"
 

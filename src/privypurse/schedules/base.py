@@ -1,5 +1,6 @@
 """What the training loop asks of a schedule, and what a schedule may see."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -8,7 +9,7 @@ from typing import Protocol
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.charges import SingleCharge
-from privypurse.core.errors import BudgetExhausted
+from privypurse.core.errors import BudgetExhausted, UnsupportedCharge
 from privypurse.core.queries import LossesAlong, LossesAt, Query
 from privypurse.core.released import Released
 from privypurse.mechanisms.base import Mechanism
@@ -97,12 +98,25 @@ class Budget:
         left = self.left
         if left < DUST or share <= 0:
             raise BudgetExhausted("nothing is left of the run's budget. Nothing was spent.")
-        if share > left * (1 - DUST) or self.rule.name == FixedSchedule.name:
+        if isinstance(self.rule, FixedSchedule):
+            return self._planned(self.rule, kind)
+        if share > left * (1 - DUST):
             return self._price(kind, self.rule.leaving(self.start, self.now, 1.0))
         # Many runs ask for the same share at every step, and an inversion takes a fraction of a millisecond.
         if (kind, share) not in self._known:
             self._known[kind, share] = self._price(kind, self.rule.leaving(self.start, self.now, share))
         return self._known[kind, share]
+
+    def _planned(self, rule: FixedSchedule, kind: str) -> float:
+        """Return what a schedule fixed in advance has next, which must be of the kind that is asked for."""
+        planned = self._price(kind, self.now)
+        if planned in (0.0, math.inf):
+            sampled = f" of a sample with probability {self.sample_prob:g}" if self.sample_prob < 1 else ""
+            raise UnsupportedCharge(
+                f"the purse's schedule was fixed in advance, and a {kind} release{sampled} does not come next in it. "
+                "Open the purse for this method: training.open_purse(oracle, method, ...). Nothing was spent."
+            )
+        return planned
 
     def _price(self, kind: str, account: Totals) -> float:
         if kind == "gaussian":

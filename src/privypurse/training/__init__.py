@@ -3,7 +3,7 @@
 from privypurse.training.checkpoint import Checkpoint
 from privypurse.training.fit import facts_for, fit, open_purse
 from privypurse.training.loop import Result, train
-from privypurse.training.prediction import linear_scores
+from privypurse.training.prediction import linear_scores, softmax_scores
 from privypurse.training.progress import Callback, ProgressBar
 from privypurse.training.trace import Step, Trace
 
@@ -18,5 +18,6 @@ __all__ = [
     "fit",
     "linear_scores",
     "open_purse",
+    "softmax_scores",
     "train",
 ]

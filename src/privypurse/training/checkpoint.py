@@ -5,11 +5,12 @@ import json
 import os
 import pathlib
 import zipfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Totals
 from privypurse.core.charges import RepeatedCharge, from_json
 from privypurse.core.checks import FloatArray, positive_integer
@@ -131,6 +132,9 @@ class Checkpoint:
         budget = Budget(purse.filter, start, start, facts["steps"], facts["sample_prob"])
         for released in past:
             budget = budget.after(released.charge)
+        if isinstance(purse.filter, FixedSchedule):
+            # What was released after the checkpoint and lost has used up its place in the schedule.
+            budget = replace(budget, now=purse.totals)
         return Progress(state, trace, past, budget)
 
     def began_at(self) -> Totals | None:

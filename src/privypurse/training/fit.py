@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from privypurse.accounting.filters import GdpFilter
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.losses.bounds import Bounds
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Method
 from privypurse.purse.purse import Purse
 from privypurse.training.checkpoint import Checkpoint
-from privypurse.training.loop import Oracle, Result, train
+from privypurse.training.loop import Oracle, Result, check_part, train
 from privypurse.training.progress import Callback
 
 
@@ -38,6 +38,12 @@ def facts_for(oracle: BoundedOracle, purse: Purse, *, records: float, **others: 
     **others
         ``l2``, ``clip_norm``, ``radius``: as for `Facts`.
     """
+    _check_oracle(oracle)
+    if not isinstance(purse, Purse):
+        raise InvalidArgument(
+            f"purse must be a Purse; got an object of type {type(purse).__name__}. "
+            "The arguments are, in order: oracle, method, purse."
+        )
     return Facts(
         records=records,
         dimension=oracle.dimension,
@@ -84,6 +90,8 @@ def open_purse(
     >>> purse.filter
     <FixedSchedule: 20 releases, epsilon=1, delta=1e-06>
     """
+    _check_oracle(oracle)
+    _check_method(method)
     facts = Facts(
         records=records,
         dimension=oracle.dimension,
@@ -141,21 +149,18 @@ def fit(
     >>> oracle = DenseOracle(X, (X[:, 0] > 0).astype(int), loss=Logistic(clip_derivative=0.5))
     >>> purse = Purse(epsilon=1.0, delta=1e-6, neighbouring="add-remove")
     >>> fit(oracle, Nesterov(), purse, records=2_000)
-    <Result: 200 steps, stopped by steps, point of length 4>
+    <Result: 200 releases, stopped by steps, point of length 4>
     """
-    if not hasattr(method, "recipe") or isinstance(method, type):
-        raise InvalidArgument(
-            f"method must be a method object, such as Nesterov(); got {method!r}. See privypurse.methods."
-        )
-    if not hasattr(oracle, "bounds"):
-        raise InvalidArgument(
-            f"oracle must know its bounds; got {oracle!r}. Give it a property `bounds` that returns losses.Bounds, or use train."
-        )
+    _check_method(method)
     facts = facts_for(oracle, purse, records=records, l2=l2, clip_norm=clip_norm, radius=radius)
+    began = None
     if checkpoint is not None:
         checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-        # A run that is gone on with keeps the plan it began with.
-        facts = replace(facts, spent=checkpoint.began_at() or facts.spent)
+        began = checkpoint.began_at()
+    if began is not None:
+        facts = replace(facts, spent=began)  # a run that is gone on with keeps the plan it began with
+    elif purse.fraction_left < 1e-9:
+        raise BudgetExhausted("nothing is left in the purse to train with. Nothing was spent. Open another budget.")
     recipe = method.recipe(facts)
     return train(
         oracle,
@@ -168,3 +173,13 @@ def fit(
         checkpoint=checkpoint,
         block=block,
     )
+
+
+def _check_oracle(oracle: Any) -> None:
+    check_part(
+        "oracle", oracle, ("answer", "dimension", "bounds"), "Pass for example DenseOracle(X, y, loss=Logistic())."
+    )
+
+
+def _check_method(method: Any) -> None:
+    check_part("method", method, ("recipe", "plan", "filter"), "Pass an object such as Nesterov(), with its brackets.")

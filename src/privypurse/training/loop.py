@@ -42,7 +42,8 @@ class Result:
     trace: Trace
 
     def __repr__(self) -> str:
-        return f"<Result: {len(self.trace.steps)} steps, stopped by {self.trace.stop_reason}, point of length {self.point.size}>"
+        made = f"{len(self.trace.steps)} releases, stopped by {self.trace.stop_reason}"
+        return f"<Result: {made}, point of length {self.point.size}>"
 
 
 def train(
@@ -129,15 +130,30 @@ def _check_parts(**parts: Any) -> None:
         "callbacks": ("__iter__",),
     }
     for name, part in parts.items():
-        missing = [method for method in needed[name] if not hasattr(part, method)]
-        if missing or isinstance(part, type):
-            raise InvalidArgument(
-                f"{name} must be an object with {', '.join(needed[name])}; got {part!r}. "
-                "The arguments are, in order: oracle, optimizer, schedule, purse."
-            )
+        check_part(name, part, needed[name], "The arguments are, in order: oracle, optimizer, schedule, purse.")
+    for callback in parts["callbacks"]:
+        check_part(
+            "callbacks",
+            callback,
+            ("on_start", "on_step", "on_end"),
+            "Pass a list of callbacks, such as [ProgressBar()].",
+        )
+
+
+def check_part(name: str, part: Any, needed: Sequence[str], remedy: str) -> None:
+    """Refuse an object that lacks something. Says what kind of object it is and no more: it may be a table of records."""
+    if isinstance(part, type) or not all(hasattr(part, attribute) for attribute in needed):
+        got = (
+            f"the class {part.__name__} itself"
+            if isinstance(part, type)
+            else f"an object of type {type(part).__name__}"
+        )
+        raise InvalidArgument(f"{name} must be an object with {', '.join(needed)}; got {got}. {remedy}")
 
 
 def _describe(value: FloatArray, box: Sensitive, mechanism: Mechanism, neighbouring: Neighbouring) -> Released:
     """Put a value together with what is public about its noise."""
     noise_std = mechanism.noise_std(box, neighbouring) if hasattr(mechanism, "noise_std") else None
+    if getattr(mechanism, "drawn", None):  # noise whose scale is known only after payment
+        noise_std = mechanism.drawn[-1]  # type: ignore[attr-defined]
     return Released(value, mechanism.charge(box, neighbouring), noise_std)

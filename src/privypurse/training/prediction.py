@@ -6,8 +6,35 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from privypurse.core.checks import FloatArray, finite_vector, ordinary
+from privypurse.core.checks import FloatArray, finite_vector, ordinary, positive_integer
 from privypurse.core.errors import InvalidArgument
+
+
+def softmax_scores(
+    X: Any, point: FloatArray, *, classes: int, row_limit: float | None = 1.0, constant: bool = True
+) -> FloatArray:
+    """Return the score of each row for each class, under a model trained with `SoftmaxOracle`; the largest one wins.
+
+    Parameters
+    ----------
+    X, point, row_limit, constant
+        As for `linear_scores`.
+    classes : int
+        How many classes the model has.
+
+    Examples
+    --------
+    >>> softmax_scores([[0.6, 0.0]], [1.0, 2.0, 0.0, 0.0, 5.0, 0.0], classes=2).round(3)
+    array([[4.802, 1.029]])
+    """
+    weights = finite_vector(point=point)
+    if weights.size % positive_integer(classes=classes):
+        raise InvalidArgument(
+            f"point must have a multiple of classes={classes} entries; got {weights.size}. Pass result.point as it is."
+        )
+    matrix = weights.reshape(-1, classes)
+    settings = {"row_limit": row_limit, "constant": constant}
+    return np.column_stack([linear_scores(X, matrix[:, k], **settings) for k in range(classes)])  # type: ignore[arg-type]
 
 
 def linear_scores(X: Any, point: FloatArray, *, row_limit: float | None = 1.0, constant: bool = True) -> FloatArray:

@@ -41,9 +41,11 @@ class ProgressBar:
         self._bar: Any = None
         self._task: Any = None
         self._shown = 0.0
+        self._total = 0
 
     def on_start(self, steps: int, done: int) -> None:
         """Draw the empty bar."""
+        self._total = steps
         if not self._show:
             return
         try:
@@ -66,7 +68,9 @@ class ProgressBar:
         budget = f"budget left {step.fraction_left:.1%}"
         if self._purse is not None:
             budget = f"epsilon {self._purse.spent.epsilon:.3g} of {self._purse.epsilon:g}, {budget}"
-        self._bar.update(self._task, completed=step.number, budget=budget)
+        # A run that ends with its budget rather than with its steps is measured by the budget.
+        completed = max(step.number, (1 - step.fraction_left) * self._total)
+        self._bar.update(self._task, completed=completed, budget=budget)
         self._shown = time.monotonic()
 
     def on_end(self, trace: Trace) -> None:

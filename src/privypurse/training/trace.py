@@ -44,12 +44,15 @@ class Step:
         return cls(number, type(query).__name__, to_json(released.charge), released.noise_std, chosen, fraction_left)
 
 
-@dataclass
+@dataclass(repr=False)
 class Trace:
     """All steps of a run, and why it stopped."""
 
     steps: list[Step] = field(default_factory=list)
     stop_reason: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Trace: {len(self.steps)} releases, stopped by {self.stop_reason or 'nothing yet'}>"
 
     @property
     def mu_spent(self) -> list[float]:

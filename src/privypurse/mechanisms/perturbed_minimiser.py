@@ -1,0 +1,135 @@
+"""Releasing the minimiser of a private objective: with the objective perturbed, or the minimiser itself.
+
+The search for the minimum happens inside `draw`, after payment: how long it takes, and all it sees, is private.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privypurse.core.charges import GaussianCharge, ObjectivePerturbationCharge
+from privypurse.core.checks import FloatArray, positive
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.randomness import NoiseSource
+from privypurse.core.sensitive import Norm, Sensitive, SensitiveObjective
+
+# The search ends at a gradient this small, relative to the perturbation (or to one record's gradient), ...
+TOLERANCE = 1e-8
+# ... and this much noise, relative to twice the distance that leaves, covers what the search did with it.
+OUTPUT_NOISE_MULTIPLIER = 1e5
+
+
+@dataclass(frozen=True)
+class ObjectivePerturbation:
+    """Release the minimiser of ``sum of losses + ridge/2 |w|^2 + b . w`` with Gaussian b.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of b divided by the largest norm of one record's gradient.
+    ridge : float
+        On the *sum* of losses; above the largest second derivative of one record's loss.
+
+    Guarantees
+    ----------
+    The exact minimiser has the privacy loss that ``accounting.objective_perturbation`` bounds. What is released is a point within
+    ``tolerance/ridge`` of it, plus Gaussian noise whose scale is `OUTPUT_NOISE_MULTIPLIER` times twice that distance: given the
+    exact minimiser, that is a Gaussian mechanism of its own, and it is in the charge. (Iyengar et al. 2019.)
+    """
+
+    noise_multiplier: float
+    ridge: float
+
+    def __post_init__(self) -> None:
+        positive(noise_multiplier=self.noise_multiplier)
+        positive(ridge=self.ridge)
+
+    def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
+        """Return the standard deviation of the perturbation of the objective's gradient."""
+        return self.noise_multiplier * box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
+
+    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> ObjectivePerturbationCharge:
+        """Describe the release."""
+        ratio = check_objective(box, self.ridge).curvature / self.ridge
+        if ratio >= 1:
+            raise InvalidArgument(
+                f"ridge must be above the largest curvature of one record; got {self.ridge!r}. Raise it."
+            )
+        return ObjectivePerturbationCharge(self.noise_multiplier, ratio, OUTPUT_NOISE_MULTIPLIER)
+
+    def charge_seen_under(
+        self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring
+    ) -> ObjectivePerturbationCharge:
+        """Describe the release, which is priced under either relation."""
+        return self.charge(box, other)
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
+        """Perturb, minimise, and cover the tolerance."""
+        std = self.noise_std(box, neighbouring)
+        minimise: Any = box._value
+        minimiser = minimise(std * noise.normal(box.shape), self.ridge, TOLERANCE * std)
+        cover = OUTPUT_NOISE_MULTIPLIER * 2 * TOLERANCE * std / self.ridge
+        return np.asarray(minimiser + cover * noise.normal(box.shape))
+
+
+@dataclass(frozen=True)
+class OutputPerturbation:
+    """Release the minimiser of ``sum of losses + ridge/2 |w|^2`` with Gaussian noise.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise divided by how far one record moves the minimiser.
+    ridge : float
+        On the *sum* of losses; no smaller than the largest second derivative of one record's loss.
+
+    Guarantees
+    ----------
+    The objective is ``ridge``-strongly convex, so its minimiser moves by at most the change of its gradient over the ridge; and
+    each of two searches ends within ``tolerance/ridge`` of its minimiser.
+    """
+
+    noise_multiplier: float
+    ridge: float
+
+    def __post_init__(self) -> None:
+        positive(noise_multiplier=self.noise_multiplier)
+        positive(ridge=self.ridge)
+
+    def sensitivity(self, box: Sensitive, neighbouring: Neighbouring) -> float:
+        """Return how far one record moves the minimiser."""
+        gradient = box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
+        return (box.bound(neighbouring, Norm.GRADIENT) + 2 * TOLERANCE * gradient) / self.ridge
+
+    def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
+        """Return the standard deviation of the noise on the minimiser."""
+        return self.noise_multiplier * self.sensitivity(box, neighbouring)
+
+    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> GaussianCharge:
+        """Describe the release."""
+        check_objective(box, self.ridge)
+        return GaussianCharge(self.noise_multiplier)
+
+    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> GaussianCharge:
+        """Describe a release made under one relation as the other sees it: same noise, another sensitivity."""
+        return GaussianCharge(self.noise_std(box, neighbouring) / self.sensitivity(box, other))
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
+        """Minimise, and add noise."""
+        tolerance = TOLERANCE * box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
+        minimise: Any = box._value
+        minimiser = minimise(np.zeros(box.shape), self.ridge, tolerance)
+        return np.asarray(minimiser + self.noise_std(box, neighbouring) * noise.normal(box.shape))
+
+
+def check_objective(box: Sensitive, ridge: float) -> SensitiveObjective:
+    """Refuse, before payment, what does not hold an objective, or one whose minimum might take for ever to find."""
+    if not isinstance(box, SensitiveObjective):
+        raise InvalidArgument(f"box must hold an objective; got {box!r}. Ask the oracle for Objective().")
+    if ridge < box.curvature:
+        raise InvalidArgument(
+            f"ridge must be at least the largest curvature of one record, {box.curvature:g}; got {ridge!r}. Raise it."
+        )
+    return box

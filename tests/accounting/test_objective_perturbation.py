@@ -21,14 +21,14 @@ from privypurse.core.charges import (
     to_json,
 )
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.queries import PerturbedMinimiser
+from privypurse.core.queries import Objective
 from privypurse.losses import Huber, HuberHinge, Logistic
-from privypurse.mechanisms.objective_perturbation import ObjectivePerturbation
+from privypurse.mechanisms.perturbed_minimiser import OUTPUT_NOISE_MULTIPLIER, ObjectivePerturbation
 from privypurse.oracles.linear import DenseOracle
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 TARGETS = [(0.05, 1e-8), (0.4, 1e-5), (1.6, 1e-8), (4.0, 1e-5)]
-EXACT = 1e6  # output noise in the charge: too little to see
+EXACT = 1e5  # output noise in the charge: too little to see
 
 multipliers = st.floats(0.5, 1e3)
 ratios = st.floats(1e-4, 0.9)
@@ -340,17 +340,22 @@ def test_a_renyi_filter_takes_it_among_others(relation):
 # ------------------------------------------------------------------------------------------------------ through a purse
 
 
+def for_a_budget_of_one(relation):
+    """The charge that spends epsilon 1, for a ridge of ten times the curvature."""
+    multiplier = cost.noise_multiplier_for(1.0, 1e-6, 0.1, OUTPUT_NOISE_MULTIPLIER, relation)
+    return made(multiplier * (1 + 1e-8), output=OUTPUT_NOISE_MULTIPLIER)
+
+
 def release(purse, multiplier, ridge=2.5):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50, 2))
     oracle = DenseOracle(X, (X[:, 0] > 0).astype(int), loss=Logistic(clip_derivative=0.5))
-    purse.release(oracle.answer(PerturbedMinimiser()), ObjectivePerturbation(multiplier, ridge), what="model")
+    purse.release(oracle.answer(Objective()), ObjectivePerturbation(multiplier, ridge), what="model")
 
 
 @pytest.mark.parametrize("relation", Neighbouring)
 def test_the_certificate_states_both_relations(relation):
-    multiplier = cost.noise_multiplier_for(1.0, 1e-6, 0.1, EXACT, relation)
-    charge = made(multiplier * (1 + 1e-8))
+    charge = for_a_budget_of_one(relation)
     purse = Purse.with_filter(FixedSchedule([charge], 1.0, 1e-6, relation))
     release(purse, charge.noise_multiplier)
     certificate = purse.certificate()
@@ -364,7 +369,7 @@ def test_the_certificate_states_both_relations(relation):
 
 
 def test_the_certificate_of_a_purse_with_it_prints():
-    charge = made(cost.noise_multiplier_for(1.0, 1e-6, 0.1, EXACT, ADD_REMOVE) * (1 + 1e-8))
+    charge = for_a_budget_of_one(ADD_REMOVE)
     purse = Purse.with_filter(FixedSchedule([charge], 1.0, 1e-6, "add-remove"))
     release(purse, charge.noise_multiplier)
     prose = str(purse.certificate())
@@ -382,7 +387,7 @@ def test_the_certificate_does_not_call_a_noise_multiplier_an_epsilon():
 
 
 def test_a_purse_refuses_what_was_not_announced_and_what_does_not_fit():
-    charge = made(cost.noise_multiplier_for(1.0, 1e-6, 0.1, EXACT, ADD_REMOVE) * (1 + 1e-8))
+    charge = for_a_budget_of_one(ADD_REMOVE)
     purse = Purse.with_filter(FixedSchedule([charge], 1.0, 1e-6, "add-remove"))
     with pytest.raises(UnsupportedCharge, match="fixed in advance"):
         release(purse, charge.noise_multiplier, ridge=2.6)

@@ -132,7 +132,7 @@ def test_the_certificate_of_a_private_baseline_states_both_relations(oracle):
     fit(oracle, method, purse, records=RECORDS)
     prose = str(purse.certificate())
     assert "(1, 1e-06)-differentially private under the relation replace-one" in prose
-    assert "1 x PerturbedMinimiser (objective-perturbation" in prose
+    assert "1 x Objective (objective-perturbation" in prose
     assert "  add-remove: epsilon 1, delta 1e-06; recorded epsilon" in prose
 
 

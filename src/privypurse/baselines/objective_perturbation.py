@@ -35,8 +35,8 @@ class ObjPert:
     Parameters
     ----------
     ridge : float or None
-        On the sum of losses. By default ten times the largest curvature of a record over epsilon, or the facts' ``l2`` times the
-        number of records if that is more.
+        On the sum of losses. By default the largest curvature of a record times 10/epsilon, but at least 2, or the facts'
+        ``l2`` times the number of records if that is more.
     """
 
     ridge: float | None = None
@@ -93,7 +93,7 @@ class ObjPert:
 
     def _ridge(self, facts: Facts) -> float:
         check_minimisable(facts)
-        chosen = self.ridge or 10 * facts.bounds.smoothness / facts.epsilon
+        chosen = self.ridge or facts.bounds.smoothness * max(10 / facts.epsilon, 2.0)
         return max(chosen, facts.l2 * facts.records)
 
     def _curvature_ratio(self, facts: Facts) -> float:

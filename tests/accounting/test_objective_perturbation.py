@@ -40,7 +40,7 @@ def made(noise_multiplier, curvature_ratio=0.1, output=EXACT):
 
 def shift(curvature_ratio):
     """What the determinants can add to the privacy loss, as charged."""
-    return -math.log1p(-curvature_ratio)
+    return math.log1p(curvature_ratio)
 
 
 # ------------------------------------------------------------------------------------------- the true densities, d = 1

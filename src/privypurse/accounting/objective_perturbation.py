@@ -1,9 +1,9 @@
 """What objective perturbation costs: tight for one release, and in Rényi divergences for use under a filter.
 
 The privacy loss of releasing the minimiser is at most ``c + m^2/2 + |X|`` with ``X ~ N(0, m^2)``, ``m = 1/noise_multiplier`` and
-``c = -ln(1 - curvature_ratio)``, whichever of two neighbouring tables is the true one: Redberg, Koskela and Wang (2023,
-arXiv:2401.00583), and in short in ``docs/proofs/objective_perturbation.md``. Everything here is an expectation over that bound.
-A replacement is a removal and an addition.
+``c = ln(1 + curvature_ratio)``, whichever of two neighbouring tables is the true one: Redberg, Koskela and Wang (2023,
+arXiv:2401.00583), with a sharper c, by the proof in ``docs/proofs/objective_perturbation.md``. Everything here is an
+expectation over that bound. A replacement is a removal and an addition.
 """
 
 import math
@@ -32,7 +32,7 @@ def exact_delta(noise_multiplier: float, curvature_ratio: float, epsilon: float)
     >>> f"{exact_delta(100.0, 0.005, 0.05):.1e}"
     '1.4e-08'
     """
-    m, left = 1 / positive(noise_multiplier=noise_multiplier), epsilon + math.log1p(-curvature_ratio)
+    m, left = 1 / positive(noise_multiplier=noise_multiplier), epsilon - math.log1p(curvature_ratio)
     if left >= m * m / 2:
         # E[1 - exp(left - m^2/2 - |X|)]+ is twice a Gaussian's delta.
         return min(1.0, 2 * convert.gdp_delta(m, left))
@@ -82,7 +82,7 @@ def _divergence(charge: ObjectivePerturbationCharge, orders: NDArray[np.float64]
     """``c + a m^2/2 + ln(2 Phi((a - 1) m))/(a - 1)``, as ``E exp(k|X|) = 2 exp(k^2 m^2/2) Phi(k m)``; and the output's noise."""
     m, spread = 1 / charge.noise_multiplier, 1 / charge.output_noise_multiplier
     sides = (math.log(2) + special.log_ndtr((orders - 1) * m)) / (orders - 1)
-    total = -math.log1p(-charge.curvature_ratio) + orders / 2 * (m * m + spread * spread) + sides
+    total = math.log1p(charge.curvature_ratio) + orders / 2 * (m * m + spread * spread) + sides
     return np.asarray(total * (1 + _MARGIN))
 
 

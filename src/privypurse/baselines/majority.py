@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from privypurse.accounting.totals import Filter
+from privypurse.core.errors import InvalidArgument
 from privypurse.optimizers.one_answer import VoteOfTheMajority
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Plan, Recipe
@@ -21,6 +22,10 @@ class Majority:
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the one release."""
+        if not facts.constant:
+            raise InvalidArgument(
+                "Majority needs an oracle with a constant column. Make the oracle with constant=True."
+            )
         return Recipe(VoteOfTheMajority(), EvenSplit(), 1)
 
     def plan(self, facts: Facts) -> Plan:

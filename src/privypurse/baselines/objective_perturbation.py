@@ -92,6 +92,7 @@ class ObjPert:
         )
 
     def _ridge(self, facts: Facts) -> float:
+        facts.require_budget()
         check_minimisable(facts)
         chosen = self.ridge or facts.bounds.smoothness * max(10 / facts.epsilon, 2.0)
         return max(chosen, facts.l2 * facts.records)

@@ -9,8 +9,8 @@ import numpy as np
 from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.randomness import NoiseSource
-from privypurse.oracles.linear import LinearOracle, make_part, pairwise_sum
-from privypurse.oracles.parts import Part, Work
+from privypurse.oracles.linear import LinearOracle
+from privypurse.oracles.parts import Part, Work, make_part, pairwise_sum
 from privypurse.oracles.sampling import poisson_rows
 
 

@@ -34,7 +34,18 @@ from privypurse.losses.linear import LinearLoss, check_loss
 from privypurse.oracles._threads import default_threads
 from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse, check_target_bounds, encode_targets
 from privypurse.oracles.minimise import minimise
-from privypurse.oracles.parts import DensePart, DerivativesWork, Frame, GradientWork, LossesWork, Part, SparsePart, Work
+from privypurse.oracles.parts import (
+    DensePart,
+    DerivativesWork,
+    Frame,
+    GradientWork,
+    LossesWork,
+    Part,
+    SparsePart,
+    Work,
+    make_part,
+    pairwise_sum,
+)
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
 # Contributions are kept this much inside the stated bound, so that it holds for the sums as computed: see ``_kernels``. It
@@ -110,6 +121,11 @@ class LinearOracle(ABC):
     def row_limit(self) -> float:
         """The length rows are scaled down to; infinity for no limit."""
         return self._frame.row_limit
+
+    @property
+    def has_constant(self) -> bool:
+        """Whether there is a constant column."""
+        return self._frame.constant > 0
 
     @property
     def bounds(self) -> Bounds:
@@ -226,9 +242,7 @@ class LinearOracle(ABC):
             work = GradientWork(self._loss, self._weights(point, "point"), math.inf, clip)
             return np.asarray(total(work)[: self.dimension] + ridge * point + perturbation)
 
-        # Private: it counts the records.
-        steepest = self.bounds.smoothness * float(self._tally(1.0, None)[2]) + ridge
-        return minimise(gradient, self.dimension, tolerance, ridge, steepest)
+        return minimise(gradient, self.dimension, tolerance)
 
     def _total_in_double(self) -> Callable[[Work], FloatArray]:
         """Return a function that sums over all rows in double precision; rows in memory are converted once."""
@@ -420,31 +434,3 @@ class ChunkedOracle(LinearOracle):
 def rounding_of_terms(query: LossesAlong) -> float:
     """Return how far adding public terms can round the sums of two neighbouring tables apart."""
     return 0.0 if query.public_terms is None else 1e-15 * float(np.abs(query.public_terms).max())
-
-
-def pairwise_sum(vectors: list[FloatArray]) -> FloatArray:
-    """Add up vectors in pairs, so that the error of many sums grows with the logarithm of their number."""
-    while len(vectors) > 1:
-        paired = [a + b for a, b in zip(vectors[::2], vectors[1::2], strict=False)]
-        vectors = paired + vectors[len(vectors) - len(vectors) % 2 :]
-    return vectors[0]
-
-
-def make_part(
-    X: Any,
-    y: Any,
-    dtype: Any,
-    frame: Frame,
-    loss: LinearLoss,
-    classes: Sequence[Any],
-    target_bounds: tuple[float, float] | None,
-) -> Part:
-    """Check a chunk of rows and wrap it; dense ones are converted to a type fixed in advance."""
-    is_sparse = hasattr(X, "tocsr")
-    table = check_sparse(X) if is_sparse else check_dense(X).astype(dtype, copy=False)
-    if table.shape[1] != frame.features:
-        raise InvalidArgument(
-            f"X must have {frame.features} columns in every chunk; got one with {table.shape[1]}. Check the source of chunks."
-        )
-    target = encode_targets(y, table.shape[0], np.float64 if is_sparse else dtype, loss, classes, target_bounds)
-    return SparsePart(table, target, frame) if is_sparse else DensePart(table, target, frame)

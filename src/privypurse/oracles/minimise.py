@@ -1,5 +1,6 @@
 """[RAW DATA] Minimising a strongly convex sum of losses inside the sealed box, by gradients alone."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -8,17 +9,18 @@ from privypurse.core.checks import FloatArray
 
 Gradient = Callable[[FloatArray], FloatArray]
 
-# A Newton step is halved this often before it is given up.
-_HALVINGS = 10
-# Accelerated steps between two tries of Newton's method, where that does not get on.
-_STEPS = 200
+_MOST_TRIALS = 200
+# Steps in which the shortest gradient was not even halved: a sign that rounding keeps it from getting shorter.
+_PATIENCE = 1_000
 
 
-def minimise(gradient: Gradient, dimension: int, tolerance: float, ridge: float, steepest: float) -> FloatArray:
+def minimise(gradient: Gradient, dimension: int, tolerance: float) -> FloatArray:
     """Return a point where the gradient of a strongly convex function is shorter than a tolerance.
 
-    Newton's method, with each system solved by conjugate gradients on differences of gradients. Where a Newton step does not make
-    the gradient shorter, as it may not next to kinks, Nesterov's accelerated steps go on, which always do in the end.
+    Newton's method, with each system solved by conjugate gradients on differences of gradients. A step is taken if it halves the
+    shortest gradient so far, which happens a limited number of times, or if it goes down the line without passing the line's
+    lowest point, which lowers the function. The length of the gradient alone is no guide: the second derivative of a Huberised
+    loss jumps, and past a jump the gradient can get longer in every Newton direction.
 
     Parameters
     ----------
@@ -28,52 +30,51 @@ def minimise(gradient: Gradient, dimension: int, tolerance: float, ridge: float,
         Number of parameters.
     tolerance : float
         Length of the gradient to end at.
-    ridge, steepest : float
-        Smallest and largest curvature.
 
     Guarantees
     ----------
-    Returns only when the gradient is at most half the tolerance, which leaves the other half for rounding; never raises.
+    Never raises. Returns when the gradient is at most half the tolerance, which leaves the other half for rounding; or, where
+    rounding itself is longer than that (some 10^7 rows), with the shortest gradient found.
     """
     point = np.zeros(dimension)
     slope = gradient(point)
-    while True:
+    best, shortest, waited = point, float(np.linalg.norm(slope)), 0
+    while shortest > tolerance / 2 and waited < _PATIENCE:
+        point, slope = _step(gradient, point, slope, shortest)
         length = float(np.linalg.norm(slope))
-        if length <= tolerance / 2:
-            return point
-        direction, step = _newton_direction(gradient, point, slope), 1.0
-        for _ in range(_HALVINGS):
-            ahead = point - step * direction
-            slope_ahead = gradient(ahead)
-            if float(np.linalg.norm(slope_ahead)) < length * (1 - 0.1 * step):
-                point, slope = ahead, slope_ahead
-                break
-            step /= 2
-        else:
-            point, slope = _accelerated(gradient, point, slope, ridge, steepest, tolerance)
+        waited = 0 if length <= shortest / 2 else waited + 1
+        if length < shortest:
+            best, shortest = point, length
+    return best
 
 
-def _accelerated(
-    gradient: Gradient, point: FloatArray, slope: FloatArray, ridge: float, steepest: float, tolerance: float
-) -> tuple[FloatArray, FloatArray]:
-    """Make some of Nesterov's steps for strongly convex functions, whose rate is known."""
-    root = np.sqrt(ridge / steepest)
-    momentum = (1 - root) / (1 + root)
-    # As many as the rate needs for a tenth of the excess, so that each call gets on.
-    steps = max(_STEPS, int(np.ceil(3 / root)))
-    before = point
-    for _ in range(steps):
-        moved = point - slope / steepest
-        point, before = moved + momentum * (moved - before), moved
-        slope = gradient(point)
-        if float(np.linalg.norm(slope)) <= tolerance / 2:
+def _step(gradient: Gradient, point: FloatArray, slope: FloatArray, shortest: float) -> tuple[FloatArray, FloatArray]:
+    """Go along the Newton direction: by a whole step if that will do, else by bisection on the slope of the line."""
+    direction = _newton_direction(gradient, point, slope)
+    if not direction @ slope > 0:  # rounding
+        direction = slope
+    steepness = float(direction @ slope)
+    low, high, step = 0.0, math.inf, 1.0
+    ahead, slope_ahead = point, slope
+    for _ in range(_MOST_TRIALS):
+        ahead = point - step * direction
+        slope_ahead = gradient(ahead)
+        if float(np.linalg.norm(slope_ahead)) <= shortest / 2:
             break
-    return point, slope
+        along = float(direction @ slope_ahead)
+        if 0 <= along <= 0.9 * steepness:
+            break
+        low, high = (low, step) if along < 0 else (step, high)  # past the lowest point, or hardly moved
+        step = 2 * step if high == math.inf else (low + high) / 2
+        if not low < step < high:
+            break
+    return ahead, slope_ahead
 
 
 def _newton_direction(gradient: Gradient, point: FloatArray, slope: FloatArray) -> FloatArray:
     """Solve ``H p = slope`` roughly; H times a vector is a difference of two gradients."""
-    width = 1e-6 * (1 + float(np.linalg.norm(point)))
+    # Narrow, so that few second derivatives jump in between; wide enough for the difference to have eight digits or so.
+    width = 1e-8 * (1 + float(np.linalg.norm(point)))
     solution = np.zeros_like(slope)
     residual = slope.copy()
     search = residual.copy()

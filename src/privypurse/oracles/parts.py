@@ -1,5 +1,6 @@
 """[RAW DATA] A table of rows with its targets, dense or sparse, that can be summed over: what every oracle is made of."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privypurse.core.checks import FloatArray
+from privypurse.core.errors import InvalidArgument
 from privypurse.losses.linear import LinearLoss
 from privypurse.oracles._threads import sum_over_segments
+from privypurse.oracles.encoding import check_dense, check_sparse, encode_targets
 
 
 @dataclass(frozen=True)
@@ -207,6 +210,34 @@ class SparsePart:
 
 
 Part = DensePart | SparsePart
+
+
+def make_part(
+    X: Any,
+    y: Any,
+    dtype: Any,
+    frame: Frame,
+    loss: LinearLoss,
+    classes: Sequence[Any],
+    target_bounds: tuple[float, float] | None,
+) -> Part:
+    """Check a chunk of rows and wrap it; dense ones are converted to a type fixed in advance."""
+    is_sparse = hasattr(X, "tocsr")
+    table = check_sparse(X) if is_sparse else check_dense(X).astype(dtype, copy=False)
+    if table.shape[1] != frame.features:
+        raise InvalidArgument(
+            f"X must have {frame.features} columns in every chunk; got one with {table.shape[1]}. Check the source of chunks."
+        )
+    target = encode_targets(y, table.shape[0], np.float64 if is_sparse else dtype, loss, classes, target_bounds)
+    return SparsePart(table, target, frame) if is_sparse else DensePart(table, target, frame)
+
+
+def pairwise_sum(vectors: list[FloatArray]) -> FloatArray:
+    """Add up vectors in pairs, so that the error of many sums grows with the logarithm of their number."""
+    while len(vectors) > 1:
+        paired = [a + b for a, b in zip(vectors[::2], vectors[1::2], strict=False)]
+        vectors = paired + vectors[len(vectors) - len(vectors) % 2 :]
+    return vectors[0]
 
 
 def _enlarge(features: int, dtype: Any) -> tuple[float, float]:

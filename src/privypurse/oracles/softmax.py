@@ -16,7 +16,8 @@ from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.losses.bounds import Bounds
 from privypurse.losses.softmax import Softmax
 from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse
-from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, ROUNDING_MARGIN, pairwise_sum, rounding_of_terms
+from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, ROUNDING_MARGIN, rounding_of_terms
+from privypurse.oracles.parts import pairwise_sum
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
 # Rows converted to float64 at a time: large enough for matrix products, small enough to stay in the cache.
@@ -70,6 +71,11 @@ class SoftmaxOracle:
     def dimension(self) -> int:
         """Length of a point."""
         return self._columns * self._loss.classes
+
+    @property
+    def has_constant(self) -> bool:
+        """Whether there is a constant column."""
+        return self._constant
 
     @property
     def bounds(self) -> Bounds:

@@ -35,6 +35,8 @@ class Facts:
         Ridge penalty on the mean loss.
     radius : float, default 10.0
         A public guess of the length of the best model, for the methods whose theory needs one.
+    constant : bool, default True
+        Whether the model has a constant column.
 
     Examples
     --------
@@ -53,6 +55,7 @@ class Facts:
     clip_norm: float | None = None
     l2: float = 0.0
     radius: float = 10.0
+    constant: bool = True
 
     def __post_init__(self) -> None:
         positive(records=self.records)
@@ -148,6 +151,13 @@ class Facts:
         if multiplier == math.inf:
             raise BudgetExhausted("nothing is left of the budget to plan with. Nothing was spent.")
         return 1 / multiplier
+
+    def require_budget(self) -> None:
+        """Refuse to plan with a purse that has no limit."""
+        if not math.isfinite(self.rule.epsilon):
+            raise InvalidArgument(
+                "a purse that is declared not private has no budget to plan with. Give one an epsilon."
+            )
 
     def require_declared(self, method: str) -> None:
         """Refuse to run a method that is not private on a purse that is not declared so."""

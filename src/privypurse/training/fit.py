@@ -50,6 +50,7 @@ def facts_for(oracle: BoundedOracle, purse: Purse, *, records: float, **others: 
         rule=purse.filter,
         bounds=oracle.bounds,
         spent=purse.totals,
+        constant=getattr(oracle, "has_constant", True),
         **others,
     )
 

@@ -55,6 +55,7 @@ class AdditiveFilter(abc.ABC):
         self.neighbouring = Neighbouring.parse(neighbouring)
         self.limits = tuple(quanta_down(limit) for limit in limits)
         self._float_limits = tuple(limits)
+        self._prices: dict[tuple[SingleCharge, Neighbouring], tuple[int, ...] | None] = {}
 
     @abc.abstractmethod
     def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
@@ -131,7 +132,17 @@ class AdditiveFilter(abc.ABC):
         def fits(epsilon: float) -> bool:
             return self._fits(spent, dataclasses.replace(like, epsilon=epsilon))
 
-        return self._bisect(fits, 1e-12, 1e3) if fits(1e-12) else 0.0
+        if not fits(1e-12):
+            return 0.0
+        # Costs grow about as epsilon squared: a few corrections do what a bisection would need dozens of steps for.
+        left, epsilon = self.affordable(spent), 1.0
+        for _ in range(20):
+            price = self._price(dataclasses.replace(like, epsilon=epsilon), self.neighbouring)
+            room = min(value / cost for value, cost in zip(left, price, strict=True))
+            if 1 <= room < 1 + 1e-9 and fits(epsilon):
+                return epsilon
+            epsilon = min(max(epsilon * math.sqrt(room) * (1 - 1e-11), 1e-12), 1e3)
+        return self._bisect(fits, 1e-12, 1e3)
 
     @staticmethod
     def _bisect(fits: Callable[[float], bool], good: float, bad: float) -> float:
@@ -193,8 +204,18 @@ class AdditiveFilter(abc.ABC):
 
     def after(self, spent: Totals, new: Charge, neighbouring: Neighbouring | None = None) -> Totals:
         single, count = (new.charge, new.count) if isinstance(new, RepeatedCharge) else (new, 1)
-        price = self._price(single, neighbouring or self.neighbouring)
-        if any(math.isinf(cost) for cost in price):
+        price = self._quanta(single, neighbouring or self.neighbouring)
+        if price is None:
             return Totals(spent.quanta, spent.releases + count, spent.non_private + count)
-        added = tuple(used + count * quanta_up(cost) for used, cost in zip(spent.quanta, price, strict=True))
+        added = tuple(used + count * cost for used, cost in zip(spent.quanta, price, strict=True))
         return Totals(added, spent.releases + count, spent.non_private)
+
+    def _quanta(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[int, ...] | None:
+        """Return a price in whole quanta, or None for infinity. A release is priced several times on its way: remembered."""
+        key = (charge, neighbouring)
+        if key not in self._prices:
+            if len(self._prices) > 1_000:
+                self._prices.clear()
+            price = self._price(charge, neighbouring)
+            self._prices[key] = None if any(map(math.isinf, price)) else tuple(map(quanta_up, price))
+        return self._prices[key]

@@ -19,7 +19,7 @@ class ADPSGD(PlannedMethod):
     Parameters
     ----------
     rounds : int or None
-        By default half of ``n mu/sqrt(d)``, between 10 and 60.
+        By default half of ``n mu/sqrt(d)``, between 10 and 50.
     steepness : float or None
         Slope of the sigmoid; by default ``10/rounds``.
     ratio : float, default 4.0
@@ -70,7 +70,7 @@ class ADPSGD(PlannedMethod):
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the search."""
-        rounds = self.rounds or balanced_steps(facts, 20, 120) // 2
+        rounds = self.rounds or balanced_steps(facts, 20, 100) // 2
         optimizer = LineSearch(
             records=facts.records,
             largest_step=self.largest_rate or 10 / facts.smoothness,

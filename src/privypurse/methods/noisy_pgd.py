@@ -34,7 +34,7 @@ class NoisyPGD(PlannedMethod):
         By default where the two parts of the bound are equal, at most `most_steps`.
     step_size : float or None
         By default the one that minimises the bound.
-    most_steps : int, default 200
+    most_steps : int, default 150
         Beyond this the bound shrinks slowly and time grows.
     """
 
@@ -42,7 +42,7 @@ class NoisyPGD(PlannedMethod):
     average: Literal["all", "tail", "last"] = "all"
     steps: int | None = None
     step_size: float | None = None
-    most_steps: int = 200
+    most_steps: int = 150
     name: ClassVar[str] = "noisy-pgd"
 
     def __post_init__(self) -> None:

@@ -29,14 +29,14 @@ class PUR(PlannedMethod):
     ----------
     case : {"convex", "non-convex", "strongly-convex"}, default "convex"
         What is known about the loss. "strongly-convex" needs a ridge penalty (``l2``), "convex" the facts' ``radius``.
-    most_steps : int, default 300
+    most_steps : int, default 180
         Steps at most.
     cap : bool, default True
         No noise longer than the longest gradient there can be, which the published schedule begins with.
     """
 
     case: Literal["convex", "non-convex", "strongly-convex"] = "convex"
-    most_steps: int = 300
+    most_steps: int = 180
     cap: bool = True
 
     def __post_init__(self) -> None:

@@ -140,10 +140,7 @@ class Facts:
     @cached_property
     def mu(self) -> float:
         """The budget as the mu of one Gaussian release of all records that spends it."""
-        if not math.isfinite(self.rule.epsilon):
-            raise InvalidArgument(
-                "a purse that is declared not private has no budget to plan with. Give one an epsilon."
-            )
+        self.require_budget()
         rule, spent = self.rule, self.spent
         if rule.name not in BY_NAME:  # a list fixed in advance prices lists only; a GDP filter stands in for it
             rule, spent = GdpFilter(rule.epsilon, rule.delta, rule.neighbouring), None

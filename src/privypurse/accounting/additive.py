@@ -110,6 +110,13 @@ class AdditiveFilter(abc.ABC):
     def affordable(self, spent: Totals) -> tuple[float, ...]:
         return tuple(float_down(limit - used) for limit, used in zip(self.limits, spent.quanta, strict=True))
 
+    def fraction_left(self, start: Totals, now: Totals) -> float:
+        left = [
+            (limit - used) / (limit - before) if limit > before else 0.0
+            for limit, before, used in zip(self.limits, start.quanta, now.quanta, strict=True)
+        ]
+        return min(left)
+
     def smallest_noise_multiplier(self, spent: Totals, sample_prob: float = 1.0) -> float:
         left = self.affordable(spent)
         if any(value < _DUST * limit for value, limit in zip(left, self._float_limits, strict=True)):

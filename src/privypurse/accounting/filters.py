@@ -232,6 +232,9 @@ class DeclaredNonPrivate(AdditiveFilter):
     def affordable(self, spent: Totals) -> tuple[float, ...]:
         return (math.inf,)
 
+    def fraction_left(self, start: Totals, now: Totals) -> float:
+        return 1.0
+
     def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
         raise InvalidArgument(
             "a purse that is declared not private has no budget to share out. Use ConstantNoise, or a purse with an epsilon."

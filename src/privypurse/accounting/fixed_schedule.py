@@ -105,6 +105,10 @@ class FixedSchedule:
     def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
         return now  # what comes next was decided in advance
 
+    def fraction_left(self, start: Totals, now: Totals) -> float:
+        whole = len(self.schedule) - start.quanta[0]
+        return (len(self.schedule) - now.quanta[0]) / whole if whole else 0.0
+
     def affordable(self, spent: Totals) -> tuple[float, ...]:
         return (float(len(self.schedule) - spent.quanta[0]),)
 

@@ -76,6 +76,10 @@ class Filter(Protocol):
         """Return the totals of an account with this share left of what was left at `start`, but no more than is left now."""
         ...
 
+    def fraction_left(self, start: Totals, now: Totals) -> float:
+        """Return the share that is left now of what was left at `start`."""
+        ...
+
     def affordable(self, spent: Totals) -> tuple[float, ...]:
         """Return what is left in the filter's own currency, rounded down."""
         ...

@@ -20,12 +20,12 @@ class DPAGD(PlannedMethod):
     Parameters
     ----------
     rounds : int or None
-        Rounds the budget pays for if no gradient is refused. By default half of ``n mu/sqrt(d)``, between 10 and 60.
+        Rounds the budget pays for if no gradient is refused. By default half of ``n mu/sqrt(d)``, between 10 and 70.
     selection_share : float, default 0.2
         Share of a round for its selection.
     growth : float, default 0.1
         Budget of a second look, relative to what the gradient has cost so far.
-    candidates : int, default 20
+    candidates : int, default 12
         Steps to choose from besides "do not move".
     largest_step : float, default 3.0
         The longest step at first, as a distance.
@@ -40,7 +40,7 @@ class DPAGD(PlannedMethod):
     rounds: int | None = None
     selection_share: float = 0.2
     growth: float = 0.1
-    candidates: int = 20
+    candidates: int = 12
     largest_step: float = 3.0
     window: int = 5
     momentum: float = 0.7
@@ -57,7 +57,7 @@ class DPAGD(PlannedMethod):
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the search."""
-        rounds = self.rounds or balanced_steps(facts, 20, 120) // 2
+        rounds = self.rounds or balanced_steps(facts, 20, 140) // 2
         optimizer = LineSearch(
             records=facts.records,
             largest_step=self.largest_step,

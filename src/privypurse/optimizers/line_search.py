@@ -81,8 +81,10 @@ class LineSearch:
         if not state["selecting"][0]:
             return GradientAt(point=state["point"], clip_norm=self.clip_norm)
         steps, direction = self._steps(state), self._direction(state)
-        ahead = state["point"][:, None] - np.outer(direction, steps)
-        ridge = self.records * self.l2 / 2 * (ahead**2).sum(axis=0) if self.l2 > 0 else None
+        ridge = None
+        if self.l2 > 0:
+            ahead = state["point"][:, None] - np.outer(direction, steps)
+            ridge = self.records * self.l2 / 2 * (ahead**2).sum(axis=0)
         return LossesAlong(
             point=state["point"], direction=direction, steps=steps, clip_loss=self.clip_loss, public_terms=ridge
         )

@@ -1,7 +1,6 @@
 """[DECIDES] The one gate: every value derived from data passes here, and is paid for before it leaves."""
 
 import contextlib
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -334,8 +333,7 @@ class Purse(Shared):
     @property
     def fraction_left(self) -> float:
         """Share of the limit that is left: the one part of `remaining` that costs nothing to look at."""
-        left, whole = self._filter.affordable(self.totals), self._filter.affordable(self._filter.start())
-        return 1.0 if whole[0] == math.inf else min(a / b for a, b in zip(left, whole, strict=True))
+        return self._filter.fraction_left(self._filter.start(), self.totals)
 
     def pay_again(self, charge: SingleCharge, *, what: str) -> None:
         """Charge for a release that was made earlier and is not on the ledger; releases nothing.

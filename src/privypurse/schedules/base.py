@@ -70,8 +70,7 @@ class Budget:
     @property
     def left(self) -> float:
         """Share of the run's budget that is left."""
-        whole, left = self.rule.affordable(self.start), self.rule.affordable(self.now)
-        return min(b / a if a > 0 else 0.0 for a, b in zip(whole, left, strict=True))
+        return self.rule.fraction_left(self.start, self.now)
 
     def gaussian(self, share: float) -> Gaussian:
         """Return the Gaussian mechanism that costs this share, or all that is left if that is less.

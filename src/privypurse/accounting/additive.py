@@ -4,7 +4,6 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from fractions import Fraction
 from typing import Any
 
 from privypurse.accounting import pld
@@ -203,8 +202,9 @@ class AdditiveFilter(abc.ABC):
         return not after.non_private and all(a <= b for a, b in zip(after.quanta, self.limits, strict=True))
 
     def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
+        top, bottom = float(share).as_integer_ratio()  # exact, and faster than a Fraction
         left = [
-            min(limit - used, int(Fraction(share) * (limit - before)))
+            min(limit - used, top * (limit - before) // bottom)
             for limit, before, used in zip(self.limits, start.quanta, now.quanta, strict=True)
         ]
         return Totals(tuple(limit - part for limit, part in zip(self.limits, left, strict=True)))

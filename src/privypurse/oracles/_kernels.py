@@ -26,7 +26,15 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from privypurse.oracles._links import FAST, curvatures, slopes, sum_of_losses
+from privypurse.oracles._links import (
+    EVEN_LOGISTIC,
+    FAST,
+    curvatures,
+    next_even_loss,
+    slopes,
+    start_even_losses,
+    sum_of_losses,
+)
 
 BLOCK = 256  # rows, at most
 _BLOCK_NUMBERS = 1 << 16  # a block of a wide table has fewer rows, so that it stays in the cache between its phases
@@ -264,6 +272,14 @@ def block_losses(loss: Any, clip_loss: float, steps: Any, work: Any, count: int,
     The difference is of sums over a block, whose rounding depends on the size of the losses: the oracle adds it to the bound.
     """
     code, parameter, _, knee, slope = loss
+    if code == EVEN_LOGISTIC:
+        spacing = (steps[steps.size - 1] - steps[0]) / (steps.size - 1)
+        start_even_losses(knee, work, steps[0], spacing, count)
+        at_knee = math.exp(-knee)
+        base = next_even_loss(at_knee, slope, work, count)
+        for k in range(1, steps.size):
+            out[k] += next_even_loss(at_knee, slope, work, count) - base
+        return
     score, shift, target, weight = work[0], work[1], work[10], work[2]
     base = sum_of_losses(code, parameter, knee, slope, clip_loss, score, shift, steps[0], target, weight, count)
     for k in range(1, steps.size):

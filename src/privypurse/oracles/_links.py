@@ -13,6 +13,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 LOGISTIC, HINGE, HUBER_HINGE, SQUARED = 0, 1, 2, 3
+# The logistic loss along evenly spaced steps, where neighbouring exponentials differ by a factor.
+EVEN_LOGISTIC = 4
 
 # Contraction and reassociation let the compiler use fused multiply-add and several partial sums. Not the flags that
 # assume there is no NaN or infinity: those rows are dealt with here.
@@ -160,3 +162,29 @@ def sum_of_losses(
             value = inside * inside / 2.0 + (slope * (distance - knee) if distance > knee else 0.0)
             total += weight[i] * min(value, clip_loss)
     return total
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
+def start_even_losses(knee: float, work: Any, first: float, spacing: float, count: int) -> None:
+    """Prepare a block for `next_even_loss`: margins and exponentials at the first step, and what they change by."""
+    score, shift, target = work[0], work[1], work[10]
+    for i in range(count):
+        margin, change = target[i] * (score[i] - first * shift[i]), spacing * target[i] * shift[i]
+        work[3, i], work[4, i] = exponential(-margin), exponential(change)
+        # Distance below the knee, where the loss is linear.
+        work[5, i], work[6, i] = knee - margin, change
+
+
+@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
+def next_even_loss(at_knee: float, slope: float, work: Any, count: int) -> float:
+    """Return a block's sum of logistic losses at the current step, and move on to the next.
+
+    `at_knee` is exp(-knee), at most 15: the product of up to 256 factors between 1 and 16 fits in a double.
+    """
+    product, below = 1.0, 0.0
+    for i in range(count):
+        product *= 1.0 + min(work[3, i], at_knee)
+        below += max(work[5, i], 0.0)
+        work[3, i] *= work[4, i]
+        work[5, i] += work[6, i]
+    return slope * below + math.log(product)

@@ -1,5 +1,6 @@
 """[RAW DATA] A table of rows with its targets, dense or sparse, that can be summed over: what every oracle is made of."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument
-from privypurse.losses.linear import LinearLoss
+from privypurse.losses.linear import LinearLoss, Logistic
 from privypurse.oracles._threads import sum_over_segments
 from privypurse.oracles.encoding import check_dense, check_sparse, encode_targets
 
@@ -71,6 +72,22 @@ class LossesWork:
     def size(self) -> int:
         """Length of the answer."""
         return self.steps.size
+
+    @property
+    def even(self) -> bool:
+        """Whether the logistic losses of neighbouring steps can be had from one another by a multiplication.
+
+        Steps must be evenly spaced, no score so large that its exponential leaves the range of a double, and the loss linear
+        from a knee on that is not far out. All of it public.
+        """
+        knee, _ = self.loss.knee_and_slope
+        if self.loss.code != Logistic.code or self.clip_loss < math.inf or self.steps.size < 4 or not knee > -2.5:
+            return False
+        gaps = np.diff(self.steps)
+        evenly = bool(np.abs(gaps - gaps.mean()).max() <= 1e-12 * np.abs(self.steps).max())
+        length = self.reach / max(float(np.linalg.norm(self.direction)), 1e-300)  # of the longest row
+        farthest = length * float(np.linalg.norm(self.weights)) + float(self.steps.max()) * self.reach
+        return evenly and farthest < 600.0
 
 
 @dataclass(frozen=True)
@@ -271,6 +288,9 @@ def _signed(indices: NDArray[Any]) -> NDArray[Any]:
 
 def _for_kernels(work: Work) -> tuple[int, float, float, float, float]:
     """Write a loss as the numbers the kernels know it by."""
+    from privypurse.oracles._links import EVEN_LOGISTIC
+
     loss = work.loss
     clip = work.clip_derivative if isinstance(work, GradientWork) else loss.clip_derivative
-    return (loss.code, loss.parameter, clip, *loss.knee_and_slope)
+    code = EVEN_LOGISTIC if isinstance(work, LossesWork) and work.even else loss.code
+    return (code, loss.parameter, clip, *loss.knee_and_slope)

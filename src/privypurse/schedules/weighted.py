@@ -1,5 +1,6 @@
 """A budget shared out in proportions fixed before the run."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,7 +58,7 @@ class Weighted:
         floored = np.maximum(weights, LEAST_SHARE * weights.sum())
         object.__setattr__(self, "weights", tuple(floored.tolist()))
 
-    @property
+    @functools.cached_property
     def shares(self) -> FloatArray:
         """Share of the budget for each step."""
         weights = np.array(self.weights)

@@ -82,3 +82,20 @@ def test_no_record_moves_one_score_more_than_another_by_more_than_stated(data):
     replaced = answer(np.vstack([other, X[1:]]), np.append(1 - y[0], y[1:]))
     assert np.ptp(whole._value - added._value) <= whole.bound(Neighbouring.ADD_REMOVE, Norm.RANGE)
     assert np.ptp(whole._value - replaced._value) <= whole.bound(Neighbouring.REPLACE_ONE, Norm.RANGE)
+
+
+def test_one_row_that_is_not_one_hot_does_not_change_how_the_others_are_added():
+    """Whether all rows hold ones decides which loop runs; the scores of the other rows must not show it."""
+    rng = np.random.default_rng(5)
+    ones = (rng.random((500, 30)) < 0.4).astype(float)
+    mixed = np.vstack([ones, np.full(30, 0.5)])
+    y = rng.integers(0, 2, 501)
+    point, direction = rng.standard_normal(31), rng.standard_normal(31)
+    for steps in (np.linspace(0.0, 1.0, 9), np.array([0.0, 0.3, 0.4, 1.0, 1.5])):
+        query = LossesAlong(point=point, direction=direction, steps=steps)
+        settings_ = {"loss": Logistic(clip_derivative=0.5)}
+        all_ones = SparseOracle(sparse.csr_matrix(ones), y[:500], **settings_).answer(query)
+        with_other = SparseOracle(sparse.csr_matrix(mixed), y, **settings_).answer(query)
+        other = SparseOracle(sparse.csr_matrix(mixed[500:]), y[500:], **settings_).answer(query)
+        # Exact up to the rounding of adding one number to the sums.
+        assert with_other._value - all_ones._value == pytest.approx(other._value, abs=1e-12)

@@ -16,7 +16,7 @@ class LineSearch:
     """Ask for a gradient, then for the best of several steps along it; "do not move" is one of them.
 
     When "do not move" is selected, a second gradient at the same point is asked for and the two are averaged by precision, as
-    often as `most_redraws` allows.
+    often as `most_redraws` allows. The momentum is dropped then, and from the second refusal on the longest step is halved.
 
     Parameters
     ----------
@@ -69,6 +69,8 @@ class LineSearch:
             "point": np.zeros(dimension),
             "gradient": np.zeros(dimension),  # noisy sum, averaged by precision over the looks at this point
             "precision": np.zeros(1),  # 1/noise_std^2 of that average; zero before the first look
+            "mixed": np.zeros(dimension),  # its mean, with momentum and ridge; and that as the direction of the search
+            "direction": np.zeros(dimension),
             "velocity": np.zeros(dimension),
             "selecting": np.zeros(1),
             "redraws": np.zeros(1),
@@ -80,7 +82,7 @@ class LineSearch:
         """Ask for a gradient, or for the losses along it."""
         if not state["selecting"][0]:
             return GradientAt(point=state["point"], clip_norm=self.clip_norm)
-        steps, direction = self._steps(state), self._direction(state)
+        steps, direction = self._steps(state), state["direction"]
         ridge = None
         if self.l2 > 0:
             ahead = state["point"][:, None] - np.outer(direction, steps)
@@ -95,17 +97,20 @@ class LineSearch:
             return self._look(state, released)
         chosen = int(released.value)
         if chosen == 0 and (self.most_redraws is None or state["redraws"][0] < self.most_redraws):
-            return {**state, "selecting": np.zeros(1), "redraws": state["redraws"] + 1}
+            # The first refusal may be the momentum's fault, a second one that of the steps: no look would mend either.
+            longest = state["longest"] * (0.5 if state["redraws"][0] > 0 else 1.0)
+            again = {"redraws": state["redraws"] + 1, "velocity": np.zeros_like(state["velocity"]), "longest": longest}
+            return {**state, **again, "selecting": np.zeros(1)}
         fresh = {"precision": np.zeros(1), "gradient": np.zeros_like(state["gradient"]), "redraws": np.zeros(1)}
         fresh["selecting"] = np.zeros(1)
         if chosen == 0:  # given up: stay, and start anew from the next gradient
             return {**state, **fresh}
-        step, direction = self._steps(state)[chosen], self._direction(state)
+        step, direction = float(state["longest"][0]) * chosen / self.candidates, state["direction"]
         taken = np.append(state["taken"], step)
         longest = state["longest"]
         if taken.size == self.window:
             longest, taken = np.array([self.widen * taken.max()]), np.zeros(0)
-        moved = {"point": state["point"] - step * direction, "velocity": self._mixed(state)}
+        moved = {"point": state["point"] - step * direction, "velocity": state["mixed"]}
         return {**state, **fresh, **moved, "longest": longest, "taken": taken}
 
     def point(self, state: State) -> FloatArray:
@@ -117,15 +122,10 @@ class LineSearch:
         precision = 1 / (released.noise_std or 1.0) ** 2
         total = state["precision"] + precision
         gradient = (state["precision"] * state["gradient"] + precision * released.value) / total
-        return {**state, "gradient": gradient, "precision": total, "selecting": np.ones(1)}
+        mixed = self.momentum * state["velocity"] + gradient / self.records + self.l2 * state["point"]
+        length = float(np.linalg.norm(mixed)) if self.normalise else 0.0
+        looked = {"gradient": gradient, "precision": total, "mixed": mixed}
+        return {**state, **looked, "direction": mixed / length if length > 0 else mixed, "selecting": np.ones(1)}
 
     def _steps(self, state: State) -> FloatArray:
-        return np.linspace(0.0, float(state["longest"][0]), self.candidates + 1)
-
-    def _mixed(self, state: State) -> FloatArray:
-        return self.momentum * state["velocity"] + state["gradient"] / self.records + self.l2 * state["point"]
-
-    def _direction(self, state: State) -> FloatArray:
-        mixed = self._mixed(state)
-        length = float(np.linalg.norm(mixed))
-        return mixed / length if self.normalise and length > 0 else mixed
+        return np.arange(self.candidates + 1) * (float(state["longest"][0]) / self.candidates)

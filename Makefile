@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.ready-docs
 
-.PHONY: help test test-slow lint bench docs demo clean
+.PHONY: help test test-slow lint bench docs demo clean fresh-kernels
 
 help:
 	@echo "make demo       run the shortest example, end to end"
@@ -25,7 +25,7 @@ $(DOCS_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	@touch $@
 
-test: lint
+test: lint fresh-kernels
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
 
 test-slow: $(READY)
@@ -36,7 +36,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)
+bench: $(READY) fresh-kernels
 	@mkdir -p benchmarks/results
 	@for script in benchmarks/*.py; do \
 	  echo "== $$script"; \
@@ -48,6 +48,12 @@ docs: $(DOCS_READY)
 
 demo: $(READY)
 	$(BIN)/python examples/first_purse.py
+
+# Compiled functions are kept beside their files, and do not notice that another file they were compiled from has changed.
+fresh-kernels:
+	@for source in src/privypurse/oracles/_links.py src/privypurse/oracles/_kernels.py; do \
+	  find src -name '*.nb[ci]' ! -newer $$source -delete; \
+	done
 
 clean:
 	rm -rf $(VENV) docs/_build docs/api .mypy_cache .pytest_cache .ruff_cache .hypothesis

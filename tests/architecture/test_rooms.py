@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "schedules": {"core", "mechanisms", "accounting"},
     "planning": {"core", "losses", "accounting", "optimizers.base", "schedules"},
     "methods": {"core", "accounting", "mechanisms", "optimizers", "schedules", "planning"},
-    "baselines": {"core", "accounting", "mechanisms", "optimizers", "schedules", "planning"},
+    "baselines": {"core", "accounting", "mechanisms", "optimizers", "schedules", "planning", "methods.base"},
     "purse": {"core", "accounting", "mechanisms.base"},
     "training": {
         "core",

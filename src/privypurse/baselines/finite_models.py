@@ -5,18 +5,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from privypurse.accounting.totals import Filter
 from privypurse.core.checks import positive
 from privypurse.core.errors import InvalidArgument
+from privypurse.methods.base import PlannedMethod
 from privypurse.optimizers.one_answer import ChooseModel
 from privypurse.planning.facts import Facts
-from privypurse.planning.plan import Plan, Recipe
-from privypurse.planning.rehearsal import rehearse
+from privypurse.planning.plan import Recipe
 from privypurse.schedules.weighted import EvenSplit
 
 
 @dataclass(frozen=True)
-class FiniteModels:
+class FiniteModels(PlannedMethod):
     """Select the best of several models that were known before: from public data, from a grid, from last year.
 
     The error is about ``range/epsilon * ln(models)`` in the sum of losses, whatever the dimension.
@@ -55,11 +54,3 @@ class FiniteModels:
                 "Remember the constant column."
             )
         return Recipe(ChooseModel(self.models, self.clip_loss), EvenSplit(), 1)
-
-    def plan(self, facts: Facts) -> Plan:
-        """Say what the selection will cost."""
-        return rehearse(self.name, self.recipe(facts), facts)
-
-    def filter(self, facts: Facts) -> Filter:
-        """Return the facts' own rule."""
-        return facts.rule

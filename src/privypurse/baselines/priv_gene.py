@@ -3,17 +3,16 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privypurse.accounting.totals import Filter
 from privypurse.core.checks import positive_integer
+from privypurse.methods.base import PlannedMethod
 from privypurse.optimizers.genetic import GeneticSearch
 from privypurse.planning.facts import Facts
-from privypurse.planning.plan import Plan, Recipe
-from privypurse.planning.rehearsal import rehearse
+from privypurse.planning.plan import Recipe
 from privypurse.schedules.weighted import EvenSplit
 
 
 @dataclass(frozen=True)
-class PrivGene:
+class PrivGene(PlannedMethod):
     """Breed models; select survivors by the exponential mechanism, the budget split evenly over all selections.
 
     The range of one record's loss over a generation shrinks with the distance between its models, as mutations cool down: that
@@ -41,11 +40,3 @@ class PrivGene:
         """Plan the search."""
         search = GeneticSearch(self.offspring, self.survivors, self.spread, self.cooling)
         return Recipe(search, EvenSplit(), self.generations * self.survivors)
-
-    def plan(self, facts: Facts) -> Plan:
-        """Say what each selection will cost."""
-        return rehearse(self.name, self.recipe(facts), facts)
-
-    def filter(self, facts: Facts) -> Filter:
-        """Return the facts' own rule."""
-        return facts.rule

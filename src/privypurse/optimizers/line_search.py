@@ -128,4 +128,4 @@ class LineSearch:
         return {**state, **looked, "direction": mixed / length if length > 0 else mixed, "selecting": np.ones(1)}
 
     def _steps(self, state: State) -> FloatArray:
-        return np.arange(self.candidates + 1) * (float(state["longest"][0]) / self.candidates)
+        return np.asarray(np.arange(self.candidates + 1.0) * (float(state["longest"][0]) / self.candidates))

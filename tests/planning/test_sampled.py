@@ -9,7 +9,6 @@ from scipy import optimize, stats
 from privypurse.accounting.convert import gdp_epsilon
 from privypurse.accounting.pld import pld_epsilon
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
-from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.losses import Logistic
 from privypurse.planning import Facts
@@ -138,6 +137,12 @@ class TestAdvancedComposition:
         assert whole == pytest.approx(epsilon, rel=1e-6)
         assert whole <= epsilon * (1 + 1e-9)
 
-    def test_its_amplification_is_for_add_remove_only(self):
-        with pytest.raises(InvalidArgument, match="add-remove"):
-            advanced_composition_multiplier(50, RATE, facts(1.0, "replace-one"))
+    @pytest.mark.parametrize(("epsilon", "steps"), [(0.1, 50), (1.0, 50), (3.0, 200)])
+    def test_a_replacement_is_two_steps(self, epsilon, steps):
+        known = facts(epsilon, "replace-one")
+        multiplier = advanced_composition_multiplier(steps, RATE, known)
+        charges = [RepeatedCharge(GaussianCharge(multiplier, RATE), steps)]
+        assert pld_epsilon(charges, known.delta, known.neighbouring, interval=1e-4) <= epsilon
+        # As much noise, in absolute terms, as half of epsilon needs under add/remove, and a little for delta.
+        half = advanced_composition_multiplier(steps, RATE, facts(epsilon / 2))
+        assert 1 < 2 * multiplier / half < 1.2

@@ -9,7 +9,7 @@ from privypurse.accounting import convert
 from privypurse.accounting.calibrate import scale_to_budget
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.core.charges import Charge, GaussianCharge, RepeatedCharge
-from privypurse.core.errors import InvalidArgument, UnsupportedCharge
+from privypurse.core.errors import UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.planning.facts import Facts
 
@@ -40,24 +40,25 @@ def advanced_composition_multiplier(steps: int, sample_prob: float, facts: Facts
 
     Each step is (e0, d0)-DP without sampling and ``(ln(1 + q(exp(e0) - 1)), q d0)``-DP with it; T of these are
     ``(e1 sqrt(2 T ln(1/d')) + T e1 (exp(e1) - 1), T q d0 + d')``-DP (Dwork, Rothblum and Vadhan 2010). Half of delta goes to d'.
-    The amplification lemma is for add/remove.
+    The amplification lemma is for add/remove; a replacement is a removal and an addition, so replace-one asks for half of
+    epsilon there.
     """
-    if facts.neighbouring is not Neighbouring.ADD_REMOVE:
-        raise InvalidArgument(
-            "accounting='advanced' is for neighbouring='add-remove': its amplification lemma is. Use accounting='pld'."
-        )
-    slack = facts.delta / 2
-    per_step_delta = facts.delta / (2 * steps * sample_prob)
+    epsilon, delta, per_sensitivity = facts.epsilon, facts.delta, 1.0
+    if facts.neighbouring is Neighbouring.REPLACE_ONE:
+        # Two steps of (e, d) are (2e, (1 + exp(e)) d); and noise is counted relative to twice the add/remove sensitivity.
+        epsilon, delta, per_sensitivity = epsilon / 2, delta / (1 + math.exp(epsilon / 2)), 0.5
+    slack = delta / 2
+    per_step_delta = delta / (2 * steps * sample_prob)
 
-    def composed(epsilon: float) -> float:
-        amplified = math.log1p(sample_prob * math.expm1(epsilon))
+    def composed(per_step: float) -> float:
+        amplified = math.log1p(sample_prob * math.expm1(per_step))
         return amplified * math.sqrt(2 * steps * math.log(1 / slack)) + steps * amplified * math.expm1(amplified)
 
     low, high = 1e-12, 50.0
     while high / low > 1 + 1e-9:
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if composed(middle) <= facts.epsilon else (low, middle)
-    return 1 / convert.gdp_mu(low, min(per_step_delta, 0.5))
+        low, high = (middle, high) if composed(middle) <= epsilon else (low, middle)
+    return per_sensitivity / convert.gdp_mu(low, min(per_step_delta, 0.5))
 
 
 def refuse_unsampled_rule(name: str, sample_prob: float, facts: Facts) -> None:

@@ -23,7 +23,7 @@ OUTPUT_NOISE_MULTIPLIER = 1e5
 
 @dataclass(frozen=True)
 class ObjectivePerturbation:
-    """Release the minimiser of ``sum of losses + ridge/2 |w|^2 + b . w`` with Gaussian b.
+    """Release the minimiser of ``sum of losses + ridge/2 |w|^2 + <b, w>`` with Gaussian b.
 
     Parameters
     ----------

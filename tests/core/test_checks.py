@@ -5,8 +5,14 @@ import math
 import numpy as np
 import pytest
 
+from privypurse import Purse
 from privypurse.core import checks
 from privypurse.core.errors import InvalidArgument
+from privypurse.losses import Huber, Logistic
+from privypurse.methods import Nesterov
+from privypurse.oracles import ChunkedOracle, DenseOracle
+from privypurse.oracles.statistics import counts
+from privypurse.training import fit, train
 
 NOT_NUMBERS = [math.nan, math.inf, -math.inf, True, False, np.True_, "1.0", None, [1.0], np.array([1.0]), 1j, b"1"]
 NUMBER_CHECKS = [checks.ordinary, checks.positive, checks.non_negative, checks.probability, checks.small_probability]
@@ -19,7 +25,7 @@ def test_every_number_check_refuses_what_is_not_a_finite_number(check, value):
         check(clip_norm=value)
     message = str(refusal.value)
     assert message.startswith("clip_norm must be"), "names the argument"
-    assert f"got {value!r}" in message, "shows the value"
+    assert f"got {checks.shown(value)}" in message, "shows the value, or what kind of thing it is"
     assert "Pass for example clip_norm=" in message, "says what to pass"
 
 
@@ -76,3 +82,28 @@ def test_finite_vector_copies_and_freezes():
 def test_finite_vector_refuses(value):
     with pytest.raises(InvalidArgument, match="point must be"):
         checks.finite_vector(point=value)
+
+
+def test_messages_never_show_what_may_be_records():
+    """A table passed in the wrong place is named by its type and shape."""
+    rows = np.full((500, 3), 41.123456)
+    shows = [
+        lambda: checks.positive(records=rows),
+        lambda: DenseOracle(rows, np.zeros(500), loss=rows),
+        lambda: DenseOracle(rows, np.zeros(500), loss=Logistic(), classes=rows[:, 0]),
+        lambda: DenseOracle(rows, rows[:, 0], loss=Huber(threshold=1.0), target_bounds=rows[:, 0]),
+        lambda: DenseOracle(rows, np.zeros(500), loss=Logistic(), constant=rows),
+        lambda: DenseOracle(rows, np.zeros(500), loss=Logistic()).answer(rows),
+        lambda: ChunkedOracle([(rows, rows)], features=3, loss=Logistic()),
+        lambda: counts(rows[:, 0], categories=rows[:, 0]),
+        lambda: Purse(rows, 1e-6, neighbouring="add-remove"),
+        lambda: fit(rows, Nesterov(), Purse(1.0, 1e-6, neighbouring="add-remove"), records=500),
+        lambda: train(rows, rows, rows, rows, steps=3),
+    ]
+    for call in shows:
+        with pytest.raises(InvalidArgument) as caught:
+            call()
+        assert "41.12" not in str(caught.value)
+    assert checks.shown((0, 1)) == "(0, 1)"
+    assert checks.shown("x" * 200) == "an object of type str"
+    assert checks.shown(Logistic()) == "Logistic(clip_derivative=inf)"

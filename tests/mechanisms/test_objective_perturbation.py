@@ -257,3 +257,20 @@ def test_what_is_public_about_an_objective():
     assert sealed.bound(ADD_REMOVE, sealed.norm) == 0.5
     assert sealed.bound(REPLACE_ONE, sealed.norm) == 1.0
     assert sealed.curvature == 0.25
+
+
+@pytest.mark.parametrize(
+    ("make", "settings_"),
+    [
+        (OutputPerturbation, (10.0, 1e250)),
+        (ObjectivePerturbation, (10.0, 1e250)),
+        (ObjectivePerturbation, (1e101, 1.0)),
+        (OutputPerturbation, (1e120, 1.0)),
+    ],
+)
+def test_sizes_that_floating_point_cannot_hold_are_refused_before_anything_is_paid(make, settings_):
+    """Otherwise the search might fail after payment, and whether it does would depend on the data."""
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", filter="rdp")
+    with pytest.raises(InvalidArgument):
+        purse.release(box(), make(*settings_))
+    assert purse.spent.releases == 0

@@ -386,3 +386,17 @@ def test_the_models_of_a_query_are_its_own():
     points[:] = 7.0
     assert query.points.tolist() == [[1.0] * 3] * 2
     assert not query.points.flags.writeable
+
+
+def test_the_search_does_not_stall_where_numbers_end():
+    """A steep loss far from zero: one unit in the last place of the model moves the gradient by more than the tolerance."""
+    half = 2_000
+    X = np.vstack([np.tile([1.0, 2.0, -1.0], (half, 1)), np.tile([0.5, -1.0, 3.0], (half, 1))])
+    y = np.repeat([1e10, 12_345.678], half)
+    oracle = DenseOracle(X, y, loss=Huber(threshold=1.0), target_bounds=(-1e10, 1e10))
+    calls = []
+    inner = oracle._total_in_double()
+    oracle._total_in_double = lambda: lambda work: (calls.append(1), inner(work))[1]
+    point = minimiser(oracle, 1.0, 1e-8)
+    assert np.isfinite(point).all()
+    assert len(calls) < 3_000

@@ -220,9 +220,12 @@ class AdditiveFilter(abc.ABC):
     def _quanta(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[int, ...] | None:
         """Return a price in whole quanta, or None for infinity. A release is priced several times on its way: remembered."""
         key = (charge, neighbouring)
-        if key not in self._prices:
-            if len(self._prices) > 1_000:
-                self._prices.clear()
-            price = self._price(charge, neighbouring)
-            self._prices[key] = None if any(map(math.isinf, price)) else tuple(map(quanta_up, price))
-        return self._prices[key]
+        known = self._prices.get(key, ())
+        if known != ():
+            return known
+        if len(self._prices) > 1_000:
+            self._prices.clear()  # other threads hold what they have read
+        price = self._price(charge, neighbouring)
+        quanta = None if any(map(math.isinf, price)) else tuple(map(quanta_up, price))
+        self._prices[key] = quanta
+        return quanta

@@ -23,8 +23,25 @@ def _only(named: dict[str, Any]) -> tuple[str, Any]:
     return name, value
 
 
+def shown(value: object) -> str:
+    """Write a value for an error message. What may be a table of records by mistake is named by its type and shape only."""
+    if value is None or isinstance(value, bool | int | float | complex | np.generic):
+        return repr(value)
+    text = (
+        repr(value)
+        if isinstance(value, str | tuple | list | dict) or type(value).__module__.startswith("privypurse")
+        else ""
+    )
+    if text and len(text) <= 80:
+        return text
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    shape = getattr(value, "shape", None)
+    return f"an object of type {type(value).__name__}" + (f" with shape {shape}" if isinstance(shape, tuple) else "")
+
+
 def _refuse(name: str, value: object, must: str, example: str) -> NoReturn:
-    raise InvalidArgument(f"{name} must be {must}; got {value!r}. Pass for example {name}={example}.")
+    raise InvalidArgument(f"{name} must be {must}; got {shown(value)}. Pass for example {name}={example}.")
 
 
 def _number(name: str, value: object, must: str, example: str) -> float:

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privypurse.core.checks import FloatArray, positive
+from privypurse.core.checks import FloatArray, positive, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.losses.bounds import Bounds
 
@@ -316,5 +316,7 @@ class Huber(Squared):
 def check_loss(loss: object) -> LinearLoss:
     """Refuse what is not a loss of a linear model."""
     if not isinstance(loss, LinearLoss):
-        raise InvalidArgument(f"loss must be a loss of a linear model; got {loss!r}. Pass for example loss=Logistic().")
+        raise InvalidArgument(
+            f"loss must be a loss of a linear model; got {shown(loss)}. Pass for example loss=Logistic()."
+        )
     return loss

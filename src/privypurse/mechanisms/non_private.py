@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from privypurse.core.charges import NonPrivateCharge
-from privypurse.core.checks import FloatArray, positive, text
+from privypurse.core.checks import FloatArray, ordinary, text
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
@@ -64,8 +64,8 @@ class NonPrivateMinimiser:
 
     def __post_init__(self) -> None:
         text(reason=self.reason)
-        positive(ridge=self.ridge)
-        positive(tolerance=self.tolerance)
+        ordinary(ridge=self.ridge)
+        ordinary(tolerance=self.tolerance)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
         """Describe the release, which costs infinity."""

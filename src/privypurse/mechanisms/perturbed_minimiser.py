@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from privypurse.core.charges import GaussianCharge, ObjectivePerturbationCharge
-from privypurse.core.checks import FloatArray, positive
+from privypurse.core.checks import FloatArray, ordinary, positive
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
@@ -44,7 +44,7 @@ class ObjectivePerturbation:
 
     def __post_init__(self) -> None:
         positive(noise_multiplier=self.noise_multiplier)
-        positive(ridge=self.ridge)
+        ordinary(ridge=self.ridge)
 
     def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
         """Return the standard deviation of the perturbation of the objective's gradient."""
@@ -53,6 +53,7 @@ class ObjectivePerturbation:
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> ObjectivePerturbationCharge:
         """Describe the release."""
         ratio = check_objective(box, self.ridge).curvature / self.ridge
+        check_noise(self.noise_std(box, neighbouring), self.ridge)
         if ratio >= 1:
             raise InvalidArgument(
                 f"ridge must be above the largest curvature of one record; got {self.ridge!r}. Raise it."
@@ -96,7 +97,7 @@ class OutputPerturbation:
 
     def __post_init__(self) -> None:
         positive(noise_multiplier=self.noise_multiplier)
-        positive(ridge=self.ridge)
+        ordinary(ridge=self.ridge)
 
     def sensitivity(self, box: Sensitive, neighbouring: Neighbouring) -> float:
         """Return how far one record moves the minimiser."""
@@ -110,6 +111,7 @@ class OutputPerturbation:
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> GaussianCharge:
         """Describe the release."""
         check_objective(box, self.ridge)
+        check_noise(self.noise_std(box, neighbouring), 1.0)
         return GaussianCharge(self.noise_multiplier)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> GaussianCharge:
@@ -122,6 +124,15 @@ class OutputPerturbation:
         minimise: Any = box._value
         minimiser = minimise(np.zeros(box.shape), self.ridge, tolerance)
         return np.asarray(minimiser + self.noise_std(box, neighbouring) * noise.normal(box.shape))
+
+
+def check_noise(noise_std: float, ridge: float) -> None:
+    """Refuse, before payment, noise that floating point cannot add or that would carry the model out of all bounds."""
+    if not (1e-90 < noise_std < 1e90 and 1e-90 < noise_std / ridge < 1e90):
+        raise InvalidArgument(
+            f"noise_multiplier and ridge give noise of standard deviation {noise_std!r}, {noise_std / ridge!r} on the model, "
+            "which floating point cannot deal with. Rescale them to ordinary numbers."
+        )
 
 
 def check_objective(box: Sensitive, ridge: float) -> SensitiveObjective:

@@ -179,7 +179,7 @@ def start_even_losses(knee: float, work: Any, first: float, spacing: float, coun
 def next_even_loss(at_knee: float, slope: float, work: Any, count: int) -> float:
     """Return a block's sum of logistic losses at the current step, and move on to the next.
 
-    `at_knee` is exp(-knee), at most 15: the product of up to 256 factors between 1 and 16 fits in a double.
+    `at_knee` is exp(-knee), at most exp(2.5): the product of up to 256 factors of at most 13.2 fits in a double.
     """
     product, below = 1.0, 0.0
     for i in range(count):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
 
+from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.losses.linear import LinearLoss
 
@@ -105,7 +106,7 @@ def check_target_bounds(target_bounds: tuple[float, float] | None) -> tuple[floa
         low, high = math.nan, math.nan
     if not -LARGEST_TARGET <= low < high <= LARGEST_TARGET:
         raise InvalidArgument(
-            f"target_bounds must be the public range of y, such as (0.0, 100.0), within 1e30; got {target_bounds!r}. "
+            f"target_bounds must be the public range of y, such as (0.0, 100.0), within 1e30; got {shown(target_bounds)}. "
             "It is not read from the data."
         )
     return low, high
@@ -114,7 +115,7 @@ def check_target_bounds(target_bounds: tuple[float, float] | None) -> tuple[floa
 def _encode_labels(labels: NDArray[Any], classes: Sequence[Any]) -> NDArray[np.float64]:
     if isinstance(classes, str) or len(classes) != 2 or classes[0] == classes[1]:
         raise InvalidArgument(
-            f"classes must be two different labels, the second one positive; got {classes!r}. Pass (0, 1)."
+            f"classes must be two different labels, the second one positive; got {shown(classes)}. Pass (0, 1)."
         )
     positive, negative = labels == classes[1], labels == classes[0]
     known = np.asarray(positive | negative)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial import distance
 
-from privypurse.core.checks import FloatArray, ordinary, positive_integer
+from privypurse.core.checks import FloatArray, ordinary, positive_integer, shown
 from privypurse.core.errors import InvalidArgument, UnboundedSensitivity
 from privypurse.core.queries import (
     ClassCounts,
@@ -101,7 +101,7 @@ class LinearOracle(ABC):
         limit = math.inf if row_limit is None else ordinary(row_limit=row_limit)
         if not isinstance(constant, bool):
             raise InvalidArgument(
-                f"constant must be True or False; got {constant!r}. Pass constant=True for an intercept."
+                f"constant must be True or False; got {shown(constant)}. Pass constant=True for an intercept."
             )
         self._frame = Frame(positive_integer(features=features), 1.0 if constant else 0.0, limit)
         self._classes, self._target_bounds = classes, target_bounds
@@ -171,7 +171,7 @@ class LinearOracle(ABC):
         if isinstance(query, Objective):
             return self._objective(sample_prob)
         raise InvalidArgument(
-            f"query must be one of core.queries; got {query!r}. Pass for example GradientAt(point=w)."
+            f"query must be one of core.queries; got {shown(query)}. Pass for example GradientAt(point=w)."
         )
 
     def _gradient(self, query: GradientAt, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
@@ -410,7 +410,7 @@ class ChunkedOracle(LinearOracle):
     ) -> None:
         if not callable(chunks):
             raise InvalidArgument(
-                f"chunks must be a callable that returns (X, y) pairs anew each time; got {chunks!r}. "
+                f"chunks must be a callable that returns (X, y) pairs anew each time; got {shown(chunks)}. "
                 "Pass for example lambda: iter(pairs), or one from privypurse.oracles.chunks."
             )
         super().__init__(features=features, **settings)

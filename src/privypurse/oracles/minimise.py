@@ -11,7 +11,9 @@ Gradient = Callable[[FloatArray], FloatArray]
 
 _MOST_TRIALS = 200
 # Steps in which the shortest gradient was not even halved: a sign that rounding keeps it from getting shorter.
-_PATIENCE = 1_000
+_PATIENCE = 200
+# No point is looked at beyond this.
+_FARTHEST = 1e90
 
 
 def minimise(gradient: Gradient, dimension: int, tolerance: float) -> FloatArray:
@@ -34,13 +36,16 @@ def minimise(gradient: Gradient, dimension: int, tolerance: float) -> FloatArray
     Guarantees
     ----------
     Never raises. Returns when the gradient is at most half the tolerance, which leaves the other half for rounding; or, where
-    rounding itself is longer than that (some 10^7 rows), with the shortest gradient found.
+    rounding itself is longer than that (very many rows, or steep losses far from zero), at the nearest point that numbers allow.
     """
     point = np.zeros(dimension)
     slope = gradient(point)
     best, shortest, waited = point, float(np.linalg.norm(slope)), 0
     while shortest > tolerance / 2 and waited < _PATIENCE:
+        before = point
         point, slope = _step(gradient, point, slope, shortest)
+        if np.array_equal(before, point):  # no number lies between this point and the minimum
+            break
         length = float(np.linalg.norm(slope))
         waited = 0 if length <= shortest / 2 else waited + 1
         if length < shortest:
@@ -55,20 +60,21 @@ def _step(gradient: Gradient, point: FloatArray, slope: FloatArray, shortest: fl
         direction = slope
     steepness = float(direction @ slope)
     low, high, step = 0.0, math.inf, 1.0
-    ahead, slope_ahead = point, slope
     for _ in range(_MOST_TRIALS):
         ahead = point - step * direction
-        slope_ahead = gradient(ahead)
-        if float(np.linalg.norm(slope_ahead)) <= shortest / 2:
-            break
-        along = float(direction @ slope_ahead)
-        if 0 <= along <= 0.9 * steepness:
-            break
+        along = -math.inf
+        if float(np.linalg.norm(ahead)) < _FARTHEST:
+            slope_ahead = gradient(ahead)
+            if float(np.linalg.norm(slope_ahead)) <= shortest / 2:
+                return ahead, slope_ahead
+            along = float(direction @ slope_ahead)
+            if 0 <= along <= 0.9 * steepness:
+                return ahead, slope_ahead
         low, high = (low, step) if along < 0 else (step, high)  # past the lowest point, or hardly moved
         step = 2 * step if high == math.inf else (low + high) / 2
         if not low < step < high:
             break
-    return ahead, slope_ahead
+    return point, slope
 
 
 def _newton_direction(gradient: Gradient, point: FloatArray, slope: FloatArray) -> FloatArray:

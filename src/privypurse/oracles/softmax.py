@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from privypurse.core.checks import FloatArray, ordinary, positive_integer
+from privypurse.core.checks import FloatArray, ordinary, positive_integer, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, Query
 from privypurse.core.randomness import NoiseSource
@@ -60,7 +60,9 @@ class SoftmaxOracle:
         constant: bool = True,
     ) -> None:
         if not isinstance(loss, Softmax):
-            raise InvalidArgument(f"loss must be a Softmax; got {loss!r}. Pass for example loss=Softmax(classes=3).")
+            raise InvalidArgument(
+                f"loss must be a Softmax; got {shown(loss)}. Pass for example loss=Softmax(classes=3)."
+            )
         self._table = check_sparse(X) if sparse.issparse(X) else check_dense(X)
         check_some_rows(self._table.shape[0])
         self._loss, self._row_limit, self._constant = loss, ordinary(row_limit=row_limit), bool(constant)
@@ -168,7 +170,7 @@ def _encode(labels: NDArray[Any], rows: int, classes: Sequence[Any], count: int)
     listed = list(classes)
     if len(listed) != count or len(set(listed)) != count:
         raise InvalidArgument(
-            f"classes must be {count} different labels, as the loss says; got {classes!r}. List them all."
+            f"classes must be {count} different labels, as the loss says; got {shown(classes)}. List them all."
         )
     if labels.shape != (rows,):
         raise InvalidArgument(

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privypurse.core.checks import FloatArray, ordinary
+from privypurse.core.checks import FloatArray, ordinary, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.sensitive import Norm, Sensitive
 
@@ -67,7 +67,7 @@ def counts(labels: Iterable[Hashable], *, categories: Sequence[Hashable]) -> Sen
     position = {category: index for index, category in enumerate(ordered)}
     if not position or len(position) != len(ordered):
         raise InvalidArgument(
-            f"categories must be a list of different values; got {categories!r}. Pass for example ['no', 'yes']."
+            f"categories must be a list of different values; got {shown(categories)}. Pass for example ['no', 'yes']."
         )
     if getattr(labels, "ndim", 1) != 1:
         raise InvalidArgument(

@@ -9,7 +9,7 @@ from typing import Any
 from privypurse.accounting import filters
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.charges import SingleCharge
-from privypurse.core.checks import FloatArray, positive, positive_integer, small_probability, text
+from privypurse.core.checks import FloatArray, positive, positive_integer, shown, small_probability, text
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt, UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
@@ -257,7 +257,7 @@ class Purse(Shared):
             )
         if not (hasattr(mechanism, "charge") and hasattr(mechanism, "draw")) or isinstance(mechanism, type):
             raise InvalidArgument(
-                f"mechanism must have charge and draw; got {mechanism!r}. "
+                f"mechanism must have charge and draw; got {shown(mechanism)}. "
                 "Pass for example Gaussian(noise_multiplier=2.0)."
             )
         text(what=what)

@@ -114,13 +114,7 @@ class Checkpoint:
             return None
         facts, arrays = self._read()
         saved = {**facts["settings"], "terms": facts["terms"], "dataset": facts["dataset"]}
-        asked = {**settings, "terms": purse.filter.terms(), "dataset": purse.dataset}
-        for name in sorted(saved.keys() | asked.keys()):
-            if saved.get(name) != asked.get(name):
-                raise InvalidArgument(
-                    f"checkpoint {self._path.name!r} was made with another {name}: {saved.get(name)!r}; got {asked.get(name)!r}. "
-                    "Go on with the same, or pass another file to start anew."
-                )
+        self._compare(saved, purse, settings)
         trace = Trace.from_json(facts["trace"])
         self._check_ledger(purse, tuple(facts["head"]), trace)
         purse.noise.restore(facts["noise"])
@@ -137,9 +131,23 @@ class Checkpoint:
             budget = replace(budget, now=purse.totals)
         return Progress(state, trace, past, budget)
 
-    def began_at(self) -> Totals | None:
+    def began_at(self, purse: Purse) -> Totals | None:
         """Return what was spent when the saved run began, so that it can be planned as it was then; None if there is no file."""
-        return _totals(self._read()[0]["start"]) if self._path.exists() else None
+        if not self._path.exists():
+            return None
+        facts, _ = self._read()
+        self._compare({"terms": facts["terms"], "dataset": facts["dataset"]}, purse, {})
+        return _totals(facts["start"])
+
+    def _compare(self, saved: dict[str, Any], purse: Purse, settings: dict[str, str]) -> None:
+        """Refuse a file that was made with something else."""
+        asked = {**settings, "terms": purse.filter.terms(), "dataset": purse.dataset}
+        for name in sorted(saved.keys() | asked.keys()):
+            if saved.get(name) != asked.get(name):
+                raise InvalidArgument(
+                    f"checkpoint {self._path.name!r} was made with another {name}: {saved.get(name)!r}; got {asked.get(name)!r}. "
+                    "Go on with the same, or pass another file to start anew."
+                )
 
     def _check_ledger(self, purse: Purse, head: tuple[int, str], trace: Trace) -> None:
         """Refuse a ledger that does not remember the run; charge a simulation again that has none."""

@@ -157,7 +157,7 @@ def fit(
     began = None
     if checkpoint is not None:
         checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-        began = checkpoint.began_at()
+        began = checkpoint.began_at(purse)
     if began is not None:
         facts = replace(facts, spent=began)  # a run that is gone on with keeps the plan it began with
     elif purse.fraction_left < 1e-9:

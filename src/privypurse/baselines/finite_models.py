@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from privypurse.core.checks import positive
+from privypurse.core.checks import FloatArray, positive
 from privypurse.core.errors import InvalidArgument
 from privypurse.methods.base import PlannedMethod
 from privypurse.optimizers.one_answer import ChooseModel
@@ -34,7 +34,7 @@ class FiniteModels(PlannedMethod):
 
     def __post_init__(self) -> None:
         try:
-            points = np.asarray(self.models, dtype=np.float64)
+            points: FloatArray = np.asarray(self.models, dtype=np.float64)
         except (TypeError, ValueError):
             points = np.empty(0)
         if points.ndim != 2 or points.size == 0 or not np.isfinite(points).all():

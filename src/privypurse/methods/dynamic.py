@@ -36,10 +36,10 @@ class Dynamic(PlannedMethod):
     shape : {"dynamic", "uniform", "exponential", "step"}, default "dynamic"
         Influence-optimal, even, or one of the usual decays.
     condition_number : float or None
-        kappa = M/m. By default what the ridge guarantees, but at most 20: the worst case would allow two steps at a small
-        budget. A guess below the truth leaves privacy as it is and voids the bound.
+        kappa = M/m. By default what the ridge guarantees, but at most 20: the worst case would allow a handful of steps at
+        a small budget. A guess below the truth leaves privacy as it is and voids the bound.
     momentum : float, default 0.0
-        Bias-corrected mean of gradients, with the exact influence under it.
+        Bias-corrected mean of gradients, with the influence its bound gives each step; `influences` takes a sharper one.
     steps : int or None
         By default the number with the least bound, at most `most_steps`.
     ratio : float, default 10.0

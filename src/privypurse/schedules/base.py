@@ -98,7 +98,7 @@ class Budget:
         if left < DUST or share <= 0:
             raise BudgetExhausted("nothing is left of the run's budget. Nothing was spent.")
         if isinstance(self.rule, FixedSchedule):
-            return self._planned(self.rule, kind)
+            return self._planned(kind)
         if share > left * (1 - DUST):
             return self._price(kind, self.rule.leaving(self.start, self.now, 1.0))
         # Many runs ask for the same share at every step, and an inversion takes a fraction of a millisecond.
@@ -106,7 +106,7 @@ class Budget:
             self._known[kind, share] = self._price(kind, self.rule.leaving(self.start, self.now, share))
         return self._known[kind, share]
 
-    def _planned(self, rule: FixedSchedule, kind: str) -> float:
+    def _planned(self, kind: str) -> float:
         """Return what a schedule fixed in advance has next, which must be of the kind that is asked for."""
         planned = self._price(kind, self.now)
         if planned in (0.0, math.inf):

@@ -151,3 +151,14 @@ def finite_vector(**named: Any) -> FloatArray:
         _refuse(name, "an array with NaN or infinity in it", must, example)
     copy.setflags(write=False)
     return copy
+
+
+def constant_value(constant: object) -> float:
+    """Return the value of a model's constant column: 1.0 for True, 0.0 (none) for False, or a number above zero as it is."""
+    if isinstance(constant, bool):
+        return float(constant)
+    must = "True, False or a number between 1e-100 and 1e100"
+    number = _number("constant", constant, must, "True")
+    if not 1e-100 <= number <= 1e100:
+        _refuse("constant", constant, must, "True")
+    return number

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial import distance
 
-from privypurse.core.checks import FloatArray, ordinary, positive_integer, shown
+from privypurse.core.checks import FloatArray, constant_value, ordinary, positive_integer, shown
 from privypurse.core.errors import InvalidArgument, UnboundedSensitivity
 from privypurse.core.queries import (
     ClassCounts,
@@ -69,8 +69,9 @@ class LinearOracle(ABC):
     row_limit : float or None, default 1.0
         Each row, with the constant column, is scaled down to this Euclidean length. Public. None for no limit; each query must
         then bring its own clip.
-    constant : bool, default True
-        Add a constant column, before lengths are limited; its weight is the last entry of every point.
+    constant : bool or float, default True
+        Add a constant column, before lengths are limited; its weight is the last entry of every point. A number is the value of
+        that column: a small one leaves more of a limited length to the others. True is 1.0. Public.
     classes : pair, default (0, 1)
         For classification: the two labels, the second one positive. Public.
     target_bounds : pair of float or None
@@ -92,25 +93,21 @@ class LinearOracle(ABC):
         loss: LinearLoss,
         features: int,
         row_limit: float | None = 1.0,
-        constant: bool = True,
+        constant: bool | float = True,
         classes: Sequence[Any] = (0, 1),
         target_bounds: tuple[float, float] | None = None,
         threads: int | None = None,
     ) -> None:
         self._loss = check_loss(loss)
         limit = math.inf if row_limit is None else ordinary(row_limit=row_limit)
-        if not isinstance(constant, bool):
-            raise InvalidArgument(
-                f"constant must be True or False; got {shown(constant)}. Pass constant=True for an intercept."
-            )
-        self._frame = Frame(positive_integer(features=features), 1.0 if constant else 0.0, limit)
+        self._frame = Frame(positive_integer(features=features), constant_value(constant), limit)
         self._classes, self._target_bounds = classes, target_bounds
         self._threads = default_threads() if threads is None else positive_integer(threads=threads)
 
     @property
     def dimension(self) -> int:
         """Length of a point: one weight for each column, and one for the constant if there is one."""
-        return self._frame.features + int(self._frame.constant)
+        return self._frame.features + int(self.has_constant)
 
     @property
     def loss(self) -> LinearLoss:
@@ -137,7 +134,8 @@ class LinearOracle(ABC):
         return 1.0 if self._loss.classification else max(map(abs, check_target_bounds(self._target_bounds)))
 
     def __repr__(self) -> str:
-        constant = ", constant" if self._frame.constant else ""
+        value = self._frame.constant
+        constant = "" if not value else ", constant" if value == 1 else f", constant {value:g}"
         shape = f"{self._frame.features} columns{constant}, row limit {self._frame.row_limit:g}"
         return f"<{type(self).__name__}: {shape}, {self._loss!r}>"
 

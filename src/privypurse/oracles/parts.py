@@ -24,7 +24,7 @@ class Frame:
     features : int
         Number of columns.
     constant : float
-        1.0 to add a constant column (before the length is limited), 0.0 not to.
+        Value of the constant column, which is added before the length is limited; 0.0 for no such column.
     row_limit : float
         Rows, with the constant, are scaled down to this length; infinity for no limit.
     """

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from privypurse.core.checks import FloatArray, ordinary, positive_integer, shown
+from privypurse.core.checks import FloatArray, constant_value, ordinary, positive_integer, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, Query
 from privypurse.core.randomness import NoiseSource
@@ -39,8 +39,8 @@ class SoftmaxOracle:
         The labels, in the order of the scores. Public.
     row_limit : float, default 1.0
         Each row, with the constant column, is scaled down to this length. Public.
-    constant : bool, default True
-        Add a constant column, before lengths are limited.
+    constant : bool or float, default True
+        Add a constant column, before lengths are limited; a number is its value, True is 1.0.
 
     Guarantees
     ----------
@@ -57,7 +57,7 @@ class SoftmaxOracle:
         loss: Softmax,
         classes: Sequence[Any],
         row_limit: float = 1.0,
-        constant: bool = True,
+        constant: bool | float = True,
     ) -> None:
         if not isinstance(loss, Softmax):
             raise InvalidArgument(
@@ -65,9 +65,9 @@ class SoftmaxOracle:
             )
         self._table = check_sparse(X) if sparse.issparse(X) else check_dense(X)
         check_some_rows(self._table.shape[0])
-        self._loss, self._row_limit, self._constant = loss, ordinary(row_limit=row_limit), bool(constant)
+        self._loss, self._row_limit, self._constant = loss, ordinary(row_limit=row_limit), constant_value(constant)
         self._target = _encode(np.asarray(y), self._table.shape[0], classes, loss.classes)
-        self._columns = positive_integer(columns=self._table.shape[1]) + int(self._constant)
+        self._columns = positive_integer(columns=self._table.shape[1]) + int(self.has_constant)
 
     @property
     def dimension(self) -> int:
@@ -77,7 +77,7 @@ class SoftmaxOracle:
     @property
     def has_constant(self) -> bool:
         """Whether there is a constant column."""
-        return self._constant
+        return self._constant > 0
 
     @property
     def bounds(self) -> Bounds:
@@ -85,7 +85,8 @@ class SoftmaxOracle:
         return self._loss.bounds(self._row_limit)
 
     def __repr__(self) -> str:
-        constant = " with the constant" if self._constant else ""
+        value = self._constant
+        constant = "" if not value else " with the constant" + ("" if value == 1 else f" {value:g}")
         return f"<SoftmaxOracle: {self._columns} columns{constant}, row limit {self._row_limit:g}, {self._loss!r}>"
 
     def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
@@ -157,7 +158,7 @@ class SoftmaxOracle:
             chosen = rows[start : start + _ROWS]
             part: Any = self._table[chosen]
             x = np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
-            x = np.column_stack([x, np.ones(len(x))]) if self._constant else x
+            x = np.column_stack([x, np.full(len(x), self._constant)]) if self._constant else x
             with np.errstate(over="ignore", invalid="ignore"):
                 length = np.sqrt(np.einsum("ij,ij->i", x, x))
             finite = length < math.inf

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from privypurse.core.checks import FloatArray, finite_vector, ordinary, positive_integer
+from privypurse.core.checks import FloatArray, constant_value, finite_vector, ordinary, positive_integer
 from privypurse.core.errors import InvalidArgument
 
 
 def softmax_scores(
-    X: Any, point: FloatArray, *, classes: int, row_limit: float | None = 1.0, constant: bool = True
+    X: Any, point: FloatArray, *, classes: int, row_limit: float | None = 1.0, constant: bool | float = True
 ) -> FloatArray:
     """Return the score of each row for each class, under a model trained with `SoftmaxOracle`; the largest one wins.
 
@@ -37,7 +37,9 @@ def softmax_scores(
     return np.column_stack([linear_scores(X, matrix[:, k], **settings) for k in range(classes)])  # type: ignore[arg-type]
 
 
-def linear_scores(X: Any, point: FloatArray, *, row_limit: float | None = 1.0, constant: bool = True) -> FloatArray:
+def linear_scores(
+    X: Any, point: FloatArray, *, row_limit: float | None = 1.0, constant: bool | float = True
+) -> FloatArray:
     """Return the score of each row under a linear model.
 
     Rows are scaled down, together with the constant, to `row_limit`, as they were in training: without that, a probability
@@ -59,13 +61,14 @@ def linear_scores(X: Any, point: FloatArray, *, row_limit: float | None = 1.0, c
     """
     weights = finite_vector(point=point)
     table: Any = X if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
-    expected = weights.size - int(constant)
+    value = constant_value(constant)
+    expected = weights.size - int(value > 0)
     if table.ndim != 2 or table.shape[1] != expected:
         raise InvalidArgument(
             f"X must have {expected} columns, as the model has; got shape {table.shape}. Check the columns."
         )
     squares = table.multiply(table).sum(axis=1) if sparse.issparse(table) else (table * table).sum(axis=1)
-    lengths = np.sqrt(np.asarray(squares, dtype=np.float64).ravel() + float(constant))
+    lengths = np.sqrt(np.asarray(squares, dtype=np.float64).ravel() + value * value)
     limit = math.inf if row_limit is None else ordinary(row_limit=row_limit)
-    scores = np.asarray(table @ weights[:expected]).ravel() + (weights[-1] if constant else 0.0)
+    scores = np.asarray(table @ weights[:expected]).ravel() + (value * weights[-1] if value > 0 else 0.0)
     return np.asarray(scores * np.minimum(1.0, limit / np.maximum(lengths, 1e-300)))

@@ -2,6 +2,6 @@
 
 from privypurse.losses.bounds import Bounds
 from privypurse.losses.linear import Hinge, Huber, HuberHinge, LinearLoss, Logistic, Squared
-from privypurse.losses.softmax import Softmax
+from privypurse.losses.softmax import OneVsRest, Softmax
 
-__all__ = ["Bounds", "Hinge", "Huber", "HuberHinge", "LinearLoss", "Logistic", "Softmax", "Squared"]
+__all__ = ["Bounds", "Hinge", "Huber", "HuberHinge", "LinearLoss", "Logistic", "OneVsRest", "Softmax", "Squared"]

@@ -10,6 +10,7 @@ from scipy import special
 from privypurse.core.checks import FloatArray, positive, positive_integer
 from privypurse.core.errors import InvalidArgument
 from privypurse.losses.bounds import Bounds
+from privypurse.losses.linear import HuberHinge
 
 
 @dataclass(frozen=True)
@@ -70,3 +71,65 @@ class Softmax:
             length = np.linalg.norm(slope, axis=1, keepdims=True)
             slope *= np.minimum(1.0, self.clip_derivative / np.maximum(length, 1e-300))
         return np.asarray(slope)
+
+
+@dataclass(frozen=True)
+class OneVsRest(Softmax):
+    """The rounded hinge of each class against the rest, all at once: a support vector machine for several classes.
+
+    ``h(score[target]) + mean of h(-score[k]) over the other classes``, with h the `HuberHinge`. The other classes count together
+    as much as a record's own, so that a record moves the gradient by little more than in a problem of two classes.
+
+    Parameters
+    ----------
+    classes : int
+        How many classes there are, two or more. Public.
+    clip_derivative : float, default infinity
+        As for `Softmax`.
+    width : float, default 0.5
+        Half the width of the rounded part.
+    """
+
+    width: float = field(default=0.5, kw_only=True)
+
+    @property
+    def _hinge(self) -> HuberHinge:
+        return HuberHinge(width=self.width)
+
+    @property
+    def lipschitz(self) -> float:
+        """Largest length of the derivative with respect to the scores: of 1 for the target's and 1/(K - 1) for each other."""
+        return min(math.sqrt(1 + 1 / (self.classes - 1)), self.clip_derivative)
+
+    @property
+    def smoothness(self) -> float:
+        """That of the hinge: the second derivative is diagonal."""
+        return self._hinge.smoothness
+
+    def value_at_zero(self) -> float:
+        """Return the loss of any record at scores of zero."""
+        return 2 * self._hinge.value_at_zero()
+
+    def range_along(self, length: float) -> float:
+        """Return how much a record's loss can vary while its scores move along a segment of this length."""
+        return math.sqrt(1 + 1 / (self.classes - 1)) * length
+
+    def value(self, scores: FloatArray, target: NDArray[np.intp]) -> FloatArray:
+        """Return the loss of each record; scores has one row for each."""
+        sign, weight = self._signs(scores, target)
+        return np.asarray((weight * self._hinge.value(scores, sign)).sum(axis=1))
+
+    def derivative(self, scores: FloatArray, target: NDArray[np.intp]) -> FloatArray:
+        """Return the derivative of each record's loss with respect to its scores, clipped."""
+        sign, weight = self._signs(scores, target)
+        slope = weight * self._hinge.derivative(scores, sign)
+        if self.clip_derivative < math.sqrt(1 + 1 / (self.classes - 1)):
+            length = np.linalg.norm(slope, axis=1, keepdims=True)
+            slope *= np.minimum(1.0, self.clip_derivative / np.maximum(length, 1e-300))
+        return np.asarray(slope)
+
+    def _signs(self, scores: FloatArray, target: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+        """Return +1 and weight 1 in the target's column, -1 and an even share of 1 in the others."""
+        own = np.zeros(scores.shape, dtype=bool)
+        own[np.arange(len(scores)), target] = True
+        return np.where(own, 1.0, -1.0), np.where(own, 1.0, 1 / (self.classes - 1))

@@ -6,7 +6,7 @@ import numpy as np
 from scipy import special
 
 from privypurse.core.charges import BoundedRangeCharge, PureCharge, SingleCharge
-from privypurse.core.checks import FloatArray, positive
+from privypurse.core.checks import FloatArray, finite_vector, positive
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
@@ -28,22 +28,34 @@ class ExponentialSelection:
     epsilon : float
         The privacy losses of any two candidates differ by at most epsilon (bounded range). Costs ``epsilon^2/8`` in
         zCDP and about ``0.627 epsilon`` in mu.
+    log_prior : sequence of float, optional
+        Public log-weights of the candidates, added to the scaled scores: what is chosen where the budget is too small for the
+        data to speak. All alike by default.
 
     Guarantees
     ----------
     Adding a shift v to the scores changes the log-probability of j by ``epsilon v_j / range - c`` with c the same for all j,
-    hence by values in an interval of length epsilon that contains 0. Dong, Durfee and Rogers (ICML 2020);
-    ``docs/proofs/selection.md``. This is *not* ``argmin(score + Exp)``, whose true epsilon is (k - 1) times as large.
+    hence by values in an interval of length epsilon that contains 0, whatever the prior weights are, which cancel. Dong,
+    Durfee and Rogers (ICML 2020); ``docs/proofs/selection.md``. This is *not* ``argmin(score + Exp)``, whose true epsilon is
+    (k - 1) times as large.
     """
 
     epsilon: float
+    log_prior: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", _check_epsilon(self.epsilon))
+        if self.log_prior is not None:
+            object.__setattr__(self, "log_prior", tuple(finite_vector(log_prior=np.asarray(self.log_prior)).tolist()))
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:
         """Describe the selection."""
         _check_scores(box, neighbouring)
+        if self.log_prior is not None and len(self.log_prior) != box.shape[0]:
+            raise InvalidArgument(
+                f"log_prior must have one number for each of the {box.shape[0]} candidates; got {len(self.log_prior)}. "
+                "Leave it out for equal weights."
+            )
         return BoundedRangeCharge(self.epsilon, box.sample_prob)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> SingleCharge:
@@ -52,11 +64,17 @@ class ExponentialSelection:
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return the index of the selected candidate, as a zero-dimensional array."""
-        return np.asarray(np.argmax(_scaled_scores(self.epsilon, box, neighbouring) + noise.gumbel(box.shape)))
+        scores = _scaled_scores(self.epsilon, box, neighbouring) + self._weights
+        return np.asarray(np.argmax(scores + noise.gumbel(box.shape)))
 
     def log_probabilities(self, scores: FloatArray, score_range: float) -> FloatArray:
         """Return the exact log-probability of each candidate for *public* scores; for tests and planning."""
-        return np.asarray(special.log_softmax(np.asarray(scores) * (self.epsilon / positive(score_range=score_range))))
+        scaled = np.asarray(scores) * (self.epsilon / positive(score_range=score_range))
+        return np.asarray(special.log_softmax(scaled + self._weights))
+
+    @property
+    def _weights(self) -> FloatArray | float:
+        return 0.0 if self.log_prior is None else np.array(self.log_prior)
 
 
 @dataclass(frozen=True)

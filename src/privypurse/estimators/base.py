@@ -1,0 +1,234 @@
+"""What all private linear models share: from a table and a budget to coefficients."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from privypurse.core.checks import FloatArray, non_negative, positive, shown
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.estimators._compat import validate
+from privypurse.estimators.budget import open_budget
+from privypurse.estimators.preparation import Preparation, Preparer
+from privypurse.losses.linear import Logistic
+from privypurse.methods.auto import Auto
+from privypurse.methods.warm import WarmStarted
+from privypurse.oracles.rows import Rows
+from privypurse.planning.facts import Facts
+from privypurse.planning.plan import Method
+from privypurse.purse.purse import Purse
+from privypurse.training.fit import BoundedOracle, facts_for, fit
+from privypurse.training.loop import check_part
+from privypurse.training.progress import Callback, ProgressBar
+
+# From the prepared rows and what is public about them to an oracle.
+MakeOracle = Callable[[Any, Preparation], BoundedOracle]
+Model = TypeVar("Model", bound=type)
+
+
+class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
+    """A linear model trained under differential privacy. Not used by itself.
+
+    Parameters
+    ----------
+    epsilon : float or None, default 1.0
+        The budget of one fit. With a purse, the most this fit may take from it; None for all that is left there.
+    delta : float or None
+        1e-6 by default, or the purse's. Should be far below one over the number of records.
+    method : "auto" or Method, default "auto"
+        How to train; "auto" needs no choices. Any object of ``privypurse.methods`` or ``privypurse.baselines``.
+    neighbouring : {"add-remove", "replace-one"} or None
+        What the budget protects: the presence of a record (the default), or its contents. With a purse, the purse's.
+    fit_intercept : bool, default True
+        Whether to learn an intercept.
+    l2 : float, default 0.0
+        Ridge penalty on the mean loss, on the weights of the prepared columns, the intercept's included.
+    feature_norm : float or None
+        Public length that rows are scaled down to. None: a share of 1 % of the budget is paid for a good one.
+    n_public : int or None
+        Public number of records. None: a share of 1 % of the budget is paid for a noisy count.
+    standardize : bool, default True
+        Pay a share of 12 % of the budget for centre and spread of the columns, and train on columns of like size. It is worth it
+        unless columns are all alike; skipped where the budget is too small to tell one column from another.
+    purse : Purse or None
+        A budget shared with other fits, on a durable ledger if it has a file. Copies of the estimator pay from the same one.
+    warm_start : bool, default False
+        Go on from the coefficients of the last fit, and pay again, from the same purse, which must be given.
+    random_state : None, int, Generator or RandomState
+        For simulations: a seed makes noise repeatable, so that nothing is private, and the certificate says so.
+    callbacks : sequence of Callback
+        Told of public things only, step by step.
+    verbose : bool, default False
+        Show a progress bar.
+    """
+
+    preparation_: Preparation
+    coef_: Any
+    intercept_: Any
+
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        *,
+        delta: float | None = None,
+        method: "str | Method" = "auto",
+        neighbouring: "Neighbouring | str | None" = None,
+        fit_intercept: bool = True,
+        l2: float = 0.0,
+        feature_norm: float | None = None,
+        n_public: int | None = None,
+        standardize: bool = True,
+        purse: Purse | None = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        callbacks: Sequence[Callback] = (),
+        verbose: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.neighbouring = neighbouring
+        self.fit_intercept = fit_intercept
+        self.l2 = l2
+        self.feature_norm = feature_norm
+        self.n_public = n_public
+        self.standardize = standardize
+        self.purse = purse
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def _check_settings(self) -> "Method":
+        """Refuse wrong settings before data is looked at; return the method."""
+        positive_or_none = {"feature_norm": self.feature_norm, "n_public": self.n_public}
+        for name, value in positive_or_none.items():
+            if value is not None:
+                positive(**{name: value})
+        non_negative(l2=self.l2)
+        for name in ("fit_intercept", "standardize", "warm_start"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise InvalidArgument(f"{name} must be True or False; got {shown(getattr(self, name))}.")
+        if self.warm_start and self.purse is None:
+            raise InvalidArgument(
+                "warm_start=True pays again for the same records, and without a purse nobody adds it up. Pass a purse."
+            )
+        if isinstance(self.method, str):
+            if self.method != "auto":
+                raise InvalidArgument(
+                    f"method must be 'auto' or a method object; got {self.method!r}. Pass for example method=Nesterov() from "
+                    "privypurse.methods."
+                )
+            return Auto()
+        check_part("method", self.method, ("recipe", "plan", "filter"), "Pass 'auto', or an object such as Nesterov().")
+        return self.method
+
+    def _validated(self, X: Any, y: Any, *, y_numeric: bool) -> tuple[Any, Any]:
+        """Check a table and its targets as scikit-learn does, without showing a value of either."""
+        kinds = [np.float64, np.float32]
+        try:
+            return validate(  # type: ignore[no-any-return]
+                self, X, y, accept_sparse="csr", dtype=kinds, y_numeric=y_numeric, ensure_min_samples=2
+            )
+        except ValueError as error:
+            raise _without_values(error) from None
+
+    def _check_delta(self, purse: Purse, rows: int) -> None:
+        least = positive(n_public=self.n_public) if self.n_public is not None else float(rows)
+        if purse.delta * least >= 1:
+            raise InvalidArgument(
+                f"delta must be far below one over the number of records; got {purse.delta:g}, with which publishing a whole "
+                "record would count as private. Pass for example delta=1e-6. Nothing was spent."
+            )
+
+    def _needs_a_fixed_schedule(self, method: Method, purse: Purse) -> bool:
+        """Whether a method is priced as a list of releases fixed in advance, which leaves no room for a preparation."""
+        facts = Facts(records=1e4, dimension=10, rule=purse.filter, bounds=Logistic().bounds(1.0))
+        if method.filter(facts) is purse.filter:
+            return False
+        declared = self.n_public is not None and self.feature_norm is not None and not self.standardize
+        if not declared or self.purse is not None:
+            raise InvalidArgument(
+                f"{method.name} is priced as a schedule fixed in advance, next to which nothing else can be paid. Pass "
+                "n_public=..., feature_norm=... and standardize=False, and no purse. Nothing was spent."
+            )
+        return True
+
+    def _train(self, X: Any, make_oracle: MakeOracle, outputs: int | None, uncovered: Sequence[str]) -> None:
+        """Pay, prepare, train, and keep what is public.
+
+        Parameters
+        ----------
+        X : array or sparse matrix
+            The checked rows.
+        make_oracle : callable
+            Puts the prepared rows together with the targets, which must be checked already: it may not fail.
+        outputs : int or None
+            How many columns of weights there are; None for one.
+        uncovered : sequence of str
+            What was read from the data without paying.
+        """
+        method = self._check_settings()
+        purse = open_budget(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbouring=self.neighbouring,
+            purse=self.purse,
+            random_state=self.random_state,
+        )
+        self._check_delta(purse, X.shape[0])
+        fixed = self._needs_a_fixed_schedule(method, purse)
+        rows = Rows(X)
+        if self.warm_start and hasattr(self, "preparation_"):
+            preparation: Preparation = self.preparation_
+            preparation.apply(rows)
+            start = preparation.from_columns(
+                self.coef_.T if outputs else self.coef_.ravel(), np.asarray(self.intercept_)
+            )
+            method = WarmStarted(method, tuple(np.ravel(start).tolist()))
+        else:
+            preparer = Preparer(rows, purse, intercept=bool(self.fit_intercept))
+            preparation = preparer.run(
+                records=None if self.n_public is None else float(self.n_public),
+                feature_norm=None if self.feature_norm is None else float(self.feature_norm),
+                standardize=bool(self.standardize),
+            )
+        oracle = make_oracle(rows.table, preparation)
+        if fixed:
+            facts = facts_for(oracle, purse, records=preparation.records, l2=self.l2)
+            purse = Purse.with_filter(method.filter(facts), noise=purse.noise)
+        for what in uncovered:
+            purse.declare_uncovered(what)
+        bar = [ProgressBar(purse, show=True)] if self.verbose else []
+        result = fit(oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=[*self.callbacks, *bar])
+        weights = result.point.reshape(-1, outputs) if outputs else result.point
+        coefficients, intercept = preparation.to_columns(weights)
+        self.coef_ = coefficients.T if outputs else coefficients
+        self.intercept_ = intercept
+        self.preparation_ = preparation
+        self.trace_ = result.trace
+        self.n_iter_ = len(result.trace.steps)
+        self.stop_reason_ = result.trace.stop_reason
+        self.privacy_spent_ = purse.spent
+        self.certificate_ = purse.certificate()
+
+    def _scores(self, X: Any) -> FloatArray:
+        check_is_fitted(self)
+        try:
+            table = validate(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        except ValueError as error:
+            raise _without_values(error) from None
+        return np.asarray(table @ self.coef_.T + self.intercept_)
+
+
+def _without_values(error: ValueError) -> ValueError:
+    """Replace an error that shows a value of the data by one that says what to do."""
+    if "could not convert" in str(error):
+        return InvalidArgument(
+            "X must hold numbers, and has text in it. Encode text columns with declared categories: "
+            "privypurse.preprocessing.DeclaredOneHot. Nothing was spent."
+        )
+    return error

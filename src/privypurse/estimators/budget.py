@@ -1,0 +1,112 @@
+"""Which purse a fit pays from, decided and checked before any data is looked at."""
+
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+
+from privypurse.accounting.filters import GdpFilter
+from privypurse.core.checks import positive, shown, small_probability
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.randomness import NoiseSource
+from privypurse.purse.allowance import allow
+from privypurse.purse.purse import Purse
+
+DELTA = 1e-6
+
+
+class UncountedSpending(UserWarning):
+    """A search or cross-validation fits many times, and nobody adds up what the fits spend."""
+
+
+def open_budget(
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    neighbouring: Neighbouring | str | None,
+    purse: Purse | None,
+    random_state: Any,
+) -> Purse:
+    """Return the purse a fit spends: a new one, or an allowance from the one that was given.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        What the fit may spend at most; None for all that is left in the purse.
+    delta, neighbouring
+        1e-6 and add/remove by default; with a purse, the purse's.
+    purse : Purse or None
+        Who pays.
+    random_state : None, int, Generator or RandomState
+        A seed makes the fit a simulation.
+    """
+    if epsilon is not None:
+        epsilon = positive(epsilon=epsilon)
+    if delta is not None:
+        delta = small_probability(delta=delta)
+    relation = None if neighbouring is None else Neighbouring.parse(neighbouring)
+    seed = seed_from(random_state)
+    if purse is None:
+        if epsilon is None:
+            raise InvalidArgument(
+                "epsilon=None means all that is left in a purse, and there is none. Pass for example epsilon=1.0."
+            )
+        if seed is None:
+            _warn_of_search(epsilon)
+        noise = None if seed is None else NoiseSource(seed=seed)
+        rule = GdpFilter(epsilon, DELTA if delta is None else delta, relation or Neighbouring.ADD_REMOVE)
+        return Purse.with_filter(rule, noise=noise)
+    if not isinstance(purse, Purse):
+        raise InvalidArgument(
+            f"purse must be a Purse; got {shown(purse)}. Pass purse=Purse(1.0, 1e-6, neighbouring='add-remove')."
+        )
+    for name, mine, its in (("delta", delta, purse.delta), ("neighbouring", relation, purse.neighbouring)):
+        if mine is not None and mine != its:
+            raise InvalidArgument(f"{name} must be that of the purse, {its!r}; got {mine!r}. Leave it out.")
+    if seed is not None and not purse.noise.simulation:
+        raise InvalidArgument(
+            "random_state would make this fit a simulation, and the purse is a real one. Leave it out, or seed the purse: "
+            "Purse(..., noise=NoiseSource(seed=7))."
+        )
+    if purse.filter.name not in ("gdp", "zcdp", "rdp"):
+        return purse  # a schedule fixed in advance, or a purse without a limit: there is nothing to share out
+    left = purse.filter.epsilon_left(purse.totals)
+    limit = left if epsilon is None else min(epsilon, left)
+    if not limit > 0:
+        limit = epsilon or 1.0  # nothing is left, and `allow` says so
+    return allow(purse, type(purse.filter)(limit, purse.delta, purse.neighbouring))  # type: ignore[call-arg]
+
+
+def seed_from(random_state: Any) -> int | None:
+    """Return a seed for noise from what scikit-learn calls a random state; None stays None, and private."""
+    if random_state is None:
+        return None
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise InvalidArgument(
+            f"random_state must be None, a whole number of 0 or more, a Generator or a RandomState; got {shown(random_state)}. "
+            "Leave it out for private noise; any seed makes the fit a simulation, which is NOT PRIVATE."
+        )
+    return int(random_state)
+
+
+def _warn_of_search(epsilon: float) -> None:
+    """Warn where scikit-learn's model selection calls a fit that has a budget of its own."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
+            warnings.warn(
+                f"each fit of this search or cross-validation spends its own epsilon={epsilon:g} on the same records, and nobody "
+                "adds them up. Pass purse=Purse(..., ledger='budget.db') to the estimator, so that every fit is counted (with "
+                "n_jobs too); search with PrivateSearchCV, which pays for the choice; or, if the data is not private, pass "
+                "random_state=0, which makes every fit a simulation.",
+                UncountedSpending,
+                stacklevel=4,
+            )
+            return
+        frame = frame.f_back  # type: ignore[assignment]

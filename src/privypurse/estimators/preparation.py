@@ -1,0 +1,195 @@
+"""What a private fit has to know about a table before it begins, and what it pays for that.
+
+The number of records, the length of rows, the centre and the spread of columns: each is declared by the user, or bought for a
+small share of the budget. All of it is public afterwards.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from privypurse.core.checks import FloatArray
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.sensitive import Sensitive
+from privypurse.mechanisms.selection import ExponentialSelection
+from privypurse.oracles.rows import Rows
+from privypurse.purse.purse import Purse
+from privypurse.schedules.base import Budget
+
+# Shares of a fit's budget.
+COUNT_SHARE, LENGTH_SHARE, CENTRE_SHARE, SPREAD_SHARE = 0.01, 0.01, 0.05, 0.05
+# Columns are divided by their spread to this power: fully, rare ones would count too much, and they are noisy.
+STRETCH = 0.75
+# The constant column, as a part of the limit on rows: large enough to be learnt at once, small enough to cost no room.
+CONSTANT = 0.25
+# Below this ratio of signal to noise nothing can be learnt about columns one by one, and nothing is paid for it.
+LEAST_CLARITY = 10.0
+# A dense copy is made of a sparse table with at most this many entries.
+MOST_DENSE = 50_000_000
+
+# From candidate limits to a box of their scores.
+Measure = Callable[[FloatArray], Sensitive]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Preparation:
+    """Public numbers that turn a row into what the oracle sees: ``(x / unit - centre) * stretch``.
+
+    Parameters
+    ----------
+    records : float
+        Number of records: declared, or noisy.
+    unit : float
+        What rows are divided by.
+    centre, stretch : ndarray of shape (d,) or None
+        Subtracted from, and multiplied with, each column after that.
+    row_limit : float
+        Rows are scaled down to this length, the constant column included.
+    constant : float
+        Value of the constant column; 0 for none.
+    """
+
+    records: float
+    unit: float
+    centre: FloatArray | None
+    stretch: FloatArray | None
+    row_limit: float
+    constant: float
+
+    def apply(self, rows: Rows) -> None:
+        """Change rows that are as the user gave them."""
+        rows.move(self.unit, self.centre)
+        if self.stretch is not None:
+            rows.stretch(self.stretch)
+
+    def to_columns(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Turn weights, one row for each column and the constant's last, into those of the user's own columns.
+
+        Returns the coefficients and the intercept, so that ``X @ coefficients + intercept`` is the score of rows that are within
+        the limit; others were scaled down in training, which keeps the sign of a score.
+        """
+        features = weights[:-1] if self.constant else weights
+        stretched = features if self.stretch is None else (features.T * self.stretch).T
+        intercept = self.constant * weights[-1] if self.constant else np.zeros(weights.shape[1:])
+        if self.centre is not None:
+            intercept = intercept - self.centre @ stretched
+        return np.asarray(stretched / self.unit), np.asarray(intercept)
+
+    def from_columns(self, coefficients: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Undo `to_columns`: where a fit that goes on begins."""
+        features = coefficients * self.unit
+        centred = intercept if self.centre is None else intercept + self.centre @ features
+        features = features if self.stretch is None else (features.T / self.stretch).T
+        return np.concatenate([features, (centred / self.constant)[None]]) if self.constant else features
+
+
+class Preparer:
+    """Learns a `Preparation`, paying for what is not declared.
+
+    Parameters
+    ----------
+    rows : Rows
+        The table; left as the preparation makes it.
+    purse : Purse
+        Who pays. Shares are of what is left in it now.
+    intercept : bool
+        Whether the model has a constant; without one, columns are not centred.
+
+    Guarantees
+    ----------
+    Every number that depends on a record passes `purse.release`. What is skipped, and which candidates are offered, depends on
+    public numbers: the purse, the number of columns and what was released before.
+    """
+
+    def __init__(self, rows: Rows, purse: Purse, *, intercept: bool) -> None:
+        self._rows, self._purse, self._start, self._intercept = rows, purse, purse.totals, intercept
+
+    def run(self, *, records: float | None, feature_norm: float | None, standardize: bool) -> Preparation:
+        """Learn what is not given.
+
+        Parameters
+        ----------
+        records : float or None
+            The declared number of records; None to pay for a noisy one.
+        feature_norm : float or None
+            The declared length that rows are scaled down to; None to pay for one.
+        standardize : bool
+            Whether to pay for the centre and the spread of columns.
+        """
+        rows, columns = self._rows, self._rows.columns
+        if records is None:
+            records = self._count()
+        worth_it = records * self._mu / math.sqrt(columns) >= LEAST_CLARITY
+        unit = feature_norm
+        if unit is None:
+            unit = self._length(rows.limits, "row length", around=math.sqrt(columns) / 2, width=3.0, decades=8)
+        centre = stretch = None
+        length = 1.0
+        if standardize and worth_it:
+            if self._intercept and (not rows.is_sparse or records * columns <= MOST_DENSE):
+                centre = self._centre(records, unit)
+            rows.move(unit, centre)
+            stretch = self._stretch(records)
+            rows.stretch(stretch)
+            length = self._length(rows.limits, "row length after standardising", around=1.0, width=1.0, decades=2)
+        else:
+            rows.move(unit)
+        constant = CONSTANT * length if self._intercept else 0.0
+        return Preparation(
+            records=records,
+            unit=unit,
+            centre=centre,
+            stretch=stretch,
+            row_limit=math.hypot(length, constant),
+            constant=constant,
+        )
+
+    @property
+    def _mu(self) -> float:
+        """The whole budget as the mu of one release whose bound is 1 under add/remove."""
+        rule = self._purse.filter
+        twice = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
+        return 1 / (rule.smallest_noise_multiplier(self._start) * twice)
+
+    @property
+    def _budget(self) -> Budget:
+        return Budget(self._purse.filter, self._start, self._purse.totals, steps=1)
+
+    def _count(self) -> float:
+        noise = self._budget.gaussian(COUNT_SHARE)
+        noisy = float(self._purse.release(self._rows.count(), noise, what="number of records"))
+        # Too many records make steps too short, too few make them too long, which is worse: one standard deviation is added.
+        return max(noisy, 0.0) + noise.noise_multiplier
+
+    def _length(self, measure: Measure, what: str, *, around: float, width: float, decades: int) -> float:
+        """Select a limit on lengths among powers of ten in tenths, near `around` if the budget cannot tell."""
+        powers = np.arange(-10 * decades, 10 * decades + 1) / 10
+        candidates = around * 10.0**powers
+        prior = -0.5 * (powers * math.log(10) / width) ** 2
+        selection = ExponentialSelection(self._budget.selection(LENGTH_SHARE).epsilon, tuple(prior.tolist()))
+        return float(candidates[int(self._purse.release(measure(candidates), selection, what=what))])
+
+    def _centre(self, records: float, unit: float) -> FloatArray:
+        noise = self._budget.gaussian(CENTRE_SHARE)
+        box = self._rows.total(clip_norm=unit)
+        centre = self._purse.release(box, noise, what="centre of columns") / (unit * records)
+        error = noise.noise_std(box, self._purse.neighbouring) / (unit * records)
+        squared = float(centre @ centre)
+        # Shrunk by the share of noise in it (James and Stein 1961).
+        share = max(0.0, 1 - centre.size * error**2 / squared) if squared > 0 else 0.0
+        return np.asarray(centre * share)
+
+    def _stretch(self, records: float) -> FloatArray:
+        columns = self._rows.columns
+        limit = self._length(
+            self._rows.limits_of_squares, "length of squares", around=columns**-0.25, width=1.5, decades=4
+        )
+        noise = self._budget.gaussian(SPREAD_SHARE)
+        box = self._rows.total_of_squares(clip_norm=limit)
+        spread = np.maximum(self._purse.release(box, noise, what="spread of columns") / records, 0.0)
+        error = noise.noise_std(box, self._purse.neighbouring) / records
+        # What cannot be told from noise counts as noise, so that no column is stretched beyond what is known of it.
+        spread = spread + error + 0.01 * spread.mean()
+        return np.asarray((spread / spread.mean()) ** (-STRETCH / 2))

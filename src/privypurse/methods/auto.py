@@ -1,0 +1,50 @@
+"""The method of those who do not want to choose one."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from privypurse.methods.base import PlannedMethod
+from privypurse.optimizers.gradient_descent import GradientDescent
+from privypurse.planning.facts import Facts
+from privypurse.planning.noisy_descent import balanced_steps
+from privypurse.planning.plan import Recipe
+from privypurse.schedules.weighted import EvenSplit
+
+MOST_STEPS = 120
+# How far to go in all, in steps of 1/M for each step of ``n mu/sqrt(d)``.
+REACH = 5.0
+MOST_MOMENTUM = 0.95
+
+
+@dataclass(frozen=True)
+class Auto(PlannedMethod):
+    """Accelerated descent whose reach follows the budget.
+
+    In a flat direction the noise of a run depends on the number and size of its steps only through their product, the *reach*
+    ``steps * step size / (1 - momentum)``: splitting a budget over more steps adds noise to each and shortens each alike. So the
+    reach is set, in proportion to ``n mu/sqrt(d)``, the number of steps whose gradients stand out of their noise; steps are of
+    size 1/M, as many as that number up to 120, and momentum makes up what is missing.
+
+    Nothing is tuned on the data; the two constants were chosen on public tables (``docs/methods.md`` says which).
+    """
+
+    name: ClassVar[str] = "auto"
+
+    def recipe(self, facts: Facts) -> Recipe:
+        """Plan the descent."""
+        clarity = 1 / facts.noise_floor
+        steps = balanced_steps(facts, most=MOST_STEPS)
+        longest = 1 / facts.smoothness
+        # How far one step must lead, momentum included.
+        effective = REACH * clarity * longest / steps
+        size = min(longest, effective)
+        momentum = min(1 - size / effective, MOST_MOMENTUM)
+        optimizer = GradientDescent(
+            step_size=size,
+            records=facts.records,
+            clip_norm=facts.clip_norm,
+            momentum=momentum,
+            nesterov=True,
+            l2=facts.l2,
+        )
+        return Recipe(optimizer, EvenSplit(), steps, step_sizes=(size,))

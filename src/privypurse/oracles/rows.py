@@ -1,0 +1,161 @@
+"""[RAW DATA] A table of rows on its way to an oracle: moved and stretched by public numbers, measured in sealed boxes."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from privypurse.core.checks import FloatArray, finite_vector, ordinary, positive
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse
+from privypurse.oracles.linear import LOSS_ROUNDING, ROUNDING_MARGIN
+from privypurse.oracles.parts import pairwise_sum
+
+# Rows converted to float64 at a time.
+_ROWS = 1024
+
+
+class Rows:
+    """The rows of a table, without targets, for what a private standardisation has to know.
+
+    Parameters
+    ----------
+    X : array_like or sparse matrix of shape (n, d)
+        The records. Not changed; `move` makes a copy in single precision.
+
+    Guarantees
+    ----------
+    * Everything but `table` is a sealed box, whose bound was enforced on each row where the sum was made. A row that is not
+      finite contributes nothing.
+    * `move` and `stretch` change each row by public numbers alone, and no row by another.
+    * Sums are in float64, block by block: contributions are kept `ROUNDING_MARGIN` inside their bound, far more than the rounding
+      of two neighbouring sums of 10^8 rows comes to.
+    """
+
+    def __init__(self, X: Any) -> None:
+        self._table: Any = check_sparse(X) if sparse.issparse(X) else check_dense(X)
+        check_some_rows(self._table.shape[0])
+
+    @property
+    def columns(self) -> int:
+        """Number of columns. Public."""
+        return int(self._table.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the table is stored as a sparse matrix."""
+        return bool(sparse.issparse(self._table))
+
+    @property
+    def table(self) -> Any:
+        """The rows as they are now, for an oracle and nobody else."""
+        return self._table
+
+    def __repr__(self) -> str:
+        return f"<Rows: {self.columns} columns{', sparse' if self.is_sparse else ''}>"
+
+    def move(self, unit: float, centre: FloatArray | None = None) -> None:
+        """Replace each row x by ``x / unit - centre``. With a centre, a sparse table becomes a dense one."""
+        unit = positive(unit=unit)
+        with np.errstate(over="ignore"):  # what no longer is a number contributes nothing
+            if centre is None:
+                self._table = (self._table.astype(np.float32) * np.float32(1 / unit)).astype(np.float32, copy=False)
+                return
+            shift = self._per_column(centre).astype(np.float32)
+            dense = self._table.toarray() if self.is_sparse else self._table
+            moved = np.multiply(dense, np.float32(1 / unit), dtype=np.float32, casting="same_kind", order="C")
+            moved -= shift
+        self._table = moved
+
+    def stretch(self, factors: FloatArray) -> None:
+        """Multiply each column by its factor. Only after `move`, whose copy is changed in place."""
+        by = self._per_column(factors).astype(np.float32)
+        if self.is_sparse:
+            self._table = (self._table @ sparse.diags(by)).tocsr().astype(np.float32)
+        else:
+            self._table *= by
+
+    def count(self) -> Sensitive:
+        """Return the number of rows."""
+        return Sensitive(self._table.shape[0], norm=Norm.L2, add_remove=1.0, replace_one=1.0)
+
+    def total(self, *, clip_norm: float) -> Sensitive:
+        """Return the sum of the rows, each scaled down to a length of at most `clip_norm`."""
+        return self._sum(1, ordinary(clip_norm=clip_norm))
+
+    def total_of_squares(self, *, clip_norm: float) -> Sensitive:
+        """Return the sum of the rows of squared entries, each scaled down to a length of at most `clip_norm`."""
+        return self._sum(2, ordinary(clip_norm=clip_norm))
+
+    def limits(self, candidates: FloatArray) -> Sensitive:
+        """Return scores for the selection of a limit on the rows' lengths.
+
+        A limit c is worth ``length/c`` to a row that is shorter, which it leaves small, and ``(c/length)^2`` to one that is
+        longer, which it cuts: most rows are just within the best limit. Each row is worth between 0 and 1, whatever the limit.
+        """
+        return self._limits(1, candidates)
+
+    def limits_of_squares(self, candidates: FloatArray) -> Sensitive:
+        """Return scores for the selection of a limit on the lengths of the rows of squared entries."""
+        return self._limits(2, candidates)
+
+    def _limits(self, power: int, candidates: FloatArray) -> Sensitive:
+        limits = finite_vector(candidates=candidates)
+        if limits.size == 0 or not (limits[0] > 0 and (np.diff(limits) > 0).all()):
+            raise InvalidArgument("candidates must be positive numbers in rising order; they are not. Sort them.")
+        lengths = np.sort(np.concatenate([length for _, length in self._blocks(power)]))
+        lengths = lengths[np.searchsorted(lengths, 0.0, side="right") :]
+        places = [0, *np.searchsorted(lengths, limits, side="right").tolist(), lengths.size]
+        bins = [lengths[a:b] for a, b in itertools.pairwise(places)]
+        # Sums of each bin pairwise, in units in which no entry is above one.
+        shorter = [part.sum() / limit if part.size else 0.0 for part, limit in zip(bins, [*limits, 1.0], strict=True)]
+        longer = [((limit / part) ** 2).sum() for part, limit in zip(bins[1:], limits, strict=True)]
+        kept = np.zeros(limits.size)
+        for j, limit in enumerate(limits):
+            kept[j] = sum(shorter[i] * limits[i] / limit for i in range(j + 1))
+            kept[j] += sum(longer[i] * (limit / limits[i]) ** 2 for i in range(j, limits.size))
+        bound = 1 + LOSS_ROUNDING
+        return Sensitive(kept, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
+
+    def _sum(self, power: int, clip_norm: float) -> Sensitive:
+        limit = clip_norm * (1 - ROUNDING_MARGIN)
+        sums = []
+        for block, length in self._blocks(power):
+            factor = np.minimum(1.0, limit / np.maximum(length, 1e-300))
+            sums.append(np.asarray(block.T @ factor).ravel())
+        return Sensitive(pairwise_sum(sums), norm=Norm.L2, add_remove=clip_norm, replace_one=2 * clip_norm)
+
+    def _blocks(self, power: int) -> Iterator[tuple[Any, FloatArray]]:
+        """Go over the rows in float64, entries raised to the power, with their lengths; rows that are not finite are zero."""
+        rows = self._table.shape[0]
+        for start in range(0, rows, _ROWS):
+            part: Any = self._table[start : start + _ROWS].astype(np.float64)
+            values: NDArray[np.float64] = part.data if self.is_sparse else part
+            with np.errstate(over="ignore", invalid="ignore"):
+                if power == 2:
+                    np.multiply(values, values, out=values)
+                length = self._row_lengths(part)
+            wrong = ~(length < 1e150)
+            if wrong.any():
+                if self.is_sparse:  # a number times nothing is nothing, unless it is infinite
+                    part.data[np.repeat(wrong, np.diff(part.indptr))] = 0.0
+                else:
+                    part[wrong] = 0.0
+                length = np.where(wrong, 0.0, length)
+            yield part, length
+
+    def _row_lengths(self, part: Any) -> FloatArray:
+        squares = part.multiply(part).sum(axis=1) if self.is_sparse else np.einsum("ij,ij->i", part, part)
+        return np.asarray(np.sqrt(np.asarray(squares, dtype=np.float64).ravel()))
+
+    def _per_column(self, numbers: FloatArray) -> FloatArray:
+        vector = finite_vector(numbers=numbers)
+        if vector.size != self.columns:
+            raise InvalidArgument(
+                f"numbers must be one for each of the {self.columns} columns; got {vector.size}. Check it."
+            )
+        return vector

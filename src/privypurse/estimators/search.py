@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
 from sklearn.model_selection import ParameterGrid
@@ -65,8 +65,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     delta : float, optional
         That of `purse`, or 1e-6.
     purse : Purse, optional
-        A budget to spend from; it must have ``filter="rdp"``, as only Rényi accounting has a price for a search. By default the
-        search opens one of its own.
+        A budget to spend from; it must have ``filter="rdp"``, as only Rényi accounting has a price for a search. By default
+        the search opens one of its own, held at the Rényi order that suits it best. A purse is held at the order that suits
+        Gaussian releases: a search that takes all of one with epsilon 1 has trials of epsilon 0.51, not 0.58.
     neighbouring : {"add-remove", "replace-one"}, optional
         That of `purse`, or "add-remove".
     mean_trials : float, default 5.0
@@ -167,8 +168,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def trial_budget(self) -> tuple[float, float]:
         """Return the (epsilon, delta) of one trial; public, and spends nothing."""
         mechanism = RepeatAndSelect(self.mean_trials, self.shape)
-        rule, left = self._rule()
-        limit = self._limit(rule, left, mechanism)
+        limit = self._limit(self._rule(), mechanism)
         return limit.epsilon, limit.delta
 
     def fit(self, X: Any, y: Any) -> "PrivateSearchCV":
@@ -244,21 +244,20 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             positive(n_public=self.n_public)
         uncovered = steps.check_estimator(self.estimator, candidates, bool(self.allow_unpaid))
         measure = Measure.of(self.scoring, self.error_bound, classifier=is_classifier(self.estimator))
-        rule, left = self._rule()
-        limit = self._limit(rule, left, mechanism)
+        rule = self._rule()
+        limit = self._limit(rule, mechanism)
         steps.check_shares(self.estimator, candidates, limit)
         return _Plan(candidates, uncovered, mechanism, limit, measure, validation, self._payer(rule), rule)
 
-    def _rule(self) -> tuple[RdpFilter, tuple[float, ...]]:
-        """Return the rule that limits the search, and what it leaves at each of its orders."""
+    def _rule(self) -> RdpFilter:
+        """Return the rule that limits the search: one for its epsilon, or the purse's own where it spends what is left."""
         purse = self.purse
         relation = Neighbouring.parse("add-remove" if self.neighbouring is None else self.neighbouring)
         if purse is None:
             if self.epsilon is None:
                 raise InvalidArgument("epsilon must be a number where no purse is given; got None. Pass epsilon=1.0.")
             delta = 1e-6 if self.delta is None else self.delta
-            rule = self._fresh_rule(self.epsilon, delta, relation, repeat_and_select.SEARCH_ORDERS)
-            return rule, rule.affordable(rule.start())
+            return self._fresh_rule(self.epsilon, delta, relation)
         if not isinstance(purse, Purse):
             raise InvalidArgument(f"purse must be a Purse; got {shown(purse)}. Pass Purse(..., filter='rdp').")
         held = purse.filter
@@ -278,20 +277,29 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 "random_state must be None where a purse is given, which has its own noise. Leave it out, or seed the purse with "
                 "noise=NoiseSource(seed=...) for a simulation."
             )
-        if self.epsilon is None:
-            return held, held.affordable(purse.totals)
-        rule = self._fresh_rule(self.epsilon, held.delta, held.neighbouring, held.orders)
-        return rule, rule.affordable(rule.start())
+        return held if self.epsilon is None else self._fresh_rule(self.epsilon, held.delta, held.neighbouring)
 
-    def _fresh_rule(self, epsilon: Any, delta: Any, relation: Neighbouring, orders: tuple[int, ...]) -> RdpFilter:
-        """Return a rule for one search: held at the order, of these, at which its trials can have the least noise."""
+    def _fresh_rule(self, epsilon: Any, delta: Any, relation: Neighbouring) -> RdpFilter:
+        """Return a rule for one search, held at the order at which its trials can have the least noise."""
         epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
+        orders = repeat_and_select.SEARCH_ORDERS
         budget = [rdp.largest_cost(order, epsilon, delta) for order in orders]
         order = repeat_and_select.best_order(budget, orders, float(self.mean_trials), float(self.shape))
         return RdpFilter(epsilon, delta, relation, orders=[order])
 
-    def _limit(self, rule: RdpFilter, left: tuple[float, ...], mechanism: RepeatAndSelect) -> GdpFilter:
-        multiplier = repeat_and_select.noise_multiplier_for(left, rule.orders, mechanism.mean, mechanism.shape)
+    def _limit(self, rule: RdpFilter, mechanism: RepeatAndSelect) -> GdpFilter:
+        """Return the largest limit of a trial with which the search keeps to its rule, and to the whole of the purse.
+
+        A purse holds its own orders, at which the same search may cost more. What was already spent from it does not lower
+        the limit, unless the search is to spend what is left: a search that no longer fits is refused.
+        """
+        held = [rule] if self.purse is None else [rule, cast(RdpFilter, self.purse.filter)]
+        orders = [order for one in held for order in one.orders]
+        fresh = self.purse is None or self.epsilon is not None
+        left = [
+            cost for one in held for cost in one.affordable(one.start() if fresh else cast(Purse, self.purse).totals)
+        ]
+        multiplier = repeat_and_select.noise_multiplier_for(left, orders, mechanism.mean, mechanism.shape)
         if multiplier >= 1e8:
             raise BudgetExhausted(
                 f"choosing among mean_trials={mechanism.mean:g} trials costs more than what is left, before any trial has a "

@@ -436,6 +436,21 @@ def test_settings_that_disagree_with_the_purse_are_refused(table, settings):
     assert purse.spent.releases == 0
 
 
+def test_no_line_of_the_ledger_dates_the_end_of_the_search(table):
+    lines = []
+
+    class Watching(Tiny):
+        def fit(self, X, y):
+            lines.append(len(list(purse.ledger.entries())))
+            return super().fit(X, y)
+
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", filter="rdp", noise=NoiseSource(seed=8))
+    search = PrivateSearchCV(Watching(), GRID, epsilon=None, purse=purse, mean_trials=10.0).fit(*table)
+    assert len(lines) > 1
+    assert set(lines) == {len(list(purse.ledger.entries()))}
+    assert search.certificate_.ledger_lines == lines[0]
+
+
 # Estimators
 
 

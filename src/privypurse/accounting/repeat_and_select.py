@@ -34,7 +34,7 @@ def curve(charge: RepeatAndSelectCharge, orders: NDArray[np.float64]) -> NDArray
     Examples
     --------
     >>> curve(RepeatAndSelectCharge(noise_multiplier=7.0, mean=5.0, shape=0.0), np.array([38.0])).round(3)
-    array([0.652])
+    array([0.751])
     """
     mu = 1 / charge.noise_multiplier
     rho = mu * mu / 2

@@ -21,6 +21,7 @@ from privypurse.estimators import _search_steps as steps
 from privypurse.estimators._search_trial import Measure, Trial, Winner, split, take, trial_limit
 from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
 from privypurse.purse.allowance import allow
+from privypurse.purse.certificate import Certificate
 from privypurse.purse.purse import Purse, Spent
 
 RUNNING_TIME = "how long the search took, which tells how many trials there were"
@@ -198,9 +199,17 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             records=self._scored_records(scored.size, relation),
         )
         found: list[Winner | None] = []
+        stated: list[Certificate] = []
+
+        def opened(candidate: int, noise: NoiseSource) -> tuple[float, Winner]:
+            # Before the first trial: a line on the ledger, or a certificate, dated after the last would tell their number.
+            if not stated:
+                stated.append(self._state(plan))
+            return trial(candidate, noise)
+
         two_changes = 2 * plan.limit.mu
         box = SensitiveTrials(
-            trial,
+            opened,
             candidates=len(plan.candidates),
             # Under replace-one the number of records is public and used as it is, so nothing is said of add/remove. The
             # other way a replacement is two changes, and Gaussian DP doubles.
@@ -213,10 +222,16 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             f"(shape {plan.mechanism.shape:g}; arXiv:2110.03620)"
         )
         best, _ = plan.payer.release(box, plan.mechanism, what=what)
+        certificate = stated[0] if stated else self._state(plan)  # the ledger may have been away
+        self._keep(plan, plan.mechanism.charge(box, relation), certificate, plan.candidates[int(best)], found[0])
+        return self
+
+    @staticmethod
+    def _state(plan: _Plan) -> Certificate:
+        """Put on record what is not covered, and issue the certificate: all of the search is paid for."""
         for item in (*plan.uncovered, RUNNING_TIME):
             plan.payer.declare_uncovered(item)
-        self._keep(plan, plan.mechanism.charge(box, relation), plan.candidates[int(best)], found[0])
-        return self
+        return plan.payer.certificate()
 
     def _plan(self) -> _Plan:
         """Check everything that is public, before anything is spent."""
@@ -324,7 +339,14 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             return float(actual)  # the coins of positions decide it, and the number of positions is public
         return None if self.n_public is None else float(self.n_public) * float(self.validation)
 
-    def _keep(self, plan: _Plan, charge: RepeatAndSelectCharge, params: dict[str, Any], winner: Winner | None) -> None:
+    def _keep(
+        self,
+        plan: _Plan,
+        charge: RepeatAndSelectCharge,
+        certificate: Certificate,
+        params: dict[str, Any],
+        winner: Winner | None,
+    ) -> None:
         if winner is None:
             raise InvalidArgument(
                 f"the best trial failed, with the parameters {shown(params)}: estimator could not be fitted. The search is "
@@ -332,7 +354,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         start = plan.rule.start()
         spent = Spent(plan.rule.epsilon_of(plan.rule.after(start, charge), plan.rule.delta), plan.rule.delta, 1)
-        self.privacy_spent_, self.certificate_ = spent, plan.payer.certificate()
+        self.privacy_spent_, self.certificate_ = spent, certificate
         stated = {"privacy_spent_": self.privacy_spent_, "certificate_": self.certificate_}
         steps.after_the_search(winner.model, steps.with_parameters(self.estimator, params), stated)
         self.best_params_, self.best_estimator_, self.best_score_ = params, winner.model, winner.score

@@ -16,6 +16,7 @@ from privypurse.core.charges import (
     NonPrivateCharge,
     ObjectivePerturbationCharge,
     PureCharge,
+    RepeatAndSelectCharge,
     RepeatedCharge,
     SingleCharge,
 )
@@ -94,6 +95,8 @@ class AdditiveFilter(abc.ABC):
             return f"The least noise that still fits has noise_multiplier={least:.6g}."
         if isinstance(single, ObjectivePerturbationCharge):
             return "Use more noise or a larger ridge."
+        if isinstance(single, RepeatAndSelectCharge):
+            return "Use more noise in each trial, or fewer trials."
         most = self.largest_epsilon(spent, single)
         return f"The largest epsilon of such a release that still fits is {most:.6g}."
 

@@ -16,6 +16,7 @@ from privypurse.core.charges import (
     GaussianCharge,
     NonPrivateCharge,
     ObjectivePerturbationCharge,
+    RepeatAndSelectCharge,
     RepeatedCharge,
     SingleCharge,
 )
@@ -97,7 +98,7 @@ def pld_epsilon(
 
 
 def _unsampled(charge: SingleCharge) -> SingleCharge:
-    if isinstance(charge, NonPrivateCharge | ObjectivePerturbationCharge):
+    if isinstance(charge, NonPrivateCharge | ObjectivePerturbationCharge | RepeatAndSelectCharge):
         return charge
     return dataclasses.replace(charge, sample_prob=1.0)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from privypurse.accounting import objective_perturbation
+from privypurse.accounting import objective_perturbation, repeat_and_select
 from privypurse.accounting.exact import inflate
 from privypurse.core.charges import (
     BoundedRangeCharge,
@@ -22,6 +22,7 @@ from privypurse.core.charges import (
     NonPrivateCharge,
     ObjectivePerturbationCharge,
     PureCharge,
+    RepeatAndSelectCharge,
     SingleCharge,
 )
 from privypurse.core.errors import UnsupportedCharge
@@ -47,6 +48,7 @@ def curve(charge: SingleCharge, neighbouring: Neighbouring, orders: tuple[int, .
       (Mironov 2017, arXiv:1702.07476, with Hölder exponent 2) bounds it by the add/remove divergences at twice the order;
       never more than without sampling.
     * Selections: ``min(order * rho, epsilon)``; sampled ones are ``ln(1 + q (e^epsilon - 1))``-DP.
+    * Objective perturbation, and the best of a random number of trials: see their own files.
     """
     if isinstance(charge, NonPrivateCharge):
         return (math.inf,) * len(orders)
@@ -66,6 +68,9 @@ def curve(charge: SingleCharge, neighbouring: Neighbouring, orders: tuple[int, .
         return tuple(inflate(bound) for bound in bounds)
     if isinstance(charge, ObjectivePerturbationCharge):
         costs = objective_perturbation.curve(charge, neighbouring, np.array(orders, dtype=float))
+        return tuple(inflate(float(cost)) for cost in costs)
+    if isinstance(charge, RepeatAndSelectCharge):
+        costs = repeat_and_select.curve(charge, np.array(orders, dtype=float))
         return tuple(inflate(float(cost)) for cost in costs)
     raise UnsupportedCharge(f"the RDP filter has no price for {charge!r}; it is refused.")
 

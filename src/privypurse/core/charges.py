@@ -109,6 +109,34 @@ class ObjectivePerturbationCharge:
 
 
 @dataclass(frozen=True)
+class RepeatAndSelectCharge:
+    """The best of a random number of trials was released, and nothing of the others.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Each trial, with all it would release, is as private as one Gaussian release with this noise multiplier (Gaussian DP with
+        mu = 1/noise_multiplier).
+    mean : float
+        Expected number of trials, 1 or more. The number has the truncated negative binomial distribution of this mean and ...
+    shape : float
+        ... this shape, 0 or more: 0 is the logarithmic distribution, 1 the geometric one.
+    """
+
+    kind: ClassVar[str] = "repeat-and-select"
+    noise_multiplier: float
+    mean: float
+    shape: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_multiplier", positive(noise_multiplier=self.noise_multiplier))
+        object.__setattr__(self, "mean", positive(mean=self.mean))
+        object.__setattr__(self, "shape", non_negative(shape=self.shape))
+        if self.mean < 1:
+            raise InvalidArgument(f"mean must be 1 or more; got {self.mean!r}. There is always at least one trial.")
+
+
+@dataclass(frozen=True)
 class NonPrivateCharge:
     """A value was released as it is. Costs infinity; only a purse declared non-private admits it.
 
@@ -149,12 +177,26 @@ class RepeatedCharge:
         object.__setattr__(self, "count", positive_integer(count=self.count))
 
 
-SingleCharge = GaussianCharge | BoundedRangeCharge | PureCharge | ObjectivePerturbationCharge | NonPrivateCharge
+SingleCharge = (
+    GaussianCharge
+    | BoundedRangeCharge
+    | PureCharge
+    | ObjectivePerturbationCharge
+    | RepeatAndSelectCharge
+    | NonPrivateCharge
+)
 Charge = SingleCharge | RepeatedCharge
 
 _KINDS: dict[str, type[SingleCharge]] = {
     kind.kind: kind
-    for kind in (GaussianCharge, BoundedRangeCharge, PureCharge, ObjectivePerturbationCharge, NonPrivateCharge)
+    for kind in (
+        GaussianCharge,
+        BoundedRangeCharge,
+        PureCharge,
+        ObjectivePerturbationCharge,
+        RepeatAndSelectCharge,
+        NonPrivateCharge,
+    )
 }
 
 

@@ -4,13 +4,13 @@ import contextlib
 import enum
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privypurse.core.checks import ordinary, probability
+from privypurse.core.checks import ordinary, positive_integer, probability
 from privypurse.core.errors import (
     InvalidArgument,
     SealedValue,
@@ -36,11 +36,14 @@ class Norm(enum.Enum):
         that all scores share does not count.
     GRADIENT
         Euclidean length of the difference of two objectives' gradients, at any point: for boxes that hold an objective.
+    MU
+        Gaussian-DP parameter of one run of what is in the box: for boxes that hold an experiment.
     """
 
     L2 = "l2"
     RANGE = "range"
     GRADIENT = "gradient"
+    MU = "gaussian-dp"
 
 
 class Sample:
@@ -185,7 +188,8 @@ class Sensitive:
         if norm is not self._norm:
             raise UnboundedSensitivity(
                 f"this box is bounded in the {self._norm.value} norm, but the mechanism needs the {norm.value} norm. "
-                "Gaussian noise needs Norm.L2, a selection Norm.RANGE, a perturbed objective Norm.GRADIENT."
+                "Gaussian noise needs Norm.L2, a selection Norm.RANGE, a perturbed objective Norm.GRADIENT, the best of several "
+                "trials Norm.MU."
             )
         bound = self._bounds[neighbouring]
         if bound is None:
@@ -258,3 +262,59 @@ class SensitiveObjective(Sensitive):
     def curvature(self) -> float:
         """Largest second derivative of one record's loss."""
         return self._curvature
+
+
+class SensitiveTrials(Sensitive):
+    """A private experiment that may be run several times, and that nobody may run before it is paid for.
+
+    What is in the box is a function ``trial(candidate, noise)``, which runs the experiment once with one of several public
+    candidates and returns a score and a result.
+
+    Parameters
+    ----------
+    trial : callable
+        The function. Its runs are independent of each other.
+    candidates : int
+        How many candidates there are; public.
+    add_remove, replace_one : float or None
+        Each run, with the score and the result, is Gaussian-DP with this mu, whatever the candidate. None where that was not
+        enforced.
+    hand_over : callable
+        Is given the result of the best run, once, after payment; the only thing a mechanism passes on besides numbers.
+
+    Guarantees
+    ----------
+    The maker of the box enforced the bound: each run is charged to a filter of its own, whose limit it is. The same sealing as
+    for every box.
+    """
+
+    __slots__ = ("_candidates", "_hand_over")
+
+    def __init__(
+        self,
+        trial: Callable[[int, Any], tuple[float, Any]],
+        *,
+        candidates: int,
+        add_remove: float | None,
+        replace_one: float | None,
+        hand_over: Callable[[Any], None],
+    ) -> None:
+        super().__init__(0.0, norm=Norm.MU, add_remove=add_remove, replace_one=replace_one)
+        self._value = trial  # type: ignore[assignment]
+        self._candidates = positive_integer(candidates=candidates)
+        self._hand_over = hand_over
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what is released as numbers: which candidate won, and its score."""
+        return (2,)
+
+    @property
+    def candidates(self) -> int:
+        """How many candidates there are."""
+        return self._candidates
+
+    @property
+    def hand_over(self) -> Callable[[Any], None]:
+        """Where the mechanism puts the result of the best run."""
+        return self._hand_over

@@ -3,11 +3,13 @@
 from privypurse.estimators.budget import UncountedSpending
 from privypurse.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from privypurse.estimators.regressors import PrivateHuberRegressor, PrivateRidge
+from privypurse.estimators.search import PrivateSearchCV
 
 __all__ = [
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateRidge",
+    "PrivateSearchCV",
     "UncountedSpending",
 ]

@@ -4,6 +4,7 @@ from privypurse.mechanisms.base import Mechanism
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.mechanisms.non_private import NonPrivateRelease
 from privypurse.mechanisms.perturbed_minimiser import ObjectivePerturbation, OutputPerturbation
+from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
 from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "ObjectivePerturbation",
     "OutputPerturbation",
     "PermuteAndFlip",
+    "RepeatAndSelect",
 ]

@@ -1,0 +1,82 @@
+"""What it costs to release the best of a random number of private trials, in Rényi divergences.
+
+Papernot and Steinke (ICLR 2022, arXiv:2110.03620), Theorem 2: if each trial has Rényi divergences e(a) at orders a, the number of
+trials is truncated negative binomial with parameters ``shape`` and ``g``, and only the best trial leaves, then at order a > 1 the
+whole has at most
+
+    e(a) + (1 + shape) ((1 - 1/b) e(b) + ln(1/g)/b) + ln(mean)/(a - 1)        for any b >= 1.
+
+Here a trial is Gaussian-DP, so ``e(a) = a rho`` with ``rho = 1/(2 noise_multiplier^2)`` at every order, and the best b is known:
+``sqrt(ln(1/g)/rho)``, or 1. The proof note is ``docs/proofs/repeat_and_select.md``; tests compare the price with dp-accounting's
+``RepeatAndSelectDpEvent``, which tries its own list of orders for b.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privypurse.accounting.exact import inflate
+from privypurse.accounting.objective_perturbation import least
+from privypurse.core.charges import RepeatAndSelectCharge
+from privypurse.core.trial_counts import log_inverse_g
+
+_MARGIN = 1e-12
+_MOST_NOISE = 1e9
+
+# Orders at which a search may be held: the constant term ln(mean)/(order - 1) asks for larger ones than a plain Gaussian does.
+SEARCH_ORDERS: tuple[int, ...] = (*range(2, 257), *(round(256 * 2 ** (k / 16)) for k in range(1, 129)))
+
+
+def curve(charge: RepeatAndSelectCharge, orders: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the Rényi divergence at each order; the same under either relation, as each trial's noise is.
+
+    Examples
+    --------
+    >>> curve(RepeatAndSelectCharge(noise_multiplier=7.0, mean=5.0, shape=0.0), np.array([38.0])).round(3)
+    array([0.751])
+    """
+    mu = 1 / charge.noise_multiplier
+    rho = mu * mu / 2
+    log_inverse = log_inverse_g(charge.mean, charge.shape)
+    # (b - 1) rho + log_inverse/b at its best b; at b = 1 where that would be below 1.
+    choice = 2 * np.sqrt(log_inverse * rho) - rho if log_inverse > rho else log_inverse
+    return np.asarray((orders * rho + (1 + charge.shape) * choice + np.log(charge.mean) / (orders - 1)) * (1 + _MARGIN))
+
+
+def noise_multiplier_for(budget: Sequence[float], orders: Sequence[int], mean: float, shape: float) -> float:
+    """Return the least noise multiplier of a trial, within 1e-9, with which a search fits a budget at all orders.
+
+    Parameters
+    ----------
+    budget : sequence of float
+        The largest divergence at each order.
+    orders : sequence of int
+        The orders.
+    mean, shape : float
+        As for `RepeatAndSelectCharge`.
+
+    Returns
+    -------
+    float
+        Infinity where the choice among the trials alone costs more, however noisy they are.
+    """
+    at, limits = np.array(orders, dtype=float), np.array(budget, dtype=float)
+    return least(lambda noise_multiplier: bool(_fits(noise_multiplier, mean, shape, at, limits).all()), _MOST_NOISE)
+
+
+def best_order(budget: Sequence[float], orders: Sequence[int], mean: float, shape: float) -> int:
+    """Return the order at which a search can have the least noise; the last one where none fits."""
+    at, limits = np.array(orders, dtype=float), np.array(budget, dtype=float)
+    noise_multiplier = least(lambda z: bool(_fits(z, mean, shape, at, limits).any()), _MOST_NOISE)
+    if np.isinf(noise_multiplier):
+        return orders[-1]
+    return orders[int(np.argmax(_fits(noise_multiplier, mean, shape, at, limits)))]
+
+
+def _fits(
+    noise_multiplier: float, mean: float, shape: float, orders: NDArray[np.float64], limits: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    costs = curve(RepeatAndSelectCharge(noise_multiplier, mean, shape), orders)
+    # As the filter will round it.
+    return np.array([inflate(float(cost)) <= limit for cost, limit in zip(costs, limits, strict=True)])

@@ -1,0 +1,215 @@
+"""[RAW DATA] One trial of a private search: train on one part of the records, score on the other."""
+
+import contextlib
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privypurse.accounting import convert, gdp
+from privypurse.accounting.filters import GdpFilter
+from privypurse.core.checks import FloatArray, positive, shown
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.randomness import NoiseSource
+from privypurse.mechanisms.gaussian import Gaussian
+from privypurse.oracles.statistics import clipped_sum
+from privypurse.purse.purse import Purse
+
+Rows = NDArray[np.intp]
+
+# Where the number of records is private and not declared, a tenth of a trial's budget goes to counting those that are scored.
+_COUNT_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How one record's prediction is judged: a number from -1/2 (worst) to 1/2 (best).
+
+    Centred, so that one record moves the sum by at most 1/2 when it is added or removed, and by 1 when it is replaced.
+
+    Parameters
+    ----------
+    name : str
+        "accuracy", "neg_mean_absolute_error" or "neg_mean_squared_error".
+    largest : float
+        The error that counts as worst; larger ones count as much. 1 for accuracy.
+    """
+
+    name: str
+    largest: float = 1.0
+
+    @classmethod
+    def of(cls, scoring: object, error_bound: object, *, classifier: bool) -> "Measure":
+        """Choose by name; the default is accuracy for classifiers and the absolute error for everything else."""
+        name = ("accuracy" if classifier else "neg_mean_absolute_error") if scoring is None else scoring
+        if name == "accuracy":
+            return cls("accuracy")
+        if name not in ("neg_mean_absolute_error", "neg_mean_squared_error"):
+            raise InvalidArgument(
+                "scoring must be 'accuracy', 'neg_mean_absolute_error' or 'neg_mean_squared_error', whose change by one "
+                f"record is bounded; got {shown(scoring)}. Leave it out for the default."
+            )
+        if error_bound is None:
+            raise InvalidArgument(
+                f"error_bound must be given for scoring={name!r}: the largest absolute error that counts, from public knowledge. "
+                "Pass for example error_bound=10.0."
+            )
+        bound = positive(error_bound=error_bound)
+        return cls(str(name), bound if name == "neg_mean_absolute_error" else bound * bound)
+
+    def targets(self, y: Any) -> NDArray[Any]:
+        """Check the targets: labels of any kind, or numbers."""
+        labels = np.asarray(y)
+        if self.name != "accuracy":
+            try:
+                labels = labels.astype(np.float64)
+            except (TypeError, ValueError):
+                raise InvalidArgument(
+                    f"y must hold numbers for scoring={self.name!r}; got {labels.dtype}. Convert it first."
+                ) from None
+        if labels.ndim != 1:
+            raise InvalidArgument(f"y must have one dimension; got {labels.ndim}. Pass for example y.ravel().")
+        return labels
+
+    def judge(self, y: NDArray[Any], predicted: NDArray[Any]) -> FloatArray:
+        """Return one number for each record."""
+        if self.name == "accuracy":
+            return np.asarray(np.where(np.broadcast_to(predicted == y, y.shape), 0.5, -0.5))
+        with np.errstate(all="ignore"):
+            error = np.abs(y - predicted.astype(np.float64))
+            error = error if self.name == "neg_mean_absolute_error" else error * error
+            return np.asarray(0.5 - np.clip(np.nan_to_num(error / self.largest, nan=1.0, posinf=1.0), 0.0, 1.0))
+
+    def score(self, mean: float) -> float:
+        """Return a mean of judgements as a score of this name."""
+        return float(
+            np.clip(0.5 + mean, 0.0, 1.0) if self.name == "accuracy" else -self.largest * np.clip(0.5 - mean, 0, 1)
+        )
+
+
+@dataclass(frozen=True)
+class Winner:
+    """What leaves of the best trial."""
+
+    model: Any
+    score: float
+
+
+def trial_limit(mu: float, delta: float, neighbouring: Neighbouring) -> GdpFilter:
+    """Return the limit of one trial as a filter: Gaussian DP with at most this mu, and nearly all of it."""
+    epsilon = convert.gdp_epsilon(mu, delta)
+    while epsilon == 0:
+        delta /= 10
+        epsilon = convert.gdp_epsilon(mu, delta)
+    limit = GdpFilter(epsilon, delta, neighbouring)
+    while limit.mu > mu:
+        epsilon *= 1 - 1e-10
+        limit = GdpFilter(epsilon, delta, neighbouring)
+    return limit
+
+
+def split(rows: int, validation: float, noise: NoiseSource) -> tuple[Rows, Rows]:
+    """Toss a coin for each position: return the positions to train on, and those to score on."""
+    scored = noise.words(rows) < np.uint64(int(validation * 2.0**64))
+    return np.flatnonzero(~scored), np.flatnonzero(scored)
+
+
+def take(X: Any, rows: Rows) -> Any:
+    """Return some rows of a table of any kind."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if hasattr(X, "tocsr"):
+        return X.tocsr()[rows]
+    return X[rows] if hasattr(X, "shape") else np.asarray(X)[rows]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Trial:
+    """One run of the experiment that a search repeats.
+
+    Parameters
+    ----------
+    make : callable
+        Makes an unfitted model of a candidate's number, which pays with a given purse.
+    training, scored : tuple of (table, targets)
+        The two parts of the records.
+    measure : Measure
+        How predictions are judged.
+    limit : GdpFilter
+        The limit of a trial.
+    records : float or None
+        The public number of records in the scored part; None to count them with noise.
+
+    Guarantees
+    ----------
+    * The model learns through a purse with this limit, and the score leaves through another one with the same limit. A record
+      is in one of the two parts, so either the model or the score given the model depends on it, not both: a trial is
+      Gaussian-DP with the mu of the limit.
+    * Predictions are made for all rows at once; where that fails, for each half, down to single rows, and a row whose
+      prediction fails counts as a wrong one. So one record changes its own judgement only, provided that `predict` treats
+      each row alone.
+    """
+
+    make: Callable[[int, Purse], Any]
+    training: tuple[Any, NDArray[Any]]
+    scored: tuple[Any, NDArray[Any]]
+    measure: Measure
+    limit: GdpFilter
+    records: float | None
+
+    def __call__(self, candidate: int, noise: NoiseSource) -> tuple[float, Winner]:
+        """Run once; what goes wrong raises, and the mechanism deals with it."""
+        with _silence():
+            purse = Purse.with_filter(self.limit, noise=noise)
+            model = self.make(candidate, purse)
+            model.fit(*self.training)
+            if purse.totals.releases == 0:
+                raise InvalidArgument("the estimator took a purse and did not pay with it. Report this to its author.")
+            total, records = self._noisy_total(model, noise)
+            return total, Winner(model, self.measure.score(total / max(records, 1.0)))
+
+    def _noisy_total(self, model: Any, noise: NoiseSource) -> tuple[float, float]:
+        """Return the noisy sum of judgements, and the number to divide it by."""
+        targets = self.scored[1]
+        judged = self._judge(model, np.arange(targets.size))
+        box = clipped_sum(judged.reshape(-1, 1), clip_norm=0.5)
+        purse = Purse.with_filter(self.limit, noise=noise)
+        if self.records is not None:
+            multiplier = self.limit.smallest_noise_multiplier(purse.totals)
+            return float(purse.release(box, Gaussian(multiplier))[0]), self.records
+        total = purse.release(box, Gaussian(gdp.noise_multiplier_for((1 - _COUNT_SHARE) * self.limit.mu**2)))
+        everyone = clipped_sum(np.ones((targets.size, 1)), clip_norm=1.0)
+        count = purse.release(everyone, Gaussian(self.limit.smallest_noise_multiplier(purse.totals)))
+        return float(total[0]), float(count[0])
+
+    def _judge(self, model: Any, rows: Rows) -> FloatArray:
+        table, targets = self.scored
+        if rows.size == 0:
+            return np.empty(0)
+        try:
+            predicted = np.asarray(model.predict(take(table, rows)))
+            if predicted.shape != rows.shape:
+                raise ValueError
+            return self.measure.judge(targets[rows], predicted)
+        except Exception:
+            if rows.size == 1:
+                return np.array([-0.5])
+        half = rows.size // 2
+        return np.concatenate([self._judge(model, rows[:half]), self._judge(model, rows[half:])])
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Let no warning and nothing printed out of a trial: it would tell how many there are."""
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        yield

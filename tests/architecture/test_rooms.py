@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "methods": {"core", "accounting", "mechanisms", "optimizers", "schedules", "planning"},
     "baselines": {"core", "accounting", "mechanisms", "optimizers", "schedules", "planning", "methods.base"},
     "purse": {"core", "accounting", "mechanisms.base"},
+    "preprocessing": {"core", "accounting", "mechanisms", "oracles", "purse", "schedules.base"},
     "training": {
         "core",
         "accounting",

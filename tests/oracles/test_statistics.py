@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from privypurse import InvalidArgument, Neighbouring, Norm
-from privypurse.oracles.statistics import clipped_sum, counts, negated_losses
+from privypurse.oracles.statistics import clipped_sum, counts, negated_losses, record_count
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 anything = st.floats(allow_nan=True, allow_infinity=True)  # also 1e300, subnormal, -0.0
@@ -118,3 +118,13 @@ def test_wrong_arguments_are_refused():
     for categories in ([], ["a", "a"], {"a", "b"}, 2):
         with pytest.raises(InvalidArgument, match="categories must be"):
             counts(["a"], categories=categories)
+
+
+def test_records_are_counted_whatever_is_in_them():
+    for rows in ([[1.0], [None]], np.full((2, 3), np.nan), ["a", "b"], np.empty((2, 0))):
+        box = record_count(rows)
+        assert box._value.tolist() == [2.0]
+        assert box.bound(ADD_REMOVE, Norm.L2) == box.bound(REPLACE_ONE, Norm.L2) == 1.0
+    for rows in ("ab", 3, np.array(1.0)):
+        with pytest.raises(InvalidArgument, match="rows must have one entry"):
+            record_count(rows)

@@ -4,7 +4,7 @@ Shapes of the answers, and all bounds, are public; they are taken from arguments
 """
 
 import contextlib
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Sized
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -103,6 +103,27 @@ def negated_losses(losses: ArrayLike, *, clip_loss: float) -> Sensitive:
     limit = clip_loss * (1 - ROUNDING_MARGIN)
     clipped = np.clip(np.nan_to_num(table, nan=limit, posinf=limit, neginf=0.0), 0.0, limit)
     return Sensitive(-_column_sums(clipped), norm=Norm.RANGE, add_remove=clip_loss, replace_one=2 * clip_loss)
+
+
+def record_count(rows: Sized) -> Sensitive:
+    """Count the records, whatever is in them.
+
+    Parameters
+    ----------
+    rows : table or list
+        One row for each record; a sparse matrix too.
+
+    Examples
+    --------
+    >>> record_count(["a", "b"])
+    <Sensitive: shape (1,), l2 bound 1.0 (add-remove), 1.0 (replace-one)>
+    """
+    shape = getattr(rows, "shape", None)
+    if shape == () or (shape is None and (isinstance(rows, str) or not hasattr(rows, "__len__"))):
+        raise InvalidArgument(
+            f"rows must have one entry for each record; got {shown(rows)}. Pass the table itself, or a list."
+        )
+    return Sensitive([shape[0] if shape else len(rows)], norm=Norm.L2, add_remove=1.0, replace_one=1.0)
 
 
 def _column_sums(table: FloatArray) -> FloatArray:

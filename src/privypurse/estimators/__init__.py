@@ -1,9 +1,9 @@
 """scikit-learn estimators that train under differential privacy, with nothing to tune."""
 
-from privypurse.estimators.budget import UncountedSpending
 from privypurse.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from privypurse.estimators.regressors import PrivateHuberRegressor, PrivateRidge
 from privypurse.estimators.search import PrivateSearchCV
+from privypurse.purse.opening import UncountedSpending
 
 __all__ = [
     "PrivateHuberRegressor",

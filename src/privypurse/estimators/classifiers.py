@@ -13,8 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from privypurse.core.checks import FloatArray, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators._compat import set_tags
-from privypurse.estimators.base import PrivateLinearModel
+from privypurse.estimators.base import PrivateLinearModel, set_tags
 from privypurse.estimators.documentation import with_common_parameters
 from privypurse.estimators.preparation import Preparation
 from privypurse.losses.linear import HuberHinge, LinearLoss, Logistic

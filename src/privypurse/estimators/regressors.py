@@ -9,8 +9,7 @@ from sklearn.base import RegressorMixin
 
 from privypurse.core.checks import FloatArray, positive
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators._compat import set_tags
-from privypurse.estimators.base import PrivateLinearModel
+from privypurse.estimators.base import PrivateLinearModel, set_tags
 from privypurse.estimators.documentation import with_common_parameters
 from privypurse.estimators.preparation import Preparation
 from privypurse.losses.linear import Huber, LinearLoss, Squared

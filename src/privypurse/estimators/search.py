@@ -20,7 +20,7 @@ from privypurse.core.sensitive import SensitiveTrials
 from privypurse.estimators import _search_steps as steps
 from privypurse.estimators._search_trial import Measure, Trial, Winner, split, take, trial_limit
 from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
-from privypurse.purse.allowance import allow
+from privypurse.purse.allowance import Allowance
 from privypurse.purse.certificate import Certificate
 from privypurse.purse.purse import Purse, Spent
 
@@ -326,7 +326,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if self.purse is None:
             seed = self.random_state
             return Purse.with_filter(rule, noise=None if seed is None else NoiseSource(seed=seed))
-        return self.purse if self.epsilon is None else allow(self.purse, rule)
+        return self.purse if self.epsilon is None else Allowance(self.purse, rule)
 
     def _model(self, plan: _Plan, candidate: int, purse: Purse) -> Any:
         model = steps.with_parameters(self.estimator, plan.candidates[candidate])

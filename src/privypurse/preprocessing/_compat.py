@@ -13,8 +13,8 @@ except ImportError:  # before 1.6 this was a method, and a setting had another n
     validate_data = None
 
 
-def validate(estimator: Any, X: Any, reset: bool | None, **settings: Any) -> Any:
-    """Check a table as scikit-learn does, and remember or compare the number and names of its columns.
+def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation", **settings: Any) -> Any:
+    """Check a table (and targets) as scikit-learn does, and remember or compare the number and names of its columns.
 
     Parameters
     ----------
@@ -23,6 +23,8 @@ def validate(estimator: Any, X: Any, reset: bool | None, **settings: Any) -> Any
     reset : bool or None
         True remembers, False compares, None does neither. An estimator that needs no fit may be asked before it: then there is
         nothing to compare with.
+    y : array_like, optional
+        Targets; with them, a pair is returned.
     **settings
         As for ``check_array``, in the words of scikit-learn 1.6 and later.
     """
@@ -34,9 +36,9 @@ def validate(estimator: Any, X: Any, reset: bool | None, **settings: Any) -> Any
         if reset is None or (not reset and (agree or not hasattr(estimator, "n_features_in_"))):
             return check_array(X, estimator=estimator, input_name="X", **settings)
         if validate_data is not None:
-            checked = validate_data(estimator, X, reset=reset, **settings)
+            checked = validate_data(estimator, X, y, reset=reset, **settings)
         else:
-            checked = estimator._validate_data(X, reset=reset, **settings)
+            checked = estimator._validate_data(X, y, reset=reset, **settings)
         # Older versions cannot read the names of every data frame.
         if reset and names is not None:
             estimator.feature_names_in_ = np.array(names, dtype=object)

@@ -5,18 +5,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from privypurse.accounting.filters import GdpFilter
-from privypurse.core.checks import FloatArray, finite_vector, positive, shown, small_probability
-from privypurse.core.errors import BudgetExhausted, InvalidArgument
+from privypurse.core.checks import FloatArray, finite_vector, shown, small_probability
+from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
 from privypurse.preprocessing._compat import Tagged, validate
 from privypurse.preprocessing._ranges import FLOATS, LARGEST_BOUND, SMALLEST_WIDTH, Ranges, check_feature_range
 from privypurse.preprocessing.private_statistics import default_candidates, private_quantiles
-from privypurse.purse.allowance import allow
 from privypurse.purse.purse import Purse
 
 DEFAULT_DELTA = 1e-6
@@ -114,7 +110,13 @@ class PrivateRangeScaler(Tagged, OneToOneFeatureMixin, TransformerMixin, BaseEst
         X = validate(self, X, True, dtype=list(FLOATS), ensure_all_finite=False)
         check_feature_range(self.feature_range)
         grid, quantiles = self._grid(), self._quantiles()
-        paid = self._opened()
+        paid = open_budget(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbouring=self.neighbouring,
+            purse=self.purse,
+            random_state=self.random_state,
+        )
         lower, upper = private_quantiles(X, quantiles, purse=paid, candidates=grid)
         self.lower_, self.upper_ = _wide(lower, upper, grid)
         self.privacy_spent_, self.certificate_ = paid.spent, paid.certificate()
@@ -170,62 +172,6 @@ class PrivateRangeScaler(Tagged, OneToOneFeatureMixin, TransformerMixin, BaseEst
                 f"quantiles must be in increasing order; got {shown(self.quantiles)}. Pass for example (0.05, 0.95)."
             )
         return low, high
-
-    def _opened(self) -> Purse:
-        """Return what this fit is paid from: an allowance within the purse, or a purse of its own."""
-        if self.epsilon is not None:
-            positive(epsilon=self.epsilon)
-        if self.delta is not None:
-            small_probability(delta=self.delta)
-        relation = None if self.neighbouring is None else Neighbouring.parse(self.neighbouring)
-        if self.purse is None:
-            if self.epsilon is None:
-                raise InvalidArgument("epsilon must be given where there is no purse; got None. Pass for example 1.0.")
-            return Purse(
-                self.epsilon,
-                DEFAULT_DELTA if self.delta is None else self.delta,
-                neighbouring=relation or Neighbouring.ADD_REMOVE,
-                noise=_noise(self.random_state),
-            )
-        if not isinstance(self.purse, Purse):
-            raise InvalidArgument(f"purse must be a Purse or None; got {shown(self.purse)}. Leave it out, or open one.")
-        if self.random_state is not None:
-            raise InvalidArgument(
-                f"random_state must be None where there is a purse; got {shown(self.random_state)}. The purse draws the noise: "
-                "pass it noise=NoiseSource(seed=7) for a simulation."
-            )
-        for name, mine, its in (
-            ("delta", self.delta, self.purse.delta),
-            ("neighbouring", relation, self.purse.neighbouring),
-        ):
-            if mine is not None and mine != its:
-                raise InvalidArgument(f"{name} must be that of the purse, {its!r}; got {mine!r}. Leave it out.")
-        return self._allowed(self.purse)
-
-    def _allowed(self, purse: Purse) -> Purse:
-        left = purse.remaining.epsilon
-        if purse.fraction_left < 1e-9 or left <= 0:
-            raise BudgetExhausted(
-                f"nothing is left in the purse of data set {purse.dataset!r}. Nothing was spent. Open another budget."
-            )
-        epsilon = left if self.epsilon is None else min(float(self.epsilon), left)
-        if not epsilon < float("inf"):
-            raise InvalidArgument("epsilon must be given where the purse has no limit; got None. Pass for example 1.0.")
-        return allow(purse, GdpFilter(epsilon, purse.delta, purse.neighbouring))
-
-
-def _noise(random_state: Any) -> NoiseSource | None:
-    if random_state is None:
-        return None
-    if isinstance(random_state, int | np.integer):
-        return NoiseSource(seed=random_state)  # type: ignore[arg-type]
-    try:
-        return NoiseSource(seed=int(check_random_state(random_state).randint(2**31 - 1)))
-    except ValueError as error:
-        raise InvalidArgument(
-            f"random_state must be None, a whole number or a RandomState; got {shown(random_state)}. "
-            "Leave it out for private noise."
-        ) from error
 
 
 def _wide(lower: FloatArray, upper: FloatArray, grid: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from privypurse.accounting.totals import Filter
 from privypurse.core.charges import SingleCharge
-from privypurse.core.errors import BudgetExhausted, InvalidArgument
-from privypurse.purse.certificate import Certificate
+from privypurse.core.errors import InvalidArgument
 from privypurse.purse.ledger import MemoryLedger
 from privypurse.purse.purse import Purse
 
@@ -69,22 +68,3 @@ class Allowance(Purse):
         """Put it on the purse's record too."""
         self._purse.declare_uncovered(what)
         super().declare_uncovered(what)
-
-    def certificate(self) -> Certificate:
-        """State what left through the allowance; the purse has a certificate of its own, for everything."""
-        return super().certificate()
-
-
-def allow(purse: Purse, filter: Filter) -> Allowance:
-    """Make an allowance, refusing at once where the purse is empty.
-
-    Parameters
-    ----------
-    purse, filter
-        As for `Allowance`.
-    """
-    if purse.fraction_left < 1e-9:
-        raise BudgetExhausted(
-            f"nothing is left in the purse of data set {purse.dataset!r}. Nothing was spent. Open another budget."
-        )
-    return Allowance(purse, filter)

@@ -1,17 +1,19 @@
-"""Which purse a fit pays from, decided and checked before any data is looked at."""
+"""Which purse a fit of a scikit-learn estimator pays from, decided and checked before any data is looked at."""
 
+import math
 import sys
 import warnings
 from typing import Any
 
 import numpy as np
 
-from privypurse.accounting.filters import GdpFilter
+from privypurse.accounting.filters import GdpFilter, RdpFilter, ZcdpFilter
+from privypurse.accounting.totals import Filter
 from privypurse.core.checks import positive, shown, small_probability
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
-from privypurse.purse.allowance import allow
+from privypurse.purse.allowance import Allowance
 from privypurse.purse.purse import Purse
 
 DELTA = 1e-6
@@ -70,13 +72,28 @@ def open_budget(
             "random_state would make this fit a simulation, and the purse is a real one. Leave it out, or seed the purse: "
             "Purse(..., noise=NoiseSource(seed=7))."
         )
-    if purse.filter.name not in ("gdp", "zcdp", "rdp"):
-        return purse  # a schedule fixed in advance, or a purse without a limit: there is nothing to share out
-    left = purse.filter.epsilon_left(purse.totals)
+    return _part_of(purse, epsilon)
+
+
+def _part_of(purse: Purse, epsilon: float | None) -> Purse:
+    """Return an allowance of at most this epsilon, counted in the purse's own currency."""
+    if purse.fraction_left < 1e-9:
+        raise BudgetExhausted(
+            f"nothing is left in the purse of data set {purse.dataset!r}. Nothing was spent. Open another budget."
+        )
+    rule = purse.filter
+    left = rule.epsilon_left(purse.totals) if math.isfinite(purse.epsilon) else math.inf
     limit = left if epsilon is None else min(epsilon, left)
-    if not limit > 0:
-        limit = epsilon or 1.0  # nothing is left, and `allow` says so
-    return allow(purse, type(purse.filter)(limit, purse.delta, purse.neighbouring))  # type: ignore[call-arg]
+    part: Filter
+    if isinstance(rule, GdpFilter):
+        part = GdpFilter(limit, rule.delta, rule.neighbouring)
+    elif isinstance(rule, ZcdpFilter):
+        part = ZcdpFilter(limit, rule.delta, rule.neighbouring, rule.conversion)
+    elif isinstance(rule, RdpFilter):
+        part = RdpFilter(limit, rule.delta, rule.neighbouring, reference=rule.reference, orders=rule.orders)
+    else:
+        return purse  # a schedule fixed in advance, or a purse without a limit: there is nothing to share out
+    return Allowance(purse, part)
 
 
 def seed_from(random_state: Any) -> int | None:

@@ -320,9 +320,9 @@ def test_wrong_settings_spend_nothing(settings, message):
     [
         ({"epsilon": None}, "epsilon must be given where there is no purse"),
         ({"purse": "mine"}, "purse must be a Purse or None"),
-        ({"purse": Purse.not_private(), "epsilon": None}, "epsilon must be given where the purse has no limit"),
+        ({"purse": Purse.not_private(), "epsilon": None}, "purse must have an epsilon"),
         ({"random_state": "x"}, "random_state must be"),
-        ({"random_state": -1}, "seed must be"),
+        ({"random_state": -1}, "random_state must be"),
     ],
 )
 def test_wrong_budgets_are_refused(settings, message):

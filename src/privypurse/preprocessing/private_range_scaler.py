@@ -13,6 +13,7 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.preprocessing._compat import Tagged, validate
 from privypurse.preprocessing._ranges import FLOATS, LARGEST_BOUND, SMALLEST_WIDTH, Ranges, check_feature_range
 from privypurse.preprocessing.private_statistics import default_candidates, private_quantiles
+from privypurse.purse.opening import open_budget
 from privypurse.purse.purse import Purse
 
 DEFAULT_DELTA = 1e-6

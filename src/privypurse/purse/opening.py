@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.accounting.filters import GdpFilter, RdpFilter, ZcdpFilter
-from privypurse.accounting.totals import Filter
+from privypurse.accounting import convert
+from privypurse.accounting.filters import GdpFilter
+from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.core.checks import positive, shown, small_probability
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
@@ -53,7 +54,7 @@ def open_budget(
     if purse is None:
         if epsilon is None:
             raise InvalidArgument(
-                "epsilon=None means all that is left in a purse, and there is none. Pass for example epsilon=1.0."
+                "epsilon must be given where there is no purse; got None, which means all that is left in one. Pass epsilon=1.0."
             )
         if seed is None:
             _warn_of_search(epsilon)
@@ -62,38 +63,34 @@ def open_budget(
         return Purse.with_filter(rule, noise=noise)
     if not isinstance(purse, Purse):
         raise InvalidArgument(
-            f"purse must be a Purse; got {shown(purse)}. Pass purse=Purse(1.0, 1e-6, neighbouring='add-remove')."
+            f"purse must be a Purse or None; got {shown(purse)}. Pass purse=Purse(1.0, 1e-6, neighbouring='add-remove')."
         )
     for name, mine, its in (("delta", delta, purse.delta), ("neighbouring", relation, purse.neighbouring)):
         if mine is not None and mine != its:
             raise InvalidArgument(f"{name} must be that of the purse, {its!r}; got {mine!r}. Leave it out.")
-    if seed is not None and not purse.noise.simulation:
+    if seed is not None:
         raise InvalidArgument(
-            "random_state would make this fit a simulation, and the purse is a real one. Leave it out, or seed the purse: "
-            "Purse(..., noise=NoiseSource(seed=7))."
+            f"random_state must be None where there is a purse; got {shown(random_state)}. The purse draws the noise: give it "
+            "noise=NoiseSource(seed=7) for a simulation."
         )
     return _part_of(purse, epsilon)
 
 
 def _part_of(purse: Purse, epsilon: float | None) -> Purse:
-    """Return an allowance of at most this epsilon, counted in the purse's own currency."""
+    """Return an allowance of at most this epsilon, in Gaussian DP, that fits in what is left of the purse."""
     if purse.fraction_left < 1e-9:
         raise BudgetExhausted(
             f"nothing is left in the purse of data set {purse.dataset!r}. Nothing was spent. Open another budget."
         )
-    rule = purse.filter
-    left = rule.epsilon_left(purse.totals) if math.isfinite(purse.epsilon) else math.inf
+    if isinstance(purse.filter, FixedSchedule):
+        return purse  # a list of releases cannot be shared out
+    # What one Gaussian release can have, many together can: every rule adds up their squared mu, or charges less.
+    least_noise = purse.filter.smallest_noise_multiplier(purse.totals)
+    left = convert.gdp_epsilon(1 / least_noise, purse.delta) if least_noise > 0 else math.inf
     limit = left if epsilon is None else min(epsilon, left)
-    part: Filter
-    if isinstance(rule, GdpFilter):
-        part = GdpFilter(limit, rule.delta, rule.neighbouring)
-    elif isinstance(rule, ZcdpFilter):
-        part = ZcdpFilter(limit, rule.delta, rule.neighbouring, rule.conversion)
-    elif isinstance(rule, RdpFilter):
-        part = RdpFilter(limit, rule.delta, rule.neighbouring, reference=rule.reference, orders=rule.orders)
-    else:
-        return purse  # a schedule fixed in advance, or a purse without a limit: there is nothing to share out
-    return Allowance(purse, part)
+    if math.isinf(limit):
+        return purse  # declared not private, and asked for all of it
+    return Allowance(purse, GdpFilter(limit, purse.delta, purse.neighbouring))
 
 
 def seed_from(random_state: Any) -> int | None:

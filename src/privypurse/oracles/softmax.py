@@ -1,5 +1,6 @@
 """[RAW DATA] The oracle for multinomial models: one weight vector for each class, one budget for all of them."""
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,8 +21,11 @@ from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, ROUNDING_MAR
 from privypurse.oracles.parts import pairwise_sum
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
-# Rows converted to float64 at a time: large enough for matrix products, small enough to stay in the cache.
-_ROWS = 1024
+# Rows, the factors that limit their lengths, those lengths, and their targets.
+Block = tuple[FloatArray, FloatArray, FloatArray, NDArray[np.intp]]
+
+# Numbers converted to float64 at a time: large enough for matrix products, small enough to stay near the processor.
+_NUMBERS = 2_000_000
 
 
 class SoftmaxOracle:
@@ -92,35 +96,40 @@ class SoftmaxOracle:
     def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
         """Answer a query with a sealed box: gradients, losses along a direction, counts."""
         sample_prob = check_sampling(sample_prob, noise)
-        rows = np.arange(self._target.size) if noise is None else poisson_rows(self._target.size, sample_prob, noise)
+        rows = None
+        if sample_prob < 1 and noise is not None:
+            rows = poisson_rows(self._target.size, sample_prob, noise)
         if isinstance(query, GradientAt):
             return self._gradient(query, rows, sample_prob)
         if isinstance(query, LossesAlong):
             return self._losses(query, rows, sample_prob)
         if isinstance(query, Count):
-            return Sensitive(rows.size, norm=Norm.L2, add_remove=1.0, replace_one=1.0, sample_prob=sample_prob)
+            count = self._target.size if rows is None else rows.size
+            return Sensitive(count, norm=Norm.L2, add_remove=1.0, replace_one=1.0, sample_prob=sample_prob)
         if isinstance(query, ClassCounts):
-            counts = np.bincount(self._target[rows], minlength=self._loss.classes)
+            chosen = self._target if rows is None else self._target[rows]
+            counts = np.bincount(chosen, minlength=self._loss.classes)
             return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2), sample_prob=sample_prob)
         raise InvalidArgument(
             f"query must be GradientAt, LossesAlong, Count or ClassCounts for several classes; got {type(query).__name__}. "
             "Use a method that asks for these."
         )
 
-    def _gradient(self, query: GradientAt, rows: NDArray[np.intp], sample_prob: float) -> Sensitive:
+    def _gradient(self, query: GradientAt, rows: NDArray[np.intp] | None, sample_prob: float) -> Sensitive:
         implied = self._loss.lipschitz * self._row_limit
         bound = implied if query.clip_norm is None else min(query.clip_norm, implied)
         weights = self._matrix(query.point)
         blocks = []
-        for x, target in self._blocks(rows):
-            slope = self._loss.derivative(x @ weights, target)
-            length = np.linalg.norm(x, axis=1) * np.linalg.norm(slope, axis=1)
-            slope *= np.minimum(1.0, bound * (1 - ROUNDING_MARGIN) / np.maximum(length, 1e-300))[:, None]
-            blocks.append(x.T @ slope)
+        for x, factor, length, target in self._blocks(rows):
+            slope = self._loss.derivative(self._scores(x, factor, weights), target)
+            norm = factor * length * np.sqrt(np.einsum("ij,ij->i", slope, slope))
+            slope *= (factor * np.minimum(1.0, bound * (1 - ROUNDING_MARGIN) / np.maximum(norm, 1e-300)))[:, None]
+            block = x.T @ slope
+            blocks.append(np.vstack([block, self._constant * slope.sum(axis=0)]) if self._constant else block)
         total = pairwise_sum(blocks) if blocks else np.zeros_like(weights)
         return Sensitive(total.ravel(), norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
-    def _losses(self, query: LossesAlong, rows: NDArray[np.intp], sample_prob: float) -> Sensitive:
+    def _losses(self, query: LossesAlong, rows: NDArray[np.intp] | None, sample_prob: float) -> Sensitive:
         weights, direction = self._matrix(query.point), self._matrix(query.direction)
         # Scores move by at most |x| |direction| in Euclidean length (spectral norm at most Frobenius norm).
         reach = self._row_limit * float(np.linalg.norm(direction)) * float(np.ptp(query.steps))
@@ -131,8 +140,8 @@ class SoftmaxOracle:
         bound = min(clip, implied) * (1 + ROUNDING_MARGIN) + LOSS_ROUNDING * size
         bound += rounding_of_terms(query)
         blocks = []
-        for x, target in self._blocks(rows):
-            score, shift = x @ weights, x @ direction
+        for x, factor, _, target in self._blocks(rows):
+            score, shift = self._scores(x, factor, weights), self._scores(x, factor, direction)
             losses = [np.minimum(self._loss.value(score - step * shift, target), clip) for step in query.steps]
             blocks.append(-np.array([np.sum(loss - losses[0]) for loss in losses]))
         total = pairwise_sum(blocks) if blocks else np.zeros(query.steps.size)
@@ -152,19 +161,42 @@ class SoftmaxOracle:
             )
         return point.reshape(self._columns, self._loss.classes)
 
-    def _blocks(self, rows: NDArray[np.intp]) -> Iterator[tuple[FloatArray, NDArray[np.intp]]]:
-        """Go over the rows in float64, with the constant, limited in length; rows that are not finite are left out."""
-        for start in range(0, rows.size, _ROWS):
-            chosen = rows[start : start + _ROWS]
-            part: Any = self._table[chosen]
-            x = np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
-            x = np.column_stack([x, np.full(len(x), self._constant)]) if self._constant else x
+    def _scores(self, x: FloatArray, factor: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return the scores of rows that are limited by their factors."""
+        scores = x @ weights[:-1] + self._constant * weights[-1] if self._constant else x @ weights
+        scores *= factor[:, None]
+        return np.asarray(scores)
+
+    @property
+    def _block_rows(self) -> int:
+        return min(max(_NUMBERS // self._columns, 64), 4096)
+
+    @functools.cached_property
+    def _lengths(self) -> FloatArray:
+        """The length of each row, the constant included; infinite where it is not finite."""
+        lengths = np.empty(self._target.size)
+        step = self._block_rows
+        for start in range(0, lengths.size, step):
+            x = self._dense(slice(start, start + step))
             with np.errstate(over="ignore", invalid="ignore"):
-                length = np.sqrt(np.einsum("ij,ij->i", x, x))
+                square = np.einsum("ij,ij->i", x, x) + self._constant**2
+            lengths[start : start + step] = np.sqrt(np.where(square < math.inf, square, math.inf))
+        return lengths
+
+    def _dense(self, chosen: Any) -> FloatArray:
+        part: Any = self._table[chosen]
+        return np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
+
+    def _blocks(self, rows: NDArray[np.intp] | None) -> Iterator[Block]:
+        """Go over the rows in float64, with the factor that limits the length of each; rows that are not finite are left out."""
+        step = self._block_rows
+        for start in range(0, self._target.size if rows is None else rows.size, step):
+            chosen: Any = slice(start, start + step) if rows is None else rows[start : start + step]
+            x, length, target = self._dense(chosen), self._lengths[chosen], self._target[chosen]
             finite = length < math.inf
-            x, length = x[finite], length[finite]
-            factor = np.minimum(1.0, self._row_limit * (1 - 1e-12) / np.maximum(length, 1e-300))
-            yield x * factor[:, None], self._target[chosen][finite]
+            if not finite.all():
+                x, length, target = x[finite], length[finite], target[finite]
+            yield x, np.minimum(1.0, self._row_limit * (1 - 1e-12) / np.maximum(length, 1e-300)), length, target
 
 
 def _encode(labels: NDArray[Any], rows: int, classes: Sequence[Any], count: int) -> NDArray[np.intp]:

@@ -78,16 +78,17 @@ def open_budget(
 
 def _part_of(purse: Purse, epsilon: float | None) -> Purse:
     """Return an allowance of at most this epsilon, in Gaussian DP, that fits in what is left of the purse."""
+    empty = f"nothing is left in the purse of data set {purse.dataset!r}. Nothing was spent. Open another budget."
     if purse.fraction_left < 1e-9:
-        raise BudgetExhausted(
-            f"nothing is left in the purse of data set {purse.dataset!r}. Nothing was spent. Open another budget."
-        )
+        raise BudgetExhausted(empty)
     if isinstance(purse.filter, FixedSchedule):
         return purse  # a list of releases cannot be shared out
     # What one Gaussian release can have, many together can: every rule adds up their squared mu, or charges less.
     least_noise = purse.filter.smallest_noise_multiplier(purse.totals)
     left = convert.gdp_epsilon(1 / least_noise, purse.delta) if least_noise > 0 else math.inf
     limit = left if epsilon is None else min(epsilon, left)
+    if limit <= 0:
+        raise BudgetExhausted(empty)
     if math.isinf(limit):
         return purse  # declared not private, and asked for all of it
     return Allowance(purse, GdpFilter(limit, purse.delta, purse.neighbouring))

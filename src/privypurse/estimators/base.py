@@ -152,13 +152,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             )
         return True
 
-    def _train(self, X: Any, make_oracle: MakeOracle, outputs: int | None, uncovered: Sequence[str]) -> None:
+    def _train(self, rows: Rows, make_oracle: MakeOracle, outputs: int | None, uncovered: Sequence[str]) -> None:
         """Pay, prepare, train, and keep what is public.
 
         Parameters
         ----------
-        X : array or sparse matrix
-            The checked rows.
+        rows : Rows
+            The checked rows, and classes if there are any.
         make_oracle : callable
             Puts the prepared rows together with the targets, which must be checked already: it may not fail.
         outputs : int or None
@@ -174,9 +174,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             purse=self.purse,
             random_state=self.random_state,
         )
-        self._check_delta(purse, X.shape[0])
+        self._check_delta(purse, rows.table.shape[0])
         fixed = self._needs_a_fixed_schedule(method, purse)
-        rows = Rows(X)
         if self.warm_start and hasattr(self, "preparation_"):
             preparation: Preparation = self.preparation_
             preparation.apply(rows)
@@ -191,6 +190,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 feature_norm=None if self.feature_norm is None else float(self.feature_norm),
                 standardize=bool(self.standardize),
             )
+            begin = preparation.start(outputs, rows.columns) if self.method == "auto" else None
+            if begin is not None:
+                method = WarmStarted(method, tuple(np.ravel(begin).tolist()))
         oracle = make_oracle(rows.table, preparation)
         if fixed:
             facts = facts_for(oracle, purse, records=preparation.records, l2=self.l2)

@@ -19,6 +19,7 @@ from privypurse.estimators.preparation import Preparation
 from privypurse.losses.linear import HuberHinge, LinearLoss, Logistic
 from privypurse.losses.softmax import OneVsRest, Softmax
 from privypurse.oracles.linear import DenseOracle, SparseOracle
+from privypurse.oracles.rows import Rows
 from privypurse.oracles.softmax import SoftmaxOracle
 from privypurse.planning.plan import Method
 from privypurse.purse.purse import Purse
@@ -123,7 +124,7 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
             return kind(table, target, loss=self._two_class_loss(), classes=labels, **limits)
 
         uncovered = [] if self.classes is not None else [LABELS_READ]
-        self._train(X, make_oracle, classes.size if many else None, uncovered)
+        self._train(Rows(X, target, classes.size), make_oracle, classes.size if many else None, uncovered)
         self.classes_ = classes
         if not many:
             self.coef_, self.intercept_ = self.coef_.reshape(1, -1), self.intercept_.reshape(1)

@@ -19,7 +19,10 @@ from privypurse.purse.purse import Purse
 from privypurse.schedules.base import Budget
 
 # Shares of a fit's budget.
-COUNT_SHARE, LENGTH_SHARE, CENTRE_SHARE, SPREAD_SHARE = 0.01, 0.01, 0.05, 0.05
+COUNT_SHARE, CENTRE_SHARE, SPREAD_SHARE = 0.03, 0.05, 0.05
+# A length is selected for the least of these shares that lets the records speak, and at most for the largest.
+LENGTH_SHARES = (0.01, 0.1)
+SPEAKS_AT = 20.0  # records times epsilon of the selection
 # Columns are divided by their spread to this power: fully, rare ones would count too much, and they are noisy.
 STRETCH = 0.75
 # The constant column, as a part of the limit on rows: large enough to be learnt at once, small enough to cost no room.
@@ -49,6 +52,8 @@ class Preparation:
         Rows are scaled down to this length, the constant column included.
     constant : float
         Value of the constant column; 0 for none.
+    log_odds : ndarray or None
+        Logarithms of the shares of the classes, as far as they were bought.
     """
 
     records: float
@@ -57,6 +62,15 @@ class Preparation:
     stretch: FloatArray | None
     row_limit: float
     constant: float
+    log_odds: FloatArray | None = None
+
+    def start(self, outputs: int | None, columns: int) -> FloatArray | None:
+        """Return weights that predict the shares of the classes and nothing else, or None where these are not known."""
+        if self.log_odds is None or not self.constant:
+            return None
+        weights = np.zeros((columns + 1, outputs)) if outputs else np.zeros(columns + 1)
+        weights[-1] = (self.log_odds if outputs else self.log_odds[1] - self.log_odds[0]) / self.constant
+        return weights
 
     def apply(self, rows: Rows) -> None:
         """Change rows that are as the user gave them."""
@@ -119,12 +133,13 @@ class Preparer:
             Whether to pay for the centre and the spread of columns.
         """
         rows, columns = self._rows, self._rows.columns
+        log_odds = None
         if records is None:
-            records = self._count()
+            records, log_odds = self._count()
         worth_it = records * self._mu / math.sqrt(columns) >= LEAST_CLARITY
         unit = feature_norm
         if unit is None:
-            unit = self._length(rows.limits, "row length", around=math.sqrt(columns) / 2, width=3.0, decades=8)
+            unit = self._length(rows.limits, "row length", records, around=math.sqrt(columns) / 2, decades=8)
         centre = stretch = None
         length = 1.0
         if standardize and worth_it:
@@ -133,7 +148,7 @@ class Preparer:
             rows.move(unit, centre)
             stretch = self._stretch(records)
             rows.stretch(stretch)
-            length = self._length(rows.limits, "row length after standardising", around=1.0, width=1.0, decades=2)
+            length = self._length(rows.limits, "row length after standardising", records, around=1.0, decades=2)
         else:
             rows.move(unit)
         constant = CONSTANT * length if self._intercept else 0.0
@@ -144,6 +159,7 @@ class Preparer:
             stretch=stretch,
             row_limit=math.hypot(length, constant),
             constant=constant,
+            log_odds=log_odds,
         )
 
     @property
@@ -157,18 +173,30 @@ class Preparer:
     def _budget(self) -> Budget:
         return Budget(self._purse.filter, self._start, self._purse.totals, steps=1)
 
-    def _count(self) -> float:
+    def _count(self) -> tuple[float, FloatArray | None]:
+        """Buy the number of records, of each class where there are classes."""
         noise = self._budget.gaussian(COUNT_SHARE)
-        noisy = float(self._purse.release(self._rows.count(), noise, what="number of records"))
-        # Too many records make steps too short, too few make them too long, which is worse: one standard deviation is added.
-        return max(noisy, 0.0) + noise.noise_multiplier
+        box = self._rows.class_counts() if self._rows.classes else self._rows.count()
+        noisy = np.maximum(np.atleast_1d(self._purse.release(box, noise, what="number of records")), 0.0)
+        error = noise.noise_std(box, self._purse.neighbouring)
+        # Too many records make steps too short, too few make them too long, which is worse: a standard deviation is added.
+        records = float(noisy.sum()) + error * math.sqrt(noisy.size)
+        if not self._rows.classes:
+            return records, None
+        # As many of each class again as the noise may hide: shares are even where nothing is known.
+        shares = (noisy + error) / (noisy + error).sum()
+        return records, np.log(shares)
 
-    def _length(self, measure: Measure, what: str, *, around: float, width: float, decades: int) -> float:
+    def _length(self, measure: Measure, what: str, records: float, *, around: float, decades: int) -> float:
         """Select a limit on lengths among powers of ten in tenths, near `around` if the budget cannot tell."""
         powers = np.arange(-10 * decades, 10 * decades + 1) / 10
         candidates = around * 10.0**powers
-        prior = -0.5 * (powers * math.log(10) / width) ** 2
-        selection = ExponentialSelection(self._budget.selection(LENGTH_SHARE).epsilon, tuple(prior.tolist()))
+        whole = self._budget.selection_epsilon
+        least, most = LENGTH_SHARES
+        share = min(max((SPEAKS_AT / (records * whole)) ** 2, least), most)
+        # Heavy tails: a few nats of evidence are enough for any unit of measurement.
+        prior = -np.log1p((powers * math.log(10)) ** 2)
+        selection = ExponentialSelection(self._budget.selection(share).epsilon, tuple(prior.tolist()))
         return float(candidates[int(self._purse.release(measure(candidates), selection, what=what))])
 
     def _centre(self, records: float, unit: float) -> FloatArray:
@@ -184,7 +212,7 @@ class Preparer:
     def _stretch(self, records: float) -> FloatArray:
         columns = self._rows.columns
         limit = self._length(
-            self._rows.limits_of_squares, "length of squares", around=columns**-0.25, width=1.5, decades=4
+            self._rows.limits_of_squares, "length of squares", records, around=columns**-0.25, decades=4
         )
         noise = self._budget.gaussian(SPREAD_SHARE)
         box = self._rows.total_of_squares(clip_norm=limit)

@@ -15,6 +15,7 @@ from privypurse.estimators.preparation import Preparation
 from privypurse.losses.linear import Huber, LinearLoss, Squared
 from privypurse.oracles.encoding import check_target_bounds
 from privypurse.oracles.linear import DenseOracle, SparseOracle
+from privypurse.oracles.rows import Rows
 from privypurse.planning.plan import Method
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import BoundedOracle
@@ -108,7 +109,7 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
 
         if self.warm_start and hasattr(self, "preparation_"):
             self.coef_, self.intercept_ = self.coef_ / half, (self.intercept_ - middle) / half
-        self._train(X, make_oracle, None, [])
+        self._train(Rows(X), make_oracle, None, [])
         self.coef_ = self.coef_ * half
         self.intercept_ = float(self.intercept_) * half + middle
         return self

@@ -1,5 +1,6 @@
 """The method of those who do not want to choose one."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +14,8 @@ from privypurse.schedules.weighted import EvenSplit
 MOST_STEPS = 120
 # How far to go in all, in steps of 1/M for each step of ``n mu/sqrt(d)``.
 REACH = 5.0
+# Noise in a score grows with the reach and not with the number of columns, so few columns are no reason to go further.
+FEWEST_DIMENSIONS = 64
 MOST_MOMENTUM = 0.95
 
 
@@ -32,7 +35,7 @@ class Auto(PlannedMethod):
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the descent."""
-        clarity = 1 / facts.noise_floor
+        clarity = math.sqrt(min(1.0, facts.dimension / FEWEST_DIMENSIONS)) / facts.noise_floor
         steps = balanced_steps(facts, most=MOST_STEPS)
         longest = 1 / facts.smoothness
         # How far one step must lead, momentum included.

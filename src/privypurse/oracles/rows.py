@@ -1,6 +1,7 @@
 """[RAW DATA] A table of rows on its way to an oracle: moved and stretched by public numbers, measured in sealed boxes."""
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,10 @@ class Rows:
     ----------
     X : array_like or sparse matrix of shape (n, d)
         The records. Not changed; `move` makes a copy in single precision.
+    target : ndarray of shape (n,), optional
+        The class of each record, as a number from 0 on, for `class_counts`.
+    classes : int, default 0
+        How many classes there are. Public.
 
     Guarantees
     ----------
@@ -36,9 +41,10 @@ class Rows:
       of two neighbouring sums of 10^8 rows comes to.
     """
 
-    def __init__(self, X: Any) -> None:
+    def __init__(self, X: Any, target: NDArray[np.intp] | None = None, classes: int = 0) -> None:
         self._table: Any = check_sparse(X) if sparse.issparse(X) else check_dense(X)
         check_some_rows(self._table.shape[0])
+        self._target, self._classes = target, classes
 
     @property
     def columns(self) -> int:
@@ -82,6 +88,18 @@ class Rows:
     def count(self) -> Sensitive:
         """Return the number of rows."""
         return Sensitive(self._table.shape[0], norm=Norm.L2, add_remove=1.0, replace_one=1.0)
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are; 0 where records have none. Public."""
+        return self._classes
+
+    def class_counts(self) -> Sensitive:
+        """Return the number of rows in each class: for the price of their number alone, if a record is added or removed."""
+        if self._target is None or self._classes < 1:
+            raise InvalidArgument("target is needed to count classes; got None. Make Rows with target and classes.")
+        counts = np.bincount(self._target, minlength=self._classes)[: self._classes]
+        return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2))
 
     def total(self, *, clip_norm: float) -> Sensitive:
         """Return the sum of the rows, each scaled down to a length of at most `clip_norm`."""

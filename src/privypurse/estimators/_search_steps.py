@@ -11,6 +11,7 @@ from sklearn.preprocessing import FunctionTransformer
 from privypurse.accounting.filters import GdpFilter
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
+from privypurse.estimators.classifiers import LABELS_READ
 from privypurse.purse.purse import Purse
 
 # What a trial sets on each step that pays. The step that pays last gets all that the others leave of the trial's purse.
@@ -95,6 +96,8 @@ def check_estimator(estimator: Any, candidates: list[dict[str, Any]], allow_unpa
             )
         for prefix, step in steps.paying:
             _check_paying(prefix, step, candidate, last=prefix == steps.paying[-1][0])
+        if any(getattr(step, "classes", ...) is None for _, step in steps.paying):
+            uncovered[LABELS_READ] = None
         uncovered.update((f"step {name}, which learned from the data without paying", None) for name in steps.unpaid)
         uncovered.update((f"that the function in step {name} treats each record alone", None) for name in steps.trusted)
     return list(uncovered)

@@ -21,7 +21,7 @@ from privypurse.preprocessing._compat import validate
 from privypurse.purse.opening import open_budget
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import BoundedOracle, facts_for, fit
-from privypurse.training.loop import check_part
+from privypurse.training.loop import check_callbacks, check_part
 from privypurse.training.progress import Callback, ProgressBar
 
 # From the prepared rows and what is public about them to an oracle.
@@ -63,6 +63,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     verbose : bool, default False
         Show a progress bar.
     """
+
+    # How much longer than most rows the limit on rows is.
+    _room: float = 1.0
 
     preparation_: Preparation
     coef_: Any
@@ -108,6 +111,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             if value is not None:
                 positive(**{name: value})
         non_negative(l2=self.l2)
+        check_callbacks(self.callbacks)
         for name in ("fit_intercept", "standardize", "warm_start"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise InvalidArgument(f"{name} must be True or False; got {shown(getattr(self, name))}.")
@@ -179,9 +183,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         if self.warm_start and hasattr(self, "preparation_"):
             preparation: Preparation = self.preparation_
             preparation.apply(rows)
-            start = preparation.from_columns(
-                self.coef_.T if outputs else self.coef_.ravel(), np.asarray(self.intercept_)
-            )
+            coefficients = self.coef_.T if outputs else self.coef_.ravel()
+            start = preparation.from_columns(coefficients, np.reshape(self.intercept_, coefficients.shape[1:]))
             method = WarmStarted(method, tuple(np.ravel(start).tolist()))
         else:
             preparer = Preparer(rows, purse, intercept=bool(self.fit_intercept))
@@ -189,6 +192,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 records=None if self.n_public is None else float(self.n_public),
                 feature_norm=None if self.feature_norm is None else float(self.feature_norm),
                 standardize=bool(self.standardize),
+                room=self._room,
             )
             begin = preparation.start(outputs, rows.columns) if self.method == "auto" else None
             if begin is not None:
@@ -215,7 +219,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _scores(self, X: Any) -> FloatArray:
         check_is_fitted(self)
         table = validate(self, X, False, accept_sparse="csr", dtype=[np.float64, np.float32])
-        return np.asarray(table @ self.coef_.T + self.intercept_)
+        return self.preparation_.limited(table, self.coef_.T, np.asarray(self.intercept_))
 
 
 def set_tags(tags: Any) -> Any:

@@ -10,7 +10,8 @@ Model = TypeVar("Model", bound=type)
 
 _ATTRIBUTES = """\
 coef_, intercept_ : ndarray
-    The model, for rows as they are given to `fit`.
+    The model, for rows as they are given to `fit`: ``X @ coef_.T + intercept_`` is the score of a row. A row that is longer,
+    after preparation, than the limit of training is scaled down to it in prediction too, so that outliers cannot run away.
 n_iter_ : int
     Releases of the training itself.
 n_features_in_, feature_names_in_

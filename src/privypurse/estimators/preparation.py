@@ -7,8 +7,10 @@ small share of the budget. All of it is public afterwards.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from privypurse.core.checks import FloatArray
 from privypurse.core.neighbouring import Neighbouring
@@ -38,7 +40,7 @@ Measure = Callable[[FloatArray], Sensitive]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Preparation:
-    """Public numbers that turn a row into what the oracle sees: ``(x / unit - centre) * stretch``.
+    """Public numbers that turn a row into what the oracle sees: ``(x / unit - centre) * stretch``, and no longer than `length`.
 
     Parameters
     ----------
@@ -48,10 +50,10 @@ class Preparation:
         What rows are divided by.
     centre, stretch : ndarray of shape (d,) or None
         Subtracted from, and multiplied with, each column after that.
-    row_limit : float
-        Rows are scaled down to this length, the constant column included.
+    length : float
+        Rows are scaled down to this length after that.
     constant : float
-        Value of the constant column; 0 for none.
+        Value of the constant column, which is added to the rows then; 0 for none.
     log_odds : ndarray or None
         Logarithms of the shares of the classes, as far as they were bought.
     """
@@ -60,7 +62,7 @@ class Preparation:
     unit: float
     centre: FloatArray | None
     stretch: FloatArray | None
-    row_limit: float
+    length: float
     constant: float
     log_odds: FloatArray | None = None
 
@@ -77,12 +79,35 @@ class Preparation:
         rows.move(self.unit, self.centre)
         if self.stretch is not None:
             rows.stretch(self.stretch)
+        rows.limit(self.length)
+
+    @property
+    def row_limit(self) -> float:
+        """Length of the longest row, the constant included."""
+        return math.hypot(self.length, self.constant) * (1 + 1e-6)  # rows are in single precision
+
+    def limited(self, X: Any, coefficients: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Return the scores of rows as the user gives them, scaled down as in training where they are too long."""
+        at_centre = intercept if self.centre is None else intercept + self.centre @ (coefficients * self.unit)
+        scores = np.asarray(X @ coefficients) + (intercept - at_centre)
+        factors = self._factors(X)
+        return np.asarray((scores.T * factors).T + at_centre)
+
+    def _factors(self, X: Any) -> FloatArray:
+        lengths = np.empty(X.shape[0])
+        step = max(1, 1_000_000 // X.shape[1])
+        for start in range(0, len(lengths), step):
+            part = X[start : start + step]
+            part = np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64) / self.unit
+            part = part if self.centre is None else part - self.centre
+            part = part if self.stretch is None else part * self.stretch
+            lengths[start : start + step] = np.sqrt(np.einsum("ij,ij->i", part, part))
+        return np.minimum(1.0, self.length / np.maximum(lengths, 1e-300))
 
     def to_columns(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Turn weights, one row for each column and the constant's last, into those of the user's own columns.
 
-        Returns the coefficients and the intercept, so that ``X @ coefficients + intercept`` is the score of rows that are within
-        the limit; others were scaled down in training, which keeps the sign of a score.
+        Returns the coefficients and the intercept: ``X @ coefficients + intercept`` is the score of rows within the limit.
         """
         features = weights[:-1] if self.constant else weights
         stretched = features if self.stretch is None else (features.T * self.stretch).T
@@ -120,7 +145,9 @@ class Preparer:
     def __init__(self, rows: Rows, purse: Purse, *, intercept: bool) -> None:
         self._rows, self._purse, self._start, self._intercept = rows, purse, purse.totals, intercept
 
-    def run(self, *, records: float | None, feature_norm: float | None, standardize: bool) -> Preparation:
+    def run(
+        self, *, records: float | None, feature_norm: float | None, standardize: bool, room: float = 1.0
+    ) -> Preparation:
         """Learn what is not given.
 
         Parameters
@@ -131,6 +158,8 @@ class Preparer:
             The declared length that rows are scaled down to; None to pay for one.
         standardize : bool
             Whether to pay for the centre and the spread of columns.
+        room : float, default 1.0
+            How much longer than what was selected the limit on rows is, where no length is declared.
         """
         rows, columns = self._rows, self._rows.columns
         log_odds = None
@@ -139,7 +168,7 @@ class Preparer:
         worth_it = records * self._mu / math.sqrt(columns) >= LEAST_CLARITY
         unit = feature_norm
         if unit is None:
-            unit = self._length(rows.limits, "row length", records, around=math.sqrt(columns) / 2, decades=8)
+            unit = self._length(rows.limits, "row length", records, around=math.sqrt(columns) / 2, decades=8) * room
         centre = stretch = None
         length = 1.0
         if standardize and worth_it:
@@ -148,16 +177,17 @@ class Preparer:
             rows.move(unit, centre)
             stretch = self._stretch(records)
             rows.stretch(stretch)
-            length = self._length(rows.limits, "row length after standardising", records, around=1.0, decades=2)
+            length = self._length(rows.limits, "row length after standardising", records, around=1.0, decades=2) * room
         else:
             rows.move(unit)
+        rows.limit(length)
         constant = CONSTANT * length if self._intercept else 0.0
         return Preparation(
             records=records,
             unit=unit,
             centre=centre,
             stretch=stretch,
-            row_limit=math.hypot(length, constant),
+            length=length,
             constant=constant,
             log_odds=log_odds,
         )

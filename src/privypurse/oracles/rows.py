@@ -36,7 +36,7 @@ class Rows:
     ----------
     * Everything but `table` is a sealed box, whose bound was enforced on each row where the sum was made. A row that is not
       finite contributes nothing.
-    * `move` and `stretch` change each row by public numbers alone, and no row by another.
+    * `move`, `stretch` and `limit` change each row by itself and public numbers alone, and no row by another.
     * Sums are in float64, block by block: contributions are kept `ROUNDING_MARGIN` inside their bound, far more than the rounding
       of two neighbouring sums of 10^8 rows comes to.
     """
@@ -84,6 +84,16 @@ class Rows:
             self._table = (self._table @ sparse.diags(by)).tocsr().astype(np.float32)
         else:
             self._table *= by
+
+    def limit(self, length: float) -> None:
+        """Scale each row down to a length. Only after `move`, whose copy is changed in place."""
+        length = positive(length=length)
+        lengths = np.concatenate([part for _, part in self._blocks(1)])
+        factors = np.minimum(1.0, length / np.maximum(lengths, 1e-300)).astype(np.float32)
+        if self.is_sparse:
+            self._table.data *= np.repeat(factors, np.diff(self._table.indptr))
+        else:
+            self._table *= factors[:, None]
 
     def count(self) -> Sensitive:
         """Return the number of rows."""

@@ -81,7 +81,8 @@ def train(
         With ``trace.stop_reason`` "steps" or "budget". A refused step changes nothing: the model is the one before it.
     """
     steps, sample_prob = positive_integer(steps=steps), probability(sample_prob=sample_prob)
-    _check_parts(oracle=oracle, optimizer=optimizer, schedule=schedule, purse=purse, callbacks=callbacks)
+    _check_parts(oracle=oracle, optimizer=optimizer, schedule=schedule, purse=purse)
+    check_callbacks(callbacks)
     settings = {"oracle": repr(oracle), "optimizer": repr(optimizer), "schedule": repr(schedule)}
     settings |= {"steps": str(steps), "sample_prob": str(sample_prob)}
     run = None
@@ -121,23 +122,23 @@ def train(
 
 
 def _check_parts(**parts: Any) -> None:
-    """Refuse what is not an oracle, an optimizer, a schedule, a purse or a list of callbacks, before anything is spent."""
+    """Refuse what is not an oracle, an optimizer, a schedule or a purse, before anything is spent."""
     needed = {
         "oracle": ("answer", "dimension"),
         "optimizer": ("init", "ask", "tell", "point"),
         "schedule": ("propose",),
         "purse": ("release", "reserve"),
-        "callbacks": ("__iter__",),
     }
     for name, part in parts.items():
         check_part(name, part, needed[name], "The arguments are, in order: oracle, optimizer, schedule, purse.")
-    for callback in parts["callbacks"]:
-        check_part(
-            "callbacks",
-            callback,
-            ("on_start", "on_step", "on_end"),
-            "Pass a list of callbacks, such as [ProgressBar()].",
-        )
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Refuse what is not a list of callbacks."""
+    remedy = "Pass a list of callbacks, such as [ProgressBar()]."
+    check_part("callbacks", callbacks, ("__iter__",), remedy)
+    for callback in callbacks:
+        check_part("callbacks", callback, ("on_start", "on_step", "on_end"), remedy)
 
 
 def check_part(name: str, part: Any, needed: Sequence[str], remedy: str) -> None:

@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.ready-docs
 
-.PHONY: help test test-slow lint bench docs demo clean fresh-kernels
+.PHONY: help test test-oldest test-slow lint bench docs demo clean fresh-kernels
 
 help:
-	@echo "make demo       run the shortest example, end to end"
+	@echo "make demo       train a private model on a made-up table, with its certificate"
 	@echo "make test       lint, type-check and run all tests and documented examples"
+	@echo "make test-oldest  scikit-learn's estimator checks on the oldest release supported"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make bench      the benchmarks; results are printed and kept in benchmarks/results/"
@@ -27,6 +28,14 @@ $(DOCS_READY): $(READY)
 
 test: lint fresh-kernels
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+
+# In an environment of its own, with the scikit-learn and numpy of that time.
+OLDEST := .venv-oldest
+test-oldest:
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --editable . "scikit-learn==1.4.*" "numpy<2" \
+	  "pytest<9" pytest-xdist hypothesis pandas polars skops
+	$(OLDEST)/bin/python -m pytest -n 2 -m "not slow" -p no:cacheprovider tests/estimators tests/preprocessing $(ARGS)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow $(ARGS)
@@ -47,7 +56,7 @@ docs: $(DOCS_READY)
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
 
 demo: $(READY)
-	$(BIN)/python examples/first_purse.py
+	$(BIN)/python examples/private_table.py
 
 # Compiled functions are kept beside their files, and do not notice that another file they were compiled from has changed.
 fresh-kernels:
@@ -56,4 +65,4 @@ fresh-kernels:
 	done
 
 clean:
-	rm -rf $(VENV) docs/_build docs/api .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) docs/_build docs/api .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """A purse from opening to certificate, on a made table: what a release costs, what a refusal looks like.
 
-Run: ``make demo``, or ``python examples/first_purse.py``
+Run: ``python examples/first_purse.py``
 """
 
 import pathlib

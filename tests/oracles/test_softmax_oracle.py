@@ -119,3 +119,16 @@ def test_mistakes():
         oracle.answer(GradientAt(point=np.zeros(4)))
     with pytest.raises(InvalidArgument, match="query must be"):
         oracle.answer(SlopeAlong(point=np.zeros(12), direction=np.zeros(12)))
+
+
+def test_a_table_that_is_changed_after_the_first_answer_is_still_limited():
+    X = np.full((3, 2), 0.1)
+    oracle = SoftmaxOracle(X, [0, 1, 2], loss=Softmax(3), classes=[0, 1, 2])
+    query = GradientAt(point=np.zeros(9))
+    oracle.answer(query)
+    X[0] = 1e6
+    total = oracle.answer(query)
+    X[0] = 0.0
+    without = oracle.answer(query)
+    moved = np.linalg.norm(total._value - without._value)
+    assert moved <= 2 * np.sqrt(2)

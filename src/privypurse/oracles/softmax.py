@@ -1,6 +1,5 @@
 """[RAW DATA] The oracle for multinomial models: one weight vector for each class, one budget for all of them."""
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -171,18 +170,6 @@ class SoftmaxOracle:
     def _block_rows(self) -> int:
         return min(max(_NUMBERS // self._columns, 64), 4096)
 
-    @functools.cached_property
-    def _lengths(self) -> FloatArray:
-        """The length of each row, the constant included; infinite where it is not finite."""
-        lengths = np.empty(self._target.size)
-        step = self._block_rows
-        for start in range(0, lengths.size, step):
-            x = self._dense(slice(start, start + step))
-            with np.errstate(over="ignore", invalid="ignore"):
-                square = np.einsum("ij,ij->i", x, x) + self._constant**2
-            lengths[start : start + step] = np.sqrt(np.where(square < math.inf, square, math.inf))
-        return lengths
-
     def _dense(self, chosen: Any) -> FloatArray:
         part: Any = self._table[chosen]
         return np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
@@ -192,7 +179,10 @@ class SoftmaxOracle:
         step = self._block_rows
         for start in range(0, self._target.size if rows is None else rows.size, step):
             chosen: Any = slice(start, start + step) if rows is None else rows[start : start + step]
-            x, length, target = self._dense(chosen), self._lengths[chosen], self._target[chosen]
+            x, target = self._dense(chosen), self._target[chosen]
+            # Measured each time: a table that was changed in the meantime is still limited.
+            with np.errstate(over="ignore", invalid="ignore"):
+                length = np.sqrt(np.einsum("ij,ij->i", x, x) + self._constant**2)
             finite = length < math.inf
             if not finite.all():
                 x, length, target = x[finite], length[finite], target[finite]

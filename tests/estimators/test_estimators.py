@@ -14,7 +14,16 @@ from sklearn.datasets import make_blobs
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
-from privypurse import BudgetExhausted, GdpFilter, InvalidArgument, NoiseSource, Purse, SharedAcrossProcesses
+from privypurse import (
+    BudgetExhausted,
+    FixedSchedule,
+    GaussianCharge,
+    GdpFilter,
+    InvalidArgument,
+    NoiseSource,
+    Purse,
+    SharedAcrossProcesses,
+)
 from privypurse.baselines import Majority, ObjPert
 from privypurse.estimators import (
     PrivateHuberRegressor,
@@ -309,10 +318,23 @@ def test_methods_with_a_schedule_of_their_own_need_declared_facts(method):
     X, y = a_table(4_000)
     with pytest.raises(InvalidArgument, match=r"n_public=.*feature_norm=.*Nothing was spent"):
         PrivateLogisticRegression(1.0, method=method).fit(X, y)
-    declared = {"n_public": 4_000, "feature_norm": 3.0, "standardize": False, "classes": [0, 1], "random_state": 0}
-    fitted = PrivateLogisticRegression(1.0, method=method, **declared).fit(X, y)
+    declared = {"n_public": 4_000, "feature_norm": 3.0, "standardize": False, "classes": [0, 1]}
+    fitted = PrivateLogisticRegression(1.0, method=method, random_state=0, **declared).fit(X, y)
     assert fitted.score(X, y) > 0.8
     assert fitted.privacy_spent_.epsilon <= 1.0
+    with pytest.raises(InvalidArgument, match="needs a purse with its own schedule"):
+        PrivateLogisticRegression(1.0, method=method, purse=a_purse(), **declared).fit(X, y)
+
+
+def test_a_schedule_that_was_fixed_in_advance_pays_for_nothing_else():
+    X, y = a_table(1_000)
+    purse = Purse.with_filter(FixedSchedule([GaussianCharge(20.0)] * 30, 2.0, 1e-6, "add-remove"))
+    with pytest.raises(InvalidArgument, match="next to which nothing else can be paid"):
+        PrivateLogisticRegression(None, method=Nesterov(steps=30), purse=purse).fit(X, y)
+    assert purse.spent.releases == 0
+    declared = {"n_public": 1_000, "feature_norm": 3.0, "standardize": False}
+    fitted = PrivateLogisticRegression(None, method=Nesterov(steps=30), purse=purse, **declared).fit(X, y)
+    assert fitted.n_iter_ == purse.spent.releases == 30
 
 
 def test_the_majority_baseline_is_a_method_too():

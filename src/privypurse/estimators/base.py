@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.core.checks import FloatArray, non_negative, positive, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
@@ -143,18 +144,23 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 "record would count as private. Pass for example delta=1e-6. Nothing was spent."
             )
 
-    def _needs_a_fixed_schedule(self, method: Method, purse: Purse) -> bool:
-        """Whether a method is priced as a list of releases fixed in advance, which leaves no room for a preparation."""
+    def _check_schedule(self, method: Method, purse: Purse) -> bool:
+        """Whether a method needs a purse of its own, with a list of releases fixed in advance; that leaves no room for a preparation."""
+        given = isinstance(purse.filter, FixedSchedule)
         facts = Facts(records=1e4, dimension=10, rule=purse.filter, bounds=Logistic().bounds(1.0))
-        if method.filter(facts) is purse.filter:
-            return False
+        needs_one = not given and method.filter(facts) is not purse.filter
         declared = self.n_public is not None and self.feature_norm is not None and not self.standardize
-        if not declared or self.purse is not None:
+        if (given or needs_one) and not declared:
             raise InvalidArgument(
                 f"{method.name} is priced as a schedule fixed in advance, next to which nothing else can be paid. Pass "
-                "n_public=..., feature_norm=... and standardize=False, and no purse. Nothing was spent."
+                "n_public=..., feature_norm=... and standardize=False. Nothing was spent."
             )
-        return True
+        if needs_one and self.purse is not None:
+            raise InvalidArgument(
+                f"{method.name} needs a purse with its own schedule; got {self.purse!r}. Leave the purse out, or make it with "
+                "training.open_purse. Nothing was spent."
+            )
+        return needs_one
 
     def _train(self, rows: Rows, make_oracle: MakeOracle, outputs: int | None, uncovered: Sequence[str]) -> None:
         """Pay, prepare, train, and keep what is public.
@@ -179,7 +185,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             random_state=self.random_state,
         )
         self._check_delta(purse, rows.table.shape[0])
-        fixed = self._needs_a_fixed_schedule(method, purse)
+        needs_own_schedule = self._check_schedule(method, purse)
         if self.warm_start and hasattr(self, "preparation_"):
             preparation: Preparation = self.preparation_
             preparation.apply(rows)
@@ -198,7 +204,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             if begin is not None:
                 method = WarmStarted(method, tuple(np.ravel(begin).tolist()))
         oracle = make_oracle(rows.table, preparation)
-        if fixed:
+        if needs_own_schedule:
             facts = facts_for(oracle, purse, records=preparation.records, l2=self.l2)
             purse = Purse.with_filter(method.filter(facts), noise=purse.noise)
         for what in uncovered:

@@ -7,6 +7,7 @@ from privypurse.estimators import (
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivateRidge,
+    PrivateSearchCV,
 )
 
 MODELS = [
@@ -15,6 +16,8 @@ MODELS = [
     PrivateLinearSVC(),
     PrivateRidge(target_bounds=(-200.0, 200.0)),
     PrivateHuberRegressor(target_bounds=(-200.0, 200.0)),
+    PrivateSearchCV(PrivateLogisticRegression(), {"l2": [0.0, 0.1]}),
+    PrivateSearchCV(PrivateRidge(target_bounds=(-200.0, 200.0)), {"l2": [0.0, 0.1]}, error_bound=100.0),
 ]
 
 

@@ -406,6 +406,7 @@ def test_searching_pays_and_finds():
     assert search.score(X, y) > 0.8
     assert search.best_params_ == {"l2": 0.0}
     assert is_classifier(search)
+    assert search.best_estimator_.get_params()["classes"] == [0, 1]
     unlisted = PrivateSearchCV(PrivateLogisticRegression(), {"l2": [0.0]}, epsilon=1.0, mean_trials=2).fit(X, y)
     assert any("class labels" in line for line in unlisted.certificate_.uncovered)
 
@@ -519,3 +520,24 @@ def test_errors_show_no_value_of_the_data():
     with pytest.raises(InvalidArgument) as refused:
         PrivateLogisticRegression(1.0, classes=["no", "yes"]).fit(X, labels)
     assert "Rosalind" not in str(refused.value)
+
+
+def test_a_search_refuses_bad_data_before_it_pays():
+    X, y = a_table(200)
+    purse = Purse(5.0, 1e-6, neighbouring="add-remove", filter="rdp")
+    missing = np.where(np.arange(200)[:, None] == 3, np.nan, X)
+    for model in (PrivateLogisticRegression(), make_pipeline(BoundedScaler(-3, 3), PrivateLogisticRegression())):
+        prefix = "" if isinstance(model, PrivateLogisticRegression) else "privatelogisticregression__"
+        with pytest.raises(ValueError, match="contains NaN"):
+            PrivateSearchCV(model, {f"{prefix}l2": [0.0]}, purse=purse).fit(missing, y)
+        with pytest.raises(ValueError, match="only one class"):
+            PrivateSearchCV(model, {f"{prefix}l2": [0.0]}, purse=purse).fit(X, np.zeros(200))
+    assert purse.spent.releases == 0
+
+
+def test_a_search_over_a_rare_class_does_not_lose_it():
+    X, y = a_table(300)
+    y[:2] = 7
+    search = PrivateSearchCV(PrivateLogisticRegression(), {"l2": [0.0]}, epsilon=5.0, random_state=1).fit(X, y)
+    assert search.classes_.tolist() == [0, 1, 7]
+    assert search.best_estimator_.classes is None

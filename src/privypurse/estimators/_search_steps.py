@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -137,6 +138,29 @@ def check_shares(estimator: Any, candidates: list[dict[str, Any]], limit: GdpFil
             )
 
 
+def check_data(estimator: Any, X: Any, y: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """Let the model refuse the data before the search is paid for, as it would in a fit of its own.
+
+    Returns the data, checked where the model sees it as it is, and the class labels to set in each trial, where they are not
+    declared: a trial's part of the records may lack a rare one. Behind steps that pay or learn, the model cannot be asked.
+    """
+    model, table, prefix = clone(estimator), X, ""
+    while isinstance(model, Pipeline):
+        *earlier, (name, last) = model.steps
+        for _, step in earlier:
+            if step is None or step == "passthrough":
+                continue
+            if "purse" in step.get_params(deep=False) or _learns(step):
+                return X, y, {}
+            table = step.fit(table).transform(table)
+        model, prefix = last, f"{prefix}{name}__"
+    if not hasattr(model, "check_input"):
+        return X, y, {}
+    checked, targets = model.set_params(purse=None, epsilon=1.0, warm_start=False).check_input(table, y)
+    classes = {f"{prefix}classes": np.unique(targets)} if getattr(model, "classes", ...) is None else {}
+    return (checked if prefix == "" and not hasattr(X, "columns") else X), targets, classes
+
+
 def with_parameters(estimator: Any, candidate: dict[str, Any]) -> Any:
     """Return a fresh estimator with a candidate's parameters."""
     # Values may be estimators themselves; each trial must have its own.
@@ -174,7 +198,8 @@ def after_the_search(model: Any, template: Any, stated: dict[str, Any]) -> None:
     given = template.get_params(deep=True)
     settings: dict[str, Any] = {}
     for prefix, step in look_through(model).paying:
-        settings |= {f"{prefix}{n}": given[f"{prefix}{n}"] for n in _BUDGET if f"{prefix}{n}" in given}
+        names = [f"{prefix}{name}" for name in (*_BUDGET, "classes")]
+        settings |= {name: given[name] for name in names if name in given}
         for name, value in list(vars(step).items()):
             if name in stated:
                 setattr(step, name, stated[name])

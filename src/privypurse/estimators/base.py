@@ -145,7 +145,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             )
 
     def _check_schedule(self, method: Method, purse: Purse) -> bool:
-        """Whether a method needs a purse of its own, with a list of releases fixed in advance; that leaves no room for a preparation."""
+        """Whether a method needs a purse of its own, with a list of releases fixed in advance; that leaves no room to prepare."""
         given = isinstance(purse.filter, FixedSchedule)
         facts = Facts(records=1e4, dimension=10, rule=purse.filter, bounds=Logistic().bounds(1.0))
         needs_one = not given and method.filter(facts) is not purse.filter

@@ -104,9 +104,7 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
         BudgetExhausted
             Nothing is left in the purse; nothing was spent.
         """
-        self._check_settings()
-        X, y = self._validated(X, y, y_numeric=False)
-        check_classification_targets(y)
+        X, y = self.check_input(X, y)
         classes = self._declared(y)
         target = _encode(y, classes)
         if self.warm_start and hasattr(self, "classes_") and not np.array_equal(classes, self.classes_):
@@ -129,6 +127,25 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
         if not many:
             self.coef_, self.intercept_ = self.coef_.reshape(1, -1), self.intercept_.reshape(1)
         return self
+
+    def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Refuse whatever `fit` would refuse about settings, rows and labels, and spend nothing.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`.
+
+        Returns
+        -------
+        X, y
+            As arrays, or a sparse matrix.
+        """
+        self._check_settings()
+        X, y = self._validated(X, y, y_numeric=False)
+        check_classification_targets(y)
+        _encode(y, self._declared(y))
+        return X, y
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return the score of each row: above zero for the second of two classes, or one column for each of several."""

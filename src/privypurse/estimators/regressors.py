@@ -98,11 +98,10 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
         BudgetExhausted
             Nothing is left in the purse; nothing was spent.
         """
-        self._check_settings()
+        X, y = self.check_input(X, y)
         low, high = check_target_bounds(self.target_bounds)
         middle, half = (low + high) / 2, (high - low) / 2
         loss = self._loss(half)
-        X, y = self._validated(X, y, y_numeric=True)
         target = np.clip((np.asarray(y, dtype=np.float64) - middle) / half, -1.0, 1.0)
 
         def make_oracle(table: Any, preparation: Preparation) -> BoundedOracle:
@@ -116,6 +115,24 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
         self.coef_ = self.coef_ * half
         self.intercept_ = float(self.intercept_) * half + middle
         return self
+
+    def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Refuse whatever `fit` would refuse about settings, rows and targets, and spend nothing.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`.
+
+        Returns
+        -------
+        X, y
+            As arrays, or a sparse matrix.
+        """
+        self._check_settings()
+        low, high = check_target_bounds(self.target_bounds)
+        self._loss((high - low) / 2)
+        return self._validated(X, y, y_numeric=True)
 
     def predict(self, X: Any) -> FloatArray:
         """Return the predicted target of each row."""

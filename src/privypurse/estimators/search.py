@@ -183,6 +183,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             The targets.
         """
         plan = self._plan()
+        X, y, found_classes = steps.check_data(self.estimator, X, y)
         targets = plan.measure.targets(y)
         if (X.shape[0] if hasattr(X, "shape") else len(X)) != targets.size:
             raise InvalidArgument(
@@ -191,7 +192,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         relation, noise = plan.limit.neighbouring, plan.payer.noise
         training, scored = split(targets.size, plan.validation, noise)
         trial = Trial(
-            make=lambda candidate, purse: self._model(plan, candidate, purse),
+            make=lambda candidate, purse: self._model(plan, candidate, purse).set_params(**found_classes),
             training=(take(X, training), targets[training]),
             scored=(take(X, scored), targets[scored]),
             measure=plan.measure,

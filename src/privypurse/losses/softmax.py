@@ -92,6 +92,10 @@ class OneVsRest(Softmax):
 
     width: float = field(default=0.5, kw_only=True)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "width", self._hinge.width)
+
     @property
     def _hinge(self) -> HuberHinge:
         return HuberHinge(width=self.width)

@@ -74,7 +74,8 @@ class ExponentialSelection:
 
     @property
     def _weights(self) -> FloatArray | float:
-        return 0.0 if self.log_prior is None else np.array(self.log_prior)
+        # Relative to the largest, as the scores: what all have in common would round the scores away, in steps one could see.
+        return 0.0 if self.log_prior is None else np.array(self.log_prior) - max(self.log_prior)
 
 
 @dataclass(frozen=True)

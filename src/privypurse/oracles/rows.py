@@ -67,7 +67,7 @@ class Rows:
     def move(self, unit: float, centre: FloatArray | None = None) -> None:
         """Replace each row x by ``x / unit - centre``. With a centre, a sparse table becomes a dense one."""
         unit = positive(unit=unit)
-        with np.errstate(over="ignore"):  # what no longer is a number contributes nothing
+        with np.errstate(over="ignore", invalid="ignore"):  # what no longer is a number contributes nothing
             if centre is None:
                 self._table = (self._table.astype(np.float32) * np.float32(1 / unit)).astype(np.float32, copy=False)
                 return
@@ -79,11 +79,12 @@ class Rows:
 
     def stretch(self, factors: FloatArray) -> None:
         """Multiply each column by its factor. Only after `move`, whose copy is changed in place."""
-        by = self._per_column(factors).astype(np.float32)
-        if self.is_sparse:
-            self._table = (self._table @ sparse.diags(by)).tocsr().astype(np.float32)
-        else:
-            self._table *= by
+        with np.errstate(over="ignore", invalid="ignore"):  # nor does a warning tell of such a row
+            by = self._per_column(factors).astype(np.float32)
+            if self.is_sparse:
+                self._table = (self._table @ sparse.diags(by)).tocsr().astype(np.float32)
+            else:
+                self._table *= by
 
     def limit(self, length: float) -> None:
         """Scale each row down to a length. Only after `move`, whose copy is changed in place."""
@@ -153,7 +154,7 @@ class Rows:
         limit = clip_norm * (1 - ROUNDING_MARGIN)
         sums = []
         for block, length in self._blocks(power):
-            factor = np.minimum(1.0, limit / np.maximum(length, 1e-300))
+            factor = limit / np.maximum(length, limit)
             sums.append(np.asarray(block.T @ factor).ravel())
         return Sensitive(pairwise_sum(sums), norm=Norm.L2, add_remove=clip_norm, replace_one=2 * clip_norm)
 

@@ -117,12 +117,13 @@ class SoftmaxOracle:
     def _gradient(self, query: GradientAt, rows: NDArray[np.intp] | None, sample_prob: float) -> Sensitive:
         implied = self._loss.lipschitz * self._row_limit
         bound = implied if query.clip_norm is None else min(query.clip_norm, implied)
+        inside = bound * (1 - ROUNDING_MARGIN)
         weights = self._matrix(query.point)
         blocks = []
         for x, factor, length, target in self._blocks(rows):
             slope = self._loss.derivative(self._scores(x, factor, weights), target)
             norm = factor * length * np.sqrt(np.einsum("ij,ij->i", slope, slope))
-            slope *= (factor * np.minimum(1.0, bound * (1 - ROUNDING_MARGIN) / np.maximum(norm, 1e-300)))[:, None]
+            slope *= (factor * (inside / np.maximum(norm, inside)))[:, None]
             block = x.T @ slope
             blocks.append(np.vstack([block, self._constant * slope.sum(axis=0)]) if self._constant else block)
         total = pairwise_sum(blocks) if blocks else np.zeros_like(weights)
@@ -135,7 +136,7 @@ class SoftmaxOracle:
         implied = max(self._loss.range_along(reach), 1e-90)
         clip = math.inf if query.clip_loss is None else query.clip_loss
         farthest = float(np.linalg.norm(weights)) + float(query.steps.max()) * float(np.linalg.norm(direction))
-        size = min(clip, math.log(self._loss.classes) + 2 * self._row_limit * farthest)
+        size = min(clip, self._loss.value_at_zero() + 2 * self._row_limit * farthest)
         bound = min(clip, implied) * (1 + ROUNDING_MARGIN) + LOSS_ROUNDING * size
         bound += rounding_of_terms(query)
         blocks = []
@@ -176,7 +177,7 @@ class SoftmaxOracle:
 
     def _blocks(self, rows: NDArray[np.intp] | None) -> Iterator[Block]:
         """Go over the rows in float64, with the factor that limits the length of each; rows that are not finite are left out."""
-        step = self._block_rows
+        step, limit = self._block_rows, self._row_limit * (1 - 1e-12)
         for start in range(0, self._target.size if rows is None else rows.size, step):
             chosen: Any = slice(start, start + step) if rows is None else rows[start : start + step]
             x, target = self._dense(chosen), self._target[chosen]
@@ -186,7 +187,7 @@ class SoftmaxOracle:
             finite = length < math.inf
             if not finite.all():
                 x, length, target = x[finite], length[finite], target[finite]
-            yield x, np.minimum(1.0, self._row_limit * (1 - 1e-12) / np.maximum(length, 1e-300)), length, target
+            yield x, limit / np.maximum(length, limit), length, target
 
 
 def _encode(labels: NDArray[Any], rows: int, classes: Sequence[Any], count: int) -> NDArray[np.intp]:

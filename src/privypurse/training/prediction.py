@@ -71,4 +71,4 @@ def linear_scores(
     lengths = np.sqrt(np.asarray(squares, dtype=np.float64).ravel() + value * value)
     limit = math.inf if row_limit is None else ordinary(row_limit=row_limit)
     scores = np.asarray(table @ weights[:expected]).ravel() + (value * weights[-1] if value > 0 else 0.0)
-    return np.asarray(scores * np.minimum(1.0, limit / np.maximum(lengths, 1e-300)))
+    return np.asarray(scores * np.minimum(1.0, limit / np.maximum(lengths, 1e-200)))

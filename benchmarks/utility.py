@@ -328,6 +328,12 @@ def plot(report, names, epsilons, target):
     figure.savefig(target, dpi=130)
 
 
+def keep(report, path):
+    """Write what there is so far."""
+    if path:
+        path.write_text(json.dumps(report, indent=1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=pathlib.Path, help="also write the numbers here")
@@ -353,6 +359,7 @@ def main() -> None:
         speed(tables["adult"], report)
     if "utility" in options.parts:
         utility(tables, epsilons, options.seeds, report, options.quick)
+        keep(report, options.json)
         if options.plot and tables:
             plot(report, list(tables), epsilons, options.plot)
     if "ablation" in options.parts:
@@ -361,8 +368,7 @@ def main() -> None:
         confirmation(options.seeds, report)
     if "mnist" in options.parts:
         digits_of_ten_classes(max(1, options.seeds // 2), report, options.quick)
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1))
+    keep(report, options.json)
 
 
 if __name__ == "__main__":

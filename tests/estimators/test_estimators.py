@@ -2,6 +2,7 @@
 
 import importlib.util
 import pickle
+import warnings
 
 import joblib
 import numpy as np
@@ -299,6 +300,9 @@ def test_warm_starts_go_on_and_pay_again():
     assert purse.spent.releases - spent.releases < spent.releases  # the preparation is not bought again
     assert purse.spent.epsilon > spent.epsilon
     assert np.corrcoef(before.ravel(), model.coef_.ravel())[0, 1] > 0.5
+    assert model.privacy_spent_ == purse.spent  # the model depends on both fits, and so says its certificate
+    assert model.certificate_.epsilon == purse.epsilon
+    assert not model.certificate_.part_of
     regressor = PrivateRidge(0.3, purse=purse, warm_start=True, target_bounds=(0, 1)).fit(X, y)
     assert regressor.fit(X, y).score(X, y) > 0.4
     with pytest.raises(InvalidArgument, match="without a purse nobody adds it up"):
@@ -443,6 +447,7 @@ BAD_SETTINGS = [
     (PrivateLogisticRegression, {"epsilon": np.nan}, "epsilon must be"),
     (PrivateLogisticRegression, {"delta": 0.0}, "delta must be"),
     (PrivateLogisticRegression, {"delta": 0.5}, "delta must be (far below|that of the purse)"),
+    (PrivateLogisticRegression, {"n_public": 2_000_000}, "delta must be far below one over"),
     (PrivateLogisticRegression, {"neighbouring": "friends"}, "neighbouring must be"),
     (PrivateLogisticRegression, {"method": "sgd"}, "method must be 'auto'"),
     (PrivateLogisticRegression, {"method": Nesterov}, "the class Nesterov itself"),
@@ -541,3 +546,85 @@ def test_a_search_over_a_rare_class_does_not_lose_it():
     search = PrivateSearchCV(PrivateLogisticRegression(), {"l2": [0.0]}, epsilon=5.0, random_state=1).fit(X, y)
     assert search.classes_.tolist() == [0, 1, 7]
     assert search.best_estimator_.classes is None
+
+
+def test_a_model_that_another_purse_paid_for_is_not_gone_on_with():
+    X, y = a_table(500)
+    seeded = PrivateLogisticRegression(50.0, random_state=0).fit(X, y)
+    elsewhere = PrivateLogisticRegression(0.5, purse=a_purse()).fit(X, y)
+    for model in (seeded, elsewhere):
+        before, purse = model.coef_.copy(), a_purse()
+        model.set_params(epsilon=0.1, purse=purse, random_state=None, warm_start=True)
+        with pytest.raises(InvalidArgument, match="paid from the same purse"):
+            model.fit(X, y)
+        assert purse.spent.releases == 0
+        assert (model.coef_ == before).all()
+
+
+def test_a_refused_fit_changes_nothing():
+    X, _ = a_table(500)
+    purse = Purse(0.5, 1e-6, neighbouring="add-remove")
+    model = PrivateRidge(None, purse=purse, warm_start=True, target_bounds=(0, 80)).fit(X, a_target(X))
+    before = model.predict(X)
+    for _ in range(2):
+        with pytest.raises(BudgetExhausted):
+            model.fit(X, a_target(X))
+    assert (model.predict(X) == before).all()
+
+
+def test_the_certificate_of_a_fit_is_a_part_of_the_purse():
+    X, y = a_table(500)
+    purse = a_purse()
+    purse.declare_uncovered("columns were chosen after looking")
+    PrivateRidge(0.9, purse=purse, target_bounds=(0, 1)).fit(X, y)
+    certificate = PrivateLogisticRegression(0.5, purse=purse).fit(X, y).certificate_
+    assert "columns were chosen after looking" in certificate.uncovered
+    assert (
+        certificate.part_of == f"a purse with epsilon 2, which had spent {purse.spent.epsilon:.4g} when this was issued"
+    )
+    assert "one part of what was released" in str(certificate)
+    assert purse.ledger.verify(certificate.head) >= certificate.ledger_lines
+    assert type(certificate).from_json(certificate.to_json()) == certificate
+
+
+def test_no_warning_and_no_error_tells_of_one_record():
+    X, y = a_table(300)
+    target = a_target(X)
+    X[0], target[0] = 3e38, 1.7e308
+    with warnings.catch_warnings(), np.errstate(over="raise", invalid="raise", divide="raise"):
+        warnings.simplefilter("error")
+        for table in (X, sparse.csr_matrix(X), X.astype(np.float32)):
+            PrivateLogisticRegression(8.0, random_state=0).fit(table, y)
+            PrivateRidge(8.0, target_bounds=(0, 1), random_state=0).fit(table, target)
+            PrivateLogisticRegression(8.0, random_state=0).fit(table, y + (X[:, 2] > 0)).predict(table)
+        labels = np.arange(41) % 21
+        PrivateLogisticRegression(1.0, classes=range(21), random_state=0).fit(X[:41], labels)
+
+
+def test_success_does_not_tell_the_number_of_records():
+    X, y = a_table(10_001)
+    for rows in (9_999, 10_001):
+        with pytest.raises(InvalidArgument, match="declare n_public"):
+            PrivateLogisticRegression(1.0, delta=1e-4).fit(X[:rows], y[:rows])
+        PrivateLogisticRegression(1.0, delta=1e-4, n_public=9_000).fit(X[:rows], y[:rows])
+    with pytest.warns(UserWarning, match="is above one over the number of records, which is about"):
+        PrivateLogisticRegression(50.0, delta=9.9e-5, random_state=0).fit(np.tile(X, (2, 1)), np.tile(y, 2))
+
+
+def test_labels_that_a_candidate_declares_are_not_read():
+    X, y = a_table(300)
+    grid = {"classes": [[0, 1, 2]], "l2": [0.0, 0.1]}
+    search = PrivateSearchCV(PrivateLogisticRegression(), grid, epsilon=2.0, random_state=0).fit(X, y)
+    assert search.classes_.tolist() == [0, 1, 2]
+    assert not any("class labels" in line for line in search.certificate_.uncovered)
+
+
+@pytest.mark.parametrize("many", ["BaggingClassifier", "CalibratedClassifierCV", "OneVsRestClassifier"])
+def test_what_fits_again_and_again_is_loud(many):
+    from sklearn import calibration, ensemble, multiclass
+
+    X, y = a_table(300)
+    where = next(module for module in (calibration, ensemble, multiclass) if hasattr(module, many))
+    words = "NOT PRIVATE" if many == "BaggingClassifier" else "nobody adds them up"
+    with pytest.warns(UncountedSpending, match=words):
+        getattr(where, many)(PrivateLogisticRegression(1.0)).fit(X, y)

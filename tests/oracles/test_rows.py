@@ -306,6 +306,7 @@ def test_wrong_arguments_are_refused():
     for wrong in (np.zeros(3), np.array([1.0, math.nan]), np.zeros((1, 2))):
         with pytest.raises(InvalidArgument, match="numbers must be"):
             rows.move(1.0, wrong)
+        rows.move(1.0)
         with pytest.raises(InvalidArgument, match="numbers must be"):
             rows.stretch(wrong)
     with pytest.raises(InvalidArgument, match="target is needed"):
@@ -313,3 +314,15 @@ def test_wrong_arguments_are_refused():
     for empty in (np.zeros((0, 2)), sparse.csr_matrix((0, 2))):
         with pytest.raises(InvalidArgument, match="at least one row"):
             Rows(empty)
+
+
+def test_the_users_table_is_never_changed_in_place():
+    X = np.array([[1.0, 2.0]])
+    for change in (lambda rows: rows.stretch(np.array([10.0, 1.0])), lambda rows: rows.limit(0.1)):
+        with pytest.raises(InvalidArgument, match="rows must be moved"):
+            change(Rows(X))
+    rows = Rows(X.astype(np.float32))
+    rows.move(1.0)
+    rows.limit(0.1)
+    assert X.tolist() == [[1.0, 2.0]]
+    assert np.linalg.norm(rows.table) == pytest.approx(0.1)

@@ -1,5 +1,6 @@
 """What all private linear models share: from a table and a budget to coefficients."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.core.checks import FloatArray, non_negative, positive, shown
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import InvalidArgument, LedgerCorrupt
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.estimators.preparation import Preparation, Preparer
 from privypurse.losses.linear import Logistic
@@ -19,12 +20,18 @@ from privypurse.oracles.rows import Rows
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Method
 from privypurse.preprocessing._compat import validate
-from privypurse.purse.opening import open_budget
+from privypurse.purse.opening import check_delta, open_budget
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import BoundedOracle, facts_for, fit
 from privypurse.training.loop import check_callbacks, check_part
 from privypurse.training.progress import Callback, ProgressBar
 
+# Named on every certificate: an error would have told.
+CHECKED = (
+    "that the table passed the checks before payment: numbers only, none missing, labels as declared, more than one row"
+)
+# Middle and half of the range of a target.
+Target = tuple[float, float]
 # From the prepared rows and what is public about them to an oracle.
 MakeOracle = Callable[[Any, Preparation], BoundedOracle]
 
@@ -56,7 +63,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     purse : Purse or None
         A budget shared with other fits, on a durable ledger if it has a file. Copies of the estimator pay from the same one.
     warm_start : bool, default False
-        Go on from the coefficients of the last fit, and pay again, from the same purse, which must be given.
+        Go on from the coefficients of the last fit, and pay again, from the same purse, which must be given. `certificate_` and
+        `privacy_spent_` are then those of the purse: the model depends on all that it paid for.
     random_state : None, int, Generator or RandomState
         For simulations: a seed makes noise repeatable, so that nothing is private, and the certificate says so.
     callbacks : sequence of Callback
@@ -136,14 +144,6 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         X, y = validate(self, X, True, y, y_numeric=y_numeric, **settings)
         return X, y
 
-    def _check_delta(self, purse: Purse, rows: int) -> None:
-        least = positive(n_public=self.n_public) if self.n_public is not None else float(rows)
-        if purse.delta * least >= 1:
-            raise InvalidArgument(
-                f"delta must be far below one over the number of records; got {purse.delta:g}, with which publishing a whole "
-                "record would count as private. Pass for example delta=1e-6. Nothing was spent."
-            )
-
     def _check_schedule(self, method: Method, purse: Purse) -> bool:
         """Whether a method needs a purse of its own, with a list of releases fixed in advance; that leaves no room to prepare."""
         given = isinstance(purse.filter, FixedSchedule)
@@ -162,7 +162,40 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             )
         return needs_one
 
-    def _train(self, rows: Rows, make_oracle: MakeOracle, outputs: int | None, uncovered: Sequence[str]) -> None:
+    def _earlier_model(self, outputs: int | None, target: Target) -> FloatArray | None:
+        """Return the weights of the last fit where this one is to go on from it; None to begin afresh.
+
+        Guarantees
+        ----------
+        A model is gone on with only if it was paid from the purse that pays now, whose certificate covers both.
+        """
+        if not (self.warm_start and hasattr(self, "preparation_")):
+            return None
+        dataset, head = getattr(self, "_paid_by", None) or ("", None)
+        try:
+            same = head is not None and self.purse is not None and dataset == self.purse.dataset
+            if same and self.purse is not None:
+                self.purse.ledger.verify(head)
+        except LedgerCorrupt:
+            same = False
+        if not same:
+            raise InvalidArgument(
+                "warm_start=True goes on from a model that was paid from the same purse; the last fit was not. Fit a clone of "
+                "the estimator. Nothing was spent."
+            )
+        middle, half = target
+        coefficients = (self.coef_.T if outputs else self.coef_.ravel()) / half
+        intercept = np.reshape((np.asarray(self.intercept_) - middle) / half, coefficients.shape[1:])
+        return self.preparation_.from_columns(coefficients, intercept)
+
+    def _train(
+        self,
+        rows: Rows,
+        make_oracle: MakeOracle,
+        outputs: int | None,
+        uncovered: Sequence[str],
+        target: Target = (0.0, 1.0),
+    ) -> None:
         """Pay, prepare, train, and keep what is public.
 
         Parameters
@@ -175,8 +208,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             How many columns of weights there are; None for one.
         uncovered : sequence of str
             What was read from the data without paying.
+        target : pair of float
+            Middle and half of the range that targets were mapped to [-1, 1] from.
         """
         method = self._check_settings()
+        begin = self._earlier_model(outputs, target)
+        goes_on = begin is not None
         purse = open_budget(
             epsilon=self.epsilon,
             delta=self.delta,
@@ -184,14 +221,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             purse=self.purse,
             random_state=self.random_state,
         )
-        self._check_delta(purse, rows.table.shape[0])
+        check_delta(purse.delta, self.n_public)
         needs_own_schedule = self._check_schedule(method, purse)
-        if self.warm_start and hasattr(self, "preparation_"):
-            preparation: Preparation = self.preparation_
+        for what in (*uncovered, CHECKED):
+            purse.declare_uncovered(what)
+        if goes_on:
+            preparation = self.preparation_
             preparation.apply(rows)
-            coefficients = self.coef_.T if outputs else self.coef_.ravel()
-            start = preparation.from_columns(coefficients, np.reshape(self.intercept_, coefficients.shape[1:]))
-            method = WarmStarted(method, tuple(np.ravel(start).tolist()))
         else:
             preparer = Preparer(rows, purse, intercept=bool(self.fit_intercept))
             preparation = preparer.run(
@@ -200,27 +236,38 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 standardize=bool(self.standardize),
                 room=self._room,
             )
+            if purse.delta * preparation.records >= 1:
+                warnings.warn(
+                    f"delta={purse.delta:g} is above one over the number of records, which is about {preparation.records:.3g}: "
+                    "publishing a whole record could count as private. Use a smaller delta.",
+                    UserWarning,
+                    stacklevel=4,
+                )
             begin = preparation.start(outputs, rows.columns) if self.method == "auto" else None
-            if begin is not None:
-                method = WarmStarted(method, tuple(np.ravel(begin).tolist()))
+        if begin is not None:
+            method = WarmStarted(method, tuple(np.ravel(begin).tolist()))
         oracle = make_oracle(rows.table, preparation)
         if needs_own_schedule:
             facts = facts_for(oracle, purse, records=preparation.records, l2=self.l2)
             purse = Purse.with_filter(method.filter(facts), noise=purse.noise)
-        for what in uncovered:
-            purse.declare_uncovered(what)
+            for what in (*uncovered, CHECKED):
+                purse.declare_uncovered(what)
         bar = [ProgressBar(purse, show=True)] if self.verbose else []
         result = fit(oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=[*self.callbacks, *bar])
         weights = result.point.reshape(-1, outputs) if outputs else result.point
         coefficients, intercept = preparation.to_columns(weights)
-        self.coef_ = coefficients.T if outputs else coefficients
-        self.intercept_ = intercept
+        middle, half = target
+        self.coef_ = half * (coefficients.T if outputs else coefficients)
+        self.intercept_ = middle + half * intercept
         self.preparation_ = preparation
         self.trace_ = result.trace
         self.n_iter_ = len(result.trace.steps)
         self.stop_reason_ = result.trace.stop_reason
-        self.privacy_spent_ = purse.spent
-        self.certificate_ = purse.certificate()
+        # A model that went on from another one depends on all that the purse paid for.
+        payer = self.purse if goes_on and self.purse is not None else purse
+        self.privacy_spent_ = payer.spent
+        self.certificate_ = payer.certificate()
+        self._paid_by = None if self.purse is None else (self.purse.dataset, self.purse.ledger.head())
 
     def _scores(self, X: Any) -> FloatArray:
         check_is_fitted(self)

@@ -98,11 +98,13 @@ class Preparation:
         step = max(1, 1_000_000 // X.shape[1])
         for start in range(0, len(lengths), step):
             part = X[start : start + step]
-            part = np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64) / self.unit
-            part = part if self.centre is None else part - self.centre
-            part = part if self.stretch is None else part * self.stretch
-            lengths[start : start + step] = np.sqrt(np.einsum("ij,ij->i", part, part))
-        return np.minimum(1.0, self.length / np.maximum(lengths, 1e-300))
+            part = np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
+            with np.errstate(over="ignore"):
+                part = part / self.unit
+                part = part if self.centre is None else part - self.centre
+                part = part if self.stretch is None else part * self.stretch
+                lengths[start : start + step] = np.sqrt(np.einsum("ij,ij->i", part, part))
+        return self.length / np.maximum(lengths, self.length)
 
     def to_columns(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Turn weights, one row for each column and the constant's last, into those of the user's own columns.

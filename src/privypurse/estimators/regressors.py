@@ -102,18 +102,15 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
         low, high = check_target_bounds(self.target_bounds)
         middle, half = (low + high) / 2, (high - low) / 2
         loss = self._loss(half)
-        target = np.clip((np.asarray(y, dtype=np.float64) - middle) / half, -1.0, 1.0)
+        target = (np.clip(np.asarray(y, dtype=np.float64), low, high) - middle) / half
 
         def make_oracle(table: Any, preparation: Preparation) -> BoundedOracle:
             kind = SparseOracle if sparse.issparse(table) else DenseOracle
             limits: dict[str, Any] = {"row_limit": preparation.row_limit, "constant": preparation.constant or False}
             return kind(table, target, loss=loss, target_bounds=(-1.0, 1.0), **limits)
 
-        if self.warm_start and hasattr(self, "preparation_"):
-            self.coef_, self.intercept_ = self.coef_ / half, (self.intercept_ - middle) / half
-        self._train(Rows(X), make_oracle, None, [])
-        self.coef_ = self.coef_ * half
-        self.intercept_ = float(self.intercept_) * half + middle
+        self._train(Rows(X), make_oracle, None, [], (middle, half))
+        self.intercept_ = float(self.intercept_)
         return self
 
     def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:

@@ -22,9 +22,12 @@ from privypurse.estimators._search_trial import Measure, Trial, Winner, split, t
 from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
 from privypurse.purse.allowance import Allowance
 from privypurse.purse.certificate import Certificate
+from privypurse.purse.opening import check_delta
 from privypurse.purse.purse import Purse, Spent
 
-RUNNING_TIME = "how long the search took, which tells how many trials there were"
+RUNNING_TIME = (
+    "how long the search took, and what it left in the memory of its process, which tell how many trials there were"
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -192,7 +195,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         relation, noise = plan.limit.neighbouring, plan.payer.noise
         training, scored = split(targets.size, plan.validation, noise)
         trial = Trial(
-            make=lambda candidate, purse: self._model(plan, candidate, purse).set_params(**found_classes),
+            make=lambda candidate, purse: self._model(plan, candidate, purse, found_classes),
             training=(take(X, training), targets[training]),
             scored=(take(X, scored), targets[scored]),
             measure=plan.measure,
@@ -256,11 +259,10 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidArgument(
                 "param_grid must hold at least one candidate; got none. Pass for example {'l2': [0.0]}."
             )
-        if self.n_public is not None:
-            positive(n_public=self.n_public)
+        rule = self._rule()
+        check_delta(rule.delta, self.n_public)
         uncovered = steps.check_estimator(self.estimator, candidates, bool(self.allow_unpaid))
         measure = Measure.of(self.scoring, self.error_bound, classifier=is_classifier(self.estimator))
-        rule = self._rule()
         limit = self._limit(rule, mechanism)
         steps.check_shares(self.estimator, candidates, limit)
         return _Plan(candidates, uncovered, mechanism, limit, measure, validation, self._payer(rule), rule)
@@ -329,11 +331,12 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             return Purse.with_filter(rule, noise=None if seed is None else NoiseSource(seed=seed))
         return self.purse if self.epsilon is None else Allowance(self.purse, rule)
 
-    def _model(self, plan: _Plan, candidate: int, purse: Purse) -> Any:
+    def _model(self, plan: _Plan, candidate: int, purse: Purse, classes: dict[str, Any]) -> Any:
         model = steps.with_parameters(self.estimator, plan.candidates[candidate])
         n_public = None if self.n_public is None else max(1, round((1 - plan.validation) * self.n_public))
         steps.for_a_trial(model, purse, n_public)
-        return model
+        undeclared = {name: labels for name, labels in classes.items() if model.get_params()[name] is None}
+        return model.set_params(**undeclared)
 
     def _scored_records(self, actual: int, relation: Neighbouring) -> float | None:
         if relation is Neighbouring.REPLACE_ONE:

@@ -45,6 +45,7 @@ class Rows:
         self._table: Any = check_sparse(X) if sparse.issparse(X) else check_dense(X)
         check_some_rows(self._table.shape[0])
         self._target, self._classes = target, classes
+        self._own = False  # whether the table is a copy, which may be changed
 
     @property
     def columns(self) -> int:
@@ -70,15 +71,17 @@ class Rows:
         with np.errstate(over="ignore", invalid="ignore"):  # what no longer is a number contributes nothing
             if centre is None:
                 self._table = (self._table.astype(np.float32) * np.float32(1 / unit)).astype(np.float32, copy=False)
+                self._own = True
                 return
             shift = self._per_column(centre).astype(np.float32)
             dense = self._table.toarray() if self.is_sparse else self._table
             moved = np.multiply(dense, np.float32(1 / unit), dtype=np.float32, casting="same_kind", order="C")
             moved -= shift
-        self._table = moved
+        self._table, self._own = moved, True
 
     def stretch(self, factors: FloatArray) -> None:
         """Multiply each column by its factor. Only after `move`, whose copy is changed in place."""
+        self._check_own()
         with np.errstate(over="ignore", invalid="ignore"):  # nor does a warning tell of such a row
             by = self._per_column(factors).astype(np.float32)
             if self.is_sparse:
@@ -88,9 +91,10 @@ class Rows:
 
     def limit(self, length: float) -> None:
         """Scale each row down to a length. Only after `move`, whose copy is changed in place."""
+        self._check_own()
         length = positive(length=length)
         lengths = np.concatenate([part for _, part in self._blocks(1)])
-        factors = np.minimum(1.0, length / np.maximum(lengths, 1e-300)).astype(np.float32)
+        factors = (length / np.maximum(lengths, length)).astype(np.float32)
         if self.is_sparse:
             self._table.data *= np.repeat(factors, np.diff(self._table.indptr))
         else:
@@ -180,6 +184,12 @@ class Rows:
     def _row_lengths(self, part: Any) -> FloatArray:
         squares = part.multiply(part).sum(axis=1) if self.is_sparse else np.einsum("ij,ij->i", part, part)
         return np.asarray(np.sqrt(np.asarray(squares, dtype=np.float64).ravel()))
+
+    def _check_own(self) -> None:
+        if not self._own:
+            raise InvalidArgument(
+                "rows must be moved before they are changed in place, or the user's table would be. Call move."
+            )
 
     def _per_column(self, numbers: FloatArray) -> FloatArray:
         vector = finite_vector(numbers=numbers)

@@ -48,7 +48,9 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
     Guarantees
     ----------
     A row depends on the same row of X and on the arguments alone, and so does the number of columns; `fit` looks at the number
-    and the names of columns only. With ``unknown="error"`` whether there is a result depends on all rows.
+    and the names of columns only. (A table stores a column in one type: where one record makes numpy or pandas choose another
+    type for all, as one missing value does for whole numbers, that was done before.) With ``unknown="error"`` whether there is
+    a result depends on all rows.
 
     Examples
     --------

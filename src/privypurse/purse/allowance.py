@@ -1,11 +1,15 @@
 """[DECIDES] A part of a purse with a limit of its own: what one fit may spend of a budget that many share."""
 
 import contextlib
+import math
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NoReturn
 
 from privypurse.accounting.totals import Filter
 from privypurse.core.charges import SingleCharge
 from privypurse.core.errors import InvalidArgument
+from privypurse.purse.certificate import Certificate, declared_uncovered
 from privypurse.purse.ledger import MemoryLedger
 from privypurse.purse.purse import Purse
 
@@ -68,3 +72,26 @@ class Allowance(Purse):
         """Put it on the purse's record too."""
         self._purse.declare_uncovered(what)
         super().declare_uncovered(what)
+
+    def certificate(self) -> Certificate:
+        """State what left through the allowance, as a part of the purse, whose ledger it pins."""
+        own, purse = super().certificate(), self._purse
+        lines, digest = purse.ledger.head()
+        declared = declared_uncovered(purse.ledger.entries(purse.dataset))
+        limit = f"epsilon {purse.epsilon:g}" if math.isfinite(purse.epsilon) else "no limit"
+        spent = purse.spent.epsilon
+        return replace(
+            own,
+            uncovered=tuple(dict.fromkeys((*declared, *own.uncovered))),
+            ledger=purse.ledger.location,
+            ledger_lines=lines,
+            ledger_digest=digest,
+            part_of=f"a purse with {limit}, which had spent {spent:.4g} when this was issued",
+        )
+
+    @classmethod
+    def with_filter(cls, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: an allowance is made from a purse."""
+        raise InvalidArgument("an allowance is made from a purse: Allowance(purse, filter).")
+
+    not_private = reopen = with_filter

@@ -114,6 +114,8 @@ class Certificate:
         The ledger, its number of lines and its last SHA-256, as `head`.
     issued_by, issued_at, version, format
         Who issued it when, with which version; the format of the JSON.
+    part_of : str
+        Where the statement is about a part of what was released on the data set: what it is a part of. Empty for the whole.
     """
 
     dataset: str
@@ -139,6 +141,7 @@ class Certificate:
     issued_at: str
     version: str
     format: int = FORMAT
+    part_of: str = ""
 
     def to_json(self) -> str:
         """Write the certificate as JSON. An infinite epsilon is null, and then the certificate is not private."""
@@ -210,7 +213,7 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, noise: NoiseSource) ->
     non_private = isinstance(filter, DeclaredNonPrivate)
     released = sum(record.releases.values())
     sampled = any(getattr(charge, "sample_prob", 1.0) < 1 for charge, _, _ in record.releases)
-    declared = tuple(dict.fromkeys(entry.what for entry in entries if entry.kind == UNCOVERED))
+    declared = declared_uncovered(entries)
     return Certificate(
         dataset=dataset,
         private=not non_private and not record.simulation,
@@ -235,6 +238,11 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, noise: NoiseSource) ->
         issued_at=now(),
         version=__version__,
     )
+
+
+def declared_uncovered(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Return what was put on record as not covered, each once."""
+    return tuple(dict.fromkeys(entry.what for entry in entries if entry.kind == UNCOVERED))
 
 
 @dataclass
@@ -286,7 +294,7 @@ def _groups(releases: "Counter[tuple[SingleCharge, SingleCharge | None, str]]") 
 
 
 def _prose(c: Certificate) -> Iterable[str]:
-    yield f"Privacy certificate for the data set {c.dataset!r}"
+    yield f"Privacy certificate for {'one part of what was released on ' if c.part_of else ''}the data set {c.dataset!r}"
     yield ""
     if c.simulation:
         yield "SIMULATION: the noise was seeded and can be repeated. NOT PRIVATE: nothing below is a guarantee."
@@ -294,9 +302,11 @@ def _prose(c: Certificate) -> Iterable[str]:
         yield "NOT PRIVATE: values were released under a purse without a limit."
     else:
         yield (
-            f"Everything released through this purse together is ({c.epsilon:.12g}, {c.delta:.12g})-differentially private "
-            f"under the relation {c.neighbouring}."
+            f"Everything released through this {'part of a ' if c.part_of else ''}purse together is "
+            f"({c.epsilon:.12g}, {c.delta:.12g})-differentially private under the relation {c.neighbouring}."
         )
+    if c.part_of:
+        yield f"It is a part of {c.part_of}. The certificate of that purse is the one for everything."
     yield ""
     yield "Guarantee under either relation, and what the recorded releases come to:"
     for name, under in c.relations.items():

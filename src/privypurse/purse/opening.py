@@ -18,6 +18,18 @@ from privypurse.purse.allowance import Allowance
 from privypurse.purse.purse import Purse
 
 DELTA = 1e-6
+# Parts of scikit-learn that fit copies of an estimator again and again.
+FITTING_MANY = (
+    "sklearn.model_selection",
+    "sklearn.ensemble",
+    "sklearn.calibration",
+    "sklearn.multiclass",
+    "sklearn.multioutput",
+    "sklearn.feature_selection",
+    "sklearn.semi_supervised",
+)
+# Those that set the random state of the copies they make.
+SEEDING = ("sklearn.ensemble", "sklearn.multioutput")
 
 
 class UncountedSpending(UserWarning):
@@ -56,8 +68,7 @@ def open_budget(
             raise InvalidArgument(
                 "epsilon must be given where there is no purse; got None, which means all that is left in one. Pass epsilon=1.0."
             )
-        if seed is None:
-            _warn_of_search(epsilon)
+        _warn_of_many_fits(epsilon, seeded=seed is not None)
         noise = None if seed is None else NoiseSource(seed=seed)
         rule = GdpFilter(epsilon, DELTA if delta is None else delta, relation or Neighbouring.ADD_REMOVE)
         return Purse.with_filter(rule, noise=noise)
@@ -76,13 +87,32 @@ def open_budget(
     return _part_of(purse, epsilon)
 
 
+def check_delta(delta: float, records: float | None) -> None:
+    """Refuse a delta that promises nothing: above one over the declared number of records, or, without one, above 1e-4.
+
+    The true number of records is not asked: an error that depends on it would tell it.
+    """
+    if delta * (1e4 if records is None else positive(n_public=records)) >= 1:
+        raise InvalidArgument(
+            f"delta must be far below one over the number of records; got {delta:g}, with which publishing a whole record could "
+            "count as private. Pass for example delta=1e-6"
+            + (", or declare n_public=... if there are so few records." if records is None else ".")
+            + " Nothing was spent."
+        )
+
+
 def _part_of(purse: Purse, epsilon: float | None) -> Purse:
     """Return an allowance of at most this epsilon, in Gaussian DP, that fits in what is left of the purse."""
     empty = f"nothing is left in the purse of data set {purse.dataset!r}. Nothing was spent. Open another budget."
     if purse.fraction_left < 1e-9:
         raise BudgetExhausted(empty)
     if isinstance(purse.filter, FixedSchedule):
-        return purse  # a list of releases cannot be shared out
+        if epsilon is not None and epsilon < purse.epsilon:
+            raise InvalidArgument(
+                f"epsilon must be None for a purse whose schedule is fixed in advance, which cannot be shared out; got "
+                f"{epsilon!r}. Nothing was spent."
+            )
+        return purse
     # What one Gaussian release can have, many together can: every rule adds up their squared mu, or charges less.
     least_noise = purse.filter.smallest_noise_multiplier(purse.totals)
     left = convert.gdp_epsilon(1 / least_noise, purse.delta) if least_noise > 0 else math.inf
@@ -110,18 +140,21 @@ def seed_from(random_state: Any) -> int | None:
     return int(random_state)
 
 
-def _warn_of_search(epsilon: float) -> None:
-    """Warn where scikit-learn's model selection calls a fit that has a budget of its own."""
+def _warn_of_many_fits(epsilon: float, *, seeded: bool) -> None:
+    """Warn where a part of scikit-learn that fits many times calls a fit with a budget of its own, or has seeded it."""
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
-            warnings.warn(
-                f"each fit of this search or cross-validation spends its own epsilon={epsilon:g} on the same records, and nobody "
-                "adds them up. Pass purse=Purse(..., ledger='budget.db') to the estimator, so that every fit is counted (with "
-                "n_jobs too); search with PrivateSearchCV, which pays for the choice; or, if the data is not private, pass "
-                "random_state=0, which makes every fit a simulation.",
-                UncountedSpending,
-                stacklevel=4,
+        if frame.f_globals.get("__name__", "").startswith(SEEDING if seeded else FITTING_MANY):
+            spends = (
+                f"each fit of this search, cross-validation or ensemble spends its own epsilon={epsilon:g} on the same records, "
+                "and nobody adds them up. Pass purse=Purse(..., ledger='budget.db') to the estimator, so that every fit is "
+                "counted (with n_jobs too); search with PrivateSearchCV, which pays for the choice; or, if the data is not "
+                "private, pass random_state=0, which makes every fit a simulation."
             )
+            seeds = (
+                "this ensemble gave its members seeds (random_state), which makes their noise repeatable: NOT PRIVATE, and "
+                "nobody adds the fits up. Give the estimator a purse, with which seeds are refused."
+            )
+            warnings.warn(seeds if seeded else spends, UncountedSpending, stacklevel=4)
             return
         frame = frame.f_back  # type: ignore[assignment]

@@ -319,12 +319,17 @@ def plot(report, names, epsilons, target):
             panel.errorbar(epsilons, mean, error, fmt=chosen[label], label=label, linewidth=width, markersize=4)
         panel.axhline(rows["scikit-learn, NOT PRIVATE"], color="black", linewidth=1, label="scikit-learn, NOT PRIVATE")
         panel.axhline(rows["majority"], color="grey", linewidth=1, linestyle=":", label="majority")
-        panel.set(xscale="log", title=name, xlabel="epsilon")
-        low = min(rows["majority"], *(rows[AUTO][str(e)][0] for e in epsilons)) if name != "adult" else 81
-        panel.set_ylim(low - 0.5, rows["scikit-learn, NOT PRIVATE"] + 0.3)
+        panel.set(xscale="log", title=name, xlabel="epsilon", xticks=epsilons)
+        panel.set_xticklabels([f"{epsilon:g}" for epsilon in epsilons])
+        panel.minorticks_off()
+        # diffprivlib is far below at small budgets, and would flatten everything else.
+        others = [rows[label] for label in shown if label in rows and not label.startswith("diffprivlib")]
+        low = min(row[str(epsilon)][0] for row in others for epsilon in epsilons)
+        panel.set_ylim(low - 0.4, rows["scikit-learn, NOT PRIVATE"] + 0.3)
     panels[0][0].set_ylabel("accuracy, %")
-    panels[0][-1].legend(fontsize=6.5, loc="lower right")
-    figure.tight_layout()
+    lines, labels = panels[0][-1].get_legend_handles_labels()
+    figure.legend(lines, labels, fontsize=8, ncols=5, loc="lower center")
+    figure.tight_layout(rect=(0, 0.12, 1, 1))
     figure.savefig(target, dpi=130)
 
 

@@ -17,6 +17,7 @@ from privypurse.losses.linear import Logistic
 from privypurse.methods.auto import Auto
 from privypurse.methods.warm import WarmStarted
 from privypurse.oracles.rows import Rows
+from privypurse.oracles.targets import Targets
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Method
 from privypurse.preprocessing._compat import validate
@@ -30,8 +31,6 @@ from privypurse.training.progress import Callback, ProgressBar
 CHECKED = (
     "that the table passed the checks before payment: numbers only, none missing, labels as declared, more than one row"
 )
-# Middle and half of the range of a target.
-Target = tuple[float, float]
 # From the prepared rows and what is public about them to an oracle.
 MakeOracle = Callable[[Any, Preparation], BoundedOracle]
 
@@ -162,7 +161,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             )
         return needs_one
 
-    def _earlier_model(self, outputs: int | None, target: Target) -> FloatArray | None:
+    def _earlier_model(self, outputs: int | None) -> FloatArray | None:
         """Return the weights of the last fit where this one is to go on from it; None to begin afresh.
 
         Guarantees
@@ -183,10 +182,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 "warm_start=True goes on from a model that was paid from the same purse; the last fit was not. Fit a clone of "
                 "the estimator. Nothing was spent."
             )
-        middle, half = target
-        coefficients = (self.coef_.T if outputs else self.coef_.ravel()) / half
-        intercept = np.reshape((np.asarray(self.intercept_) - middle) / half, coefficients.shape[1:])
-        return self.preparation_.from_columns(coefficients, intercept)
+        coefficients = self.coef_.T if outputs else self.coef_.ravel()
+        return self.preparation_.from_columns(coefficients, np.reshape(self.intercept_, coefficients.shape[1:]))
 
     def _train(
         self,
@@ -194,7 +191,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         make_oracle: MakeOracle,
         outputs: int | None,
         uncovered: Sequence[str],
-        target: Target = (0.0, 1.0),
+        target: Targets | None = None,
     ) -> None:
         """Pay, prepare, train, and keep what is public.
 
@@ -208,11 +205,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             How many columns of weights there are; None for one.
         uncovered : sequence of str
             What was read from the data without paying.
-        target : pair of float
-            Middle and half of the range that targets were mapped to [-1, 1] from.
+        target : Targets, optional
+            For regression.
         """
         method = self._check_settings()
-        begin = self._earlier_model(outputs, target)
+        begin = self._earlier_model(outputs)
         goes_on = begin is not None
         purse = open_budget(
             epsilon=self.epsilon,
@@ -235,6 +232,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 feature_norm=None if self.feature_norm is None else float(self.feature_norm),
                 standardize=bool(self.standardize),
                 room=self._room,
+                target=target,
             )
             if purse.delta * preparation.records >= 1:
                 warnings.warn(
@@ -256,9 +254,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         result = fit(oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=[*self.callbacks, *bar])
         weights = result.point.reshape(-1, outputs) if outputs else result.point
         coefficients, intercept = preparation.to_columns(weights)
-        middle, half = target
-        self.coef_ = half * (coefficients.T if outputs else coefficients)
-        self.intercept_ = middle + half * intercept
+        self.coef_ = coefficients.T if outputs else coefficients
+        self.intercept_ = intercept
         self.preparation_ = preparation
         self.trace_ = result.trace
         self.n_iter_ = len(result.trace.steps)

@@ -78,10 +78,10 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
     def _more_tags(self) -> dict[str, bool]:  # scikit-learn 1.5 and older
         return {"poor_score": True}
 
-    def _two_class_loss(self) -> LinearLoss:
+    def _two_class_loss(self, slack: float) -> LinearLoss:
         raise NotImplementedError
 
-    def _many_class_loss(self, classes: int) -> Softmax:
+    def _many_class_loss(self, classes: int, slack: float) -> Softmax:
         raise NotImplementedError
 
     def fit(self, X: Any, y: Any) -> Any:
@@ -118,9 +118,11 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
         def make_oracle(table: Any, preparation: Preparation) -> BoundedOracle:
             limits: dict[str, Any] = {"row_limit": preparation.row_limit, "constant": preparation.constant or False}
             if many:
-                return SoftmaxOracle(table, target, loss=self._many_class_loss(classes.size), classes=labels, **limits)
+                return SoftmaxOracle(
+                    table, target, loss=self._many_class_loss(classes.size, preparation.slack), classes=labels, **limits
+                )
             kind = SparseOracle if sparse.issparse(table) else DenseOracle
-            return kind(table, target, loss=self._two_class_loss(), classes=labels, **limits)
+            return kind(table, target, loss=self._two_class_loss(preparation.slack), classes=labels, **limits)
 
         uncovered = [] if self.classes is not None else [LABELS_READ]
         self._train(Rows(X, target, classes.size), make_oracle, classes.size if many else None, uncovered)
@@ -238,12 +240,12 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
             return np.asarray(special.log_softmax(scores, axis=1))
         return np.column_stack([special.log_expit(-scores), special.log_expit(scores)])
 
-    def _two_class_loss(self) -> LinearLoss:
+    def _two_class_loss(self, slack: float) -> LinearLoss:
         # A half is the length of the derivative at the start: no record is clipped there, and half the noise is saved.
-        return Logistic(clip_derivative=0.5)
+        return Logistic(clip_derivative=min(0.5 * slack, 1.0))
 
-    def _many_class_loss(self, classes: int) -> Softmax:
-        return Softmax(classes, clip_derivative=math.sqrt(1 - 1 / classes))
+    def _many_class_loss(self, classes: int, slack: float) -> Softmax:
+        return Softmax(classes, clip_derivative=min(math.sqrt(1 - 1 / classes) * slack, math.sqrt(2)))
 
 
 @with_common_parameters
@@ -275,8 +277,8 @@ class PrivateLinearSVC(PrivateLinearClassifier):
     (True, ['no', 'yes'])
     """
 
-    def _two_class_loss(self) -> LinearLoss:
+    def _two_class_loss(self, slack: float) -> LinearLoss:
         return HuberHinge(width=0.5)
 
-    def _many_class_loss(self, classes: int) -> Softmax:
+    def _many_class_loss(self, classes: int, slack: float) -> Softmax:
         return OneVsRest(classes)

@@ -16,7 +16,9 @@ from privypurse.core.checks import FloatArray
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.selection import ExponentialSelection
+from privypurse.oracles.magnitudes import EXPONENTS
 from privypurse.oracles.rows import Rows
+from privypurse.oracles.targets import Targets
 from privypurse.purse.purse import Purse
 from privypurse.schedules.base import Budget
 
@@ -24,7 +26,14 @@ from privypurse.schedules.base import Budget
 COUNT_SHARE, CENTRE_SHARE, SPREAD_SHARE = 0.03, 0.05, 0.05
 # A length is selected for the least of these shares that lets the records speak, and at most for the largest.
 LENGTH_SHARES = (0.01, 0.1)
-SPEAKS_AT = 20.0  # records times epsilon of the selection
+SPEAKS_AT = 30.0  # records times epsilon of the selection
+# A size is selected for each column if that costs at most this share in all; a column keeps the table's by this many nats.
+UNITS_SHARE, STAYS = 0.05, 8.0
+# The range of targets that counts, in terms of how far most of them are from their middle.
+TARGET_ROOM = 4.0
+# From this ratio of signal to noise on there is slack: rows and derivatives are cut less, up to so many times. Cuts save noise and
+# bias coefficients and probabilities, so they are given up where noise is no longer what matters.
+SLACK_AT, MOST_SLACK = 600.0, 2.0
 # Columns are divided by their spread to this power: fully, rare ones would count too much, and they are noisy.
 STRETCH = 0.75
 # The constant column, as a part of the limit on rows: large enough to be learnt at once, small enough to cost no room.
@@ -46,8 +55,8 @@ class Preparation:
     ----------
     records : float
         Number of records: declared, or noisy.
-    unit : float
-        What rows are divided by.
+    unit : float or ndarray of shape (d,)
+        What rows are divided by: one number, or one for each column.
     centre, stretch : ndarray of shape (d,) or None
         Subtracted from, and multiplied with, each column after that.
     length : float
@@ -56,15 +65,21 @@ class Preparation:
         Value of the constant column, which is added to the rows then; 0 for none.
     log_odds : ndarray or None
         Logarithms of the shares of the classes, as far as they were bought.
+    target : pair of float
+        Middle and half of the range that a regression's target was mapped to [-1, 1] from; (0, 1) for classes.
+    slack : float
+        How much less is cut off rows and derivatives than where the budget is small.
     """
 
     records: float
-    unit: float
+    unit: float | FloatArray
     centre: FloatArray | None
     stretch: FloatArray | None
     length: float
     constant: float
     log_odds: FloatArray | None = None
+    target: tuple[float, float] = (0.0, 1.0)
+    slack: float = 1.0
 
     def start(self, outputs: int | None, columns: int) -> FloatArray | None:
         """Return weights that predict the shares of the classes and nothing else, or None where these are not known."""
@@ -88,7 +103,9 @@ class Preparation:
 
     def limited(self, X: Any, coefficients: FloatArray, intercept: FloatArray) -> FloatArray:
         """Return the scores of rows as the user gives them, scaled down as in training where they are too long."""
-        at_centre = intercept if self.centre is None else intercept + self.centre @ (coefficients * self.unit)
+        at_centre = intercept
+        if self.centre is not None:
+            at_centre = intercept + self.centre @ (coefficients.T * self.unit).T
         scores = np.asarray(X @ coefficients) + (intercept - at_centre)
         factors = self._factors(X)
         return np.asarray((scores.T * factors).T + at_centre)
@@ -107,21 +124,23 @@ class Preparation:
         return self.length / np.maximum(lengths, self.length)
 
     def to_columns(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Turn weights, one row for each column and the constant's last, into those of the user's own columns.
+        """Turn weights, one row for each column and the constant's last, into those of the user's own columns and target.
 
         Returns the coefficients and the intercept: ``X @ coefficients + intercept`` is the score of rows within the limit.
         """
+        middle, half = self.target
         features = weights[:-1] if self.constant else weights
         stretched = features if self.stretch is None else (features.T * self.stretch).T
         intercept = self.constant * weights[-1] if self.constant else np.zeros(weights.shape[1:])
         if self.centre is not None:
             intercept = intercept - self.centre @ stretched
-        return np.asarray(stretched / self.unit), np.asarray(intercept)
+        return half * (stretched.T / self.unit).T, np.asarray(middle + half * intercept)
 
     def from_columns(self, coefficients: FloatArray, intercept: FloatArray) -> FloatArray:
         """Undo `to_columns`: where a fit that goes on begins."""
-        features = coefficients * self.unit
-        centred = intercept if self.centre is None else intercept + self.centre @ features
+        middle, half = self.target
+        features = (coefficients.T * self.unit).T / half
+        centred = (intercept - middle) / half + (0.0 if self.centre is None else self.centre @ features)
         features = features if self.stretch is None else (features.T / self.stretch).T
         return np.concatenate([features, (centred / self.constant)[None]]) if self.constant else features
 
@@ -148,7 +167,13 @@ class Preparer:
         self._rows, self._purse, self._start, self._intercept = rows, purse, purse.totals, intercept
 
     def run(
-        self, *, records: float | None, feature_norm: float | None, standardize: bool, room: float = 1.0
+        self,
+        *,
+        records: float | None,
+        feature_norm: float | None,
+        standardize: bool,
+        room: float = 1.0,
+        target: Targets | None = None,
     ) -> Preparation:
         """Learn what is not given.
 
@@ -161,19 +186,29 @@ class Preparer:
         standardize : bool
             Whether to pay for the centre and the spread of columns.
         room : float, default 1.0
-            How much longer than what was selected the limit on rows is, where no length is declared.
+            How much longer than what was selected the limit on rows is at least, where no length is declared. Where the budget
+            is large there is more room, so that few rows are cut.
+        target : Targets, optional
+            For regression.
         """
         rows, columns = self._rows, self._rows.columns
         log_odds = None
         if records is None:
             records, log_odds = self._count()
-        worth_it = records * self._mu / math.sqrt(columns) >= LEAST_CLARITY
+        clarity = records * self._mu / math.sqrt(columns)
+        worth_it = standardize and clarity >= LEAST_CLARITY
+        slack = min(max((clarity / SLACK_AT) ** 0.5, 1.0), MOST_SLACK)
+        room = max(room, slack)
+        goal = (0.0, 1.0) if target is None else self._goal(target, records, standardize)
+        units = self._units(records) if worth_it else None
+        if units is not None:
+            rows.move(units)
         unit = feature_norm
         if unit is None:
             unit = self._length(rows.limits, "row length", records, around=math.sqrt(columns) / 2, decades=8) * room
         centre = stretch = None
         length = 1.0
-        if standardize and worth_it:
+        if worth_it:
             if self._intercept and (not rows.is_sparse or records * columns <= MOST_DENSE):
                 centre = self._centre(records, unit)
             rows.move(unit, centre)
@@ -186,13 +221,51 @@ class Preparer:
         constant = CONSTANT * length if self._intercept else 0.0
         return Preparation(
             records=records,
-            unit=unit,
+            unit=unit if units is None else unit * units,
             centre=centre,
             stretch=stretch,
             length=length,
             constant=constant,
             log_odds=log_odds,
+            target=goal,
+            slack=slack,
         )
+
+    def _units(self, records: float) -> FloatArray | None:
+        """Select a power of two for each column, where that costs little: most columns keep the one that suits the table."""
+        whole, columns = self._budget.selection_epsilon, self._rows.columns
+        share = max((SPEAKS_AT / (records * whole)) ** 2, 1e-6)
+        if share * columns > UNITS_SHARE:
+            return None
+        sizes = self._rows.magnitudes()
+        prior = -np.log1p((EXPONENTS * math.log(2)) ** 2)
+        chosen = self._select(sizes.of_table(), LENGTH_SHARES[0], prior, "size of numbers")
+        # A column has to show by its own records that it is measured in something else.
+        distance = np.abs(EXPONENTS - EXPONENTS[chosen])
+        prior = np.where(distance == 0, 0.0, -STAYS - 0.05 * distance)
+        with self._purse.reserve(columns):
+            own = [self._select(sizes.of_column(j), share, prior, "size of a column") for j in range(columns)]
+        return np.asarray(2.0 ** EXPONENTS[own])
+
+    def _goal(self, target: Targets, records: float, select: bool) -> tuple[float, float]:
+        """Return middle and half of the range that targets are mapped to [-1, 1] from: where most are, or the declared."""
+        low, high = target.bounds
+        middle, half = (low + high) / 2, (high - low) / 2
+        if not select:
+            return middle, half
+        places = np.linspace(-1, 1, 513)
+        share = self._length_share(records)
+        prior = -np.log1p((10 * places) ** 2)  # the middle, where the budget cannot tell
+        chosen = self._select(target.medians(middle + half * places), share, prior, "middle of targets")
+        median = float(middle + half * places[chosen])
+        spread = self._length(
+            lambda candidates: target.spreads(median, candidates),
+            "spread of targets",
+            records,
+            around=half / 4,
+            decades=6,
+        )
+        return median, min(TARGET_ROOM * spread, max(high - median, median - low))
 
     @property
     def _mu(self) -> float:
@@ -223,13 +296,17 @@ class Preparer:
         """Select a limit on lengths among powers of ten in tenths, near `around` if the budget cannot tell."""
         powers = np.arange(-10 * decades, 10 * decades + 1) / 10
         candidates = around * 10.0**powers
-        whole = self._budget.selection_epsilon
-        least, most = LENGTH_SHARES
-        share = min(max((SPEAKS_AT / (records * whole)) ** 2, least), most)
         # Heavy tails: a few nats of evidence are enough for any unit of measurement.
         prior = -np.log1p((powers * math.log(10)) ** 2)
-        selection = ExponentialSelection(self._budget.selection(share).epsilon, tuple(prior.tolist()))
-        return float(candidates[int(self._purse.release(measure(candidates), selection, what=what))])
+        return float(candidates[self._select(measure(candidates), self._length_share(records), prior, what)])
+
+    def _length_share(self, records: float) -> float:
+        least, most = LENGTH_SHARES
+        return min(max((SPEAKS_AT / (records * self._budget.selection_epsilon)) ** 2, least), most)
+
+    def _select(self, box: Sensitive, share: float, log_prior: FloatArray, what: str) -> int:
+        selection = ExponentialSelection(self._budget.selection(share).epsilon, tuple(log_prior.tolist()))
+        return int(self._purse.release(box, selection, what=what))
 
     def _centre(self, records: float, unit: float) -> FloatArray:
         noise = self._budget.gaussian(CENTRE_SHARE)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from scipy import sparse
 from sklearn.base import RegressorMixin
 
@@ -11,11 +10,12 @@ from privypurse.core.checks import FloatArray, positive
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.estimators.base import PrivateLinearModel, set_tags
 from privypurse.estimators.documentation import with_common_parameters
-from privypurse.estimators.preparation import Preparation
+from privypurse.estimators.preparation import TARGET_ROOM, Preparation
 from privypurse.losses.linear import Huber, LinearLoss, Squared
 from privypurse.oracles.encoding import check_target_bounds
 from privypurse.oracles.linear import DenseOracle, SparseOracle
 from privypurse.oracles.rows import Rows
+from privypurse.oracles.targets import Targets
 from privypurse.planning.plan import Method
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import BoundedOracle
@@ -25,7 +25,7 @@ from privypurse.training.progress import Callback
 class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     """What the regressors share. Not used by itself.
 
-    Targets are clipped to their declared range and mapped to [-1, 1], so that one clip suits all.
+    Targets are clipped to their declared range, and to the range where most of them are, which is bought; so bounds may be wide.
     """
 
     # A row that is cut short keeps its target, which makes slopes too steep: few rows may be.
@@ -99,17 +99,15 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
             Nothing is left in the purse; nothing was spent.
         """
         X, y = self.check_input(X, y)
-        low, high = check_target_bounds(self.target_bounds)
-        middle, half = (low + high) / 2, (high - low) / 2
-        loss = self._loss(half)
-        target = (np.clip(np.asarray(y, dtype=np.float64), low, high) - middle) / half
+        target = Targets(y, check_target_bounds(self.target_bounds))
 
         def make_oracle(table: Any, preparation: Preparation) -> BoundedOracle:
             kind = SparseOracle if sparse.issparse(table) else DenseOracle
+            mapped, loss = target.mapped(*preparation.target), self._loss(preparation.target[1])
             limits: dict[str, Any] = {"row_limit": preparation.row_limit, "constant": preparation.constant or False}
-            return kind(table, target, loss=loss, target_bounds=(-1.0, 1.0), **limits)
+            return kind(table, mapped, loss=loss, target_bounds=(-1.0, 1.0), **limits)
 
-        self._train(Rows(X), make_oracle, None, [], (middle, half))
+        self._train(Rows(X), make_oracle, None, [], target)
         self.intercept_ = float(self.intercept_)
         return self
 
@@ -140,13 +138,14 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
 class PrivateRidge(PrivateLinearRegressor):
     """Linear least squares with a ridge penalty, under differential privacy, with nothing to tune.
 
-    Residuals beyond half of the declared range of the target count as if they were that large.
+    Residuals that are far larger than what most targets are apart count as if they were smaller: about twice that.
 
     Parameters
     ----------
     {common}
     target_bounds : pair of float
-        The public range of the target, required; y is clipped to it. It is not read from the data.
+        The public range of the target, required; y is clipped to it. It is not read from the data, and may be generous: the range
+        where most targets are is bought.
 
     Attributes
     ----------
@@ -165,7 +164,7 @@ class PrivateRidge(PrivateLinearRegressor):
     """
 
     def _loss(self, half_range: float) -> LinearLoss:
-        return Squared(clip_derivative=1.0)
+        return Squared(clip_derivative=0.5)  # half of the range of targets that counts, which is wide
 
 
 @with_common_parameters
@@ -178,9 +177,11 @@ class PrivateHuberRegressor(PrivateLinearRegressor):
     ----------
     {common}
     target_bounds : pair of float
-        The public range of the target, required; y is clipped to it. It is not read from the data.
+        The public range of the target, required; y is clipped to it. It is not read from the data, and may be generous: the range
+        where most targets are is bought.
     threshold : float or None
-        Where the loss becomes linear, in units of the target. By default a tenth of the declared range.
+        Where the loss becomes linear, in units of the target. By default a third more than most targets are away from their
+        median.
 
     Attributes
     ----------
@@ -238,5 +239,5 @@ class PrivateHuberRegressor(PrivateLinearRegressor):
         self.threshold = threshold
 
     def _loss(self, half_range: float) -> LinearLoss:
-        threshold = 0.2 if self.threshold is None else positive(threshold=self.threshold) / half_range
+        threshold = 1.35 / TARGET_ROOM if self.threshold is None else positive(threshold=self.threshold) / half_range
         return Huber(threshold=min(threshold, 2.0))

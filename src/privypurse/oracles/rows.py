@@ -1,6 +1,5 @@
 """[RAW DATA] A table of rows on its way to an oracle: moved and stretched by public numbers, measured in sealed boxes."""
 
-import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +12,9 @@ from privypurse.core.checks import FloatArray, finite_vector, ordinary, positive
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse
-from privypurse.oracles.linear import LOSS_ROUNDING, ROUNDING_MARGIN
+from privypurse.oracles.limits import limit_scores
+from privypurse.oracles.linear import ROUNDING_MARGIN
+from privypurse.oracles.magnitudes import Magnitudes
 from privypurse.oracles.parts import pairwise_sum
 
 # Rows converted to float64 at a time.
@@ -65,8 +66,14 @@ class Rows:
     def __repr__(self) -> str:
         return f"<Rows: {self.columns} columns{', sparse' if self.is_sparse else ''}>"
 
-    def move(self, unit: float, centre: FloatArray | None = None) -> None:
-        """Replace each row x by ``x / unit - centre``. With a centre, a sparse table becomes a dense one."""
+    def move(self, unit: float | FloatArray, centre: FloatArray | None = None) -> None:
+        """Replace each row x by ``x / unit - centre``, with one unit or one for each column. A centre makes a table dense."""
+        if not isinstance(unit, float | int):
+            units = self._per_column(unit)
+            if not (units > 0).all():
+                raise InvalidArgument("unit must be above 0 for each column; it is not. Check it.")
+            self._divide(units)
+            unit = 1.0
         unit = positive(unit=unit)
         with np.errstate(over="ignore", invalid="ignore"):  # what no longer is a number contributes nothing
             if centre is None:
@@ -78,6 +85,14 @@ class Rows:
             moved = np.multiply(dense, np.float32(1 / unit), dtype=np.float32, casting="same_kind", order="C")
             moved -= shift
         self._table, self._own = moved, True
+
+    def _divide(self, units: FloatArray) -> None:
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            if self.is_sparse:
+                self._table = (self._table @ sparse.diags(1 / units)).tocsr().astype(np.float32)
+            else:
+                self._table = np.divide(self._table, units).astype(np.float32, order="C")
+        self._own = True
 
     def stretch(self, factors: FloatArray) -> None:
         """Multiply each column by its factor. Only after `move`, whose copy is changed in place."""
@@ -125,11 +140,7 @@ class Rows:
         return self._sum(2, ordinary(clip_norm=clip_norm))
 
     def limits(self, candidates: FloatArray) -> Sensitive:
-        """Return scores for the selection of a limit on the rows' lengths.
-
-        A limit c is worth ``length/c`` to a row that is shorter, which it leaves small, and ``(c/length)^2`` to one that is
-        longer, which it cuts: most rows are just within the best limit. Each row is worth between 0 and 1, whatever the limit.
-        """
+        """Return scores for the selection of a limit on the rows' lengths: see `limit_scores`."""
         return self._limits(1, candidates)
 
     def limits_of_squares(self, candidates: FloatArray) -> Sensitive:
@@ -137,22 +148,11 @@ class Rows:
         return self._limits(2, candidates)
 
     def _limits(self, power: int, candidates: FloatArray) -> Sensitive:
-        limits = finite_vector(candidates=candidates)
-        if limits.size == 0 or not (limits[0] > 0 and (np.diff(limits) > 0).all()):
-            raise InvalidArgument("candidates must be positive numbers in rising order; they are not. Sort them.")
-        lengths = np.sort(np.concatenate([length for _, length in self._blocks(power)]))
-        lengths = lengths[np.searchsorted(lengths, 0.0, side="right") :]
-        places = [0, *np.searchsorted(lengths, limits, side="right").tolist(), lengths.size]
-        bins = [lengths[a:b] for a, b in itertools.pairwise(places)]
-        # Sums of each bin pairwise, in units in which no entry is above one.
-        shorter = [part.sum() / limit if part.size else 0.0 for part, limit in zip(bins, [*limits, 1.0], strict=True)]
-        longer = [((limit / part) ** 2).sum() for part, limit in zip(bins[1:], limits, strict=True)]
-        kept = np.zeros(limits.size)
-        for j, limit in enumerate(limits):
-            kept[j] = sum(shorter[i] * limits[i] / limit for i in range(j + 1))
-            kept[j] += sum(longer[i] * (limit / limits[i]) ** 2 for i in range(j, limits.size))
-        bound = 1 + LOSS_ROUNDING
-        return Sensitive(kept, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
+        return limit_scores(np.concatenate([length for _, length in self._blocks(power)]), candidates)
+
+    def magnitudes(self) -> Magnitudes:
+        """Return histograms of how large the numbers are, for the selection of units."""
+        return Magnitudes(self._table)
 
     def _sum(self, power: int, clip_norm: float) -> Sensitive:
         limit = clip_norm * (1 - ROUNDING_MARGIN)

@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.datasets import make_blobs
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
@@ -32,6 +33,7 @@ from privypurse.estimators import (
     PrivateLogisticRegression,
     PrivateRidge,
     PrivateSearchCV,
+    SimulationWarning,
     UncountedSpending,
 )
 from privypurse.methods import DPAGD, DPSGD, Dynamic, Nesterov
@@ -243,7 +245,8 @@ def test_fits_within_a_purse_are_limited_twice():
     first = PrivateLogisticRegression(0.5, purse=purse).fit(X, y)
     assert first.privacy_spent_.epsilon == pytest.approx(0.5, rel=1e-3)
     assert purse.spent.epsilon == pytest.approx(0.5, rel=1e-3)
-    rest = PrivateRidge(100.0, purse=purse, target_bounds=(0, 1)).fit(X, y)
+    with pytest.warns(UserWarning, match=r"epsilon=100 was asked for, and 1\.\d+ is left"):
+        rest = PrivateRidge(100.0, purse=purse, target_bounds=(0, 1)).fit(X, y)
     assert rest.privacy_spent_.epsilon < 2
     assert purse.spent.epsilon == pytest.approx(2.0, rel=1e-3)
 
@@ -593,6 +596,7 @@ def test_no_warning_and_no_error_tells_of_one_record():
     X[0], target[0] = 3e38, 1.7e308
     with warnings.catch_warnings(), np.errstate(over="raise", invalid="raise", divide="raise"):
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", SimulationWarning)
         for table in (X, sparse.csr_matrix(X), X.astype(np.float32)):
             PrivateLogisticRegression(8.0, random_state=0).fit(table, y)
             PrivateRidge(8.0, target_bounds=(0, 1), random_state=0).fit(table, target)
@@ -628,3 +632,68 @@ def test_what_fits_again_and_again_is_loud(many):
     words = "NOT PRIVATE" if many == "BaggingClassifier" else "nobody adds them up"
     with pytest.warns(UncountedSpending, match=words):
         getattr(where, many)(PrivateLogisticRegression(1.0)).fit(X, y)
+
+
+def test_a_seed_is_loud():
+    X, y = a_table(200)
+    with pytest.warns(SimulationWarning, match="NOT PRIVATE"):
+        PrivateLogisticRegression(1.0, random_state=0).fit(X, y)
+
+
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_a_paid_model_can_be_deployed_without_its_purse(tmp_path, where):
+    X, y = a_table(500)
+    ledger = None if where == "memory" else tmp_path / "budget.db"
+    purse = Purse(2.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    fitted = PrivateLogisticRegression(0.5, purse=purse).fit(X, y)
+    written = pickle.dumps(fitted)
+    if ledger is not None:
+        ledger.rename(tmp_path / "elsewhere.db")
+    loaded = pickle.loads(written)
+    assert (loaded.predict(X) == fitted.predict(X)).all()
+    with pytest.raises(InvalidArgument, match="left behind"):
+        loaded.fit(X, y)
+    assert fitted.purse is purse
+
+
+def test_units_of_measurement_do_not_matter():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.lognormal(10.5, 0.6, 20_000), rng.integers(0, 2, 20_000), rng.uniform(18, 90, 20_000)])
+    y = (3 * X[:, 1] - 0.05 * (X[:, 2] - 54) - 1.5 + rng.logistic(size=20_000) > 0).astype(int)
+    best = LogisticRegression(max_iter=10_000).fit(X / X.std(axis=0), y).score(X / X.std(axis=0), y)
+    for units in (1, [1, 1000, 1e-3], [1e-6, 1, 1e6]):
+        fitted = PrivateLogisticRegression(0.5, classes=[0, 1], random_state=0).fit(X * units, y)
+        assert fitted.score(X * units, y) > best - 0.01
+    target = 3 * X[:, 1] - 0.05 * X[:, 2] + rng.standard_normal(20_000)
+    assert PrivateRidge(0.5, target_bounds=(-50, 50), random_state=0).fit(X, target).score(X, target) > 0.7
+
+
+def test_bounds_of_a_target_may_be_generous():
+    X, _ = a_table(3_000)
+    y = 3 * X[:, 0] + 2 * X[:, 1] + np.random.default_rng(0).standard_normal(3_000)
+    for model in REGRESSORS:
+        for bounds in ((-15, 15), (-1_000, 1_000), (-100, 10_000)):
+            assert model(1.0, target_bounds=bounds, random_state=0).fit(X, y).score(X, y) > 0.8
+
+
+def test_coefficients_and_probabilities_are_right_where_the_budget_is_generous():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 5))
+    y = (X[:, 0] - X[:, 1] + rng.logistic(size=20_000) > 0).astype(int)
+    fitted = PrivateLogisticRegression(5.0, classes=[0, 1], random_state=0).fit(X, y)
+    assert fitted.coef_[0] == pytest.approx([1, -1, 0, 0, 0], abs=0.12)
+    likely = fitted.predict_proba(X)[:, 1]
+    for low, high in ((0.1, 0.3), (0.4, 0.6), (0.7, 0.9)):
+        there = (likely > low) & (likely < high)
+        assert y[there].mean() == pytest.approx(likely[there].mean(), abs=0.03)
+
+
+def test_a_search_refuses_bad_values_before_it_pays():
+    X, y = a_table(200)
+    purse = Purse(5.0, 1e-6, neighbouring="add-remove", filter="rdp")
+    for values in ([0.0, -1.0], ["a", 0.1]):
+        with pytest.raises(InvalidArgument, match="l2 must be"):
+            PrivateSearchCV(PrivateLogisticRegression(), {"l2": values}, purse=purse).fit(X, y)
+    assert purse.spent.releases == 0
+    with pytest.warns(UncountedSpending):
+        cross_val_score(PrivateSearchCV(PrivateLogisticRegression(), {"l2": [0.0]}), X, y, cv=2)

@@ -122,6 +122,7 @@ def test_all_that_is_left_and_never_more(rule, epsilon, log_delta, relation, spe
         assert purse.spent.epsilon >= 0.999 * epsilon
 
 
+@pytest.mark.filterwarnings("ignore:epsilon=50 was asked for")
 def test_no_more_than_was_asked_for():
     purse = a_purse(ledger=None)
     some = budget(purse=purse, epsilon=0.25)

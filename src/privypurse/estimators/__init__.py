@@ -3,7 +3,7 @@
 from privypurse.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from privypurse.estimators.regressors import PrivateHuberRegressor, PrivateRidge
 from privypurse.estimators.search import PrivateSearchCV
-from privypurse.purse.opening import UncountedSpending
+from privypurse.purse.opening import SimulationWarning, UncountedSpending
 
 __all__ = [
     "PrivateHuberRegressor",
@@ -11,5 +11,6 @@ __all__ = [
     "PrivateLogisticRegression",
     "PrivateRidge",
     "PrivateSearchCV",
+    "SimulationWarning",
     "UncountedSpending",
 ]

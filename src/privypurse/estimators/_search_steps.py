@@ -13,6 +13,7 @@ from privypurse.accounting.filters import GdpFilter
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.estimators.classifiers import LABELS_READ
+from privypurse.preprocessing._compat import needs_fit
 from privypurse.purse.purse import Purse
 
 # What a trial sets on each step that pays. The step that pays last gets all that the others leave of the trial's purse.
@@ -69,10 +70,7 @@ def _steps(estimator: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 def _learns(step: Any) -> bool:
     """Whether `fit` takes anything from the data, by the estimator's own tags."""
-    if hasattr(step, "__sklearn_tags__"):
-        return bool(step.__sklearn_tags__().requires_fit)
-    tags = step._get_tags() if hasattr(step, "_get_tags") else {}  # before scikit-learn 1.6
-    return not (tags.get("stateless", False) or not tags.get("requires_fit", True))
+    return needs_fit(step)
 
 
 def check_estimator(estimator: Any, candidates: list[dict[str, Any]], allow_unpaid: bool) -> list[str]:
@@ -138,27 +136,30 @@ def check_shares(estimator: Any, candidates: list[dict[str, Any]], limit: GdpFil
             )
 
 
-def check_data(estimator: Any, X: Any, y: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """Let the model refuse the data before the search is paid for, as it would in a fit of its own.
+def check_data(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """Let the model refuse the data, and the values of the candidates, before the search is paid for.
 
     Returns the data, checked where the model sees it as it is, and the class labels to set in each trial, where they are not
     declared: a trial's part of the records may lack a rare one. Behind steps that pay or learn, the model cannot be asked.
     """
-    model, table, prefix = clone(estimator), X, ""
-    while isinstance(model, Pipeline):
-        *earlier, (name, last) = model.steps
-        for _, step in earlier:
-            if step is None or step == "passthrough":
-                continue
-            if "purse" in step.get_params(deep=False) or _learns(step):
+    checked, targets, classes = X, y, dict[str, Any]()
+    for candidate in candidates:
+        model, table, prefix = with_parameters(estimator, candidate), X, ""
+        while isinstance(model, Pipeline):
+            *earlier, (name, last) = model.steps
+            steps = [step for _, step in earlier if step is not None and step != "passthrough"]
+            if any("purse" in step.get_params(deep=False) or _learns(step) for step in steps):
                 return X, y, {}
-            table = step.fit(table).transform(table)
-        model, prefix = last, f"{prefix}{name}__"
-    if not hasattr(model, "check_input"):
-        return X, y, {}
-    checked, targets = model.set_params(purse=None, epsilon=1.0, warm_start=False).check_input(table, y)
-    classes = {f"{prefix}classes": np.unique(targets)} if getattr(model, "classes", ...) is None else {}
-    return (checked if prefix == "" and not hasattr(X, "columns") else X), targets, classes
+            for step in steps:
+                table = step.fit(table).transform(table)
+            model, prefix = last, f"{prefix}{name}__"
+        if not hasattr(model, "check_input"):
+            return X, y, {}
+        seen, targets = model.set_params(purse=None, epsilon=1.0, warm_start=False).check_input(table, y)
+        checked = seen if prefix == "" and not hasattr(X, "columns") else X
+        if getattr(model, "classes", ...) is None:
+            classes = {f"{prefix}classes": np.unique(targets)}
+    return checked, targets, classes
 
 
 def with_parameters(estimator: Any, candidate: dict[str, Any]) -> Any:

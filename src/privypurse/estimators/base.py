@@ -21,7 +21,7 @@ from privypurse.oracles.targets import Targets
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Method
 from privypurse.preprocessing._compat import validate
-from privypurse.purse.opening import check_delta, open_budget
+from privypurse.purse.opening import LeavesItsPurse, check_delta, open_budget
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import BoundedOracle, facts_for, fit
 from privypurse.training.loop import check_callbacks, check_part
@@ -35,7 +35,7 @@ CHECKED = (
 MakeOracle = Callable[[Any, Preparation], BoundedOracle]
 
 
-class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
+class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     """A linear model trained under differential privacy. Not used by itself.
 
     Parameters
@@ -43,7 +43,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     epsilon : float or None, default 1.0
         The budget of one fit. With a purse, the most this fit may take from it; None for all that is left there.
     delta : float or None
-        1e-6 by default, or the purse's. Should be far below one over the number of records.
+        1e-6 by default, or the purse's. Should be far below one over the number of records; above 1e-4 it is refused unless
+        `n_public` is small enough.
     method : "auto" or Method, default "auto"
         How to train; "auto" needs no choices. Any object of ``privypurse.methods`` or ``privypurse.baselines``.
     neighbouring : {"add-remove", "replace-one"} or None
@@ -53,12 +54,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     l2 : float, default 0.0
         Ridge penalty on the mean loss, on the weights of the prepared columns, the intercept's included.
     feature_norm : float or None
-        Public length that rows are scaled down to. None: a share of 1 % of the budget is paid for a good one.
+        Public length that rows are scaled down to, before they are standardised if they are. None: a share of 1 % of the budget
+        (up to 10 % of a small one) is paid for a good one.
     n_public : int or None
-        Public number of records. None: a share of 1 % of the budget is paid for a noisy count.
+        Public number of records. None: a share of 3 % of the budget is paid for a noisy count, of each class if there are any.
     standardize : bool, default True
-        Pay a share of 12 % of the budget for centre and spread of the columns, and train on columns of like size. It is worth it
-        unless columns are all alike; skipped where the budget is too small to tell one column from another.
+        Pay a share of 12 to 18 % of the budget for size, centre and spread of the columns, and train on columns of like size. It
+        is worth it unless columns are all alike; skipped where the budget is too small to tell one column from another.
     purse : Purse or None
         A budget shared with other fits, on a durable ledger if it has a file. Copies of the estimator pay from the same one.
     warm_start : bool, default False

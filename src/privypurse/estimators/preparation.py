@@ -31,8 +31,8 @@ SPEAKS_AT = 30.0  # records times epsilon of the selection
 UNITS_SHARE, STAYS = 0.05, 8.0
 # The range of targets that counts, in terms of how far most of them are from their middle.
 TARGET_ROOM = 4.0
-# From this ratio of signal to noise on there is slack: rows and derivatives are cut less, up to so many times. Cuts save noise and
-# bias coefficients and probabilities, so they are given up where noise is no longer what matters.
+# From this ratio of signal to noise on there is slack: rows and derivatives are cut less, up to so many times. Cuts save noise
+# and bias coefficients and probabilities, so they are given up where noise is no longer what matters.
 SLACK_AT, MOST_SLACK = 600.0, 2.0
 # Columns are divided by their spread to this power: fully, rare ones would count too much, and they are noisy.
 STRETCH = 0.75

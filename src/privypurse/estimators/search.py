@@ -22,7 +22,7 @@ from privypurse.estimators._search_trial import Measure, Trial, Winner, split, t
 from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
 from privypurse.purse.allowance import Allowance
 from privypurse.purse.certificate import Certificate
-from privypurse.purse.opening import check_delta
+from privypurse.purse.opening import LeavesItsPurse, check_delta, warn_of_many_fits
 from privypurse.purse.purse import Purse, Spent
 
 RUNNING_TIME = (
@@ -48,7 +48,7 @@ def _has(method: str) -> Callable[[Any], bool]:
     return lambda self: hasattr(getattr(self, "best_estimator_", self.estimator), method)
 
 
-class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Choose hyper-parameters privately: the best of a random number of trials, paid for as a whole.
 
     Each record is put in the training part or the validation part by a coin. A trial draws one of the candidates, trains it
@@ -186,7 +186,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             The targets.
         """
         plan = self._plan()
-        X, y, found_classes = steps.check_data(self.estimator, X, y)
+        X, y, found_classes = steps.check_data(self.estimator, plan.candidates, X, y)
         targets = plan.measure.targets(y)
         if (X.shape[0] if hasattr(X, "shape") else len(X)) != targets.size:
             raise InvalidArgument(
@@ -328,6 +328,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _payer(self, rule: RdpFilter) -> Purse:
         if self.purse is None:
             seed = self.random_state
+            warn_of_many_fits(rule.epsilon, seeded=seed is not None)
             return Purse.with_filter(rule, noise=None if seed is None else NoiseSource(seed=seed))
         return self.purse if self.epsilon is None else Allowance(self.purse, rule)
 
@@ -389,6 +390,11 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _best(self) -> Any:
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_
+
+    _required_parameters = ("estimator", "param_grid")  # before scikit-learn 1.6
+
+    def _more_tags(self) -> dict[str, Any]:  # before scikit-learn 1.6
+        return {"poor_score": True, "X_types": ["2darray", "sparse"]}
 
     @property
     def _estimator_type(self) -> Any:

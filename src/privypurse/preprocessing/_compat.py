@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.impute import SimpleImputer
 from sklearn.utils import check_array
 
 from privypurse.core.errors import InvalidArgument
@@ -32,6 +33,11 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
         settings["force_all_finite"] = settings.pop("ensure_all_finite")
     names, seen = column_names(X), getattr(estimator, "feature_names_in_", None)
     agree = names is not None and seen is not None and names == list(seen)
+    if validate_data is None and not reset and names is not None and seen is not None and not agree:
+        raise InvalidArgument(
+            f"X must have the columns that {type(estimator).__name__} was fitted with, in their order; got others. "
+            "Select them by name."
+        )
     try:
         if reset is None or (not reset and (agree or not hasattr(estimator, "n_features_in_"))):
             return check_array(X, estimator=estimator, input_name="X", **settings)
@@ -49,11 +55,18 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
             )
         return checked
     except ValueError as error:
+        if "contains NaN" in str(error):
+            which = "y" if "Input y" in str(error) else "X"
+            raise InvalidArgument(
+                f"Input {which} contains NaN. {type(estimator).__name__} does not accept missing values: drop such rows, or fill "
+                "them with a number chosen without looking, as DataFrame.fillna(0) or SimpleImputer(strategy='constant', "
+                "fill_value=0, keep_empty_features=True) do. An imputer that learns is not covered. Nothing was spent here."
+            ) from None
         if "could not convert" not in str(error):
             raise
     # The original message quotes a value from the data.
     raise InvalidArgument(
-        f"X must hold numbers for {type(estimator).__name__}; got {type(X).__name__} with text in it. "
+        f"X must hold numbers for {type(estimator).__name__}, and y too in a regression; got {type(X).__name__} with text in it. "
         "Encode text columns first, for example with DeclaredOneHot."
     )
 
@@ -67,6 +80,8 @@ def column_names(X: Any) -> list[str] | None:
 
 def needs_fit(estimator: Any) -> bool:
     """Whether an estimator says that it has to be fitted before use; one that says nothing does."""
+    if isinstance(estimator, SimpleImputer) and estimator.strategy == "constant" and estimator.keep_empty_features:
+        return False  # it says that it has, but it learns nothing
     try:
         from sklearn.utils import get_tags
     except ImportError:

@@ -13,13 +13,13 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.preprocessing._compat import Tagged, validate
 from privypurse.preprocessing._ranges import FLOATS, LARGEST_BOUND, SMALLEST_WIDTH, Ranges, check_feature_range
 from privypurse.preprocessing.private_statistics import default_candidates, private_quantiles
-from privypurse.purse.opening import open_budget
+from privypurse.purse.opening import LeavesItsPurse, open_budget
 from privypurse.purse.purse import Purse
 
 DEFAULT_DELTA = 1e-6
 
 
-class PrivateRangeScaler(Tagged, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateRangeScaler(LeavesItsPurse, Tagged, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Pay for two quantiles of each column, clip to them, and scale to `feature_range`.
 
     For columns of which nothing is known. Where ranges are known, `BoundedScaler` costs nothing.

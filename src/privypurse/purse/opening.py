@@ -32,6 +32,39 @@ FITTING_MANY = (
 SEEDING = ("sklearn.ensemble", "sklearn.multioutput")
 
 
+class SimulationWarning(UserWarning):
+    """A seed was given, so that nothing is private."""
+
+
+class PaidElsewhere:
+    """What is left of a purse in a fitted model that was copied to a file or another process: where the purse was.
+
+    The model predicts without its purse. To fit again, give it one: ``model.set_params(purse=Purse.reopen(...))``.
+
+    Parameters
+    ----------
+    dataset, ledger : str
+        The data set, and where its ledger was.
+    """
+
+    def __init__(self, dataset: str, ledger: str) -> None:
+        self.dataset, self.ledger = dataset, ledger
+
+    def __repr__(self) -> str:
+        return f"<purse of {self.dataset[:30]!r}, left behind>"
+
+
+class LeavesItsPurse:
+    """Lets a fitted estimator be saved without its purse: copied, the model is what was paid for, the budget is not."""
+
+    def __getstate__(self) -> Any:
+        state: dict[str, Any] = super().__getstate__().copy()  # type: ignore[attr-defined]
+        purse = state.get("purse")
+        if "certificate_" in state and isinstance(purse, Purse):
+            state["purse"] = PaidElsewhere(purse.dataset, purse.ledger.location)
+        return state
+
+
 class UncountedSpending(UserWarning):
     """A search or cross-validation fits many times, and nobody adds up what the fits spend."""
 
@@ -68,17 +101,26 @@ def open_budget(
             raise InvalidArgument(
                 "epsilon must be given where there is no purse; got None, which means all that is left in one. Pass epsilon=1.0."
             )
-        _warn_of_many_fits(epsilon, seeded=seed is not None)
+        warn_of_many_fits(epsilon, seeded=seed is not None)
         noise = None if seed is None else NoiseSource(seed=seed)
+        if seed is not None:
+            warnings.warn(
+                f"random_state={shown(random_state)} makes the noise repeatable: this fit is a simulation, NOT PRIVATE. Leave it "
+                "out on private data.",
+                SimulationWarning,
+                stacklevel=4,
+            )
         rule = GdpFilter(epsilon, DELTA if delta is None else delta, relation or Neighbouring.ADD_REMOVE)
         return Purse.with_filter(rule, noise=noise)
     if not isinstance(purse, Purse):
         raise InvalidArgument(
-            f"purse must be a Purse or None; got {shown(purse)}. Pass purse=Purse(1.0, 1e-6, neighbouring='add-remove')."
+            f"purse must be a Purse or None; got {shown(purse)}. Pass purse=Purse(1.0, 1e-6, neighbouring='add-remove'), or "
+            "Purse.reopen(ledger, dataset)."
         )
     for name, mine, its in (("delta", delta, purse.delta), ("neighbouring", relation, purse.neighbouring)):
         if mine is not None and mine != its:
-            raise InvalidArgument(f"{name} must be that of the purse, {its!r}; got {mine!r}. Leave it out.")
+            words = [value.value if isinstance(value, Neighbouring) else value for value in (its, mine)]
+            raise InvalidArgument(f"{name} must be that of the purse, {words[0]!r}; got {words[1]!r}. Leave it out.")
     if seed is not None:
         raise InvalidArgument(
             f"random_state must be None where there is a purse; got {shown(random_state)}. The purse draws the noise: give it "
@@ -103,7 +145,10 @@ def check_delta(delta: float, records: float | None) -> None:
 
 def _part_of(purse: Purse, epsilon: float | None) -> Purse:
     """Return an allowance of at most this epsilon, in Gaussian DP, that fits in what is left of the purse."""
-    empty = f"nothing is left in the purse of data set {purse.dataset!r}. Nothing was spent. Open another budget."
+    empty = (
+        f"nothing is left in the purse of data set {purse.dataset!r}, which had epsilon {purse.epsilon:g}. Nothing was spent by "
+        "this fit. Plan smaller fits (epsilon=...): another purse on the same records would add to what was spent."
+    )
     if purse.fraction_left < 1e-9:
         raise BudgetExhausted(empty)
     if isinstance(purse.filter, FixedSchedule):
@@ -119,6 +164,13 @@ def _part_of(purse: Purse, epsilon: float | None) -> Purse:
     limit = left if epsilon is None else min(epsilon, left)
     if limit <= 0:
         raise BudgetExhausted(empty)
+    if epsilon is not None and limit < epsilon * (1 - 1e-6):
+        warnings.warn(
+            f"epsilon={epsilon:g} was asked for, and {limit:.3g} is left in the purse: the fit gets that. Pass epsilon=None to "
+            "take what is left without this warning.",
+            UserWarning,
+            stacklevel=5,
+        )
     if math.isinf(limit):
         return purse  # declared not private, and asked for all of it
     return Allowance(purse, GdpFilter(limit, purse.delta, purse.neighbouring))
@@ -140,7 +192,7 @@ def seed_from(random_state: Any) -> int | None:
     return int(random_state)
 
 
-def _warn_of_many_fits(epsilon: float, *, seeded: bool) -> None:
+def warn_of_many_fits(epsilon: float, *, seeded: bool) -> None:
     """Warn where a part of scikit-learn that fits many times calls a fit with a budget of its own, or has seeded it."""
     frame = sys._getframe(1)
     while frame is not None:

@@ -13,7 +13,5 @@ autodoc_default_options = {"members": True}
 numpydoc_show_class_members = False
 myst_heading_anchors = 2
 # The README is included from the folder above, where its links are right; on the site they are in the menu.
-suppress_warnings = ["myst.xref_missing", "toc.not_included"]
-
 # Methods inherited from scikit-learn refer to its own glossary and user guide.
-suppress_warnings = ["ref.ref", "ref.term"]
+suppress_warnings = ["myst.xref_missing", "toc.not_included", "ref.ref", "ref.term"]

@@ -27,7 +27,7 @@ class BoundedScaler(Tagged, OneToOneFeatureMixin, TransformerMixin, BaseEstimato
 
     Attributes
     ----------
-    lower_, upper_ : ndarray of shape (n_features_in_,)
+    lower_, upper_ : ndarray of shape (d,)
         The declared ranges, one for each column.
     n_features_in_, feature_names_in_
         As in all of scikit-learn.

@@ -47,7 +47,7 @@ class PrivateRangeScaler(LeavesItsPurse, Tagged, OneToOneFeatureMixin, Transform
 
     Attributes
     ----------
-    lower_, upper_ : ndarray of shape (n_features_in_,)
+    lower_, upper_ : ndarray of shape (d,)
         The ranges that were bought; public. Where both quantiles came out the same, one candidate wider on either side.
     privacy_spent_ : Spent
         What `fit` spent: ``.epsilon``, ``.delta`` and ``.releases``.

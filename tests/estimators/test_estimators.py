@@ -38,6 +38,7 @@ from privypurse.estimators import (
 )
 from privypurse.methods import DPAGD, DPSGD, Dynamic, Nesterov
 from privypurse.preprocessing import BoundedScaler, DeclaredOneHot, PrivateRangeScaler, RowNormalizer
+from privypurse.purse.allowance import Allowance
 
 CLASSIFIERS = [PrivateLogisticRegression, PrivateLinearSVC]
 REGRESSORS = [PrivateRidge, PrivateHuberRegressor]
@@ -467,6 +468,7 @@ BAD_SETTINGS = [
     (PrivateLogisticRegression, {"callbacks": [3]}, "callbacks must be"),
     (PrivateRidge, {}, "target_bounds must be"),
     (PrivateRidge, {"target_bounds": (1, 0)}, "target_bounds must be"),
+    (PrivateRidge, {"target_bounds": (1e12, 1e12 + 1e-2)}, "target_bounds must be further apart"),
     (PrivateHuberRegressor, {"target_bounds": (0, 1), "threshold": 0}, "threshold must be"),
 ]
 
@@ -515,6 +517,28 @@ def test_predicting_from_other_columns_says_so():
         PrivateLogisticRegression(1.0).predict(X)
 
 
+def test_a_model_never_stands_beside_the_statement_of_another(monkeypatch):
+    X, y = a_table(500)
+    first, second = a_purse(), a_purse()
+    model = PrivateLogisticRegression(0.3, purse=first).fit(X, y)
+    before = model.coef_.copy()
+    with monkeypatch.context() as patched:
+        patched.setattr(Allowance, "certificate", lambda self: (_ for _ in ()).throw(OSError("disk")))
+        with pytest.raises(OSError, match="disk"):
+            model.set_params(purse=second).fit(X, y)
+    assert (model.coef_ == before).all()
+    loaded = pickle.loads(pickle.dumps(model)).set_params(warm_start=True)
+    with pytest.raises(InvalidArgument, match="without a purse"):
+        loaded.fit(X, y)
+
+
+def test_a_search_says_that_it_checked_and_keeps_nothing_of_its_trials():
+    X, y = a_table(300)
+    search = PrivateSearchCV(PrivateLogisticRegression(classes=[0, 1]), {"l2": [0.0]}, epsilon=2.0).fit(X, y)
+    assert any("passed the checks" in line for line in search.certificate_.uncovered)
+    assert search.best_estimator_._paid_by is None
+
+
 def test_errors_show_no_value_of_the_data():
     X, y = a_table(20)
     table = X.astype(object)
@@ -523,6 +547,11 @@ def test_errors_show_no_value_of_the_data():
         PrivateLogisticRegression(1.0).fit(table, y)
     assert "Rosalind" not in str(refused.value)
     assert refused.value.__cause__ is None
+    for wrong in (np.full(20, 123.456), np.full((20, 2), 123.456j), np.float64(123.456)):
+        with pytest.raises(ValueError, match=r"Expected 2D|Complex") as refused:
+            PrivateLogisticRegression(1.0).fit(wrong, y)
+        assert "123" not in str(refused.value)
+        assert refused.value.__context__ is None
     labels = np.array(["yes", "no"] * 10, dtype=object)
     labels[4] = "Rosalind"
     with pytest.raises(InvalidArgument) as refused:

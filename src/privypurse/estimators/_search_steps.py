@@ -204,6 +204,6 @@ def after_the_search(model: Any, template: Any, stated: dict[str, Any]) -> None:
         for name, value in list(vars(step).items()):
             if name in stated:
                 setattr(step, name, stated[name])
-            elif isinstance(value, Purse):
+            elif isinstance(value, Purse) or name == "_paid_by":
                 setattr(step, name, None)
     model.set_params(**settings)

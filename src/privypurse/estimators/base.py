@@ -29,7 +29,7 @@ from privypurse.training.progress import Callback, ProgressBar
 
 # Named on every certificate: an error would have told.
 CHECKED = (
-    "that the table passed the checks before payment: numbers only, none missing, labels as declared, more than one row"
+    "that the table passed the checks before payment: finite numbers, none missing, proper labels, more than one row"
 )
 # From the prepared rows and what is public about them to an oracle.
 MakeOracle = Callable[[Any, Preparation], BoundedOracle]
@@ -125,7 +125,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         for name in ("fit_intercept", "standardize", "warm_start"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise InvalidArgument(f"{name} must be True or False; got {shown(getattr(self, name))}.")
-        if self.warm_start and self.purse is None:
+        if self.warm_start and not isinstance(self.purse, Purse):
             raise InvalidArgument(
                 "warm_start=True pays again for the same records, and without a purse nobody adds it up. Pass a purse."
             )
@@ -256,17 +256,19 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         result = fit(oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=[*self.callbacks, *bar])
         weights = result.point.reshape(-1, outputs) if outputs else result.point
         coefficients, intercept = preparation.to_columns(weights)
+        # A model that went on from another one depends on all that the purse paid for.
+        payer = self.purse if goes_on and self.purse is not None else purse
+        # The ledger is read before anything changes, so that a model never stands beside another one's statement.
+        spent, certificate = payer.spent, payer.certificate()
+        paid_by = None if self.purse is None else (self.purse.dataset, self.purse.ledger.head())
+        self._paid_by = None
         self.coef_ = coefficients.T if outputs else coefficients
         self.intercept_ = intercept
         self.preparation_ = preparation
         self.trace_ = result.trace
         self.n_iter_ = len(result.trace.steps)
         self.stop_reason_ = result.trace.stop_reason
-        # A model that went on from another one depends on all that the purse paid for.
-        payer = self.purse if goes_on and self.purse is not None else purse
-        self.privacy_spent_ = payer.spent
-        self.certificate_ = payer.certificate()
-        self._paid_by = None if self.purse is None else (self.purse.dataset, self.purse.ledger.head())
+        self.privacy_spent_, self.certificate_, self._paid_by = spent, certificate, paid_by
 
     def _scores(self, X: Any) -> FloatArray:
         check_is_fitted(self)

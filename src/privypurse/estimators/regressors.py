@@ -6,7 +6,8 @@ from typing import Any
 from scipy import sparse
 from sklearn.base import RegressorMixin
 
-from privypurse.core.checks import FloatArray, positive
+from privypurse.core.checks import FloatArray, positive, shown
+from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.estimators.base import PrivateLinearModel, set_tags
 from privypurse.estimators.documentation import with_common_parameters
@@ -126,6 +127,11 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
         """
         self._check_settings()
         low, high = check_target_bounds(self.target_bounds)
+        if high - low < 1e-9 * max(abs(low), abs(high)):
+            raise InvalidArgument(
+                f"target_bounds must be further apart than rounding; got {shown(self.target_bounds)}. Subtract a public number "
+                "from y and from its bounds."
+            )
         self._loss((high - low) / 2)
         return self._validated(X, y, y_numeric=True)
 

@@ -19,6 +19,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import SensitiveTrials
 from privypurse.estimators import _search_steps as steps
 from privypurse.estimators._search_trial import Measure, Trial, Winner, split, take, trial_limit
+from privypurse.estimators.base import CHECKED
 from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
 from privypurse.purse.allowance import Allowance
 from privypurse.purse.certificate import Certificate
@@ -233,7 +234,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
     @staticmethod
     def _state(plan: _Plan) -> Certificate:
         """Put on record what is not covered, and issue the certificate: all of the search is paid for."""
-        for item in (*plan.uncovered, RUNNING_TIME):
+        for item in (*plan.uncovered, CHECKED, RUNNING_TIME):
             plan.payer.declare_uncovered(item)
         return plan.payer.certificate()
 

@@ -54,19 +54,49 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
                 "Select them by name."
             )
         return checked
+    except InvalidArgument:
+        raise
     except ValueError as error:
-        if "contains NaN" in str(error):
-            which = "y" if "Input y" in str(error) else "X"
-            raise InvalidArgument(
-                f"Input {which} contains NaN. {type(estimator).__name__} does not accept missing values: drop such rows, or fill "
-                "them with a number chosen without looking, as DataFrame.fillna(0) or SimpleImputer(strategy='constant', "
-                "fill_value=0, keep_empty_features=True) do. An imputer that learns is not covered. Nothing was spent here."
-            ) from None
-        if "could not convert" not in str(error):
-            raise
-    # The original message quotes a value from the data.
-    raise InvalidArgument(
-        f"X must hold numbers for {type(estimator).__name__}, and y too in a regression; got {type(X).__name__} with text in it. "
+        message = str(error)
+    raise InvalidArgument(_without_values(message, estimator, X))
+
+
+# Beginnings and parts of scikit-learn's messages that name shapes, counts and columns, and never a value.
+_HARMLESS = (
+    "inconsistent numbers of samples",
+    "while a minimum of",
+    "contains infinity",
+    "should be a 1d array, got an array of shape",
+    "requires y to be passed",
+    "features, but",
+    "feature names",
+    "Found array with dim",
+    "Sparse data was passed",
+    "sparse matrix",
+    "np.matrix",
+)
+
+
+def _without_values(message: str, estimator: Any, X: Any) -> str:
+    """Return what a message of scikit-learn says, unless it may quote a record."""
+    name = type(estimator).__name__
+    if "contains NaN" in message:
+        return (
+            f"Input {'y' if 'Input y' in message else 'X'} contains NaN. {name} does not accept missing values: drop such rows, "
+            "or fill them with a number chosen without looking, as DataFrame.fillna(0) or SimpleImputer(strategy='constant', "
+            "fill_value=0, keep_empty_features=True) do. An imputer that learns is not covered. Nothing was spent here."
+        )
+    if "Expected 2D array" in message:
+        return (
+            "Expected 2D array, got another number of dimensions. Reshape your data: a single column is X.reshape(-1, 1), a "
+            "single row X.reshape(1, -1)."
+        )
+    if "Complex data" in message:
+        return "Complex data not supported. Pass real numbers, such as X.real."
+    if any(part in message for part in _HARMLESS):
+        return message
+    return (
+        f"X must hold numbers for {name}, and y too in a regression; got {type(X).__name__} with something else in it. "
         "Encode text columns first, for example with DeclaredOneHot."
     )
 

@@ -243,7 +243,9 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                     UserWarning,
                     stacklevel=4,
                 )
-            begin = preparation.start(outputs, rows.columns) if self.method == "auto" else None
+            begin = preparation.start(outputs, rows.columns) if isinstance(method, Auto) else None
+        if isinstance(method, Auto):
+            method = Auto(slack=preparation.slack)
         if begin is not None:
             method = WarmStarted(method, tuple(np.ravel(begin).tolist()))
         oracle = make_oracle(rows.table, preparation)

@@ -245,7 +245,8 @@ class Preparer:
         prior = np.where(distance == 0, 0.0, -STAYS - 0.05 * distance)
         with self._purse.reserve(columns):
             own = [self._select(sizes.of_column(j), share, prior, "size of a column") for j in range(columns)]
-        return np.asarray(2.0 ** EXPONENTS[own])
+        # Where all columns have one unit, the length of rows says as much.
+        return None if len(set(own)) == 1 else np.asarray(2.0 ** EXPONENTS[own])
 
     def _goal(self, target: Targets, records: float, select: bool) -> tuple[float, float]:
         """Return middle and half of the range that targets are mapped to [-1, 1] from: where most are, or the declared."""

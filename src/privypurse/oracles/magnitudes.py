@@ -1,5 +1,6 @@
 """[RAW DATA] How large the numbers of a table are, in powers of two: for units of measurement that nobody declared."""
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,8 +76,13 @@ def _entries(block: Any) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], N
     yield exponents[sized], column[sized], row[sized]
 
 
-def _scores(counts: FloatArray) -> Sensitive:
+@functools.cache
+def _worth() -> FloatArray:
+    """Return what each candidate unit is worth to a number with each stored exponent."""
     steps = (np.arange(_STORED) - _BIAS)[:, None] - EXPONENTS[None, :]
-    worth = np.where(steps <= 0, 2.0**steps, 4.0 ** -steps.astype(float))
+    return np.asarray(np.where(steps <= 0, 2.0**steps, 4.0 ** -steps.astype(float)))
+
+
+def _scores(counts: FloatArray) -> Sensitive:
     bound = 1 + ROUNDING
-    return Sensitive(counts @ worth, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
+    return Sensitive(counts @ _worth(), norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)

@@ -91,7 +91,8 @@ class Rows:
             if self.is_sparse:
                 self._table = (self._table @ sparse.diags(1 / units)).tocsr().astype(np.float32)
             else:
-                self._table = np.divide(self._table, units).astype(np.float32, order="C")
+                by = (1 / units).astype(np.float32)
+                self._table = np.multiply(self._table, by, dtype=np.float32, casting="same_kind", order="C")
         self._own = True
 
     def stretch(self, factors: FloatArray) -> None:

@@ -468,7 +468,7 @@ def test_no_line_of_the_ledger_dates_the_end_of_the_search(table):
         (Tiny(callbacks=[print]), GRID, "callbacks"),
         (Tiny(purse=Purse(1.0, 1e-6, neighbouring="add-remove")), GRID, "PrivateSearchCV"),
         (make_pipeline(StandardScaler(), Tiny()), {"tiny__column": [0]}, "allow_unpaid"),
-        (Pipeline([("tiny", Tiny())], memory="/tmp/nowhere"), {"tiny__column": [0]}, "memory"),
+        (Pipeline([("tiny", Tiny())], memory="nowhere"), {"tiny__column": [0]}, "memory"),
         (make_pipeline(Normalizer(), LogisticRegression()), {"logisticregression__C": [1.0]}, "purse"),
         (make_pipeline(NoisyScaler(epsilon=None), Tiny()), {"tiny__column": [0]}, "epsilon"),
         (make_pipeline(NoisyScaler(epsilon=2.0), Tiny()), {"tiny__column": [0]}, "smaller epsilon"),

@@ -30,7 +30,7 @@ class Auto(PlannedMethod):
     In a flat direction the noise of a run depends on the number and size of its steps only through their product, the *reach*
     ``steps * step size / (1 - momentum)``: splitting a budget over more steps adds noise to each and shortens each alike. So the
     reach is set, in proportion to ``n mu/sqrt(d)``, the number of steps whose gradients stand out of their noise; steps are of
-    size 1/M, as many as that number up to 120, and momentum makes up what is missing.
+    size 1/M, as many as that number up to 120 (300 for a thousand weights and more), and momentum makes up what is missing.
 
     Nothing is tuned on the data; the constants were chosen on public tables (``docs/estimators.md`` says which).
 

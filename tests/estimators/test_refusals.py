@@ -61,7 +61,7 @@ BAD_SETTINGS = [
     (PrivateLogisticRegression, {"delta": 0.5}, "delta must be (far below|that of the purse)"),
     (PrivateLogisticRegression, {"n_public": 2_000_000}, "delta must be far below one over"),
     (PrivateLogisticRegression, {"neighbouring": "friends"}, "neighbouring must be"),
-    (PrivateLogisticRegression, {"method": "sgd"}, "method must be 'auto'"),
+    (PrivateLogisticRegression, {"method": "sgd"}, "method must be one of auto"),
     (PrivateLogisticRegression, {"method": Nesterov}, "the class Nesterov itself"),
     (PrivateLogisticRegression, {"l2": -1}, "l2 must be"),
     (PrivateLogisticRegression, {"feature_norm": 0}, "feature_norm must be"),

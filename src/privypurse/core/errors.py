@@ -13,6 +13,10 @@ class BudgetExhausted(PrivypurseError):
     """The next release does not fit in what is left; nothing was spent and nothing was released."""
 
 
+class BudgetFrozen(BudgetExhausted):
+    """The data set's account was frozen: nothing more may be spent on it, whatever is left."""
+
+
 class UnsupportedCharge(PrivypurseError):
     """The filter has no theorem that prices the charge; nothing was spent and nothing was released."""
 

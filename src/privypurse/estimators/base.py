@@ -15,6 +15,7 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.estimators.preparation import Preparation, Preparer
 from privypurse.losses.linear import Logistic
 from privypurse.methods.auto import Auto
+from privypurse.methods.by_name import method_by_name
 from privypurse.methods.warm import WarmStarted
 from privypurse.oracles.rows import Rows
 from privypurse.oracles.targets import Targets
@@ -45,8 +46,9 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     delta : float or None
         1e-6 by default, or the purse's. Should be far below one over the number of records; above 1e-4 it is refused unless
         `n_public` is small enough.
-    method : "auto" or Method, default "auto"
-        How to train; "auto" needs no choices. Any object of ``privypurse.methods`` or ``privypurse.baselines``.
+    method : str or Method, default "auto"
+        How to train; "auto" needs no choices. A name of ``methods.by_name.BY_NAME``, or an object of ``privypurse.methods`` or
+        ``privypurse.baselines``.
     neighbouring : {"add-remove", "replace-one"} or None
         What the budget protects: the presence of a record (the default), or its contents. With a purse, the purse's.
     fit_intercept : bool, default True
@@ -66,6 +68,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     warm_start : bool, default False
         Go on from the coefficients of the last fit, and pay again, from the same purse, which must be given. `certificate_` and
         `privacy_spent_` are then those of the purse: the model depends on all that it paid for.
+    copy_X : bool, default True
+        False: `fit` may overwrite a float32 array, which saves a copy of a large table.
     random_state : None, int, Generator or RandomState
         For simulations: a seed makes noise repeatable, so that nothing is private, and the certificate says so.
     callbacks : sequence of Callback
@@ -95,6 +99,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         standardize: bool = True,
         purse: Purse | None = None,
         warm_start: bool = False,
+        copy_X: bool = True,
         random_state: Any = None,
         callbacks: Sequence[Callback] = (),
         verbose: bool = False,
@@ -110,6 +115,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         self.standardize = standardize
         self.purse = purse
         self.warm_start = warm_start
+        self.copy_X = copy_X
         self.random_state = random_state
         self.callbacks = callbacks
         self.verbose = verbose
@@ -122,7 +128,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                 positive(**{name: value})
         non_negative(l2=self.l2)
         check_callbacks(self.callbacks)
-        for name in ("fit_intercept", "standardize", "warm_start"):
+        for name in ("fit_intercept", "standardize", "warm_start", "copy_X"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise InvalidArgument(f"{name} must be True or False; got {shown(getattr(self, name))}.")
         if self.warm_start and not isinstance(self.purse, Purse):
@@ -130,12 +136,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                 "warm_start=True pays again for the same records, and without a purse nobody adds it up. Pass a purse."
             )
         if isinstance(self.method, str):
-            if self.method != "auto":
-                raise InvalidArgument(
-                    f"method must be 'auto' or a method object; got {self.method!r}. Pass for example method=Nesterov() from "
-                    "privypurse.methods."
-                )
-            return Auto()
+            return method_by_name(self.method)
         check_part("method", self.method, ("recipe", "plan", "filter"), "Pass 'auto', or an object such as Nesterov().")
         return self.method
 

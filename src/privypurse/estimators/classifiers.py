@@ -50,6 +50,7 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
         standardize: bool = True,
         purse: Purse | None = None,
         warm_start: bool = False,
+        copy_X: bool = True,
         random_state: Any = None,
         callbacks: Sequence[Callback] = (),
         verbose: bool = False,
@@ -66,6 +67,7 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
             standardize=standardize,
             purse=purse,
             warm_start=warm_start,
+            copy_X=copy_X,
             random_state=random_state,
             callbacks=callbacks,
             verbose=verbose,
@@ -125,7 +127,12 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
             return kind(table, target, loss=self._two_class_loss(preparation.slack), classes=labels, **limits)
 
         uncovered = [] if self.classes is not None else [LABELS_READ]
-        self._train(Rows(X, target, classes.size), make_oracle, classes.size if many else None, uncovered)
+        self._train(
+            Rows(X, target, classes.size, overwrite=not self.copy_X),
+            make_oracle,
+            classes.size if many else None,
+            uncovered,
+        )
         self.classes_ = classes
         if not many:
             self.coef_, self.intercept_ = self.coef_.reshape(1, -1), self.intercept_.reshape(1)

@@ -47,6 +47,7 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
         standardize: bool = True,
         purse: Purse | None = None,
         warm_start: bool = False,
+        copy_X: bool = True,
         random_state: Any = None,
         callbacks: Sequence[Callback] = (),
         verbose: bool = False,
@@ -63,6 +64,7 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
             standardize=standardize,
             purse=purse,
             warm_start=warm_start,
+            copy_X=copy_X,
             random_state=random_state,
             callbacks=callbacks,
             verbose=verbose,
@@ -108,7 +110,7 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
             limits: dict[str, Any] = {"row_limit": preparation.row_limit, "constant": preparation.constant or False}
             return kind(table, mapped, loss=loss, target_bounds=(-1.0, 1.0), **limits)
 
-        self._train(Rows(X), make_oracle, None, [], target)
+        self._train(Rows(X, overwrite=not self.copy_X), make_oracle, None, [], target)
         self.intercept_ = float(self.intercept_)
         return self
 
@@ -221,6 +223,7 @@ class PrivateHuberRegressor(PrivateLinearRegressor):
         standardize: bool = True,
         purse: Purse | None = None,
         warm_start: bool = False,
+        copy_X: bool = True,
         random_state: Any = None,
         callbacks: Sequence[Callback] = (),
         verbose: bool = False,
@@ -238,6 +241,7 @@ class PrivateHuberRegressor(PrivateLinearRegressor):
             standardize=standardize,
             purse=purse,
             warm_start=warm_start,
+            copy_X=copy_X,
             random_state=random_state,
             callbacks=callbacks,
             verbose=verbose,

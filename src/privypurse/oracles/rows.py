@@ -27,11 +27,13 @@ class Rows:
     Parameters
     ----------
     X : array_like or sparse matrix of shape (n, d)
-        The records. Not changed; `move` makes a copy in single precision.
+        The records. Not changed, unless `overwrite`; `move` makes a copy in single precision.
     target : ndarray of shape (n,), optional
         The class of each record, as a number from 0 on, for `class_counts`.
     classes : int, default 0
         How many classes there are. Public.
+    overwrite : bool, default False
+        Whether X may be changed in place, if it is an array in single precision by row.
 
     Guarantees
     ----------
@@ -42,11 +44,20 @@ class Rows:
       of two neighbouring sums of 10^8 rows comes to.
     """
 
-    def __init__(self, X: Any, target: NDArray[np.intp] | None = None, classes: int = 0) -> None:
+    def __init__(
+        self, X: Any, target: NDArray[np.intp] | None = None, classes: int = 0, *, overwrite: bool = False
+    ) -> None:
         self._table: Any = check_sparse(X) if sparse.issparse(X) else check_dense(X)
         check_some_rows(self._table.shape[0])
         self._target, self._classes = target, classes
-        self._own = False  # whether the table is a copy, which may be changed
+        # Whether the table may be changed: it is a copy, or the caller gave it away.
+        self._own = bool(
+            overwrite
+            and isinstance(X, np.ndarray)
+            and X.dtype == np.float32
+            and X.flags.c_contiguous
+            and X.flags.writeable
+        )
 
     @property
     def columns(self) -> int:
@@ -77,12 +88,16 @@ class Rows:
         unit = positive(unit=unit)
         with np.errstate(over="ignore", invalid="ignore"):  # what no longer is a number contributes nothing
             if centre is None:
-                self._table = (self._table.astype(np.float32) * np.float32(1 / unit)).astype(np.float32, copy=False)
+                by = np.float32(1 / unit)
+                if self.is_sparse:
+                    self._table = (self._table.astype(np.float32) * by).astype(np.float32, copy=False)
+                else:
+                    self._table = self._multiplied(self._table, by)
                 self._own = True
                 return
             shift = self._per_column(centre).astype(np.float32)
             dense = self._table.toarray() if self.is_sparse else self._table
-            moved = np.multiply(dense, np.float32(1 / unit), dtype=np.float32, casting="same_kind", order="C")
+            moved = self._multiplied(dense, np.float32(1 / unit))
             moved -= shift
         self._table, self._own = moved, True
 
@@ -92,8 +107,15 @@ class Rows:
                 self._table = (self._table @ sparse.diags(1 / units)).tocsr().astype(np.float32)
             else:
                 by = (1 / units).astype(np.float32)
-                self._table = np.multiply(self._table, by, dtype=np.float32, casting="same_kind", order="C")
+                self._table = self._multiplied(self._table, by)
         self._own = True
+
+    def _multiplied(self, dense: Any, by: Any) -> Any:
+        """Multiply in single precision: in place where the table may be changed."""
+        if self._own and isinstance(dense, np.ndarray) and dense.dtype == np.float32:
+            dense *= by
+            return dense
+        return np.multiply(dense, by, dtype=np.float32, casting="same_kind", order="C")
 
     def stretch(self, factors: FloatArray) -> None:
         """Multiply each column by its factor. Only after `move`, whose copy is changed in place."""

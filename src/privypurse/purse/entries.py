@@ -16,6 +16,8 @@ CHARGE = "charge"  # one release, paid before it was made
 RESERVE = "reserve"  # releases to come, paid as a block
 SETTLE = "settle"  # what the block was used for; the unused part comes back
 UNCOVERED = "uncovered"  # something done outside the guarantee, declared by the user
+FREEZE = "freeze"  # nothing more may be spent, for good
+SPENDING = (CHARGE, RESERVE)
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from privypurse.accounting.totals import Totals
-from privypurse.core.errors import LedgerCorrupt, SharedAcrossProcesses, TermsMismatch
-from privypurse.purse.entries import GENESIS, OPEN, Entry, canonical
+from privypurse.core.errors import BudgetFrozen, LedgerCorrupt, SharedAcrossProcesses, TermsMismatch
+from privypurse.purse.entries import FREEZE, GENESIS, OPEN, SPENDING, Entry, canonical
 
 Decide = Callable[[Totals], Totals]
 
@@ -23,6 +23,7 @@ class Ledger(Protocol):
     * `append` is one transaction: it reads the totals of the data set, lets `decide` raise or return the new totals, and
       records them, with nobody in between. If it raises, nothing was recorded; if it returns, the line is durable.
     * Lines are never changed or removed.
+    * After a line of the kind "freeze" no line that spends is recorded for that data set.
     * ``copy``, ``deepcopy`` and scikit-learn's ``clone`` return the same ledger.
     """
 
@@ -41,6 +42,10 @@ class Ledger(Protocol):
 
     def terms(self, dataset: str) -> dict[str, Any] | None:
         """Return the terms a data set was opened with, or None if it is not on the ledger."""
+        ...
+
+    def is_frozen(self, dataset: str) -> bool:
+        """Whether nothing more may be spent on a data set."""
         ...
 
     def entries(self, dataset: str | None = None) -> Iterator[Entry]:
@@ -112,6 +117,7 @@ class MemoryLedger(Shared):
         self._entries: list[Entry] = []
         self._totals: dict[str, Totals] = {}
         self._terms: dict[str, dict[str, Any]] = {}
+        self._frozen: set[str] = set()
         self._pid = os.getpid()
 
     @property
@@ -123,6 +129,7 @@ class MemoryLedger(Shared):
         """Record one line, in one step that no other thread can divide."""
         self._check_process()
         with self._lock:
+            check_not_frozen(kind, dataset, self._frozen)
             totals = decide(self._totals[dataset])
             return self._record(dataset, kind, body, who, what, totals)
 
@@ -139,6 +146,10 @@ class MemoryLedger(Shared):
     def terms(self, dataset: str) -> dict[str, Any] | None:
         """Return the terms a data set was opened with, or None if it is not on the ledger."""
         return self._terms.get(dataset)
+
+    def is_frozen(self, dataset: str) -> bool:
+        """Whether nothing more may be spent on a data set."""
+        return dataset in self._frozen
 
     def entries(self, dataset: str | None = None) -> Iterator[Entry]:
         """Return the lines in order."""
@@ -172,6 +183,8 @@ class MemoryLedger(Shared):
         entry = Entry(count + 1, dataset, kind, who, now(), what, canonical(body), totals, digest)
         self._entries.append(entry)
         self._totals[dataset] = totals
+        if kind == FREEZE:
+            self._frozen.add(dataset)
         return entry
 
     def _check_process(self) -> None:
@@ -189,6 +202,15 @@ class MemoryLedger(Shared):
 
     def __repr__(self) -> str:
         return f"<MemoryLedger: {len(self._entries)} lines>"
+
+
+def check_not_frozen(kind: str, dataset: str, frozen: "set[str] | frozenset[str]") -> None:
+    """Refuse a line that spends where the account is frozen."""
+    if kind in SPENDING and dataset in frozen:
+        raise BudgetFrozen(
+            f"the account of data set {dataset!r} was frozen: nothing more may be spent on it. Nothing was spent. Ask who froze "
+            "it (`privypurse ledger show` tells); there is no way back."
+        )
 
 
 def check_head(known: tuple[int, str], digest: str | None) -> None:

@@ -1,5 +1,6 @@
 """Which purse a fit of a scikit-learn estimator pays from, decided and checked before any data is looked at."""
 
+import decimal
 import math
 import sys
 import warnings
@@ -15,6 +16,8 @@ from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.purse.allowance import Allowance
+from privypurse.purse.entries import CHARGE
+from privypurse.purse.ledger import check_not_frozen
 from privypurse.purse.purse import Purse
 
 DELTA = 1e-6
@@ -126,7 +129,7 @@ def open_budget(
             f"random_state must be None where there is a purse; got {shown(random_state)}. The purse draws the noise: give it "
             "noise=NoiseSource(seed=7) for a simulation."
         )
-    return _part_of(purse, epsilon)
+    return part_of(purse, epsilon)
 
 
 def check_delta(delta: float, records: float | None) -> None:
@@ -143,14 +146,25 @@ def check_delta(delta: float, records: float | None) -> None:
         )
 
 
-def _part_of(purse: Purse, epsilon: float | None) -> Purse:
-    """Return an allowance of at most this epsilon, in Gaussian DP, that fits in what is left of the purse."""
+def part_of(purse: Purse, epsilon: float | None, *, strict: bool = False) -> Purse:
+    """Return an allowance of at most this epsilon, in Gaussian DP, that fits in what is left of the purse.
+
+    Parameters
+    ----------
+    purse : Purse
+        Who pays.
+    epsilon : float or None
+        What is asked for; None for all that is left.
+    strict : bool, default False
+        Refuse where less is left, instead of giving that with a warning.
+    """
     empty = (
         f"nothing is left in the purse of data set {purse.dataset!r}, which had epsilon {purse.epsilon:g}. Nothing was spent by "
         "this fit. Plan smaller fits (epsilon=...): another purse on the same records would add to what was spent."
     )
     if purse.fraction_left < 1e-9:
         raise BudgetExhausted(empty)
+    check_not_frozen(CHARGE, purse.dataset, {purse.dataset} if purse.ledger.is_frozen(purse.dataset) else set())
     if isinstance(purse.filter, FixedSchedule):
         if epsilon is not None and epsilon < purse.epsilon:
             raise InvalidArgument(
@@ -164,6 +178,11 @@ def _part_of(purse: Purse, epsilon: float | None) -> Purse:
     limit = left if epsilon is None else min(epsilon, left)
     if limit <= 0:
         raise BudgetExhausted(empty)
+    if strict and epsilon is not None and limit < epsilon * (1 - 1e-6):
+        raise BudgetExhausted(
+            f"epsilon={epsilon:g} was asked for, and {_floor(limit)} is left of the {purse.epsilon:g} of data set "
+            f"{purse.dataset!r}. Nothing was spent. Ask for {_floor(limit)} or less."
+        )
     if epsilon is not None and limit < epsilon * (1 - 1e-6):
         warnings.warn(
             f"epsilon={epsilon:g} was asked for, and {limit:.3g} is left in the purse: the fit gets that. Pass epsilon=None to "
@@ -174,6 +193,12 @@ def _part_of(purse: Purse, epsilon: float | None) -> Purse:
     if math.isinf(limit):
         return purse  # declared not private, and asked for all of it
     return Allowance(purse, GdpFilter(limit, purse.delta, purse.neighbouring))
+
+
+def _floor(value: float) -> str:
+    """Write a number with three digits, never larger than it is."""
+    context = decimal.Context(prec=3, rounding=decimal.ROUND_FLOOR)
+    return f"{float(context.create_decimal(repr(float(value)))):g}"
 
 
 def seed_from(random_state: Any) -> int | None:

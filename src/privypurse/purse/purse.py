@@ -16,7 +16,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.base import Mechanism
 from privypurse.purse.certificate import Certificate, certify
-from privypurse.purse.entries import CHARGE, UNCOVERED
+from privypurse.purse.entries import CHARGE, FREEZE, UNCOVERED
 from privypurse.purse.ledger import Ledger, MemoryLedger, Shared, current_user
 from privypurse.purse.reservation import Reservation, describe
 from privypurse.purse.sqlite_ledger import SqliteLedger
@@ -353,6 +353,13 @@ class Purse(Shared):
         self._ledger.append(
             self._dataset, UNCOVERED, {}, who=self._who, what=text(what=what), decide=lambda spent: spent
         )
+
+    def freeze(self, why: str) -> None:
+        """Close the account for good: whatever is left, nobody who uses this ledger can spend it.
+
+        Blocks that a run under way has paid for already may still be used by it.
+        """
+        self._ledger.append(self._dataset, FREEZE, {}, who=self._who, what=text(why=why), decide=lambda spent: spent)
 
     def certificate(self) -> Certificate:
         """State the guarantee, what was spent on what, and what is not covered; settles an open reservation."""

@@ -16,8 +16,8 @@ from sqlalchemy import exc, pool
 
 from privypurse.accounting.totals import Totals
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt, LedgerUnavailable
-from privypurse.purse.entries import GENESIS, OPEN, Entry, canonical, totals_from_text, totals_to_text
-from privypurse.purse.ledger import Decide, Shared, check_head, check_terms, now
+from privypurse.purse.entries import FREEZE, GENESIS, OPEN, Entry, canonical, totals_from_text, totals_to_text
+from privypurse.purse.ledger import Decide, Shared, check_head, check_not_frozen, check_terms, now
 
 # "PPRS": so that another program's database is not taken for a ledger.
 _APPLICATION_ID = 0x50505253
@@ -77,17 +77,21 @@ class _View:
     digest: str = GENESIS
     totals: dict[str, Totals] = field(default_factory=dict)
     terms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
 
     def after(self, entries: Iterator[Entry]) -> "_View":
         """Check lines that follow and take them in; what was known stays as it is."""
         seq, digest, totals, terms = self.seq, self.digest, dict(self.totals), dict(self.terms)
+        frozen = self.frozen
         for entry in entries:
             entry.check_follows(seq, digest)
             seq, digest = entry.seq, entry.digest
             totals[entry.dataset] = entry.totals
             if entry.kind == OPEN:
                 terms.setdefault(entry.dataset, entry.details)
-        return _View(seq, digest, totals, terms)
+            elif entry.kind == FREEZE:
+                frozen = frozen | {entry.dataset}
+        return _View(seq, digest, totals, terms, frozen)
 
 
 class SqliteLedger(Shared):
@@ -152,6 +156,7 @@ class SqliteLedger(Shared):
         """Record one line in one transaction."""
         with self._transaction(write=True) as connection:
             view = self._catch_up(connection)
+            check_not_frozen(kind, dataset, view.frozen)
             totals = decide(_known(view, dataset, self.location))
             entry = _insert(connection, view, dataset, kind, body, who, what, totals)
         self._remember(view.after(iter([entry])))
@@ -172,6 +177,10 @@ class SqliteLedger(Shared):
     def terms(self, dataset: str) -> dict[str, Any] | None:
         """Return the terms a data set was opened with, or None if it is not on the ledger."""
         return self._read().terms.get(dataset)
+
+    def is_frozen(self, dataset: str) -> bool:
+        """Whether nothing more may be spent on a data set."""
+        return dataset in self._read().frozen
 
     def entries(self, dataset: str | None = None) -> Iterator[Entry]:
         """Return the lines in order."""

@@ -163,7 +163,7 @@ def fit(
     elif purse.fraction_left < 1e-9:
         raise BudgetExhausted("nothing is left in the purse to train with. Nothing was spent. Open another budget.")
     recipe = method.recipe(facts)
-    return train(
+    result = train(
         oracle,
         recipe.optimizer,
         recipe.schedule,
@@ -174,6 +174,8 @@ def fit(
         checkpoint=checkpoint,
         block=block,
     )
+    result.trace.planned_step_sizes = recipe.step_sizes
+    return result
 
 
 def _check_oracle(oracle: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from privypurse.accounting import gdp
 from privypurse.core.charges import from_json, to_json
-from privypurse.core.queries import Query
+from privypurse.core.queries import LossesAlong, Query
 from privypurse.core.released import Released
 
 
@@ -28,6 +28,8 @@ class Step:
         What was selected, for selections.
     fraction_left : float
         Share of the purse that was left after the step.
+    step_size : float or None
+        How far the step went, where a line search chose it.
     """
 
     number: int
@@ -36,20 +38,34 @@ class Step:
     noise_std: float | None
     chosen: float | None
     fraction_left: float
+    step_size: float | None = None
 
     @classmethod
     def of(cls, number: int, query: Query, released: Released, fraction_left: float) -> "Step":
         """Write down what is public about a release."""
         chosen = float(released.value) if released.is_selection else None
-        return cls(number, type(query).__name__, to_json(released.charge), released.noise_std, chosen, fraction_left)
+        size = float(query.steps[int(chosen)]) if isinstance(query, LossesAlong) and chosen is not None else None
+        name = type(query).__name__
+        return cls(number, name, to_json(released.charge), released.noise_std, chosen, fraction_left, size)
 
 
 @dataclass(repr=False)
 class Trace:
-    """All steps of a run, and why it stopped."""
+    """All steps of a run, and why it stopped.
+
+    Parameters
+    ----------
+    steps : list of Step
+        What was released.
+    stop_reason : str
+        "steps", "budget" or "interrupt".
+    planned_step_sizes : tuple of float
+        How far each update was planned to go; one number stands for all, none for a line search.
+    """
 
     steps: list[Step] = field(default_factory=list)
     stop_reason: str = ""
+    planned_step_sizes: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Trace: {len(self.steps)} releases, stopped by {self.stop_reason or 'nothing yet'}>"
@@ -63,12 +79,24 @@ class Trace:
             spent.append(total**0.5)
         return spent
 
+    @property
+    def step_sizes(self) -> tuple[float, ...]:
+        """How far each update went: as a line search chose, or as planned."""
+        chosen = tuple(step.step_size for step in self.steps if step.step_size is not None)
+        if chosen:
+            return chosen
+        updates = sum(step.noise_std is not None for step in self.steps)
+        planned = self.planned_step_sizes
+        return planned * updates if len(planned) == 1 else planned[:updates]
+
     def to_json(self) -> str:
         """Write the trace as JSON."""
-        return json.dumps({"steps": [asdict(step) for step in self.steps], "stop_reason": self.stop_reason})
+        fields = {"steps": [asdict(step) for step in self.steps], "stop_reason": self.stop_reason}
+        return json.dumps(fields | {"planned_step_sizes": list(self.planned_step_sizes)})
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
         """Read a trace back."""
         fields = json.loads(text)
-        return cls([Step(**step) for step in fields["steps"]], fields["stop_reason"])
+        planned = tuple(fields.get("planned_step_sizes", ()))
+        return cls([Step(**step) for step in fields["steps"]], fields["stop_reason"], planned)

@@ -1,0 +1,48 @@
+"""Methods by the names that the command line and reports use."""
+
+from collections.abc import Callable
+
+from privypurse.core.errors import InvalidArgument
+from privypurse.methods.adp_sgd import ADPSGD
+from privypurse.methods.auto import Auto
+from privypurse.methods.dp_agd import DPAGD
+from privypurse.methods.dp_sgd import DPSGD
+from privypurse.methods.dynamic import Dynamic
+from privypurse.methods.nesterov import Nesterov
+from privypurse.methods.noisy_pgd import NoisyPGD
+from privypurse.methods.pur import PUR
+from privypurse.planning.plan import Method
+
+BY_NAME: dict[str, Callable[[], Method]] = {
+    "auto": Auto,
+    "nesterov": Nesterov,
+    "noisy-pgd": NoisyPGD,
+    "dp-sgd": DPSGD,
+    "pur-nonconvex": lambda: PUR("non-convex"),
+    "pur-convex": lambda: PUR("convex"),
+    "pur-strongly-convex": lambda: PUR("strongly-convex"),
+    "dynamic": Dynamic,
+    "dp-agd": DPAGD,
+    "adp-sgd": ADPSGD,
+}
+
+
+def method_by_name(name: str) -> Method:
+    """Return a method with its default settings.
+
+    Parameters
+    ----------
+    name : str
+        One of ``BY_NAME``.
+
+    Examples
+    --------
+    >>> method_by_name("pur-convex").name
+    'pur-convex'
+    """
+    if name not in BY_NAME:
+        raise InvalidArgument(
+            f"method must be one of {', '.join(BY_NAME)}, or an object such as Nesterov(); got {name!r}. "
+            "Leave it out for 'auto'."
+        )
+    return BY_NAME[name]()

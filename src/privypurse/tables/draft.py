@@ -1,0 +1,156 @@
+"""[RAW DATA] A first description of a table, read from its records: convenient, and not covered by any guarantee."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from privypurse.tables.columns import numbers
+from privypurse.tables.files import Progress, TableFile, _no_progress
+from privypurse.tables.schema import (
+    MISSING_VALUES,
+    Category,
+    ClassTarget,
+    Column,
+    Number,
+    NumberTarget,
+    Schema,
+    Source,
+    Target,
+)
+
+# A column of whole numbers with at most this many different ones is taken for categories, any column for a target of classes.
+FEW_NUMBERS, FEW_CLASSES = 12, 20
+MOST_LISTED = 60
+MOST_COUNTED = 5_000
+
+
+@dataclass
+class _Seen:
+    """What was seen of one column."""
+
+    rows: int = 0
+    missing: int = 0
+    numbers: int = 0
+    whole: int = 0
+    low: float = math.inf
+    high: float = -math.inf
+    values: "Counter[str]" = field(default_factory=Counter)
+    too_many: bool = False
+
+    def take(self, column: Any) -> None:
+        import pyarrow as pa
+        from pyarrow import compute as pc
+
+        found = numbers(column, MISSING_VALUES)
+        valid = found[np.isfinite(found)]
+        text = (
+            pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
+            if column.type != pa.bool_()
+            else pc.cast(column, pa.string())
+        )
+        present = text.filter(pc.invert(pc.is_in(pc.fill_null(text, ""), value_set=pa.array(["", *MISSING_VALUES]))))
+        self.rows += len(column)
+        self.missing += len(column) - len(present)
+        self.numbers += valid.size
+        self.whole += int((valid == np.round(valid)).sum())
+        if valid.size:
+            self.low, self.high = min(self.low, float(valid.min())), max(self.high, float(valid.max()))
+        if not self.too_many:
+            for entry in pc.value_counts(present).to_pylist():
+                self.values[entry["values"]] += entry["counts"]
+            self.too_many = len(self.values) > MOST_COUNTED
+
+    @property
+    def present(self) -> int:
+        return self.rows - self.missing
+
+    @property
+    def is_number(self) -> bool:
+        return self.present > 0 and self.numbers >= 0.98 * self.present and self.low < self.high
+
+
+def draft_schema(
+    file: TableFile, target: str | None, *, progress: Progress = _no_progress
+) -> tuple[Schema, dict[str, str]]:
+    """Read a whole file and describe what is in it.
+
+    Parameters
+    ----------
+    file : TableFile
+        The table.
+    target : str or None
+        Name of the column to predict.
+    progress : callable
+        Told how many bytes have been read.
+
+    Returns
+    -------
+    Schema
+        With every part marked as read from the data.
+    dict of str to str
+        A remark on columns that deserve one; columns that are only in here were left out.
+    """
+    from privypurse.tables.columns import column_of
+
+    if target is not None:
+        file.require([target])
+    seen = {name: _Seen() for name in file.columns}
+    for block in file.blocks(file.columns, progress=progress):
+        for name in file.columns:
+            seen[name].take(column_of(block, name))
+    columns: list[Column] = []
+    remarks: dict[str, str] = {}
+    for name in file.columns:
+        if name == target:
+            continue
+        column, remark = _describe(name, seen[name])
+        if column is not None:
+            columns.append(column)
+        if remark:
+            remarks[name] = remark
+    return Schema(tuple(columns), None if target is None else _target(target, seen[target])), remarks
+
+
+def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:
+    missing = seen.missing > 0
+    distinct = len(seen.values)
+    if seen.present == 0:
+        return None, "left out: no values"
+    few = not seen.too_many and distinct <= FEW_NUMBERS and seen.whole == seen.numbers
+    if seen.is_number and not few:
+        if seen.whole == seen.numbers and distinct > 0.95 * seen.rows > 100:
+            return None, "left out: almost every record has a number of its own, as an identifier does"
+        bounds = _rounded(seen.low, seen.high)
+        return Number(name=name, range=bounds, missing=missing, source=Source.DATA), ""
+    if seen.too_many or distinct > 0.5 * seen.present > 50:
+        return None, "left out: text with too many different values"
+    if distinct == 1:
+        return None, "left out: all records have one value"
+    listed = sorted(value for value, _ in seen.values.most_common(MOST_LISTED))
+    remark = f"the {MOST_LISTED} most frequent of {distinct} values" if distinct > MOST_LISTED else ""
+    other = distinct > MOST_LISTED
+    return Category(name=name, categories=tuple(listed), other=other, missing=missing, source=Source.DATA), remark
+
+
+def _target(name: str, seen: _Seen) -> Target:
+    from privypurse.core.errors import InvalidArgument
+
+    if 2 <= len(seen.values) <= FEW_CLASSES and not seen.too_many:
+        return ClassTarget(name=name, classes=tuple(sorted(seen.values)), source=Source.DATA)
+    if seen.is_number:
+        return NumberTarget(name=name, range=_rounded(seen.low, seen.high), source=Source.DATA)
+    raise InvalidArgument(
+        f"target {name!r} is neither a number nor one of 2 to {FEW_CLASSES} classes. Name another column, or describe it in a "
+        "schema."
+    )
+
+
+def _rounded(low: float, high: float) -> tuple[float, float]:
+    """Round a range outwards to a hundredth of its width or so, which hides the last digits of its ends and no more."""
+    unit = 10.0 ** math.floor(math.log10(high - low) - 1)
+    bounds = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
+    digits = max(0, -math.floor(math.log10(unit)))
+    return round(bounds[0], digits), round(bounds[1], digits)

@@ -1,0 +1,217 @@
+"""[RAW DATA] Tables in files, read in blocks: CSV (plain or compressed) and Parquet. Messages never quote a record."""
+
+import csv
+import difflib
+import gzip
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from privypurse.core.errors import InvalidArgument
+
+DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+BLOCK_BYTES = 4 << 20
+BLOCK_ROWS = 65_536
+
+# Told how many bytes of the file have been read.
+Progress = Callable[[int], None]
+
+
+def _no_progress(_: int) -> None:
+    pass
+
+
+class TableFile:
+    """A table in a file.
+
+    Parameters
+    ----------
+    path : str or path
+        A CSV file with a header (also ``.gz``), or a Parquet file.
+    delimiter : str, optional
+        What separates fields of a CSV file; by default read off its header.
+    encoding : str, default "utf-8"
+        Of a CSV file.
+
+    Notes
+    -----
+    Lines of a CSV file that do not have as many fields as the header are left out, one by one; `strict` reading refuses them.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, delimiter: str | None = None, encoding: str = "utf-8") -> None:
+        self.path = pathlib.Path(path)
+        self.encoding = encoding
+        if not self.path.is_file():
+            what = "a folder" if self.path.is_dir() else "not there"
+            raise InvalidArgument(f"file {str(path)!r} is {what}. Pass a CSV or Parquet file.")
+        if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+            raise InvalidArgument(f"delimiter must be one character; got {delimiter!r}. Pass for example ';'.")
+        _need_pyarrow()
+        with self.path.open("rb") as file:
+            start = file.read(4)
+        if not start:
+            raise InvalidArgument(f"file {self.path.name!r} is empty. Pass a table with a header line.")
+        self.is_parquet = start == b"PAR1"
+        self._delimiter = ","
+        self.columns = self._parquet_columns() if self.is_parquet else self._header(delimiter)
+        twice = sorted({name for name in self.columns if self.columns.count(name) > 1})
+        if twice:
+            raise InvalidArgument(
+                f"file {self.path.name!r} has several columns named {twice[0]!r}. Rename them, or check the header line."
+            )
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file, as progress counts them."""
+        return self.path.stat().st_size
+
+    def require(self, names: Sequence[str]) -> None:
+        """Refuse a file that lacks a column."""
+        for name in names:
+            if name not in self.columns:
+                raise InvalidArgument(self._lacks(name))
+
+    def _lacks(self, name: str) -> str:
+        listed = ", ".join(map(repr, self.columns[:12])) + (", ..." if len(self.columns) > 12 else "")
+        near = difflib.get_close_matches(name, self.columns, 1)
+        remedy = f"Did you mean {near[0]!r}?" if near else "Check the name, and that the first line is a header."
+        if len(self.columns) == 1 and not self.is_parquet:
+            others = [word for sign, word in DELIMITERS.items() if sign != self._delimiter and sign in self.columns[0]]
+            if others:
+                remedy = (
+                    f"The header looks separated by a {others[0]}: pass --delimiter for another one, or leave it out."
+                )
+        return f"column {name!r} is not in {self.path.name!r}, which has {listed}. {remedy}"
+
+    def blocks(self, names: Sequence[str], *, strict: bool = False, progress: Progress = _no_progress) -> Iterator[Any]:
+        """Go over the file in Arrow tables of some ten thousand rows with the named columns, in order.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Which columns. Those of CSV files come as text.
+        strict : bool, default False
+            Refuse a CSV file that has a line with too many or too few fields, instead of leaving the line out.
+        progress : callable
+            Told how many bytes have been read.
+        """
+        self.require(names)
+        return self._parquet_blocks(names, progress) if self.is_parquet else self._csv_blocks(names, strict, progress)
+
+    def _header(self, delimiter: str | None) -> list[str]:
+        opener = gzip.open if self._is_gzip else open
+        try:
+            with opener(self.path, "rt", encoding=self.encoding.replace("utf-8", "utf-8-sig"), newline="") as file:
+                line = file.readline(1 << 20)
+        except (UnicodeDecodeError, LookupError) as error:
+            raise InvalidArgument(
+                f"file {self.path.name!r} is not text in {self.encoding}. Pass --encoding latin-1, or its own; or a Parquet file."
+            ) from error
+        except (OSError, EOFError) as error:
+            raise InvalidArgument(
+                f"file {self.path.name!r} cannot be read ({type(error).__name__}). Check it."
+            ) from error
+        if delimiter is None:
+            delimiter = max(DELIMITERS, key=lambda sign: len(_fields(line, sign)))
+        self._delimiter = delimiter
+        names = _fields(line, delimiter)
+        if not any(names):
+            raise InvalidArgument(f"file {self.path.name!r} has no header: its first line is empty. Add one.")
+        return names
+
+    @property
+    def _is_gzip(self) -> bool:
+        with self.path.open("rb") as file:
+            return file.read(2) == b"\x1f\x8b"
+
+    def _csv_blocks(self, names: Sequence[str], strict: bool, progress: Progress) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        bad, seen = 0, 0
+
+        def skip(row: Any) -> str:
+            nonlocal bad
+            bad += 1
+            return "error" if strict else "skip"
+
+        try:
+            with self.path.open("rb") as raw:
+                stream = pa.input_stream(raw, compression="gzip") if self._is_gzip else raw
+                reader = arrow_csv.open_csv(
+                    stream,
+                    read_options=arrow_csv.ReadOptions(
+                        column_names=self.columns, skip_rows=1, block_size=BLOCK_BYTES, encoding=self.encoding
+                    ),
+                    parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=skip),
+                    convert_options=arrow_csv.ConvertOptions(
+                        include_columns=list(names),
+                        column_types=dict.fromkeys(names, pa.string()),
+                        strings_can_be_null=False,
+                    ),
+                )
+                for batch in reader:
+                    seen += batch.num_rows
+                    progress(raw.tell())
+                    yield pa.Table.from_batches([batch])
+        except pa.ArrowInvalid as error:
+            raise InvalidArgument(self._unreadable(str(error), bad)) from None
+        except (OSError, EOFError) as error:
+            raise InvalidArgument(
+                f"file {self.path.name!r} cannot be read to its end ({type(error).__name__}); it may be cut off. Check it."
+            ) from None
+        if not seen:
+            raise InvalidArgument(
+                f"file {self.path.name!r} has no line with as many fields as its header, {len(self.columns)}. "
+                "Check the delimiter (--delimiter) and the first line."
+            )
+
+    def _unreadable(self, message: str, bad: int) -> str:
+        if "UTF8" in message or "utf8" in message or "codec" in message:
+            return f"file {self.path.name!r} is not text in {self.encoding}. Pass --encoding latin-1, or its own."
+        if bad:
+            return (
+                f"file {self.path.name!r} has a line with too many or too few fields for its header of {len(self.columns)}. "
+                "Check the delimiter and quotes."
+            )
+        if "Empty CSV" in message:
+            return f"file {self.path.name!r} has a header and no rows. Pass a table with records."
+        return f"file {self.path.name!r} cannot be read as a table separated by {self._delimiter!r}. Check delimiter and quotes."
+
+    def _parquet_columns(self) -> list[str]:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        try:
+            return [str(name) for name in parquet.read_schema(self.path).names]
+        except (pa.ArrowInvalid, OSError) as error:
+            raise InvalidArgument(f"file {self.path.name!r} is not a whole Parquet file. Check it.") from error
+
+    def _parquet_blocks(self, names: Sequence[str], progress: Progress) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        try:
+            with parquet.ParquetFile(self.path) as file:
+                rows, done = max(1, file.metadata.num_rows), 0
+                for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=list(names)):
+                    done += batch.num_rows
+                    progress(self.size * done // rows)
+                    yield pa.Table.from_batches([batch]).select(list(names))
+        except (pa.ArrowInvalid, OSError):
+            raise InvalidArgument(f"file {self.path.name!r} cannot be read to its end. Check it.") from None
+        if not done:
+            raise InvalidArgument(f"file {self.path.name!r} has no rows. Pass a table with records.")
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
+    fields = next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter, skipinitialspace=True), [])
+    return [field.strip() for field in fields]
+
+
+def _need_pyarrow() -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise InvalidArgument("reading files needs pyarrow. Install it: pip install 'privypurse[cli]'.") from error

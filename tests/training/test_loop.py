@@ -79,6 +79,7 @@ def test_the_trace_is_public_and_goes_to_json(oracle):
         "noise_std",
         "chosen",
         "fraction_left",
+        "step_size",
     }
     assert result.trace.steps[0].noise_std == pytest.approx(0.5 * result.trace.steps[0].charge["noise_multiplier"])
 

@@ -46,11 +46,7 @@ class _Seen:
 
         found = numbers(column, MISSING_VALUES)
         valid = found[np.isfinite(found)]
-        text = (
-            pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
-            if column.type != pa.bool_()
-            else pc.cast(column, pa.string())
-        )
+        text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
         present = text.filter(pc.invert(pc.is_in(pc.fill_null(text, ""), value_set=pa.array(["", *MISSING_VALUES]))))
         self.rows += len(column)
         self.missing += len(column) - len(present)
@@ -111,7 +107,8 @@ def draft_schema(
             columns.append(column)
         if remark:
             remarks[name] = remark
-    return Schema(tuple(columns), None if target is None else _target(target, seen[target])), remarks
+    described = None if target is None else _target(target, seen[target])
+    return Schema(tuple(columns), described, kinds=Source.DATA), remarks
 
 
 def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:

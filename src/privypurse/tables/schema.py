@@ -142,6 +142,8 @@ class Schema:
         What it is to predict.
     missing_values : tuple of str
         Texts that stand for a missing value, besides an empty field.
+    kinds : Source
+        Where the choice of columns and their kinds comes from.
 
     Examples
     --------
@@ -154,6 +156,7 @@ class Schema:
     columns: tuple[Column, ...]
     target: Target | None = None
     missing_values: tuple[str, ...] = MISSING_VALUES
+    kinds: Source = Source.DECLARED
 
     def __post_init__(self) -> None:
         if not self.columns:
@@ -184,16 +187,20 @@ class Schema:
     @property
     def is_declared(self) -> bool:
         """Whether nothing in it was read from the data without paying."""
-        return all(part.source is not Source.DATA for part in self._parts)
+        return self.kinds is not Source.DATA and all(part.source is not Source.DATA for part in self._parts)
 
     @property
     def uncovered(self) -> list[str]:
         """What was read from the data without paying, for a certificate."""
         columns = [part.name for part in self.columns if part.source is Source.DATA]
         lines = []
+        if self.kinds is Source.DATA:
+            lines.append(
+                "which columns are used, of which kind they are and where values are missing, read from the data"
+            )
         if columns:
             shortened = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
-            lines.append(f"kinds, ranges and categories of columns, read from the data without paying: {shortened}")
+            lines.append(f"ranges and categories of columns, read from the data without paying: {shortened}")
         if self.target is not None and self.target.source is Source.DATA:
             what = "classes" if isinstance(self.target, ClassTarget) else "range"
             lines.append(f"{what} of the target {self.target.name}, read from the data without paying")

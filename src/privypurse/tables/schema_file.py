@@ -69,7 +69,7 @@ def parse_schema(text: str) -> Schema:
     if not isinstance(missing, list) or not all(isinstance(value, str) for value in missing):
         raise InvalidArgument(f'missing_values must be a list of texts; got {shown(missing)}. Write ["?", "NA"].')
     target = fields.get("target")
-    return Schema(columns, None if target is None else _target(target, default), tuple(missing))
+    return Schema(columns, None if target is None else _target(target, default), tuple(missing), default)
 
 
 def _column(name: str, settings: Any, default: Source) -> Column | None:
@@ -97,7 +97,7 @@ def _column(name: str, settings: Any, default: Source) -> Column | None:
     if pair == "private":
         if cuts:
             raise InvalidArgument(f'{what} has cuts, which need no range. Leave out range = "private".')
-        # Whatever else of the column was read from the data, its range is going to be paid for.
+        # Its kind may have been read from the data; its range is going to be paid for.
         return Number(
             name=name, missing=flags["missing"], source=source if source is not Source.DATA else Source.DECLARED
         )
@@ -179,7 +179,7 @@ def write_schema(schema: Schema, *, comments: Mapping[str, str] | None = None) -
         A remark for a column, by its name; a name that is not in the schema is written as a column to be ignored.
     """
     remarks = dict(comments or {})
-    default = Source.DECLARED if schema.is_declared else Source.DATA
+    default = schema.kinds
     lines = [_DECLARED if schema.is_declared else _DRAFT, f"source = {_text(default.value)}"]
     if schema.missing_values != MISSING_VALUES:
         lines.append(f"missing_values = {_texts(schema.missing_values)}")

@@ -1,0 +1,93 @@
+"""The account of a data set on a ledger: opened once, under terms that stay, and found again by every later job."""
+
+import os
+import pathlib
+from dataclasses import dataclass
+
+from privypurse.core.errors import InvalidArgument, TermsMismatch
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.randomness import NoiseSource
+from privypurse.purse.opening import DELTA, check_delta
+from privypurse.purse.purse import Purse
+from privypurse.purse.sqlite_ledger import SqliteLedger
+
+LEDGER = "privypurse-ledger.db"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """Which account pays.
+
+    Parameters
+    ----------
+    ledger : path or None
+        The ledger's file; None for ``PRIVYPURSE_LEDGER``, or ``privypurse-ledger.db`` in the current folder.
+    dataset : str
+        Name of the data set on it.
+    budget : float or None
+        The whole budget of the data set: fixed when the account is opened. None: what is there, or what the first job asks for.
+    delta, neighbouring
+        The other terms; 1e-6 and add/remove for a new account.
+    who : str or None
+        Who spends; the user of the machine by default.
+    """
+
+    dataset: str
+    ledger: pathlib.Path | None = None
+    budget: float | None = None
+    delta: float | None = None
+    neighbouring: str | None = None
+    who: str | None = None
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The ledger's file."""
+        return self.ledger or pathlib.Path(os.environ.get("PRIVYPURSE_LEDGER") or LEDGER)
+
+    def open(self, epsilon: float | None, *, seed: int | None = None) -> tuple[Purse, bool]:
+        """Return the purse, and whether the account is new.
+
+        Parameters
+        ----------
+        epsilon : float or None
+            What the job asks for: the budget of a new account that has no other.
+        seed : int or None
+            For simulations.
+        """
+        noise = None if seed is None else NoiseSource(seed=seed)
+        if self.path.exists():
+            ledger = SqliteLedger(self.path, must_exist=True)
+            if ledger.terms(self.dataset) is not None:
+                purse = Purse.reopen(ledger, self.dataset, noise=noise, who=self.who)
+                self._check_terms(purse)
+                return purse, False
+        budget = epsilon if self.budget is None else self.budget
+        if budget is None:
+            raise InvalidArgument(
+                f"budget is needed: data set {self.dataset!r} is not on the ledger {str(self.path)!r}. Pass --budget 3, the most "
+                "that may ever be spent on it."
+            )
+        if epsilon is not None and budget < epsilon:
+            raise InvalidArgument(
+                f"budget must be at least the epsilon of this job, {epsilon:g}; got {budget:g}. Raise it, or ask for less. "
+                "Nothing was spent."
+            )
+        delta = DELTA if self.delta is None else self.delta
+        check_delta(delta, None)
+        relation = Neighbouring.parse(self.neighbouring or Neighbouring.ADD_REMOVE.value)
+        opened = Purse(
+            budget, delta, neighbouring=relation, ledger=self.path, dataset=self.dataset, noise=noise, who=self.who
+        )
+        return opened, True
+
+    def _check_terms(self, purse: Purse) -> None:
+        for name, asked, its in (
+            ("budget", self.budget, purse.epsilon),
+            ("delta", self.delta, purse.delta),
+            ("neighbouring", self.neighbouring, purse.neighbouring.value),
+        ):
+            if asked is not None and asked != its:
+                raise TermsMismatch(
+                    f"{name} of data set {self.dataset!r} is {its} on the ledger {str(self.path)!r}, for good; got {asked}. "
+                    f"Leave --{name} out; or name another --dataset, if these are other records. Nothing was spent."
+                )

@@ -1,0 +1,137 @@
+"""[RAW DATA] What a model is worth on records it has not seen: paid for from a purse, or plainly counted and named as such."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privypurse.core.checks import FloatArray
+from privypurse.core.sensitive import Sensitive
+from privypurse.jobs.rows import Rows
+from privypurse.mechanisms.gaussian import Gaussian
+from privypurse.oracles.statistics import clipped_sum, counts
+from privypurse.purse.ledger import now
+from privypurse.purse.purse import Purse
+from privypurse.report.content import Measurement
+from privypurse.tables.schema import ClassTarget, NumberTarget, Target
+
+WHAT = "how many records are classified right"
+Z95 = 1.959963984540054
+_ROWS = 65_536
+
+
+def measure(
+    model: Any, rows: Rows, target: Target, *, on: str, purse: Purse | None = None, public: bool = False
+) -> Measurement:
+    """Measure a fitted model.
+
+    Parameters
+    ----------
+    model : estimator
+        A classifier whose classes are the sorted ones of the target, or a regressor.
+    rows : Rows
+        Records that it was not trained on.
+    target : ClassTarget or NumberTarget
+        What it predicts.
+    on : str
+        What the records are, in words.
+    purse : Purse, optional
+        Who pays; all that is left in it is spent on one release. Without it the figures are exact, and not covered.
+    public : bool, default False
+        Whether the records are declared public.
+
+    Guarantees
+    ----------
+    With a purse everything returned is computed from one noisy release and public numbers.
+    """
+    if isinstance(target, ClassTarget):
+        return _accuracy(model, rows, target, on, purse, public)
+    return _error(model, rows, target, on, purse, public)
+
+
+def _release(box: Sensitive, purse: Purse, what: str) -> tuple[FloatArray, float, float]:
+    """Spend what is left; return the noisy numbers, the size of the noise and what it cost."""
+    left = purse.remaining
+    mechanism = Gaussian.spending(left)
+    noisy = purse.release(box, mechanism, what=what)
+    return noisy, mechanism.noise_std(box, purse.neighbouring), left.epsilon
+
+
+def _accuracy(model: Any, rows: Rows, target: ClassTarget, on: str, purse: Purse | None, public: bool) -> Measurement:
+    classes = sorted(target.classes)
+    right = predicted_places(model, rows.X) == rows.y
+    cells = [(place, hit) for place in range(len(classes)) for hit in (False, True)]
+    labels = list(zip(rows.y.tolist(), right.tolist(), strict=True))
+    box = counts(labels, categories=cells)
+    if purse is None:
+        table, error, epsilon = np.array([float(labels.count(cell)) for cell in cells]), 0.0, None
+    else:
+        table, error, epsilon = _release(box, purse, WHAT)
+    wrong, hits = table.reshape(len(classes), 2).T
+    total = max(float(table.sum()), 1.0)
+    value = min(max(float(hits.sum()) / total, 0.0), 1.0)
+    # The error of a ratio of noisy sums, and of a sample.
+    noise = error * math.sqrt(len(classes) * ((1 - value) ** 2 + value**2)) / total
+    half = Z95 * math.hypot(noise, math.sqrt(max(value * (1 - value), 0.25 / total) / total))
+    of_class = np.maximum(wrong + hits, 1.0)
+    found = np.clip(hits / of_class, 0.0, 1.0)
+    return Measurement(
+        metric="accuracy",
+        value=value,
+        low=max(value - half, 0.0),
+        high=min(value + half, 1.0),
+        on=f"{on} (about {_about(total)})" if purse is not None else f"{on} ({total:,.0f} records)",
+        paid=purse is not None,
+        public=public,
+        epsilon=epsilon,
+        when=now(),
+        compared_with=(("always the most frequent class", float(min((wrong + hits).max() / total, 1.0))),),
+        details=tuple((f"found among {name!r}", float(share)) for name, share in zip(classes, found, strict=True)),
+    )
+
+
+def _error(model: Any, rows: Rows, target: NumberTarget, on: str, purse: Purse | None, public: bool) -> Measurement:
+    low, high = target.range
+    width, middle = high - low, (low + high) / 2
+    off = np.abs(np.clip(_in_blocks(model.predict, rows.X), low, high) - rows.y) / width
+    table = np.column_stack([np.ones(len(off)), off, np.abs(rows.y - middle) / width])
+    if purse is None:
+        sums, error, epsilon = table.sum(axis=0), 0.0, None
+    else:
+        box = clipped_sum(table, clip_norm=math.sqrt(1 + 1 + 0.25))
+        sums, error, epsilon = _release(box, purse, "sum of absolute errors")
+    total = max(float(sums[0]), 1.0)
+    mean, baseline = (min(max(float(part) / total, 0.0), 1.0) for part in sums[1:])
+    # An error between 0 and the whole width is at most half of it from the mean, in the root mean square.
+    spread = math.sqrt(max(mean * (1 - mean), 0.0) / total)
+    half = Z95 * math.hypot(error * math.sqrt(1 + mean**2) / total, spread)
+    return Measurement(
+        metric="mean absolute error",
+        value=mean * width,
+        low=max(mean - half, 0.0) * width,
+        high=(mean + half) * width,
+        on=f"{on} (about {_about(total)})" if purse is not None else f"{on} ({total:,.0f} records)",
+        paid=purse is not None,
+        public=public,
+        epsilon=epsilon,
+        when=now(),
+        compared_with=(("always the middle of the range", baseline * width),),
+    )
+
+
+def predicted_places(model: Any, X: Any) -> NDArray[np.intp]:
+    """Return the place of the predicted class of each row among the sorted classes."""
+    order = np.argsort(np.argsort(model.classes_))
+    predicted = _in_blocks(model.decision_function, X)
+    index = (predicted > 0).astype(np.intp) if predicted.ndim == 1 else predicted.argmax(axis=1)
+    return np.asarray(order[index], dtype=np.intp)
+
+
+def _in_blocks(work: Any, X: Any) -> NDArray[Any]:
+    return np.concatenate([work(X[start : start + _ROWS]) for start in range(0, X.shape[0], _ROWS)])
+
+
+def _about(count: float) -> str:
+    digits = max(0, len(str(int(count))) - 3)
+    return f"{round(count, -digits):,.0f} records"

@@ -1,0 +1,282 @@
+"""From a file and a budget to a model folder with its certificate, trace and report."""
+
+import json
+import math
+import pathlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from privypurse.accounting import convert
+from privypurse.core.checks import positive, probability, shown
+from privypurse.core.errors import InvalidArgument
+from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
+from privypurse.jobs.account import Account
+from privypurse.jobs.describe import describe_run, report_of
+from privypurse.jobs.measure import measure
+from privypurse.jobs.noise_intervals import NOTE, noise_intervals
+from privypurse.jobs.progress import Progress, Silent, TrainingStage
+from privypurse.jobs.rows import CHECKED, Rows, read_columns, read_rows
+from privypurse.methods.by_name import method_by_name
+from privypurse.preprocessing.private_statistics import private_quantiles
+from privypurse.purse.opening import part_of
+from privypurse.purse.purse import Purse
+from privypurse.report.content import Measurement
+from privypurse.store.folder import ModelFolder, model_files
+from privypurse.tables.draft import draft_schema
+from privypurse.tables.encoder import TableEncoder
+from privypurse.tables.files import TableFile
+from privypurse.tables.schema import ClassTarget, Schema
+from privypurse.tables.schema_file import read_schema
+
+# Shares of the budget of a run.
+MEASURE_SHARE = 0.03
+RANGE_SHARE, MOST_FOR_RANGES = 0.01, 0.1
+RANGE_QUANTILES = (0.02, 0.98)
+MODELS: dict[str, tuple[type[Any], bool]] = {  # and whether they classify
+    "logistic": (PrivateLogisticRegression, True),
+    "svm": (PrivateLinearSVC, True),
+    "ridge": (PrivateRidge, False),
+    "huber": (PrivateHuberRegressor, False),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """What to train, on what, and what it may cost.
+
+    Parameters
+    ----------
+    data : path
+        A CSV or Parquet file.
+    target : str
+        Name of the column to predict.
+    epsilon : float
+        What this run may spend.
+    out : path
+        The model's folder.
+    account : Account
+        Who pays.
+    schema : path or None
+        The description of the columns; None drafts one from the data, which no guarantee covers.
+    buy_ranges : bool
+        Buy the ranges of number columns that a draft would read from the data.
+    model : str or None
+        One of ``MODELS``; by default logistic regression for classes, ridge for numbers.
+    method : str
+        How to descend.
+    hold_out : float
+        Share of the records that is set aside to measure the model, for a share of 3 % of the run's budget. 0 for none.
+    test : path or None
+        Other records to measure on, instead.
+    test_public : bool
+        Whether those are declared public.
+    intervals : bool
+        Whether to rehearse how far noise moves the coefficients.
+    overwrite : bool
+        Replace the model that is there.
+    delimiter, encoding
+        Of CSV files.
+    seed : int or None
+        For simulations: NOT PRIVATE.
+    command : str
+        What a person typed, for the report.
+    """
+
+    data: pathlib.Path
+    target: str
+    epsilon: float
+    out: pathlib.Path
+    account: Account
+    schema: pathlib.Path | None = None
+    buy_ranges: bool = False
+    model: str | None = None
+    method: str = "auto"
+    hold_out: float = 0.1
+    test: pathlib.Path | None = None
+    test_public: bool = False
+    intervals: bool = True
+    overwrite: bool = False
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    seed: int | None = None
+    command: str = ""
+
+    def check(self) -> None:
+        """Refuse wrong settings before anything is read."""
+        positive(epsilon=self.epsilon)
+        if self.hold_out:
+            probability(hold_out=self.hold_out)
+        if not 0 <= self.hold_out <= 0.5:
+            raise InvalidArgument(f"hold_out must be from 0 to 0.5; got {self.hold_out:g}. Leave it out for a tenth.")
+        if self.model is not None and self.model not in MODELS:
+            raise InvalidArgument(f"model must be one of {', '.join(MODELS)}; got {shown(self.model)}. Leave it out.")
+        method_by_name(self.method)
+        if self.method == "dp-sgd":
+            raise InvalidArgument(
+                "method dp-sgd samples records, and is priced as a list fixed in advance, next to which nothing else can be paid. "
+                "Use it from Python with training.open_purse, or leave --method out: on tables it is no better. Nothing was spent."
+            )
+
+
+@dataclass
+class TrainResult:
+    """What came out, and where it lies."""
+
+    folder: pathlib.Path
+    pipeline: Pipeline
+    purse: Purse
+    new_account: bool
+    measurements: list[Measurement] = field(default_factory=list)
+
+
+def train_file(
+    settings: TrainSettings, progress: Progress | None = None, opened: Callable[[Purse, bool], None] | None = None
+) -> TrainResult:
+    """Train a private model on a file.
+
+    Parameters
+    ----------
+    settings : TrainSettings
+        What to do.
+    progress : Progress, optional
+        Told of public things only.
+    opened : callable, optional
+        Told of the purse, and whether its account is new, before anything is spent.
+
+    Guarantees
+    ----------
+    All that depends on a record and leaves this function was released through the purse, or is named on the certificate as not
+    covered. Settings, schema, file and the place for the model are checked before anything is spent.
+    """
+    progress = progress or Silent()
+    settings.check()
+    with ModelFolder(settings.out, overwrite=settings.overwrite) as place:
+        file = TableFile(settings.data, delimiter=settings.delimiter, encoding=settings.encoding)
+        test = None if settings.test is None else _same_kind(settings, settings.test)
+        schema = _schema(settings, file, progress)
+        file.require(schema.names)
+        if test is not None:
+            test.require(schema.names)
+        model = _model(settings, schema)
+        raw = (
+            read_columns(file, [column.name for column in schema.to_buy], schema.missing_values, progress)
+            if schema.to_buy
+            else None
+        )
+        if raw is None:  # a file that cannot be read is noticed before an account is opened
+            rows = read_rows(file, schema, progress, hold_out=_hold_out(settings), seed=settings.seed)
+        purse, is_new = settings.account.open(settings.epsilon, seed=settings.seed)
+        if opened is not None:
+            opened(purse, is_new)
+        run = part_of(purse, settings.epsilon, strict=True)
+        for what in (*schema.uncovered, CHECKED):
+            run.declare_uncovered(what)
+        if raw is not None:
+            schema = _buy_ranges(schema, raw, run, progress)
+            del raw
+            rows = read_rows(file, schema, progress, hold_out=_hold_out(settings), seed=settings.seed)
+        train, aside = rows
+        progress.stage("preparing: counts, lengths, centre and spread")
+        model.set_params(purse=run, epsilon=_without_measuring(run, _hold_out(settings) > 0))
+        model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
+        measurements = _measurements(settings, schema, model, aside, test, run, progress)
+        model.set_params(callbacks=(), purse=None, copy_X=True, method=settings.method)
+        intervals = noise_intervals(model, schema, progress) if settings.intervals else None
+        progress.stage("writing the model and its report")
+        spent = model.privacy_spent_
+        model.certificate_ = run.certificate()
+        model.privacy_spent_ = run.spent
+        _name_classes(model, schema)
+        pipeline = Pipeline([("columns", TableEncoder(schema)), ("model", model)])
+        about = describe_run(
+            settings, schema, pipeline, purse, intervals, NOTE if intervals else "", fit_epsilon=spent.epsilon
+        )
+        files = model_files(pipeline) | {
+            "run.json": json.dumps(about, indent=1, allow_nan=False),
+            "measurements.json": json.dumps([asdict(one) for one in measurements], indent=1, allow_nan=False),
+            "report.html": report_of(pipeline, about, measurements),
+        }
+        place.write(files)
+    return TrainResult(place.folder, pipeline, purse, is_new, measurements)
+
+
+def _hold_out(settings: TrainSettings) -> float:
+    return 0.0 if settings.test is not None else settings.hold_out
+
+
+def _same_kind(settings: TrainSettings, path: pathlib.Path) -> TableFile:
+    return TableFile(path, delimiter=settings.delimiter, encoding=settings.encoding)
+
+
+def _schema(settings: TrainSettings, file: TableFile, progress: Progress) -> Schema:
+    if settings.schema is not None:
+        schema = read_schema(settings.schema).with_target(settings.target)
+    else:
+        file.require([settings.target])
+        progress.stage(f"drafting a schema from {file.path.name}", file.size)
+        schema, _ = draft_schema(file, settings.target, progress=progress.update)
+    return schema.buying_ranges() if settings.buy_ranges else schema
+
+
+def _model(settings: TrainSettings, schema: Schema) -> Any:
+    classifies = isinstance(schema.target, ClassTarget)
+    name = settings.model or ("logistic" if classifies else "ridge")
+    kind, wants_classes = MODELS[name]
+    if wants_classes != classifies:
+        fitting = ", ".join(other for other, (_, wants) in MODELS.items() if wants == classifies)
+        raise InvalidArgument(
+            f"model {name} does not suit the target {settings.target!r}, which has {'classes' if classifies else 'a range'}. "
+            f"Pass --model {fitting.split(', ')[0]}, or describe the target differently in the schema. Nothing was spent."
+        )
+    if classifies:
+        return kind(method=settings.method, classes=list(range(len(schema.target.classes))))  # type: ignore[union-attr]
+    return kind(method=settings.method, target_bounds=schema.target.range)  # type: ignore[union-attr]
+
+
+def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress) -> Schema:
+    progress.stage("buying ranges of columns")
+    share = min(RANGE_SHARE * raw.shape[1], MOST_FOR_RANGES)
+    low, high = private_quantiles(raw, RANGE_QUANTILES, purse=run, share=share)
+    bought = {}
+    for index, column in enumerate(schema.to_buy):
+        pair = float(low[index]), float(high[index])
+        # Where both ends are one number there is no telling the numbers apart: room is left on either side.
+        bought[column.name] = pair if pair[0] < pair[1] else (pair[0] - 1.0, pair[1] + 1.0)
+    return schema.with_ranges(bought)
+
+
+def _without_measuring(run: Purse, measuring: bool) -> float | None:
+    """Return what the fit may spend so that its share is left to measure the model; None for all."""
+    if not measuring:
+        return None
+    mu = 1 / run.filter.smallest_noise_multiplier(run.totals)
+    return convert.gdp_epsilon(mu * math.sqrt(1 - MEASURE_SHARE), run.delta)
+
+
+def _measurements(
+    settings: TrainSettings,
+    schema: Schema,
+    model: Any,
+    aside: Rows,
+    test: TableFile | None,
+    run: Purse,
+    progress: Progress,
+) -> list[Measurement]:
+    if schema.target is None or (test is None and not settings.hold_out):
+        return []
+    if test is None:
+        progress.stage("measuring on the records set aside")
+        return [measure(model, aside, schema.target, on="records set aside", purse=run)]
+    rows, _ = read_rows(test, schema, progress)
+    return [measure(model, rows, schema.target, on=test.path.name, public=settings.test_public)]
+
+
+def _name_classes(model: Any, schema: Schema) -> None:
+    """Let the model answer with the names of classes; it was trained with their places in the sorted list."""
+    if isinstance(schema.target, ClassTarget):
+        model.classes = sorted(schema.target.classes)
+        model.classes_ = np.array(model.classes)

@@ -1,0 +1,245 @@
+"""A model in a folder: written under another name and moved into place, so that half a model is never taken for one."""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import tempfile
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from sklearn.pipeline import Pipeline
+
+from privypurse.core.errors import InvalidArgument, PrivypurseError
+from privypurse.core.version import __version__
+from privypurse.purse.certificate import Certificate
+from privypurse.store.as_json import model_from_json, model_to_json
+from privypurse.tables.encoder import TableEncoder
+from privypurse.tables.schema_file import parse_schema, write_schema
+from privypurse.training.trace import Trace
+
+MODEL, SCHEMA, CERTIFICATE, TRACE, MANIFEST = (
+    "model.json",
+    "schema.toml",
+    "certificate.json",
+    "trace.json",
+    "manifest.json",
+)
+# Room for the files, report included, is taken before anything is paid for.
+BALLAST_BYTES = 24 << 20
+
+
+class ModelNotSaved(PrivypurseError):
+    """A model was trained and paid for and could not be written where it was asked for; the message says where it is."""
+
+
+class ModelFolder:
+    """A place for one model, checked and held before training begins. Use it in a ``with`` statement.
+
+    Parameters
+    ----------
+    folder : str or path
+        Where the model will be. Its parent must exist.
+    overwrite : bool, default False
+        Replace a model that is there already, once the new one is complete.
+
+    Guarantees
+    ----------
+    * `write` puts all files and their checksums on the disk under another name and then renames the folder: after a crash at any
+      moment there is either a complete model under `folder` or what was there before.
+    * Disk space is taken on entry. If writing fails all the same, the files go to the system's folder for temporary files, and
+      `ModelNotSaved` says where: what was paid for is not lost.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        self.folder = pathlib.Path(folder).absolute()
+        self._overwrite = overwrite
+        self._partial = self.folder.parent / f".{self.folder.name}.{secrets.token_hex(4)}.partial"
+
+    def __enter__(self) -> "ModelFolder":
+        if self.folder.exists() or self.folder.is_symlink():
+            if not self._overwrite:
+                raise InvalidArgument(
+                    f"out {str(self.folder)!r} is there already. Pass another folder, or --overwrite. Nothing was spent."
+                )
+            if any(self.folder.iterdir()) if self.folder.is_dir() else True:
+                check_is_model(self.folder)
+        if not self.folder.parent.is_dir():
+            raise InvalidArgument(
+                f"out {str(self.folder)!r} is in a folder that does not exist. Make {str(self.folder.parent)!r} first. "
+                "Nothing was spent."
+            )
+        try:
+            self._partial.mkdir()
+            with (self._partial / "ballast").open("wb") as file:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, BALLAST_BYTES)
+        except OSError as error:
+            self._discard()
+            raise InvalidArgument(
+                f"out {str(self.folder)!r} cannot be written: {error.strerror}. Make {BALLAST_BYTES >> 20} MB of room there, or "
+                "pass another folder. Nothing was spent."
+            ) from error
+        return self
+
+    def write(self, files: Mapping[str, str]) -> None:
+        """Write the files and put the folder in place."""
+        try:
+            (self._partial / "ballast").unlink()
+            _write_all(self._partial, files)
+            self._move_in_place()
+        except OSError as error:
+            refuge = pathlib.Path(tempfile.mkdtemp(prefix="privypurse-model-"))
+            try:
+                _write_all(refuge, files)
+            except OSError:
+                raise ModelNotSaved(
+                    f"the model is trained and paid for, but cannot be written to {str(self.folder)!r} ({error.strerror}), nor "
+                    f"to {str(refuge)!r}. Its payment stays on the ledger."
+                ) from error
+            raise ModelNotSaved(
+                f"the model is trained and paid for, but cannot be written to {str(self.folder)!r} ({error.strerror}). It is in "
+                f"{str(refuge)!r}: move it from there."
+            ) from error
+
+    def _move_in_place(self) -> None:
+        old = None
+        if self.folder.exists():
+            old = self._partial.with_suffix(".old")
+            self.folder.rename(old)
+        try:
+            self._partial.rename(self.folder)
+        except OSError:
+            if old is not None:
+                old.rename(self.folder)
+            raise
+        _sync_folder(self.folder.parent)
+        if old is not None:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._discard()
+
+    def _discard(self) -> None:
+        shutil.rmtree(self._partial, ignore_errors=True)
+
+
+def model_files(pipeline: Pipeline) -> dict[str, str]:
+    """Return the files that hold a pipeline of a `TableEncoder` and a fitted private model."""
+    steps = [step for _, step in pipeline.steps] if isinstance(pipeline, Pipeline) else []
+    if len(steps) != 2 or not isinstance(steps[0], TableEncoder):
+        raise InvalidArgument(
+            "pipeline must be Pipeline([('columns', TableEncoder(schema)), ('model', a fitted private model)]). Other models can "
+            "be saved with skops."
+        )
+    encoder, model = steps
+    return {
+        MODEL: model_to_json(model),
+        SCHEMA: write_schema(encoder.schema),
+        CERTIFICATE: model.certificate_.to_json(),
+        "certificate.txt": str(model.certificate_),
+        TRACE: model.trace_.to_json(),
+    }
+
+
+def save_model(pipeline: Pipeline, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Save a fitted pipeline in a folder of plain files.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        Of a `TableEncoder` and one of this library's private models.
+    folder : str or path
+        Where to.
+    overwrite : bool, default False
+        Replace a model that is there.
+    """
+    files = model_files(pipeline)
+    with ModelFolder(folder, overwrite=overwrite) as place:
+        place.write(files)
+
+
+def load_model(folder: str | os.PathLike[str]) -> Pipeline:
+    """Load a model as a scikit-learn pipeline, after checking that its files are as they were written.
+
+    Parameters
+    ----------
+    folder : str or path
+        What `privypurse train --out` or `save_model` wrote.
+
+    Returns
+    -------
+    Pipeline
+        With steps "columns" and "model"; takes data frames with the columns of the schema.
+    """
+    place = check_is_model(pathlib.Path(folder))
+    texts = {name: (place / name).read_text(encoding="utf-8") for name in (MODEL, SCHEMA, CERTIFICATE, TRACE)}
+    model: Any = model_from_json(texts[MODEL])
+    model.certificate_ = Certificate.from_json(texts[CERTIFICATE])
+    model.trace_ = Trace.from_json(texts[TRACE])
+    return Pipeline([("columns", TableEncoder(parse_schema(texts[SCHEMA]))), ("model", model)])
+
+
+def check_is_model(folder: pathlib.Path) -> pathlib.Path:
+    """Refuse a folder that holds no complete model, or one whose files were changed."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        checksums = dict(manifest["sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(
+            f"{str(folder)!r} is not a privypurse model: it has no readable {MANIFEST}. Pass the folder that `privypurse train "
+            "--out` made."
+        ) from error
+    for name, checksum in checksums.items():
+        path = folder / pathlib.PurePath(name).name
+        if not path.is_file() or _checksum(path.read_bytes()) != checksum:
+            raise InvalidArgument(
+                f"the model {str(folder)!r} is damaged: {name} is missing or was changed. Restore it from a copy."
+            )
+    return folder
+
+
+def replace_file(path: pathlib.Path, text: str) -> None:
+    """Write a file under another name and move it into place."""
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        _write(new, text)
+        new.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+
+
+def _write_all(folder: pathlib.Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        _write(folder / name, text)
+    # Reports and measurements are made anew later on; what was paid for is not.
+    kept = {name: text for name, text in files.items() if name not in ("report.html", "measurements.json")}
+    checksums = {name: _checksum(text.encode("utf-8")) for name, text in kept.items()}
+    _write(folder / MANIFEST, json.dumps({"version": __version__, "sha256": checksums}, indent=1))
+    _sync_folder(folder)
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: pathlib.Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

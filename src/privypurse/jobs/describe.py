@@ -10,6 +10,7 @@ import sklearn
 from sklearn.pipeline import Pipeline
 
 from privypurse.core.version import __version__
+from privypurse.jobs.noise_intervals import NOTE
 from privypurse.purse.purse import Purse
 from privypurse.report import Coefficient, Measurement, ReportContent, render
 from privypurse.store.folder import check_is_model, load_model
@@ -20,7 +21,7 @@ _WORDS = {Source.DECLARED: "declared", Source.DATA: "read from the data, not cov
 
 
 def describe_run(
-    settings: Any, schema: Schema, pipeline: Pipeline, purse: Purse, intervals: Any, note: str, *, fit_epsilon: float
+    settings: Any, schema: Schema, pipeline: Pipeline, purse: Purse, intervals: Any, *, fit_epsilon: float
 ) -> dict[str, Any]:
     """Collect what a report says besides model, certificate and trace. All of it is public."""
     model = pipeline[-1]
@@ -34,7 +35,7 @@ def describe_run(
         "settings": _settings(settings, purse),
         "prepared": _prepared(schema, model),
         "half_widths": None if intervals is None else [part.tolist() for part in intervals],
-        "note": note,
+        "note": "" if intervals is None else NOTE,
         "budget": describe_budget(purse),
         "fit_epsilon": fit_epsilon,
     }

@@ -14,6 +14,7 @@ from privypurse.accounting import convert
 from privypurse.accounting.filters import GdpFilter
 from privypurse.core.checks import FloatArray
 from privypurse.core.randomness import NoiseSource
+from privypurse.jobs.interrupts import Interrupts
 from privypurse.jobs.made_rows import made_rows
 from privypurse.jobs.progress import Progress
 from privypurse.purse.purse import Purse
@@ -32,7 +33,7 @@ NOTE = (
 
 
 def noise_intervals(
-    model: Any, schema: Schema, progress: Progress, *, seed: int = 0
+    model: Any, schema: Schema, progress: Progress, *, interrupts: Interrupts | None = None, seed: int = 0
 ) -> tuple[FloatArray, FloatArray] | None:
     """Return half-widths of the intervals of ``coef_`` and ``intercept_``; None where they cannot be rehearsed.
 
@@ -44,6 +45,8 @@ def noise_intervals(
         The columns it was trained on.
     progress : Progress
         Told of runs.
+    interrupts : Interrupts, optional
+        Where somebody asks to stop, the rest is left out.
     seed : int, default 0
         Of the made-up rows and noise, which protect nobody.
     """
@@ -60,6 +63,8 @@ def noise_intervals(
     found = []
     progress.stage("rehearsing the noise", RUNS)
     for run in range(RUNS):
+        if interrupts is not None and interrupts.pending:
+            return None
         purse = Purse.with_filter(rule, noise=NoiseSource(seed=seed + run))
         rehearsed = _like(model, rows).set_params(purse=purse).fit(X, y)
         found.append((rehearsed.coef_, np.asarray(rehearsed.intercept_)))

@@ -114,14 +114,22 @@ def read_rows(
     return kept.finish(), aside.finish()
 
 
-def read_columns(
-    file: TableFile, names: Sequence[str], missing_values: Sequence[str], progress: Progress
-) -> NDArray[np.float64]:
-    """Read columns of numbers, one row for each record."""
+def read_columns(file: TableFile, schema: Schema, progress: Progress) -> NDArray[np.float64]:
+    """Read the columns of numbers whose range is to be bought, one row for each record; check the others too."""
+    names = [column.name for column in schema.to_buy]
     table = _Growing(len(names), np.float64)
-    for block, _ in _blocks(file, names, progress):
-        table.append(np.column_stack([numbers(column_of(block, name), missing_values) for name in names]))
+    for index, (block, _) in enumerate(_blocks(file, schema.names, progress)):
+        if index == 0:
+            check_kinds(block, schema, file.path.name)
+        table.append(np.column_stack([numbers(column_of(block, name), schema.missing_values) for name in names]))
     return table.finish()
+
+
+def check_readable(file: TableFile, schema: Schema, progress: Progress) -> None:
+    """Read a file to its end, so that whatever is wrong with it is noticed before something is paid for."""
+    for index, (block, _) in enumerate(_blocks(file, schema.names, progress)):
+        if index == 0:
+            check_kinds(block, schema, file.path.name)
 
 
 def _blocks(file: TableFile, names: Sequence[str], progress: Progress) -> Iterator[tuple[Any, int]]:

@@ -16,10 +16,11 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privypurse.jobs.account import Account
 from privypurse.jobs.describe import describe_run, report_of
+from privypurse.jobs.interrupts import held_back
 from privypurse.jobs.measure import measure
-from privypurse.jobs.noise_intervals import NOTE, noise_intervals
+from privypurse.jobs.noise_intervals import noise_intervals
 from privypurse.jobs.progress import Progress, Silent, TrainingStage
-from privypurse.jobs.rows import CHECKED, Rows, read_columns, read_rows
+from privypurse.jobs.rows import CHECKED, Rows, check_readable, read_columns, read_rows
 from privypurse.methods.by_name import method_by_name
 from privypurse.preprocessing.private_statistics import private_quantiles
 from privypurse.purse.opening import part_of
@@ -117,8 +118,8 @@ class TrainSettings:
         method_by_name(self.method)
         if self.method == "dp-sgd":
             raise InvalidArgument(
-                "method dp-sgd samples records, and is priced as a list fixed in advance, next to which nothing else can be paid. "
-                "Use it from Python with training.open_purse, or leave --method out: on tables it is no better. Nothing was spent."
+                "method dp-sgd samples records, and is priced as a list fixed in advance, next to which nothing else can be "
+                "paid. Use it from Python with training.open_purse, or leave --method out. Nothing was spent."
             )
 
 
@@ -162,13 +163,11 @@ def train_file(
         if test is not None:
             test.require(schema.names)
         model = _model(settings, schema)
-        raw = (
-            read_columns(file, [column.name for column in schema.to_buy], schema.missing_values, progress)
-            if schema.to_buy
-            else None
-        )
-        if raw is None:  # a file that cannot be read is noticed before an account is opened
-            rows = read_rows(file, schema, progress, hold_out=_hold_out(settings), seed=settings.seed)
+        # All files are read to their end before an account is opened.
+        if test is not None:
+            check_readable(test, schema, progress)
+        raw = read_columns(file, schema, progress) if schema.to_buy else None
+        rows = None if schema.to_buy else _read(settings, file, schema, progress)
         purse, is_new = settings.account.open(settings.epsilon, seed=settings.seed)
         if opened is not None:
             opened(purse, is_new)
@@ -178,30 +177,34 @@ def train_file(
         if raw is not None:
             schema = _buy_ranges(schema, raw, run, progress)
             del raw
-            rows = read_rows(file, schema, progress, hold_out=_hold_out(settings), seed=settings.seed)
-        train, aside = rows
+        train, aside = rows or _read(settings, file, schema, progress)
         progress.stage("preparing: counts, lengths, centre and spread")
         model.set_params(purse=run, epsilon=_without_measuring(run, _hold_out(settings) > 0))
         model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
-        measurements = _measurements(settings, schema, model, aside, test, run, progress)
-        model.set_params(callbacks=(), purse=None, copy_X=True, method=settings.method)
-        intervals = noise_intervals(model, schema, progress) if settings.intervals else None
-        progress.stage("writing the model and its report")
-        spent = model.privacy_spent_
-        model.certificate_ = run.certificate()
-        model.privacy_spent_ = run.spent
-        _name_classes(model, schema)
-        pipeline = Pipeline([("columns", TableEncoder(schema)), ("model", model)])
-        about = describe_run(
-            settings, schema, pipeline, purse, intervals, NOTE if intervals else "", fit_epsilon=spent.epsilon
-        )
-        files = model_files(pipeline) | {
-            "run.json": json.dumps(about, indent=1, allow_nan=False),
-            "measurements.json": json.dumps([asdict(one) for one in measurements], indent=1, allow_nan=False),
-            "report.html": report_of(pipeline, about, measurements),
-        }
-        place.write(files)
+        with held_back() as interrupts:
+            measurements = _measurements(settings, schema, model, aside, test, run, progress)
+            model.set_params(callbacks=(), purse=None, copy_X=True)
+            intervals = noise_intervals(model, schema, progress, interrupts=interrupts) if settings.intervals else None
+            progress.stage("writing the model and its report")
+            fit_epsilon = model.privacy_spent_.epsilon
+            model.certificate_, model.privacy_spent_ = run.certificate(), run.spent
+            _name_classes(model, schema)
+            pipeline = Pipeline([("columns", TableEncoder(schema)), ("model", model)])
+            about = describe_run(settings, schema, pipeline, purse, intervals, fit_epsilon=fit_epsilon)
+            place.write(_files(pipeline, about, measurements))
     return TrainResult(place.folder, pipeline, purse, is_new, measurements)
+
+
+def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> dict[str, str]:
+    return model_files(pipeline) | {
+        "run.json": json.dumps(about, indent=1, allow_nan=False),
+        "measurements.json": json.dumps([asdict(one) for one in measurements], indent=1, allow_nan=False),
+        "report.html": report_of(pipeline, about, measurements),
+    }
+
+
+def _read(settings: TrainSettings, file: TableFile, schema: Schema, progress: Progress) -> tuple[Rows, Rows]:
+    return read_rows(file, schema, progress, hold_out=_hold_out(settings), seed=settings.seed)
 
 
 def _hold_out(settings: TrainSettings) -> float:

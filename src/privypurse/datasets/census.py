@@ -143,9 +143,7 @@ class Census:
         schema = pa.schema([*zip(FACTS, kinds, strict=True), (TARGET, pa.string())])
         with pq.ParquetWriter(path, schema) as file:
             for block in self._blocks():
-                arrays = [
-                    pa.array(values, kind, from_pandas=True) for values, kind in zip(block.values(), schema.types)
-                ]
+                arrays = [pa.array(block[field.name], field.type, from_pandas=True) for field in schema]
                 file.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
     def frame(self) -> Any:
@@ -280,4 +278,5 @@ def _score(people: dict[str, NDArray[Any]]) -> NDArray[np.intp]:
     score += add.household[people["sex"], people["household"]]
     score += add.sector[people["sector"]]
     score += add.born_abroad[people["born_abroad"]]
-    return np.clip(score, -world.LARGEST, world.LARGEST)
+    score.clip(-world.LARGEST, world.LARGEST, out=score)
+    return score

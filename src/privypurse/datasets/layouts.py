@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,14 +120,14 @@ def kdd_sf(content: bytes, where: str) -> Table:
             sent.append(int(fields[4]))
             received.append(int(fields[5]))
             names.append(fields[41])
-    numbers = (np.log(np.array(values) + 0.1) for values in (duration, sent, received))
-    return _kdd(*numbers, service, names, where)
+    numbers = [np.log(np.array(values) + 0.1) for values in (duration, sent, received)]
+    return _kdd(numbers, service, names, where)
 
 
 def kdd_from_scikit_learn(data: Any, target: Any, where: str) -> Table:
     """Read what ``fetch_kddcup99(subset="SF")`` gives: four columns of objects, with bytes for text."""
-    numbers = (np.array(data[:, column], dtype=np.float64) for column in (0, 2, 3))
-    return _kdd(*numbers, [value.decode() for value in data[:, 1]], [value.decode() for value in target], where)
+    numbers = [np.array(data[:, column], dtype=np.float64) for column in (0, 2, 3)]
+    return _kdd(numbers, [value.decode() for value in data[:, 1]], [value.decode() for value in target], where)
 
 
 def mnist(images: bytes, answers: bytes, where: str) -> Table:
@@ -144,20 +144,14 @@ def mnist_from_openml(frame: Any, target: Any, where: str) -> Table:
     return Table("mnist", X, y, column_names=PIXELS, classes=DIGITS, source=where, target="digit")
 
 
-def _kdd(
-    duration: NDArray[np.float64],
-    sent: NDArray[np.float64],
-    received: NDArray[np.float64],
-    service: Sequence[str],
-    names: Sequence[str],
-    where: str,
-) -> Table:
+def _kdd(numbers: Sequence[Any], service: Sequence[str], names: Sequence[str], where: str) -> Table:
+    duration, sent, received = numbers
     X = dict(zip(KDD_COLUMNS, (duration, texts(service), sent, received), strict=True))
     y = np.array([name != "normal." for name in names], dtype=np.int64)
     return Table("kddcup99-sf", X, y, classes=KDD_CLASSES, source=where, target="label")
 
 
-def _mixed(columns: dict[str, Sequence[str]], numbers: Sequence[str]) -> dict[str, NDArray[Any]]:
+def _mixed(columns: Mapping[str, Sequence[str]], numbers: Sequence[str]) -> dict[str, NDArray[Any]]:
     return {
         name: np.array([int(float(value)) for value in values], dtype=np.int64) if name in numbers else texts(values)
         for name, values in columns.items()

@@ -79,7 +79,8 @@ def load(name: str, part: str = "all", *, checksums: Mapping[str, str] | None = 
     given = _checked(name, known, checksums)
     table = _from_folder(known, part, given) or (known.bundled and known.bundled())
     if table is None:
-        table = _part_of(name, known, _from_cache_or_network(name, known, part, download), part)
+        table = _from_cache_or_network(name, known, part, download)
+        table = table if part == "all" else some_rows(table, known.fetched_parts[part])
     return known.finish(table)
 
 
@@ -106,17 +107,23 @@ def _from_folder(known: _Known, part: str, checksums: Mapping[str, str]) -> Tabl
     tables = []
     for files in groups:
         contents = [local.read(file, paths[file], checksums) for file in files]
-        tables.append(known.read(*contents, where=" and ".join(f"{file} in {local.FOLDER}" for file in files)))
+        tables.append(known.read(*contents, where=f"{' and '.join(files)} in {local.FOLDER}"))
     return stacked(tables)
 
 
 def _from_cache_or_network(name: str, known: _Known, part: str, download: bool) -> Table:
+    if known.fetch is None:
+        raise DataUnavailable(_missing(name, known, part, "it cannot be fetched by this library"))
+    if part != "all" and part not in known.fetched_parts:
+        why = (
+            "the table that can be fetched does not mark the official parts, so that only part='all' can be had from it"
+        )
+        raise DataUnavailable(_missing(name, known, part, why))
     kept = cache.read(name)
     if kept is not None:
         return kept
-    if known.fetch is None or not download:
-        why = "the network was not to be used" if known.fetch else "it cannot be fetched by this library"
-        raise DataUnavailable(_missing(name, known, part, why))
+    if not download:
+        raise DataUnavailable(_missing(name, known, part, "the network was not to be used"))
     try:
         table = known.fetch()
     except downloads.FAILURES as error:
@@ -128,21 +135,6 @@ def _from_cache_or_network(name: str, known: _Known, part: str, download: bool) 
         )
     cache.save(table)
     return table
-
-
-def _part_of(name: str, known: _Known, table: Table, part: str) -> Table:
-    if part == "all":
-        return table
-    if part not in known.fetched_parts:
-        raise DataUnavailable(
-            _missing(
-                name,
-                known,
-                part,
-                f"in {table.source} the official parts are not marked. Pass part='all', or get the file",
-            )
-        )
-    return some_rows(table, known.fetched_parts[part])
 
 
 def _missing(name: str, known: _Known, part: str, why: str) -> str:
@@ -196,7 +188,7 @@ _KNOWN = {
     ),
     "adult-raw": _Known(
         "the files adult.data and adult.test of https://archive.ics.uci.edu/dataset/2/adult, with a line of column names "
-        "in front and gzipped under the names above; or data set 1590 of https://www.openml.org/d/1590, by this function.",
+        "in front (in adult.test, instead of its first line), gzipped under the names above; or data set 1590 of https://www.openml.org/d/1590, by this function.",
         rows=48_842,
         files={"train": ("adult.train.csv.gz",), "test": ("adult.test.csv.gz",)},
         read=layouts.adult_raw,

@@ -278,5 +278,5 @@ def _score(people: dict[str, NDArray[Any]]) -> NDArray[np.intp]:
     score += add.household[people["sex"], people["household"]]
     score += add.sector[people["sector"]]
     score += add.born_abroad[people["born_abroad"]]
-    score.clip(-world.LARGEST, world.LARGEST, out=score)
-    return score
+    clipped: NDArray[np.intp] = np.clip(score, -world.LARGEST, world.LARGEST)
+    return clipped

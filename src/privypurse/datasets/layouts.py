@@ -82,6 +82,7 @@ def adult_raw(content: bytes, where: str) -> Table:
 
 def adult_from_openml(frame: Any, target: Any, where: str) -> Table:
     """Read Adult as OpenML has it (data set 1590): the same columns, with nothing in a cell where a value is missing."""
+    _check_columns(frame, ADULT_COLUMNS, where)
     X = _mixed({name: _cells(frame[name]) for name in ADULT_COLUMNS}, ADULT_NUMBERS)
     y = labels([answer.strip().rstrip(".") for answer in _cells(target)], ADULT_CLASSES, where)
     return Table("adult-raw", X, y, classes=ADULT_CLASSES, source=where, target="classification")
@@ -89,6 +90,7 @@ def adult_from_openml(frame: Any, target: Any, where: str) -> Table:
 
 def bank_from_openml(frame: Any, target: Any, where: str) -> Table:
     """Read Bank marketing as OpenML has it (data set 1461): V1 to V16 in the order of the original, Class 1 or 2."""
+    _check_columns(frame, [f"V{i + 1}" for i in range(len(BANK_COLUMNS))], where)
     numbered = {name: _cells(frame[f"V{i + 1}"]) for i, name in enumerate(BANK_COLUMNS)}
     y = labels(_cells(target), ("1", "2"), where)
     return Table("bank-raw", _mixed(numbered, BANK_NUMBERS), y, classes=BANK_CLASSES, source=where, target="subscribed")
@@ -139,7 +141,9 @@ def mnist(images: bytes, answers: bytes, where: str) -> Table:
 
 def mnist_from_openml(frame: Any, target: Any, where: str) -> Table:
     """Read MNIST as OpenML has it (mnist_784, data set 554): pixel1 to pixel784, and the digit as text."""
-    X = frame[[f"pixel{i + 1}" for i in range(len(PIXELS))]].to_numpy().astype(np.uint8)
+    names = [f"pixel{i + 1}" for i in range(len(PIXELS))]
+    _check_columns(frame, names, where)
+    X = frame[names].to_numpy().astype(np.uint8)
     y = labels(_cells(target), DIGITS, where)
     return Table("mnist", X, y, column_names=PIXELS, classes=DIGITS, source=where, target="digit")
 
@@ -156,6 +160,14 @@ def _mixed(columns: Mapping[str, Sequence[str]], numbers: Sequence[str]) -> dict
         name: np.array([int(float(value)) for value in values], dtype=np.int64) if name in numbers else texts(values)
         for name, values in columns.items()
     }
+
+
+def _check_columns(frame: Any, names: Sequence[str], where: str) -> None:
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise UnexpectedFile(
+            f"{where} should have the columns {', '.join(missing)}. The publisher has changed the layout."
+        )
 
 
 def _cells(series: Any) -> list[str]:

@@ -77,7 +77,7 @@ def load(name: str, part: str = "all", *, checksums: Mapping[str, str] | None = 
             + ("." if len(parts) > 1 else ", and split the rows yourself: nobody has fixed a test part for it.")
         )
     given = _checked(name, known, checksums)
-    table = _from_folder(known, part, given) or (known.bundled and known.bundled())
+    table = known.bundled() if known.bundled else _from_folder(known, part, given)
     if table is None:
         table = _from_cache_or_network(name, known, part, download)
         table = table if part == "all" else some_rows(table, known.fetched_parts[part])
@@ -126,6 +126,8 @@ def _from_cache_or_network(name: str, known: _Known, part: str, download: bool) 
         raise DataUnavailable(_missing(name, known, part, "the network was not to be used"))
     try:
         table = known.fetch()
+    except UnexpectedFile:
+        raise  # it was fetched, and is not what it should be
     except downloads.FAILURES as error:
         why = f"it could not be fetched ({type(error).__name__}: {error})"
         raise DataUnavailable(_missing(name, known, part, why)) from error
@@ -188,7 +190,8 @@ _KNOWN = {
     ),
     "adult-raw": _Known(
         "the files adult.data and adult.test of https://archive.ics.uci.edu/dataset/2/adult, with a line of column names "
-        "in front (in adult.test, instead of its first line), gzipped under the names above; or data set 1590 of https://www.openml.org/d/1590, by this function.",
+        "in front (in adult.test, instead of its first line), gzipped under the names above; or data set 1590 of "
+        "https://www.openml.org/d/1590, by this function.",
         rows=48_842,
         files={"train": ("adult.train.csv.gz",), "test": ("adult.test.csv.gz",)},
         read=layouts.adult_raw,

@@ -260,7 +260,8 @@ def _people(draws: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
 
 def _own_boss(sector: NDArray[np.uint8]) -> NDArray[np.intp]:
     self_employed, own_company = world.SECTOR.index("self-employed"), world.SECTOR.index("own company")
-    return ((sector == self_employed) | (sector == own_company)).astype(np.intp)
+    owns: NDArray[np.bool_] = (sector == self_employed) | (sector == own_company)
+    return owns.astype(np.intp)
 
 
 def _score(people: dict[str, NDArray[Any]]) -> NDArray[np.intp]:
@@ -278,5 +279,4 @@ def _score(people: dict[str, NDArray[Any]]) -> NDArray[np.intp]:
     score += add.household[people["sex"], people["household"]]
     score += add.sector[people["sector"]]
     score += add.born_abroad[people["born_abroad"]]
-    clipped: NDArray[np.intp] = np.clip(score, -world.LARGEST, world.LARGEST)
-    return clipped
+    return np.clip(score, -world.LARGEST, world.LARGEST)

@@ -283,16 +283,16 @@ def scores() -> Scores:
     week = range(MOST_HOURS + 1)
     logistic = [1 / (1 + math.exp(-score / 100)) for score in range(-LARGEST, LARGEST + 1)]
     return Scores(
-        base=-240,
+        base=-230,
         age=_shorts(max(60 - (age - 50) ** 2 // 4, -200 if age < 50 else -40) for age in years),
         school=_shorts(7 * (school - 12) for school in range(MOST_SCHOOL + 1)),
-        hours=_shorts([[max(-260, min(pay * (hours - 39), 170)) for hours in week] for pay in (8, 5)]),
+        hours=_shorts([[max(-260, min(pay * (hours - 39), 170)) for hours in week] for pay in (7, 4)]),
         capital_steps=np.array([1, 1_000, 5_000, 15_000], dtype=np.int32),
         capital=_shorts([0, 30, 110, 240, 380]),
         commute=_shorts([*(min(60, minutes) - 25 for minutes in range(0, MOST_COMMUTE + 1, COMMUTE_STEP)), -10]),
         region=_shorts([-50, -20, 0, -30, 20, 30, 80]),
-        job=_shorts([180, 150, 70, 50, 0, -30, -30, -20, -50, -60, -150, -190, -30]),
-        education=_shorts([-200, -170, -120, -40, 0, 90, 160, 230]),
+        job=_shorts([160, 130, 60, 40, 0, -30, -30, -20, -40, -50, -130, -170, -30]),
+        education=_shorts([-180, -150, -110, -40, 0, 80, 140, 200]),
         household=_shorts([[-20, 40, 20, -60, -120, -60], [10, 110, 140, 20, -130, -50]]),
         sector=_shorts([0, 10, -60, 120, -50, -20]),
         born_abroad=_shorts([0, -50]),

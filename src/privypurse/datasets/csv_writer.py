@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 Block = dict[str, NDArray[Any]]
@@ -52,10 +51,12 @@ def _by_csv(rows: Iterable[Iterable[Any]]) -> bytes:
 
 
 def _rows(block: Block) -> Iterator[tuple[Any, ...]]:
-    return zip(*([_field(value) for value in column] for column in block.values()), strict=True)
+    return zip(*(_fields(column) for column in block.values()), strict=True)
 
 
-def _field(value: Any) -> Any:
-    if value is None or value != value:
-        return None
-    return int(value) if isinstance(value, float | np.floating) and float(value).is_integer() else value
+def _fields(column: NDArray[Any]) -> list[Any]:
+    if column.dtype.kind != "f":
+        plain: list[Any] = column.tolist()
+        return plain
+    # str() of numpy's own numbers, because it writes a float32 with no more digits than it has.
+    return [None if value != value else int(value) if value == value // 1 else str(value) for value in column]

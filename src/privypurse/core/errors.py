@@ -47,3 +47,11 @@ class TermsMismatch(LedgerError):
 
 class SharedAcrossProcesses(PrivypurseError):
     """Something that lives in one process's memory was carried into another, where it would be spent twice."""
+
+
+class DataUnavailable(PrivypurseError, FileNotFoundError):
+    """A data set is neither on this machine nor to be had over the network; the message says how to get it."""
+
+
+class UnexpectedFile(PrivypurseError, ValueError):
+    """A file is not the one it should be, or was damaged; the message names it and the checksum it has."""

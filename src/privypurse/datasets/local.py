@@ -1,86 +1,61 @@
-"""Data sets read from the folder that the environment variable ``PRIVYPURSE_DATA`` names."""
+"""Files in the folder that ``PRIVYPURSE_DATA`` names, checked against what they are known to hold."""
 
 import gzip
+import hashlib
 import os
 import pathlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import zlib
+from collections.abc import Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
+from privypurse.core.errors import UnexpectedFile
 
-from privypurse.core.errors import InvalidArgument
+FOLDER = "PRIVYPURSE_DATA"
 
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Rows and labels of a data set.
-
-    Parameters
-    ----------
-    name : str
-        What it is called.
-    X : sparse matrix of shape (n, d)
-        The rows.
-    y : ndarray of shape (n,)
-        The labels, 0 or 1.
-    uncovered : str
-        What was done with the data outside any purse, for ``purse.declare_uncovered``; empty if nothing was.
-    """
-
-    name: str
-    X: Any
-    y: NDArray[np.int64]
-    uncovered: str = ""
-
-    def __repr__(self) -> str:
-        return f"<Table {self.name}: {self.X.shape[0]:,} rows, {self.X.shape[1]} columns>"
-
-
-def load(name: str) -> Table:
-    """Load a data set by name: "adult" (one-hot, a9a), "bank" or "ipums-br".
-
-    Bank and IPUMS-BR are scaled to [0, 1] by their own ranges, as in the papers. That looks at the data, and is named in
-    `Table.uncovered`.
-    """
-    if name not in _LOADERS:
-        raise InvalidArgument(f"name must be one of {', '.join(NAMES)}; got {name!r}. Pass for example 'adult'.")
-    return _LOADERS[name]()
-
-
-def _path(file: str) -> pathlib.Path:
-    folder = os.environ.get("PRIVYPURSE_DATA", "")
-    path = pathlib.Path(folder) / file
-    if not folder or not path.exists():
-        raise FileNotFoundError(
-            f"{file} is needed and was not found in PRIVYPURSE_DATA={folder!r}. Set PRIVYPURSE_DATA to the folder it is in."
-        )
-    return path
-
-
-def _adult() -> Table:
-    from sklearn.datasets import load_svmlight_file
-
-    parts = [load_svmlight_file(str(_path(f"adult-a9a.{part}.svm.gz")), n_features=123) for part in ("train", "test")]
-    labels = np.concatenate([y for _, y in parts])
-    return Table("adult", sparse.vstack([X for X, _ in parts]).tocsr(), (labels > 0).astype(np.int64))
-
-
-def _one_hot_file(name: str) -> Table:
-    with gzip.open(_path(f"{name}.dat.gz"), "rt") as file:
-        numbers = np.loadtxt(file)
-    X, y = numbers[:, :-1], numbers[:, -1]
-    low, high = X.min(axis=0), X.max(axis=0)
-    scaled = (X - low) / np.where(high > low, high - low, 1.0)
-    note = "columns were scaled to [0, 1] by the smallest and largest value in the data"
-    return Table(name, sparse.csr_matrix(scaled), y.astype(np.int64), note)
-
-
-_LOADERS: dict[str, Callable[[], Table]] = {
-    "adult": _adult,
-    "bank": lambda: _one_hot_file("bank"),
-    "ipums-br": lambda: _one_hot_file("ipums-br"),
+# SHA-256 of what is in each file once it is decompressed: packing it anew, or not at all, changes nothing.
+CHECKSUMS = {
+    "adult-a9a.train.svm.gz": "ef89967ad487b189379ef13ff752b69bf3487c07ff50f821c800aa983b6ae819",
+    "adult-a9a.test.svm.gz": "d10384b1c1a4df6f8b816278a431ad4391de358815be7d8f705fe91f6b8ac138",
+    "adult.train.csv.gz": "bfa781e36598918535d49f2c199ced8e4fa0f78abda99337b00a37df479c166a",
+    "adult.test.csv.gz": "7200d2ccc5660b8e61c7f138fca2682a6450f822478dd5f0cdeb707cb055f481",
+    "bank.dat.gz": "fe536a257d242b1fb78dd0e753d2c50176ef12a5dd23dfb86402f62127a3b96e",
+    "ipums-br.dat.gz": "9bcc80cf279457d62e9025d31a05c3e494e9d6edbb2097ba935eb4926a39884a",
+    "kddcup99-10percent.csv.gz": "f8c8267ebcd9c0ed1fd7d6277fe5bfff8732e9b7db8e61b873542b2a534b6f9a",
+    "mnist/train-images-idx3-ubyte.gz": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "mnist/train-labels-idx1-ubyte.gz": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "mnist/t10k-images-idx3-ubyte.gz": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "mnist/t10k-labels-idx1-ubyte.gz": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
-NAMES = tuple(_LOADERS)
+
+
+def folder() -> str:
+    """Return the folder of the environment variable, or an empty string."""
+    return os.environ.get(FOLDER, "")
+
+
+def find(file: str) -> pathlib.Path | None:
+    """Return where a file is, packed or unpacked, or None."""
+    if not folder():
+        return None
+    packed = pathlib.Path(folder()) / file
+    return next((path for path in (packed, packed.with_suffix("")) if path.is_file()), None)
+
+
+def read(file: str, path: pathlib.Path, checksums: Mapping[str, str]) -> bytes:
+    """Return what is in a file, decompressed; refuse a file whose content is not what it is known to be."""
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise UnexpectedFile(
+                f"{path} is damaged: it cannot be decompressed ({error}). Get the file again."
+            ) from error
+    found = hashlib.sha256(content).hexdigest()
+    expected = checksums.get(file, CHECKSUMS[file])
+    if found != expected:
+        raise UnexpectedFile(
+            f"{path} is not the file that results are known for: the SHA-256 of its (decompressed) content is {found}, and "
+            f"should be {expected}. Get the file again; or, to use this one on purpose, pass "
+            f"checksums={{{file!r}: {found!r}}}."
+        )
+    return content

@@ -1,0 +1,183 @@
+"""From the layouts in which the data sets are published to tables; nothing here opens a file or a connection."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from privypurse.core.errors import UnexpectedFile
+from privypurse.datasets.table import Table, labels, texts
+
+ADULT_CLASSES = ("<=50K", ">50K")
+ADULT_NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
+ADULT_COLUMNS = (
+    "age",
+    "workclass",
+    "fnlwgt",
+    "education",
+    "education-num",
+    "marital-status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "capital-gain",
+    "capital-loss",
+    "hours-per-week",
+    "native-country",
+)
+BANK_CLASSES = ("no", "yes")
+BANK_NUMBERS = ("age", "balance", "day", "duration", "campaign", "pdays", "previous")
+BANK_COLUMNS = (
+    "age",
+    "job",
+    "marital",
+    "education",
+    "default",
+    "balance",
+    "housing",
+    "loan",
+    "contact",
+    "day",
+    "month",
+    "duration",
+    "campaign",
+    "pdays",
+    "previous",
+    "poutcome",
+)
+KDD_CLASSES = ("normal", "attack")
+KDD_COLUMNS = ("duration", "service", "src_bytes", "dst_bytes")
+_KDD_FIELDS = 42
+DIGITS = tuple("0123456789")
+PIXELS = tuple(f"pixel_{i + 1}" for i in range(28 * 28))
+
+
+def adult_one_hot(content: bytes, where: str) -> Table:
+    """Read Adult in LIBSVM's a9a form; the labels may be 0/1 or -1/+1."""
+    from sklearn.datasets import load_svmlight_file
+
+    # The test part never has the last column, so the number of columns is said.
+    X, y = load_svmlight_file(io.BytesIO(content), n_features=123, zero_based=False)
+    return Table("adult", X, (y > 0).astype(np.int64), classes=ADULT_CLASSES, source=where, target="income")
+
+
+def adult_raw(content: bytes, where: str) -> Table:
+    """Read Adult as comma-separated text with a header; the label is called classification."""
+    header, *rows = csv.reader(io.StringIO(content.decode()), skipinitialspace=True)
+    if [name.strip() for name in header] != [*ADULT_COLUMNS, "classification"]:
+        raise UnexpectedFile(
+            f"{where} should begin with the line {', '.join(ADULT_COLUMNS)}, classification. Add that line."
+        )
+    *columns, answers = zip(*(row for row in rows if row), strict=True)
+    X = _mixed(dict(zip(ADULT_COLUMNS, columns, strict=True)), ADULT_NUMBERS)
+    # In the original test file, a full stop follows the label.
+    y = labels([answer.strip().rstrip(".") for answer in answers], ADULT_CLASSES, where)
+    return Table("adult-raw", X, y, classes=ADULT_CLASSES, source=where, target="classification")
+
+
+def adult_from_openml(frame: Any, target: Any, where: str) -> Table:
+    """Read Adult as OpenML has it (data set 1590): the same columns, with nothing in a cell where a value is missing."""
+    _check_columns(frame, ADULT_COLUMNS, where)
+    X = _mixed({name: _cells(frame[name]) for name in ADULT_COLUMNS}, ADULT_NUMBERS)
+    y = labels([answer.strip().rstrip(".") for answer in _cells(target)], ADULT_CLASSES, where)
+    return Table("adult-raw", X, y, classes=ADULT_CLASSES, source=where, target="classification")
+
+
+def bank_from_openml(frame: Any, target: Any, where: str) -> Table:
+    """Read Bank marketing as OpenML has it (data set 1461): V1 to V16 in the order of the original, Class 1 or 2."""
+    _check_columns(frame, [f"V{i + 1}" for i in range(len(BANK_COLUMNS))], where)
+    numbered = {name: _cells(frame[f"V{i + 1}"]) for i, name in enumerate(BANK_COLUMNS)}
+    y = labels(_cells(target), ("1", "2"), where)
+    return Table("bank-raw", _mixed(numbered, BANK_NUMBERS), y, classes=BANK_CLASSES, source=where, target="subscribed")
+
+
+def one_hot(name: str, content: bytes, where: str, classes: tuple[str, ...]) -> Table:
+    """Read numbers between blanks, the label last, and scale each column to [0, 1] by its own range."""
+    numbers = np.loadtxt(io.StringIO(content.decode()))
+    X, y = numbers[:, :-1], numbers[:, -1]
+    low, high = X.min(axis=0), X.max(axis=0)
+    scaled = (X - low) / np.where(high > low, high - low, 1.0)
+    note = "columns were scaled to [0, 1] by the smallest and largest value in the data"
+    return Table(name, sparse.csr_matrix(scaled), y.astype(np.int64), note, classes=classes, source=where)
+
+
+def kdd_sf(content: bytes, where: str) -> Table:
+    """Read KDD Cup '99 and keep scikit-learn's SF subset: connections that are logged in, four columns of them.
+
+    As in ``sklearn.datasets.fetch_kddcup99(subset="SF")``, the three numbers are replaced by log(value + 0.1).
+    """
+    duration, service, sent, received, names = [], [], [], [], []
+    for line in content.decode("ascii").splitlines():
+        fields = line.split(",")
+        if len(fields) != _KDD_FIELDS:
+            raise UnexpectedFile(f"{where} should have {_KDD_FIELDS} fields in every line. Get the file again.")
+        if fields[11] == "1":  # logged_in
+            duration.append(int(fields[0]))
+            service.append(fields[2])
+            sent.append(int(fields[4]))
+            received.append(int(fields[5]))
+            names.append(fields[41])
+    numbers = [np.log(np.array(values) + 0.1) for values in (duration, sent, received)]
+    return _kdd(numbers, service, names, where)
+
+
+def kdd_from_scikit_learn(data: Any, target: Any, where: str) -> Table:
+    """Read what ``fetch_kddcup99(subset="SF")`` gives: four columns of objects, with bytes for text."""
+    numbers = [np.array(data[:, column], dtype=np.float64) for column in (0, 2, 3)]
+    return _kdd(numbers, [value.decode() for value in data[:, 1]], [value.decode() for value in target], where)
+
+
+def mnist(images: bytes, answers: bytes, where: str) -> Table:
+    """Read MNIST in the IDX layout; the pixels stay whole numbers from 0 to 255."""
+    X = _idx(images, 3, where).reshape(-1, len(PIXELS))
+    y = _idx(answers, 1, where).astype(np.int64)
+    return Table("mnist", X, y, column_names=PIXELS, classes=DIGITS, source=where, target="digit")
+
+
+def mnist_from_openml(frame: Any, target: Any, where: str) -> Table:
+    """Read MNIST as OpenML has it (mnist_784, data set 554): pixel1 to pixel784, and the digit as text."""
+    names = [f"pixel{i + 1}" for i in range(len(PIXELS))]
+    _check_columns(frame, names, where)
+    X = frame[names].to_numpy().astype(np.uint8)
+    y = labels(_cells(target), DIGITS, where)
+    return Table("mnist", X, y, column_names=PIXELS, classes=DIGITS, source=where, target="digit")
+
+
+def _kdd(numbers: Sequence[Any], service: Sequence[str], names: Sequence[str], where: str) -> Table:
+    duration, sent, received = numbers
+    X = dict(zip(KDD_COLUMNS, (duration, texts(service), sent, received), strict=True))
+    y = np.array([name != "normal." for name in names], dtype=np.int64)
+    return Table("kddcup99-sf", X, y, classes=KDD_CLASSES, source=where, target="label")
+
+
+def _mixed(columns: Mapping[str, Sequence[str]], numbers: Sequence[str]) -> dict[str, NDArray[Any]]:
+    return {
+        name: np.array([int(float(value)) for value in values], dtype=np.int64) if name in numbers else texts(values)
+        for name, values in columns.items()
+    }
+
+
+def _check_columns(frame: Any, names: Sequence[str], where: str) -> None:
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        raise UnexpectedFile(
+            f"{where} should have the columns {', '.join(missing)}. The publisher has changed the layout."
+        )
+
+
+def _cells(series: Any) -> list[str]:
+    """Return a pandas series as text, with the mark "?" where it holds nothing."""
+    return ["?" if empty else str(value) for value, empty in zip(series, series.isna(), strict=True)]
+
+
+def _idx(content: bytes, axes: int, where: str) -> NDArray[np.uint8]:
+    # Two zero bytes, 8 for unsigned bytes, the number of axes, then the length of each axis.
+    if content[:4] != bytes((0, 0, 8, axes)):
+        raise UnexpectedFile(f"{where} is not in the IDX layout with {axes} axes. Get the file again.")
+    start = 4 + 4 * axes
+    return np.frombuffer(content, np.uint8, offset=start).reshape(np.frombuffer(content[4:start], ">u4"))

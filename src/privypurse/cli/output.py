@@ -1,0 +1,72 @@
+"""What commands print: results on stdout, as words or as JSON; everything else on stderr."""
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+stdout = Console(highlight=False, soft_wrap=True)
+stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def emit(result: dict[str, Any]) -> None:
+    """Print a result as JSON; infinities, which JSON does not have, as null."""
+    sys.stdout.write(json.dumps(_finite(result), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def say(text: str) -> None:
+    """Print a line of a result, as it is."""
+    stdout.print(text, markup=False)
+
+
+def note(text: str) -> None:
+    """Print a remark that is not part of the result."""
+    stderr.print(text, markup=False, style="dim")
+
+
+def warn(text: str) -> None:
+    """Print a warning."""
+    stderr.print(text, markup=False, style="yellow")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Print a table; columns after the first are aligned to the right."""
+    shown = Table(title=title or None, title_justify="left", header_style="bold", show_edge=False)
+    for index, name in enumerate(columns):
+        shown.add_column(name, justify="left" if index == 0 else "right", no_wrap=False)
+    for row in rows:
+        shown.add_row(*(cell.replace("[", "\\[") for cell in row))
+    stdout.print(shown)
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """Draw numbers as a line of bars from zero to the largest."""
+    if not values:
+        return ""
+    thinned = [values[int(index * len(values) / min(width, len(values)))] for index in range(min(width, len(values)))]
+    top = max(thinned) or 1.0
+    return "".join(_BARS[max(1, round(value / top * (len(_BARS) - 1)))] for value in thinned)
+
+
+def percent(value: float) -> str:
+    """Write a share as per cent."""
+    return f"{100 * value:.1f} %"
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Write a number shortly."""
+    return "infinite" if math.isinf(value) else f"{value:.{digits}g}"

@@ -1,0 +1,67 @@
+"""Progress on the screen: a bar for each stage that never stands still, or a line for each stage where there is no terminal."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from rich import progress
+
+from privypurse.cli.output import note, stderr
+from privypurse.jobs.progress import Progress, Silent
+
+
+class Bars:
+    """One bar for each stage; a thread of its own keeps the clock going."""
+
+    def __init__(self, bars: progress.Progress) -> None:
+        self._bars = bars
+        self._task: progress.TaskID | None = None
+
+    def stage(self, what: str, total: float | None = None) -> None:
+        """Finish the last bar and begin another."""
+        self.finish()
+        self._task = self._bars.add_task(what, total=total, note="")
+
+    def update(self, done: float, note: str = "") -> None:
+        """Move the bar."""
+        if self._task is not None:
+            self._bars.update(self._task, completed=done, note=note)
+
+    def finish(self) -> None:
+        """Fill the last bar."""
+        if self._task is not None:
+            total = self._bars.tasks[self._task].total
+            self._bars.update(self._task, total=total or 1, completed=total or 1)
+
+
+class Lines:
+    """A line for each stage."""
+
+    def stage(self, what: str, total: float | None = None) -> None:
+        """Print it."""
+        note(f"{what} ...")
+
+    def update(self, done: float, note: str = "") -> None:
+        """Print nothing."""
+
+
+@contextlib.contextmanager
+def shown_progress(quiet: bool) -> Iterator[Progress]:
+    """Show what a job does while it runs."""
+    if quiet:
+        yield Silent()
+    elif not sys.stderr.isatty():
+        yield Lines()
+    else:
+        columns = (
+            progress.SpinnerColumn(finished_text="✓"),
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=24),
+            progress.TaskProgressColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("{task.fields[note]}", style="dim"),
+        )
+        with progress.Progress(*columns, console=stderr, refresh_per_second=8) as bars:
+            shown = Bars(bars)
+            yield shown
+            shown.finish()

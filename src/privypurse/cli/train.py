@@ -1,0 +1,195 @@
+"""`privypurse train`."""
+
+import pathlib
+import shlex
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from privypurse.cli import options
+from privypurse.cli.output import emit, note, number, percent, say, stderr, warn
+from privypurse.cli.progress import shown_progress
+
+EXAMPLES = """\
+Train a private model on a table, and write it with its certificate, trace and report.
+
+Examples:
+
+    privypurse train people.csv --target income --epsilon 1 --schema people.toml --out model
+
+    privypurse train people.csv --target income --epsilon 0.5 --budget 3 --buy-ranges
+
+    privypurse train adult.csv --target classification --epsilon 1 --schema adult.toml --test adult.test.csv --test-public
+
+Without --schema the columns are described from the data, which no guarantee covers: the certificate says so. `privypurse schema`
+drafts a description to go through.
+"""
+
+
+def train(
+    data: options.DataFile,
+    target: Annotated[str, typer.Option("--target", "-t", help="Column to predict.", show_default=False)],
+    epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="What this run may spend.", show_default=False)],
+    schema: Annotated[
+        pathlib.Path | None,
+        typer.Option("--schema", "-s", help="Public description of the columns (TOML).", show_default=False),
+    ] = None,
+    out: Annotated[pathlib.Path, typer.Option("--out", "-o", help="Folder for the model.")] = pathlib.Path("model"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model that is there.")] = False,
+    buy_ranges: Annotated[
+        bool,
+        typer.Option(
+            "--buy-ranges", help="Pay for the ranges of columns of numbers instead of reading them from the data."
+        ),
+    ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="logistic, svm (classes); ridge, huber (numbers).", show_default=False),
+    ] = None,
+    method: Annotated[str, typer.Option("--method", help="How to descend; see `privypurse plan`.")] = "auto",
+    hold_out: Annotated[
+        float,
+        typer.Option(
+            "--hold-out", help="Share of records set aside to measure the model, for 3 % of epsilon. 0: none."
+        ),
+    ] = 0.1,
+    test: Annotated[
+        pathlib.Path | None,
+        typer.Option("--test", help="Measure on these records instead; exactly, and not covered.", show_default=False),
+    ] = None,
+    test_public: Annotated[
+        bool, typer.Option("--test-public", help="Declare that the test records are public.")
+    ] = False,
+    intervals: Annotated[
+        bool, typer.Option("--intervals/--no-intervals", help="Rehearse how far noise moves the coefficients.")
+    ] = True,
+    ledger: options.Ledger = None,
+    dataset: options.Dataset = None,
+    budget: options.Budget = None,
+    delta: options.Delta = None,
+    neighbouring: options.Neighbouring = None,
+    who: options.Who = None,
+    delimiter: options.Delimiter = None,
+    encoding: options.Encoding = "utf-8",
+    simulate: Annotated[
+        int | None, typer.Option("--simulate", help="Seed the noise: repeatable, and NOT PRIVATE.", show_default=False)
+    ] = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    from privypurse.jobs.account import Account
+    from privypurse.jobs.train import TrainSettings, train_file
+
+    # A simulation must not spoil the record of the real records.
+    name = dataset or (data.name if simulate is None else f"{data.name} (simulation)")
+    settings = TrainSettings(
+        data=data,
+        target=target,
+        epsilon=epsilon,
+        out=out,
+        account=Account(ledger=ledger, dataset=name, budget=budget, delta=delta, neighbouring=neighbouring, who=who),
+        schema=schema,
+        buy_ranges=buy_ranges,
+        model=model,
+        method=method,
+        hold_out=hold_out,
+        test=test,
+        test_public=test_public,
+        intervals=intervals,
+        overwrite=overwrite,
+        delimiter=options.tab(delimiter),
+        encoding=encoding,
+        seed=simulate,
+        command=shlex.join(["privypurse", *sys.argv[1:]]),
+    )
+    if schema is None:
+        warn(
+            "no --schema: columns are described from the data, which no guarantee covers. The certificate will say so."
+        )
+    with shown_progress(quiet) as progress:
+        result = train_file(settings, progress, _opened)
+    if json:
+        emit(_as_json(result))
+    else:
+        _print(result)
+
+
+def _opened(purse: Any, is_new: bool) -> None:
+    where = pathlib.Path(purse.ledger.location).name
+    if is_new:
+        note(
+            f"account opened on {where}: data set {purse.dataset!r}, epsilon {purse.epsilon:g} in all, delta {purse.delta:g}"
+        )
+    else:
+        note(
+            f"data set {purse.dataset!r} on {where}: {number(purse.spent.epsilon)} of epsilon {purse.epsilon:g} spent before this run"
+        )
+
+
+def _as_json(result: Any) -> dict[str, Any]:
+    certificate = result.pipeline[-1].certificate_
+    return {
+        "model": str(result.folder),
+        "report": str(result.folder / "report.html"),
+        "private": certificate.private,
+        "simulation": certificate.simulation,
+        "epsilon": certificate.epsilon,
+        "delta": certificate.delta,
+        "neighbouring": certificate.neighbouring,
+        "spent_epsilon": certificate.recorded_epsilon,
+        "releases": certificate.releases,
+        "steps": result.pipeline[-1].n_iter_,
+        "stop_reason": result.pipeline[-1].stop_reason_,
+        "uncovered": list(certificate.uncovered),
+        "measurements": [asdict(one) for one in result.measurements],
+        "budget": {
+            "dataset": result.purse.dataset,
+            "ledger": result.purse.ledger.location,
+            "epsilon": result.purse.epsilon,
+            "spent_epsilon": result.purse.spent.epsilon,
+            "remaining_epsilon": result.purse.remaining.epsilon,
+            "fraction_left": result.purse.fraction_left,
+        },
+    }
+
+
+def _print(result: Any) -> None:
+    model, purse = result.pipeline[-1], result.purse
+    certificate = model.certificate_
+    if certificate.private:
+        say(
+            f"private: ({certificate.epsilon:.6g}, {certificate.delta:g})-differentially private, {certificate.neighbouring}"
+        )
+    else:
+        stderr.print("SIMULATION, NOT PRIVATE: the noise was seeded", style="bold red")
+    for measured in result.measurements:
+        say(f"worth:   {describe(measured)}")
+    say(
+        f"spent:   epsilon {number(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}; "
+        f"{number(purse.remaining.epsilon)} left"
+    )
+    if not result.pipeline[0].schema.is_declared:
+        warn("not covered: what the schema says was read from the data. Go through schema.toml, or pass --schema.")
+    say(f"model:   {_relative(result.folder)}")
+    say(f"report:  {_relative(result.folder / 'report.html')}")
+
+
+def describe(measured: Any) -> str:
+    """Say in one line what was measured, on what, and whether it was paid for."""
+    shown = percent if measured.metric == "accuracy" else number
+    interval = "" if measured.low is None else f" ({shown(measured.low)} to {shown(measured.high)})"
+    covered = "paid for" if measured.paid else "public records" if measured.public else "exact, NOT covered"
+    others = "".join(f"; {name}: {shown(value)}" for name, value in measured.compared_with)
+    return f"{measured.metric} {shown(measured.value)}{interval} on {measured.on}, {covered}{others}"
+
+
+def _relative(path: pathlib.Path) -> str:
+    try:
+        return str(path.relative_to(pathlib.Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+train.__doc__ = EXAMPLES

@@ -1,0 +1,226 @@
+"""[RAW DATA] Several methods and budgets on one table: as a simulation that is NOT PRIVATE, or paid for from its purse."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from privypurse.accounting import convert
+from privypurse.core.checks import positive, shown
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.randomness import NoiseSource
+from privypurse.estimators import PrivateLogisticRegression, PrivateRidge
+from privypurse.jobs.measure import measure
+from privypurse.jobs.plan import ridge_for
+from privypurse.jobs.progress import Progress
+from privypurse.jobs.rows import CHECKED, Rows, read_rows
+from privypurse.methods.by_name import method_by_name
+from privypurse.purse.opening import part_of
+from privypurse.purse.purse import Purse
+from privypurse.tables.files import TableFile
+from privypurse.tables.schema import ClassTarget, Schema, Target
+
+HOLD_OUT = 0.2
+MEASURE_SHARE = 0.03
+NOT_PRIVATE = (
+    "NOT PRIVATE: every fit below was a simulation with repeatable noise, and was measured exactly. Do not publish it, and do not "
+    "choose by it: a choice made on private records costs privacy too. Pay for the comparison (--pay), or compare on public data."
+)
+PAID = "Paid for: every figure is a noisy release from the data set's purse, so choosing by them is free."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a comparison.
+
+    Parameters
+    ----------
+    method : str
+        Who trained.
+    epsilon : float or None
+        With how much; None for what is not private at all.
+    value, spread : float
+        Mean, and standard deviation over repetitions; where there was one, half of a 95 % interval.
+    """
+
+    method: str
+    epsilon: float | None
+    value: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came out."""
+
+    metric: str
+    private: bool
+    note: str
+    repetitions: int
+    entries: tuple[Entry, ...]
+
+
+def check_choices(methods: Sequence[str], epsilons: Sequence[float], repetitions: int) -> None:
+    """Refuse wrong choices before a file is read."""
+    for name in methods:
+        method_by_name(name)
+        if name == "dp-sgd":
+            raise InvalidArgument("methods cannot have dp-sgd, which has no price in Gaussian DP. Leave it out.")
+    for epsilon in epsilons:
+        positive(epsilon=epsilon)
+    if not methods or not epsilons or repetitions < 1:
+        raise InvalidArgument(
+            f"methods, epsilons and repeats must not be empty; got {shown(list(methods))}, {shown(list(epsilons))}, {repetitions}."
+        )
+
+
+def compare_not_private(
+    file: TableFile,
+    schema: Schema,
+    methods: Sequence[str],
+    epsilons: Sequence[float],
+    repetitions: int,
+    progress: Progress,
+) -> Comparison:
+    """Compare by simulation: fast, exact, and not to be shown to anybody who may not see the records.
+
+    Parameters
+    ----------
+    file, schema
+        The table and its description.
+    methods, epsilons, repetitions
+        What to compare; each repetition splits the records anew and draws other noise.
+    progress : Progress
+        Told of fits.
+    """
+    target = _target(schema)
+    rows, _ = read_rows(file, schema, progress)
+    found: dict[tuple[str, float | None], list[float]] = {}
+    progress.stage("comparing", repetitions * (len(methods) * len(epsilons) + 2))
+    done = 0
+    for repetition in range(repetitions):
+        out = np.random.default_rng(repetition).random(len(rows.y)) < HOLD_OUT
+        train, test = Rows(rows.X[~out], rows.y[~out]), Rows(rows.X[out], rows.y[out])
+        for name, epsilon, model in _candidates(target, methods, epsilons, repetition):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model.fit(train.X, train.y)
+            result = measure(model, test, target, on="records set aside")
+            found.setdefault((name, epsilon), []).append(result.value)
+            done += 1
+            progress.update(done, name)
+    entries = tuple(
+        Entry(name, epsilon, float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0)
+        for (name, epsilon), values in found.items()
+    )
+    return Comparison(_metric(target), False, NOT_PRIVATE, repetitions, entries)
+
+
+def compare_paid(
+    file: TableFile, schema: Schema, methods: Sequence[str], epsilons: Sequence[float], purse: Purse, progress: Progress
+) -> Comparison:
+    """Compare and pay: each fit costs its epsilon, of which 3 % measure it.
+
+    Parameters
+    ----------
+    file, schema
+        The table and its description.
+    methods, epsilons
+        What to compare, once each.
+    purse : Purse
+        Who pays. If it does not hold enough for all, nothing is spent.
+    progress : Progress
+        Told of fits.
+    """
+    target = _target(schema)
+    train, test = read_rows(file, schema, progress, hold_out=HOLD_OUT)
+    run = part_of(purse, price(methods, epsilons, purse.delta), strict=True)
+    for what in (*schema.uncovered, CHECKED):
+        run.declare_uncovered(what)
+    entries = []
+    progress.stage("comparing", len(methods) * len(epsilons))
+    for epsilon in epsilons:
+        for name in methods:
+            # Rounding of the sum may leave the last one a hair less.
+            own = part_of(run, min(epsilon, run.remaining.epsilon))
+            mu = convert.gdp_mu(own.epsilon, own.delta)
+            share = convert.gdp_epsilon(mu * math.sqrt(1 - MEASURE_SHARE), own.delta)
+            model = _model(target, name).set_params(epsilon=share, purse=own).fit(train.X, train.y)
+            result = measure(model, test, target, on="records set aside", purse=own)
+            half = (
+                (result.high or 0.0) - result.value
+                if result.metric == "accuracy"
+                else ((result.high or 0.0) - result.value)
+            )
+            entries.append(Entry(name, epsilon, result.value, half))
+            progress.update(len(entries), name)
+    return Comparison(_metric(target), True, PAID, 1, tuple(entries))
+
+
+def price(methods: Sequence[str], epsilons: Sequence[float], delta: float) -> float:
+    """Return what a paid comparison costs in all: budgets add up in squares of mu, not in epsilon."""
+    total = math.fsum(convert.gdp_mu(epsilon, delta) ** 2 for epsilon in epsilons) * len(methods)
+    return convert.gdp_epsilon(math.sqrt(total), delta)
+
+
+def _candidates(
+    target: Target, methods: Sequence[str], epsilons: Sequence[float], repetition: int
+) -> "list[tuple[str, float | None, Any]]":
+    classifies = isinstance(target, ClassTarget)
+    listed: list[tuple[str, float | None, Any]] = []
+    for epsilon in epsilons:
+        for name in methods:
+            purse = Purse(epsilon, 1e-6, neighbouring="add-remove", noise=NoiseSource(seed=repetition))
+            listed.append((name, epsilon, _model(target, name).set_params(epsilon=None, purse=purse)))
+    plain = LogisticRegression(max_iter=1000) if classifies else Ridge()
+    constant = _Constant(DummyClassifier() if classifies else DummyRegressor())
+    listed += [("scikit-learn, not private", None, plain), ("always the same answer", None, constant)]
+    return listed
+
+
+class _Constant:
+    """A dummy model with scores, as `measure` wants them."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def fit(self, X: Any, y: Any) -> "_Constant":
+        """Learn the most frequent class, or the mean."""
+        self._model.fit(X, y)
+        self.classes_ = getattr(self._model, "classes_", None)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Return the mean for every row."""
+        return self._model.predict(X)
+
+    def decision_function(self, X: Any) -> Any:
+        """Score the classes of every row alike."""
+        shares = self._model.predict_proba(X)
+        return shares[:, 1] - 0.5 if shares.shape[1] == 2 else shares
+
+
+def _model(target: Target, method: str) -> Any:
+    settings: dict[str, Any] = {"method": method, "l2": ridge_for(method)}
+    if isinstance(target, ClassTarget):
+        return PrivateLogisticRegression(classes=list(range(len(target.classes))), **settings)
+    return PrivateRidge(target_bounds=target.range, **settings)
+
+
+def _metric(target: Target) -> str:
+    return "accuracy" if isinstance(target, ClassTarget) else "mean absolute error"
+
+
+def _target(schema: Schema) -> Target:
+    if schema.target is None:
+        raise InvalidArgument('the schema has no [target]. Add one: column = "income" and classes or range.')
+    if schema.to_buy:
+        raise InvalidArgument(
+            f"range of column {schema.to_buy[0].name!r} is to be bought, which a comparison does not do. Declare it for this."
+        )
+    return schema.target

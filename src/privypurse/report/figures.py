@@ -74,7 +74,7 @@ class Figure:
     title: str
     drawings: tuple[Drawing, ...]
     heads: Row
-    rows: list[Row]
+    rows: Sequence[Row]
     text_columns: int = 1
     note: str = ""
     height: int = 300
@@ -163,7 +163,7 @@ def budget(content: ReportContent) -> Figure | None:
         limit, unit, title = 100.0, "", "share of the limit spent, %"
         said = [f"after step {step:.0f}: {share:.1f} % of the limit" for step, share in zip(x, y, strict=True)]
         shown = [f"{share:.1f} %" for share in y]
-        caption = f"{y[0]:.1f} % of the limit was spent after the first step, and {y[-1]:.1f} % after step {x[-1]:,.0f}, the last."
+        caption = f"{y[0]:.1f} % of the limit was spent after the first step, {y[-1]:.1f} % after step {x[-1]:,.0f}, the last."
     layout = {
         "xaxis": _axis("step"),
         "yaxis": _axis(title, range=[0, 1.12 * limit]),
@@ -245,10 +245,8 @@ def step_sizes(content: ReportContent) -> Figure | None:
     x, y = [float(at + 1) for at in kept], [float(sizes[at]) for at in kept]
     series = _line(x, y, SERIES[1], name="step size")
     said = [f"update {at:.0f}: step size {words.number(size)}" for at, size in zip(x, y, strict=True)]
-    layout = {
-        "xaxis": _axis("update"),
-        "yaxis": _axis("step size", **({"range": [0, 1.12 * max(y)]} if min(y) >= 0 < max(y) else {})),
-    }
+    from_zero = {"range": [0, 1.12 * max(y)]} if min(y) >= 0 < max(y) else {}
+    layout = {"xaxis": _axis("update"), "yaxis": _axis("step size", **from_zero)}
     return Figure(
         "plot-steps",
         "Step sizes",

@@ -44,17 +44,23 @@ def _guess_scale(content: ReportContent) -> str:
     certificate = content.certificate
     bound = words.right_guesses(certificate.epsilon, certificate.delta)
     reach = 100 * (bound - 0.5) / 0.5
-    # The label stays inside the scale; its line is where the bound is.
-    anchor = "start" if reach < 20 else "end" if reach > 72 else "middle"
+    # The label stands over the end of the bar, as far as it stays inside the scale.
+    place = min(max(reach, 16.0), 84.0)
     return (
         '<div class="guess"><h3>What a guesser can gain</h3>'
         f"{paragraph(words.guesser(certificate))}"
+        f'<p class="at" aria-hidden="true" style="margin-left:{place:.1f}%"><span>at most {escaped(words.percent_up(bound))}</span></p>'
+        f"{_scale(reach)}"
+        '<p class="ends" aria-hidden="true"><span>50 %<br>a coin</span><span>100 %<br>certain</span></p></div>'
+    )
+
+
+def _scale(reach: float) -> str:
+    """Draw a bar that is filled to so many percent; what it says stands beside it in words."""
+    return (
         '<svg class="scale" viewBox="0 0 100 5" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
         '<rect class="track" x="0" y="0" width="100" height="5"/>'
-        f'<rect class="gain" x="0" y="0" width="{max(reach, 0.4):.2f}" height="5"/></svg>'
-        '<p class="ends" aria-hidden="true"><span>50 %<br>a coin</span>'
-        f'<span class="at {anchor}" style="left:{reach:.2f}%">{escaped(words.percent_up(bound))}<br>at most</span>'
-        "<span>100 %<br>certain</span></p></div>"
+        f'<rect class="gain" x="0" y="0" width="{min(max(reach, 0.4), 100.0):.2f}" height="5"/></svg>'
     )
 
 
@@ -84,8 +90,8 @@ def glance(content: ReportContent) -> str:
     certificate, trace = content.certificate, content.trace
     cards = [_epsilon_card(content)]
     if words.bounded(certificate):
-        slip = f"{words.number(certificate.delta)}: the chance that the factor above leaves out."
-        cards.append(_card("Delta", words.sentence(words.chance(certificate.delta)), [slip], small=True))
+        slip = f"{words.sentence(words.chance(certificate.delta))}: the chance that the factor above leaves out."
+        cards.append(_card("Delta", words.number(certificate.delta), [slip]))
     cards.append(_worth_card(content.measurements))
     steps = f"{len(trace.steps):,}"
     cards.append(_card("Steps", steps, [f"Planned by {content.method}; training {words.stopped(trace)}."]))
@@ -110,12 +116,7 @@ def _epsilon_card(content: ReportContent) -> str:
     note = f"spent of a limit of {words.number(certificate.epsilon)} ({words.percent(share, 0)})."
     if not certificate.private:
         note += " It would count if the noise were secret."
-    bar = (
-        '<svg class="scale" viewBox="0 0 100 5" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
-        '<rect class="track" x="0" y="0" width="100" height="5"/>'
-        f'<rect class="gain" x="0" y="0" width="{100 * min(share, 1.0):.2f}" height="5"/></svg>'
-    )
-    return _card("Epsilon", words.rounded_up(spent), [note], bar)
+    return _card("Epsilon", words.rounded_up(spent), [note], _scale(100 * share))
 
 
 def _worth_card(measurements: tuple[Measurement, ...]) -> str:

@@ -56,9 +56,10 @@ def coverage(content: ReportContent) -> str:
         if certificate.unreleased:
             items.append(f"{certificate.unreleased:,} more values that were paid for and are not known to be released.")
         covered = bullets(items)
+    uncovered = bullets(words.sentence(item) for item in certificate.uncovered)
     lists = (
         f'<div class="two"><div><h3>It covers</h3>{covered}</div>'
-        f'<div class="not"><h3>It does not cover</h3>{bullets(words.sentence(item) for item in certificate.uncovered)}</div></div>'
+        f'<div class="not"><h3>It does not cover</h3>{uncovered}</div></div>'
     )
     groups = table(
         "Released values",

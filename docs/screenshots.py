@@ -132,7 +132,7 @@ def take(page_file: pathlib.Path, folder: pathlib.Path) -> None:
         for name, width, height, scheme in PICTURES:
             page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
             page.goto(page_file.as_uri())
-            page.wait_for_function("document.querySelectorAll('.plot .main-svg').length > 0")
+            page.locator(".plot .main-svg").last.wait_for()
             clip = {"x": 0, "y": 0, "width": width, "height": height}
             page.screenshot(path=folder / name, full_page=True, clip=clip)
             print(f"{name}: {(folder / name).stat().st_size / 1000:.0f} kB")

@@ -46,10 +46,11 @@ def _guess_scale(content: ReportContent) -> str:
     reach = 100 * (bound - 0.5) / 0.5
     # The label stands over the end of the bar, as far as it stays inside the scale.
     place = min(max(reach, 16.0), 84.0)
+    most = escaped(words.percent_up(bound))
     return (
         '<div class="guess"><h3>What a guesser can gain</h3>'
         f"{paragraph(words.guesser(certificate))}"
-        f'<p class="at" aria-hidden="true" style="margin-left:{place:.1f}%"><span>at most {escaped(words.percent_up(bound))}</span></p>'
+        f'<p class="at" aria-hidden="true" style="margin-left:{place:.1f}%"><span>at most {most}</span></p>'
         f"{_scale(reach)}"
         '<p class="ends" aria-hidden="true"><span>50 %<br>a coin</span><span>100 %<br>certain</span></p></div>'
     )
@@ -103,7 +104,7 @@ def glance(content: ReportContent) -> str:
 
 def _card(name: str, value: str, notes: list[str], extra: str = "", *, small: bool = False) -> str:
     lines = "".join(f"<p>{escaped(note)}</p>" for note in notes)
-    size = "value small" if small else "value"
+    size = "value small" if small or len(value) > 7 else "value"
     return f'<li><h3>{escaped(name)}</h3><p class="{size}">{escaped(value)}</p>{extra}{lines}</li>'
 
 

@@ -13,6 +13,9 @@ from privypurse.report.markup import embedded_json, embedded_script, escaped
 
 KEYS = "Arrow keys walk through the points of a plot; Home and End go to the first and the last; Escape leaves."
 
+# Before anything is drawn: the styles hide what needs scripts until this has run.
+FIRST_SCRIPT = 'document.documentElement.classList.add("scripted");'
+
 
 def render(content: ReportContent) -> str:
     """Write the page.
@@ -50,16 +53,16 @@ def render(content: ReportContent) -> str:
     )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy([FIRST_SCRIPT, *scripts])}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n'
         f'<title>{escaped(content.title)} - privacy report</title>\n<link rel="icon" href="data:,">\n'
-        f"<style>{_file('style.css')}</style>\n</head>\n<body>\n"
+        f"<style>{_file('style.css')}</style>\n<script>{FIRST_SCRIPT}</script>\n</head>\n<body>\n"
         '<a class="skip" href="#main">Skip to the report</a>\n'
         f'<div class="sheet">\n{opening.header(content)}\n'
         f'<nav aria-label="Sections"><ul>{links}</ul></nav>\n'
-        '<noscript><p class="warning"><strong>Scripts are off.</strong> Plots are not drawn; '
-        "what they show is said below each of them, and their numbers are in the tables.</p></noscript>\n"
+        '<p class="warning no-script"><strong>Scripts are off.</strong> Plots are not drawn; '
+        "what they show is said in their captions, and their numbers are in the tables.</p>\n"
         f'<main id="main" tabindex="-1">\n{"".join(part + chr(10) for part in main if part)}</main>\n'
         f'<p id="keys" class="unseen">{KEYS}</p>\n'
         f'<footer><p class="screen-only">{KEYS}</p><p>Made by privypurse {escaped(__version__)}. '

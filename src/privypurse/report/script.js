@@ -2,7 +2,6 @@
 (function () {
   "use strict";
   const root = document.documentElement;
-  root.classList.add("scripted");
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const PRINT_WIDTH = 620;
   const config = {

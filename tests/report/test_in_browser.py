@@ -90,9 +90,8 @@ def visit(browser, files):
         page.on("request", lambda request: requests.append(request.url))
         page.goto((files / f"{name}.html").as_uri())
         if settings.get("java_script_enabled", True):
-            page.wait_for_function(
-                "document.querySelectorAll('.plot').length == document.querySelectorAll('.plot .xaxislayer-above').length"
-            )
+            for plot in page.locator(".plot").all():
+                plot.locator(".main-svg").first.wait_for()
         return page
 
     yield opened

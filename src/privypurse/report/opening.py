@@ -45,7 +45,7 @@ def _guess_scale(content: ReportContent) -> str:
     bound = words.right_guesses(certificate.epsilon, certificate.delta)
     reach = 100 * (bound - 0.5) / 0.5
     # The label stands over the end of the bar, as far as it stays inside the scale.
-    place = min(max(reach, 16.0), 84.0)
+    place = min(max(reach, 18.0), 80.0)
     most = escaped(words.percent_up(bound))
     return (
         '<div class="guess"><h3>What a guesser can gain</h3>'

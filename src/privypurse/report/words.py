@@ -154,7 +154,7 @@ def strength(certificate: Certificate) -> str:
     relation = (
         "The promise is about a record's contents; the number of records is treated as public."
         if certificate.neighbouring == Neighbouring.REPLACE_ONE.value
-        else "The promise is about a record's presence: for its owner, taking part is nearly the same as staying out."
+        else "The promise is about a record's presence: whether its owner takes part or stays out."
     )
     if certificate.epsilon > WEAK_EPSILON:
         relation = relation.partition(":")[0].rstrip(".") + "."

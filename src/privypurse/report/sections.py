@@ -49,7 +49,7 @@ def coverage(content: ReportContent) -> str:
         part = "this part of the purse" if certificate.part_of else f"the purse of data set {certificate.dataset}"
         items = [
             f"All {certificate.releases:,} values that left through {part}, together, and whatever is computed from them: "
-            "the model, its predictions on any records, this page.",
+            "the model, and what it predicts for anybody who asks with a record of their own.",
             "Anybody, with any other knowledge and any amount of computing, now and later.",
             *(f"Under {name}: {_relation(content, name)}" for name in certificate.relations),
         ]

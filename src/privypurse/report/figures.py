@@ -1,0 +1,375 @@
+"""The plots: plain descriptions for Plotly, each with its caption in words and its numbers as a table.
+
+A colour is written as the name of a style variable, such as ``var(--accent)``; the page fills it in for the scheme at hand.
+"""
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from privypurse.accounting import convert
+from privypurse.core.errors import PrivypurseError
+from privypurse.purse.certificate import Certificate
+from privypurse.report import words
+from privypurse.report.content import Coefficient, ReportContent
+from privypurse.training.trace import Step, Trace
+
+MOST_POINTS = 1000
+MOST_ROWS = 60
+MOST_COEFFICIENTS = 25
+LONGEST_LABEL = 26
+SERIES = ("var(--accent)", "var(--second)", "var(--third)", "var(--fourth)")
+
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What Plotly draws, and what is said of each point.
+
+    Parameters
+    ----------
+    data, layout
+        As Plotly takes them.
+    spoken : list of list of str
+        For each series and each of its points: the value in words, shown on hovering and read out.
+    caption : str
+        What one sees.
+    label : str
+        Which of several drawings of a figure this is; empty where there is one.
+    """
+
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    spoken: list[list[str]]
+    caption: str
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: its drawings, of which one is seen at a time, and its numbers.
+
+    Parameters
+    ----------
+    key, title : str
+        For links; for people.
+    drawings : tuple of Drawing
+        One, or one for each of several outputs.
+    heads, rows
+        The numbers as a table.
+    text_columns : int
+        How many of the first columns are text.
+    note : str
+        What the table leaves out.
+    height : int
+        In pixels.
+    chooser : str
+        What is chosen among several drawings.
+    """
+
+    key: str
+    title: str
+    drawings: tuple[Drawing, ...]
+    heads: Row
+    rows: Sequence[Row]
+    text_columns: int = 1
+    note: str = ""
+    height: int = 300
+    chooser: str = field(default="")
+
+
+def thinned(count: int, most: int) -> list[int]:
+    """Return at most so many places, evenly spread, with the first and the last."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
+
+
+def _thinned_note(count: int, of: str) -> str:
+    return (
+        "" if count <= MOST_ROWS else f"{MOST_ROWS} of {count:,} {of}, evenly spread, the first and the last included."
+    )
+
+
+def _axis(title: str, **more: Any) -> dict[str, Any]:
+    return {"title": {"text": title}, "automargin": True, **more}
+
+
+def _line(x: Sequence[float], y: Sequence[float], colour: str, **more: Any) -> dict[str, Any]:
+    # Markers only where they can be told apart.
+    mode = "lines" if len(x) > 60 else "lines+markers"
+    line = {"color": colour, "width": 2}
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "x": x,
+        "y": y,
+        "line": line,
+        "marker": {"size": 6, "color": colour},
+        **more,
+    }
+
+
+def spent_before_and_after(trace: Trace, certificate: Certificate) -> tuple[list[float], list[float]] | None:
+    """Return the epsilon that was spent before training and after each of at most so many steps, and the steps' places.
+
+    None where it cannot be worked out from the trace: then only shares of the limit are known.
+    """
+    if not math.isfinite(certificate.epsilon):
+        return None
+    try:
+        mu = trace.mu_spent
+        limit = convert.gdp_mu(certificate.epsilon, certificate.delta) ** 2
+    except PrivypurseError:
+        return None
+    used = [limit * (1 - step.fraction_left) for step in trace.steps]
+    # The shares on the trace are shares of this limit in Gaussian DP only if both count the same steps alike.
+    counted = [all_before - own**2 for all_before, own in zip(used, mu, strict=True)]
+    before = counted[0]
+    if before < -1e-6 * limit or any(abs(value - before) > 1e-6 * limit for value in counted):
+        return None
+    places = thinned(len(used), MOST_POINTS - 1)
+    squares = [max(before, 0.0), *(used[place] for place in places)]
+    epsilons = [convert.gdp_epsilon(math.sqrt(max(square, 0.0)), certificate.delta) for square in squares]
+    # Conversions round up: the last step of a purse spent to the end is not beyond its limit for that.
+    return [0.0, *(float(trace.steps[place].number) for place in places)], [
+        min(epsilon, certificate.epsilon) for epsilon in epsilons
+    ]
+
+
+def budget(content: ReportContent) -> Figure | None:
+    """Draw the budget that was spent over the steps."""
+    trace, certificate = content.trace, content.certificate
+    if not trace.steps or not math.isfinite(certificate.epsilon):
+        return None
+    found = spent_before_and_after(trace, certificate)
+    if found is not None:
+        x, y = found
+        limit, unit, title = certificate.epsilon, "epsilon ", "epsilon spent"
+        said = [f"after step {step:.0f}: epsilon {words.rounded_up(spent)}" for step, spent in zip(x, y, strict=True)]
+        said[0] = f"before training: epsilon {words.rounded_up(y[0])}"
+        shown = [words.rounded_up(spent) for spent in y]
+        caption = (
+            f"Of epsilon {words.number(limit)}, {words.rounded_up(y[0])} was spent before training, "
+            f"and {words.rounded_up(y[-1])} after step {x[-1]:,.0f}, the last."
+        )
+    else:
+        steps = [trace.steps[place] for place in thinned(len(trace.steps), MOST_POINTS)]
+        x = [float(step.number) for step in steps]
+        y = [100 * (1 - step.fraction_left) for step in steps]
+        limit, unit, title = 100.0, "", "share of the limit spent, %"
+        said = [f"after step {step:.0f}: {share:.1f} % of the limit" for step, share in zip(x, y, strict=True)]
+        shown = [f"{share:.1f} %" for share in y]
+        caption = f"{y[0]:.1f} % of the limit was spent after the first step, {y[-1]:.1f} % after step {x[-1]:,.0f}, the last."
+    layout = {
+        "xaxis": _axis("step"),
+        "yaxis": _axis(title, range=[0, 1.12 * limit]),
+        "shapes": [
+            {
+                **{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": limit, "y1": limit},
+                "line": {"color": "var(--limit)", "width": 1.5, "dash": "dash"},
+            }
+        ],
+        "annotations": [
+            {
+                **{"xref": "paper", "x": 0, "xanchor": "left", "y": limit, "yanchor": "bottom", "showarrow": False},
+                **{"text": f"limit {unit}{words.number(limit)}{'' if unit else ' %'}"},
+                "font": {"color": "var(--limit)"},
+            }
+        ],
+    }
+    series = _line(x, y, SERIES[0], fill="tozeroy", fillcolor="var(--wash)")
+    rows = [(f"{x[place]:,.0f}" if x[place] else "before", shown[place]) for place in thinned(len(x), MOST_ROWS)]
+    return Figure(
+        "plot-budget",
+        "Budget spent over the steps",
+        (Drawing([series], layout, [said], caption),),
+        ("step", "epsilon spent" if unit else "share spent"),
+        rows,
+        note=_thinned_note(len(trace.steps), "steps"),
+    )
+
+
+def noise(content: ReportContent) -> Figure | None:
+    """Draw the noise of each release that has any to state."""
+    asked: dict[str, list[Step]] = {}
+    for step in content.trace.steps:
+        if step.noise_std is not None and math.isfinite(step.noise_std):
+            asked.setdefault(step.query, []).append(step)
+    if not asked:
+        return None
+    data, spoken, captions, rows = [], [], [], []
+    points = MOST_POINTS // len(asked)
+    for place, (name, steps) in enumerate(asked.items()):
+        std = [float(step.noise_std or 0.0) for step in steps]
+        kept = thinned(len(steps), points)
+        x, y = [float(steps[at].number) for at in kept], [std[at] for at in kept]
+        of = words.query(name)
+        data.append(_line(x, y, SERIES[place % len(SERIES)], name=html.escape(of, quote=False)))
+        spoken.append([f"step {at:.0f}, {of}: noise {words.number(value)}" for at, value in zip(x, y, strict=True)])
+        captions.append(f"Noise on each sum ({of}) {words.course(std)}.")
+        rows += [(steps[at].number, of, std[at]) for at in kept]
+    rows.sort()
+    layout = {
+        "xaxis": _axis("step"),
+        "yaxis": _axis("standard deviation", range=[0, 1.12 * max(max(one["y"]) for one in data) or 1]),
+        "showlegend": len(asked) > 1,
+    }
+    total = sum(len(steps) for steps in asked.values())
+    selections = sum(step.chosen is not None for step in content.trace.steps)
+    if selections:
+        captions.append(f"{selections:,} more steps were selections, which have no standard deviation to show.")
+    return Figure(
+        "plot-noise",
+        "Noise schedule",
+        (Drawing(data, layout, spoken, " ".join(captions)),),
+        ("step", "asked", "standard deviation"),
+        [
+            (f"{number:,}", of, words.number(value))
+            for number, of, value in (rows[at] for at in thinned(len(rows), MOST_ROWS))
+        ],
+        text_columns=2,
+        note=_thinned_note(total, "steps"),
+    )
+
+
+def step_sizes(content: ReportContent) -> Figure | None:
+    """Draw the step size of each update."""
+    sizes = content.step_sizes
+    if not sizes:
+        return None
+    kept = thinned(len(sizes), MOST_POINTS)
+    x, y = [float(at + 1) for at in kept], [float(sizes[at]) for at in kept]
+    series = _line(x, y, SERIES[1], name="step size")
+    said = [f"update {at:.0f}: step size {words.number(size)}" for at, size in zip(x, y, strict=True)]
+    from_zero = {"range": [0, 1.12 * max(y)]} if min(y) >= 0 < max(y) else {}
+    layout = {"xaxis": _axis("update"), "yaxis": _axis("step size", **from_zero)}
+    return Figure(
+        "plot-steps",
+        "Step sizes",
+        (Drawing([series], layout, [said], f"Over {len(sizes):,} updates the step size {words.course(sizes)}."),),
+        ("update", "step size"),
+        [(f"{at + 1:,}", words.number(sizes[at])) for at in thinned(len(sizes), MOST_ROWS)],
+        note=_thinned_note(len(sizes), "updates"),
+    )
+
+
+def coefficients(content: ReportContent) -> Figure | None:
+    """Draw the largest coefficients of each output with how far noise moves them."""
+    if not content.coefficients:
+        return None
+    outputs: dict[str, list[Coefficient]] = {}
+    for coefficient in content.coefficients:
+        outputs.setdefault(coefficient.output, []).append(coefficient)
+    several = len(outputs) > 1
+    heads = (*(("output",) if several else ()), "column", "coefficient", "from", "to")
+    rows = [
+        (*((one.output,) if several else ()), one.name, words.number(one.value), *_ends(one))
+        for one in content.coefficients
+    ]
+    most = max(min(len(of), MOST_COEFFICIENTS) for of in outputs.values())
+    return Figure(
+        "plot-coefficients",
+        "Coefficients",
+        tuple(_dots(of, output if several else "") for output, of in outputs.items()),
+        heads,
+        rows,
+        text_columns=2 if several else 1,
+        height=110 + 24 * max(most, 4),
+        chooser="Output" if several else "",
+    )
+
+
+def _ends(one: Coefficient) -> Row:
+    return ("" if one.low is None else words.number(one.low), "" if one.high is None else words.number(one.high))
+
+
+def _label(name: str) -> str:
+    short = name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "\u2026"
+    # Plotly reads a little markup in labels: a name is not markup.
+    return html.escape(short, quote=False)
+
+
+def _dots(of: list[Coefficient], output: str) -> Drawing:
+    shown = sorted(of, key=lambda one: abs(one.value), reverse=True)[:MOST_COEFFICIENTS]
+    clear = [one for one in of if one.low is not None and one.high is not None and (one.low > 0 or one.high < 0)]
+    rehearsed = [one for one in of if one.low is not None and one.high is not None]
+    x, y = [float(one.value) for one in shown], list(range(len(shown)))
+    said = [f"{one.name}: {words.number(one.value)}{_interval(one)}" for one in shown]
+    series: dict[str, Any] = {
+        **{"type": "scatter", "mode": "markers", "x": x, "y": y},
+        "marker": {"size": 8, "color": SERIES[0]},
+    }
+    if rehearsed:
+        series["error_x"] = {
+            **{"type": "data", "symmetric": False, "color": "var(--quiet)", "thickness": 1.5, "width": 3},
+            "array": [max(0.0, one.high - one.value) if one.high is not None else 0.0 for one in shown],
+            "arrayminus": [max(0.0, one.value - one.low) if one.low is not None else 0.0 for one in shown],
+        }
+    ticks = {"tickmode": "array", "tickvals": y, "ticktext": [_label(one.name) for one in shown]}
+    layout = {
+        "xaxis": _axis("coefficient", zeroline=True, zerolinewidth=1.5),
+        "yaxis": _axis("", **ticks, range=[len(shown) - 0.4, -0.6], zeroline=False),
+    }
+    of_output = f" of output {output}" if output else ""
+    which = f"The {len(shown)} largest of {len(of)}" if len(shown) < len(of) else f"All {len(of)}"
+    caption = f"{which} coefficients{of_output}. Largest: {shown[0].name}, {words.number(shown[0].value)}."
+    if rehearsed:
+        caption += f" Lines show how far noise moves them; {len(clear)} of {len(rehearsed)} stay on one side of zero."
+    return Drawing([series], layout, [said], caption, output)
+
+
+def _interval(one: Coefficient) -> str:
+    if one.low is None or one.high is None:
+        return ""
+    return f", from {words.number(one.low)} to {words.number(one.high)}"
+
+
+def ledger_runs(content: ReportContent) -> Figure | None:
+    """Draw what each run on the ledger spent, or where that is not stated how much it released."""
+    runs = (content.budget or {}).get("runs") or []
+    if not runs:
+        return None
+    spent = [run.get("spent_epsilon") for run in runs]
+    stated = all(isinstance(value, int | float) and math.isfinite(value) for value in spent)
+    kept = thinned(len(runs), MOST_POINTS)
+    x = [float(at + 1) for at in kept]
+    values = [float(spent[at]) if stated else float(runs[at]["releases"]) for at in kept]
+    title = "epsilon spent so far" if stated else "releases"
+    said = [
+        f"run {at + 1}, {words.moment(runs[at]['when'])}, {runs[at]['who']}, {runs[at]['what']}: {title} {words.number(value)}"
+        for at, value in zip(kept, values, strict=True)
+    ]
+    series: dict[str, Any] = {"type": "bar", "x": x, "y": values, "marker": {"color": SERIES[0]}}
+    layout = {
+        "xaxis": _axis("run", **({"tickmode": "linear", "dtick": 1} if len(runs) <= 12 else {})),
+        "yaxis": _axis(title, rangemode="tozero"),
+        "bargap": 0.75 if len(runs) <= 6 else 0.4,
+    }
+    total = sum(int(run["releases"]) for run in runs)
+    caption = f"{len(runs):,} run{'' if len(runs) == 1 else 's'} on this ledger released {total:,} values."
+    if stated:
+        caption += f" They come to epsilon {words.rounded_up(float(spent[-1]))} together."
+    rows = [
+        (
+            *(f"{at + 1:,}", words.moment(runs[at]["when"]), str(runs[at]["who"]), str(runs[at]["what"])),
+            *((words.rounded_up(float(spent[at])),) if stated else ()),
+            f"{int(runs[at]['releases']):,}",
+        )
+        for at in thinned(len(runs), MOST_ROWS)
+    ]
+    heads = ("run", "when", "who", "what", *(("epsilon so far",) if stated else ()), "releases")
+    note = _thinned_note(len(runs), "runs")
+    return Figure(
+        "plot-runs",
+        "Runs on the ledger",
+        (Drawing([series], layout, [said], caption),),
+        heads,
+        rows,
+        4,
+        note,
+        height=240,
+    )

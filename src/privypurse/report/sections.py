@@ -1,0 +1,214 @@
+"""What follows the opening, section by section."""
+
+import math
+
+from privypurse.report import figures, words
+from privypurse.report.content import Measurement, ReportContent
+from privypurse.report.figures import Figure
+from privypurse.report.markup import bullets, code, details, escaped, pairs, paragraph, section, table
+from privypurse.report.words import measured
+
+HOW_TO_MEASURE = (
+    "Nobody measured what this model is worth. Score it on records that a person declared public; or set records aside "
+    "before training and buy a noisy score from the same purse. A plain score on private records is not covered by "
+    "the guarantee."
+)
+LONGEST_LIST = 12
+
+
+def figure(drawn: Figure) -> str:
+    """Write a figure: the place where it is drawn, what one sees in words, and its numbers."""
+    caption = escaped(drawn.drawings[0].caption)
+    chooser = ""
+    if drawn.chooser:
+        options = "".join(
+            f'<option value="{place}">{escaped(one.label)}</option>' for place, one in enumerate(drawn.drawings)
+        )
+        chooser = (
+            f'<label class="chooser needs-script">{escaped(drawn.chooser)} '
+            f'<select data-choose="{drawn.key}" autocomplete="off">{options}</select></label>'
+        )
+    note = paragraph(drawn.note, "note") if drawn.note else ""
+    numbers = table(f"{drawn.title}: numbers", drawn.heads, drawn.rows, drawn.text_columns)
+    return (
+        f'<figure id="{drawn.key}-figure"><h3>{escaped(drawn.title)}</h3>{chooser}'
+        f'<p class="live" aria-live="polite" id="{drawn.key}-live"></p>'
+        f'<div class="plot" id="{drawn.key}" data-height="{drawn.height}" style="min-height:{drawn.height}px" tabindex="0" '
+        f'role="img" aria-label="{escaped(drawn.title)}. {caption}" aria-describedby="keys"></div>'
+        f'<figcaption id="{drawn.key}-caption">{caption}</figcaption>'
+        f"{details(f'{drawn.title} as a table', note + numbers)}</figure>"
+    )
+
+
+def coverage(content: ReportContent) -> str:
+    """List what the guarantee covers and what it does not."""
+    certificate = content.certificate
+    if not words.bounded(certificate):
+        covered = paragraph("Nothing: there is no guarantee.", "alarm-text")
+    else:
+        part = "this part of the purse" if certificate.part_of else f"the purse of data set {certificate.dataset}"
+        items = [
+            f"All {certificate.releases:,} values that left through {part}, together, and whatever is computed from them: "
+            "the model, and what it predicts for anybody who asks with a record of their own.",
+            "Anybody, with any other knowledge and any amount of computing, now and later.",
+            *(f"Under {name}: {_relation(content, name)}" for name in certificate.relations),
+        ]
+        if certificate.unreleased:
+            items.append(f"{certificate.unreleased:,} more values that were paid for and are not known to be released.")
+        covered = bullets(items)
+    uncovered = bullets(words.sentence(item) for item in certificate.uncovered)
+    lists = (
+        f'<div class="two"><div><h3>It covers</h3>{covered}</div>'
+        f'<div class="not"><h3>It does not cover</h3>{uncovered}</div></div>'
+    )
+    groups = table(
+        "Released values",
+        ("what for", "kind", "how many", "noise multiplier or epsilon"),
+        [
+            (group.what, group.kind, f"{group.count:,}", _levels(group.smallest, group.largest))
+            for group in certificate.groups
+        ],
+        text_columns=2,
+    )
+    return section(
+        "covers", "What the guarantee covers", lists + details("Everything that was released, counted", groups)
+    )
+
+
+def _relation(content: ReportContent, name: str) -> str:
+    under = content.certificate.relations[name]
+    if under.epsilon is None or under.delta is None:
+        return "not stated; what some release is under this relation is not on record."
+    recorded = ""
+    if under.recorded_epsilon is not None:
+        recorded = f"; the releases on record come to {words.rounded_up(under.recorded_epsilon)}"
+    return f"epsilon {words.rounded_up(under.epsilon)}, delta {words.number(under.delta)}{recorded}."
+
+
+def _levels(smallest: float | None, largest: float | None) -> str:
+    if smallest is None or largest is None:
+        return ""
+    low, high = words.number(smallest), words.number(largest)
+    return low if low == high else f"{low} to {high}"
+
+
+def worth(content: ReportContent) -> str:
+    """Say what the model is worth, who paid for knowing it, and what it is compared with."""
+    inner = "".join(_measurement(one) for one in content.measurements) or paragraph(HOW_TO_MEASURE)
+    return section("worth", "What the model is worth", inner)
+
+
+def _measurement(one: Measurement) -> str:
+    paid, style = words.covered_by(one)
+    sentence = f"{words.sentence(one.metric)} is {measured(one.metric, one.value)}"
+    if one.low is not None and one.high is not None:
+        sentence += (
+            f", and with 95 % confidence between {measured(one.metric, one.low)} and {measured(one.metric, one.high)}"
+        )
+    where = f"Measured on {one.on}" + (f", {words.moment(one.when)}" if one.when else "") + "."
+    compared = [words.sentence(words.comparison(one, other, value)) + "." for other, value in one.compared_with]
+    more = pairs((name, measured(one.metric, value)) for name, value in one.details) if one.details else ""
+    return (
+        f'<div class="measured"><p class="lead">{escaped(sentence)}. <span class="tag {style}">{escaped(paid)}</span></p>'
+        f"{paragraph(where)}{bullets(compared) if compared else ''}{more}</div>"
+    )
+
+
+def spending(content: ReportContent) -> tuple[str, list[Figure]]:
+    """Show how training spent: budget, noise, step sizes."""
+    drawn: list[Figure] = []
+    missing: list[str] = []
+    for made, why_not in (
+        (figures.budget(content), _no_budget(content)),
+        (figures.noise(content), "No release of this training has Gaussian noise to plot step by step."),
+        (figures.step_sizes(content), "There are no step sizes to show: this method does not take steps of a length."),
+    ):
+        if made is None:
+            missing.append(why_not)
+        else:
+            drawn.append(made)
+    first, others = drawn[:1], drawn[1:]
+    inner = "".join(figure(one) for one in first)
+    if others:
+        inner += '<div class="plots">' + "".join(figure(one) for one in others) + "</div>"
+    inner += "".join(paragraph(text, "note") for text in missing)
+    return section("spending", "How training spent", inner), drawn
+
+
+def _no_budget(content: ReportContent) -> str:
+    if not content.trace.steps:
+        return "No step is on record, so there is no spending to plot."
+    return "This purse has no limit, so there is no budget to plot."
+
+
+def model(content: ReportContent) -> tuple[str, list[Figure]]:
+    """Show the coefficients."""
+    drawn = figures.coefficients(content)
+    if drawn is None:
+        return "", []
+    note = paragraph(content.coefficients_note) if content.coefficients_note else ""
+    about = paragraph("Each is the weight of a column as it was scaled in training.")
+    return section("model", "The model", about + note + figure(drawn)), [drawn]
+
+
+def ledger(content: ReportContent) -> tuple[str, list[Figure]]:
+    """Show the whole budget of the data set."""
+    budget = content.budget
+    if budget is None:
+        return "", []
+    limit, spent = budget.get("epsilon"), budget.get("spent_epsilon")
+    dataset = budget.get("dataset", content.certificate.dataset)
+    if limit is None or not math.isfinite(limit):
+        sentence = f"Data set {dataset} has no limit on its ledger: it is not private."
+    else:
+        left = budget.get("fraction_left")
+        rest = f"; {words.percent(left, 0)} of the budget is left" if left is not None else ""
+        of = f"Of epsilon {words.number(limit)} at delta {words.number(budget.get('delta') or 0.0)}"
+        sentence = f"{of}, data set {dataset} has spent {words.rounded_up(spent or 0.0)} on all of its runs{rest}."
+    drawn = figures.ledger_runs(content)
+    inner = paragraph(sentence, "lead") + (figure(drawn) if drawn else "")
+    return section("ledger", "The budget of the data set", inner), [drawn] if drawn else []
+
+
+def before(content: ReportContent) -> str:
+    """List what was bought or declared before training."""
+    if not content.prepared:
+        return ""
+    listed = pairs(content.prepared)
+    if len(content.prepared) > LONGEST_LIST:
+        listed = pairs(content.prepared[:LONGEST_LIST]) + details(
+            f"{len(content.prepared) - LONGEST_LIST} more", pairs(content.prepared[LONGEST_LIST:]), printed=True
+        )
+    return section("before", "Bought or declared before training", listed)
+
+
+def reproduce(content: ReportContent) -> str:
+    """List the settings that make the same run again."""
+    commands = [value for name, value in content.settings if name.lower() == "command"]
+    others = [pair for pair in content.settings if pair[0].lower() != "command"]
+    inner = "".join(code(command, copy="the command", wrap=False) for command in commands)
+    inner += pairs([("method", content.method), *others])
+    if content.schema:
+        schema = code(content.schema, copy="the description of the columns", wrap=False)
+        inner += details("The description of the columns (TOML)", schema)
+    fresh = "A run made again draws fresh noise, so it gives another model, and it is paid for again."
+    return section("reproduce", "Settings to reproduce it", inner + paragraph(fresh, "note"))
+
+
+def verify(content: ReportContent) -> str:
+    """Say how to check the page against the ledger."""
+    certificate = content.certificate
+    file = str((content.budget or {}).get("ledger") or "LEDGER")
+    inner = paragraph(
+        f"The ledger ({certificate.ledger}) chains its lines by SHA-256. It had {certificate.ledger_lines:,} lines when this was "
+        "issued; an older line that is changed or left out breaks the chain, and the last digest pins it:"
+    )
+    inner += code(certificate.ledger_digest, copy="the digest")
+    inner += code(f"privypurse ledger verify {_argument(file)}", copy="the command that verifies", wrap=False)
+    inner += paragraph(f"Rule of accounting: {certificate.theorem}. Noise: {certificate.noise}.", "note")
+    inner += details("The certificate in full", code(str(certificate), copy="the certificate"), printed=True)
+    return section("verify", "How to verify it", inner)
+
+
+def _argument(file: str) -> str:
+    return file if file.replace(".", "").replace("-", "").replace("_", "").replace("/", "").isalnum() else f'"{file}"'

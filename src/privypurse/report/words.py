@@ -1,0 +1,270 @@
+"""Numbers and guarantees in plain words. Everything here is text; nothing is markup."""
+
+import datetime
+import decimal
+import itertools
+import math
+from collections.abc import Sequence
+
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.purse.certificate import Certificate
+from privypurse.report.content import Measurement
+from privypurse.training.trace import Trace
+
+# From here on the factor e^epsilon is beyond 2,980: the worst case that is still promised says little about a person.
+WEAK_EPSILON = 8.0
+SHARES = ("accuracy", "precision", "recall", "share", "correct", "auc", "f1")
+STOPS = {
+    "steps": "made every step that was planned",
+    "budget": "stopped because the budget would not pay for another step",
+    "interrupt": "was interrupted",
+}
+QUERIES = {
+    "GradientAt": "gradient",
+    "LossesAlong": "line search",
+    "LossesAt": "choice among models",
+    "Objective": "minimiser",
+    "SlopeAlong": "slope",
+    "CurvatureAlong": "curvature",
+    "Count": "number of records",
+    "ClassCounts": "records of each class",
+}
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Write a number for people: few digits, thousands apart, powers of ten only for what is tiny or huge.
+
+    Examples
+    --------
+    >>> number(32540.4), number(0.000012345), number(0.5), number(1e-12)
+    ('32,540', '0.00001234', '0.5', '1e-12')
+    """
+    if math.isnan(value):
+        return "not a number"
+    if math.isinf(value):
+        return "infinity" if value > 0 else "minus infinity"
+    if 1000 <= abs(value) < 1e12:
+        return f"{value:,.0f}"
+    written = f"{value:.{digits}g}"
+    return f"{decimal.Decimal(written):f}" if 1e-9 <= abs(value) < 1 else written
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """Write a number that must not look smaller than it is, such as an epsilon that was spent."""
+    if not math.isfinite(value):
+        return number(value)
+    up = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING).create_decimal(repr(float(value)))
+    return number(float(up), digits)
+
+
+def percent(share: float, places: int = 1) -> str:
+    """Write a share of one in percent."""
+    return f"{100 * share:.{places}f}\u00a0%"
+
+
+def percent_up(share: float) -> str:
+    """Write a bound on a share in percent, never smaller than it is."""
+    return f"{min(100.0, math.ceil(share * 1000 - 1e-9) / 10):.1f}\u00a0%"
+
+
+def chance(delta: float) -> str:
+    """Write a small probability as one in so many, never smaller than it is.
+
+    Examples
+    --------
+    >>> chance(1e-6).split(), chance(0.0)
+    (['1', 'in', '1,000,000'], 'none at all')
+    """
+    if delta <= 0:
+        return "none at all"
+    one_in = decimal.Context(prec=3, rounding=decimal.ROUND_FLOOR).divide(1, decimal.Decimal(repr(delta)))
+    return (
+        f"1\u00a0in\u00a0{int(one_in):,}"
+        if one_in < decimal.Decimal(10) ** 15
+        else f"1\u00a0in\u00a0{float(one_in):.3g}"
+    )
+
+
+def factor(epsilon: float) -> str:
+    """Write e^epsilon, three digits, rounded up.
+
+    Examples
+    --------
+    >>> factor(1.0), factor(0.5), factor(1000.0)
+    ('2.72', '1.65', 'more than 10^300')
+    """
+    return rounded_up(math.exp(epsilon), 3) if epsilon < 690 else "more than 10^300"
+
+
+def right_guesses(epsilon: float, delta: float) -> float:
+    """Return how often a guess whether a record took part can be right, if a coin flip decided that it did.
+
+    Notes
+    -----
+    A guess says yes with probability p where the record is in and q where it is not. Privacy gives p <= e^epsilon q + delta and
+    1 - q <= e^epsilon (1 - p) + delta. The guess is right with probability (p + 1 - q)/2. Adding the two inequalities,
+    with s = p + 1 - q: s <= e^epsilon (2 - s) + 2 delta, so s/2 <= (e^epsilon + delta)/(1 + e^epsilon). Both hold with
+    equality at p = 1 - q, so no smaller bound follows from epsilon and delta alone.
+
+    Examples
+    --------
+    >>> right_guesses(0.0, 0.0), round(right_guesses(1.0, 1e-6), 4)
+    (0.5, 0.7311)
+    """
+    # Divided through by e^epsilon, so that a large epsilon does not overflow.
+    shrunk = math.exp(-epsilon)
+    return min(1.0, (1 + delta * shrunk) / (1 + shrunk))
+
+
+def status(certificate: Certificate) -> tuple[str, str]:
+    """Return the badge and the name of its style."""
+    if certificate.simulation:
+        return "NOT PRIVATE: simulation", "alarm"
+    return ("PRIVATE", "calm") if certificate.private else ("NOT PRIVATE", "alarm")
+
+
+def bounded(certificate: Certificate) -> bool:
+    """Whether there is a guarantee to speak of."""
+    return certificate.private and math.isfinite(certificate.epsilon)
+
+
+def _what_may_be_done(certificate: Certificate) -> str:
+    if certificate.neighbouring == Neighbouring.REPLACE_ONE.value:
+        return "changing what one person's record says"
+    return "adding or taking away one person's record"
+
+
+def guarantee(certificate: Certificate) -> str:
+    """Say in one sentence what is promised, or that nothing is."""
+    if certificate.simulation:
+        return "Nothing is promised: the noise was seeded for a rehearsal, so anybody who knows the seed can take it away again."
+    if not bounded(certificate):
+        return "Nothing is promised: values were released without a limit, so they may tell everything about anybody."
+    apart = f", apart from a chance of at most {chance(certificate.delta)}" if certificate.delta > 0 else ""
+    return (
+        f"Whatever anybody knows already, {_what_may_be_done(certificate)} makes any result more or less likely "
+        f"by at most a factor of {factor(certificate.epsilon)}{apart}."
+    )
+
+
+def strength(certificate: Certificate) -> str:
+    """Say what the relation means, and honestly when a promise is weak."""
+    if not bounded(certificate):
+        return ""
+    relation = (
+        "The promise is about a record's contents; the number of records is treated as public."
+        if certificate.neighbouring == Neighbouring.REPLACE_ONE.value
+        else "The promise is about a record's presence: whether its owner takes part or stays out."
+    )
+    if certificate.epsilon > WEAK_EPSILON:
+        relation = relation.partition(":")[0].rstrip(".") + "."
+        relation += (
+            f" But a factor of {factor(certificate.epsilon)} is very large, so this promise is weak: in the worst case it leaves "
+            "almost nothing hidden. Do not read it as protection without an argument of its own."
+        )
+    return relation
+
+
+def guesser(certificate: Certificate) -> str:
+    """Say what somebody who guesses about one record can gain."""
+    bound = percent_up(right_guesses(certificate.epsilon, certificate.delta))
+    if certificate.neighbouring == Neighbouring.REPLACE_ONE.value:
+        asked = "which of two records was used"
+    else:
+        asked = "whether one record was used"
+    return (
+        f"Somebody who knows all other records and has to guess {asked} is right half of the time by tossing a coin, "
+        f"and at most {bound} of the time with everything that was released."
+    )
+
+
+def in_full(certificate: Certificate) -> str:
+    """Write the guarantee as a specialist does."""
+    part = "this part of the purse" if certificate.part_of else "this purse"
+    return (
+        f"Everything released through {part} together is ({number(certificate.epsilon, 12)}, {number(certificate.delta, 12)})"
+        f"-differentially private under the relation {certificate.neighbouring}."
+    )
+
+
+def sentence(text: str) -> str:
+    """Begin with a capital."""
+    return text[:1].upper() + text[1:]
+
+
+def course(values: Sequence[float]) -> str:
+    """Say how a series runs: even, falling, rising, or between bounds.
+
+    Examples
+    --------
+    >>> course([30.0, 30.0]), course([4.0, 2.0]), course([1.0, 3.0, 2.0])
+    ('is even: 30', 'falls from 4 to 2', 'moves between 1 and 3, and ends at 2')
+    """
+    seen = [float(f"{value:.4g}") for value in values]
+    first, last, low, high = seen[0], seen[-1], min(seen), max(seen)
+    if low == high:
+        return f"is even: {number(first)}"
+    steps = [after - before for before, after in itertools.pairwise(seen)]
+    if all(step <= 0 for step in steps):
+        return f"falls from {number(first)} to {number(last)}"
+    if all(step >= 0 for step in steps):
+        return f"rises from {number(first)} to {number(last)}"
+    return f"moves between {number(low)} and {number(high)}, and ends at {number(last)}"
+
+
+def stopped(trace: Trace) -> str:
+    """Say why training ended."""
+    return STOPS.get(trace.stop_reason, f"stopped: {trace.stop_reason or 'nobody wrote down why'}")
+
+
+def query(name: str) -> str:
+    """Say what was asked."""
+    return QUERIES.get(name, name)
+
+
+def moment(iso: str) -> str:
+    """Write an ISO time as a date and a minute.
+
+    Examples
+    --------
+    >>> moment("2026-03-05T17:44:06.9+00:00")
+    '5 March 2026, 17:44 UTC'
+    """
+    try:
+        when = datetime.datetime.fromisoformat(iso)
+    except ValueError:
+        return iso
+    zone = " UTC" if when.utcoffset() == datetime.timedelta(0) else when.strftime(" %z").rstrip()
+    return f"{when.day} {when:%B %Y, %H:%M}{zone}"
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is a share of one, better if larger."""
+    return any(word in metric.lower() for word in SHARES) and "error" not in metric.lower()
+
+
+def measured(metric: str, value: float) -> str:
+    """Write a value of a metric."""
+    return percent(value) if is_share(metric) and 0 <= value <= 1 else number(value)
+
+
+def covered_by(measurement: Measurement) -> tuple[str, str]:
+    """Say who pays for a measurement, and name the style."""
+    if measurement.paid:
+        cost = f", epsilon {rounded_up(measurement.epsilon)}" if measurement.epsilon is not None else ""
+        return f"paid for from this budget{cost}", "calm"
+    if measurement.public:
+        return "on public records: costs nothing", "calm"
+    return "NOT covered by the guarantee", "alarm"
+
+
+def comparison(measurement: Measurement, other: str, value: float) -> str:
+    """Say how a measurement stands to the same metric of something else."""
+    metric, low, high = measurement.metric, measurement.low, measurement.high
+    than = f"{other}: {measured(metric, value)}"
+    if low is not None and high is not None and low <= value <= high:
+        return f"{than}. The interval includes that, so this shows no difference"
+    if is_share(metric):
+        points = 100 * (measurement.value - value)
+        return f"{than}, which is {abs(points):.1f} points {'lower' if points >= 0 else 'HIGHER'}"
+    return than

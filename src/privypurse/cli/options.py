@@ -5,9 +5,7 @@ from typing import Annotated
 
 import typer
 
-DataFile = Annotated[
-    pathlib.Path, typer.Argument(help="A CSV file with a header (also .gz), or a Parquet file.", show_default=False)
-]
+DataFile = Annotated[pathlib.Path, typer.Argument(help="CSV with a header (also .gz), or Parquet.", show_default=False)]
 ModelDir = Annotated[pathlib.Path, typer.Argument(help="The folder that `privypurse train` made.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]

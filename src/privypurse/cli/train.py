@@ -124,7 +124,7 @@ def _opened(purse: Any, is_new: bool) -> None:
         )
     else:
         note(
-            f"data set {purse.dataset!r} on {where}: {number(purse.spent.epsilon)} of epsilon {purse.epsilon:g} spent before this run"
+            f"data set {purse.dataset!r} on {where}: {number(purse.spent.epsilon)} of epsilon {purse.epsilon:g} spent before this"
         )
 
 

@@ -28,8 +28,8 @@ from privypurse.tables.schema import ClassTarget, Schema, Target
 HOLD_OUT = 0.2
 MEASURE_SHARE = 0.03
 NOT_PRIVATE = (
-    "NOT PRIVATE: every fit below was a simulation with repeatable noise, and was measured exactly. Do not publish it, and do not "
-    "choose by it: a choice made on private records costs privacy too. Pay for the comparison (--pay), or compare on public data."
+    "NOT PRIVATE: every fit was a simulation with repeatable noise, and was measured exactly. Do not publish it, and do not choose "
+    "by it: a choice made on private records costs privacy too. Pay for the comparison (--pay), or compare on public data."
 )
 PAID = "Paid for: every figure is a noisy release from the data set's purse, so choosing by them is free."
 
@@ -75,7 +75,8 @@ def check_choices(methods: Sequence[str], epsilons: Sequence[float], repetitions
         positive(epsilon=epsilon)
     if not methods or not epsilons or repetitions < 1:
         raise InvalidArgument(
-            f"methods, epsilons and repeats must not be empty; got {shown(list(methods))}, {shown(list(epsilons))}, {repetitions}."
+            f"methods, epsilons and repeats must not be empty; got {shown(list(methods))}, {shown(list(epsilons))} and "
+            f"{repetitions}. Name at least one of each."
         )
 
 
@@ -152,11 +153,7 @@ def compare_paid(
             share = convert.gdp_epsilon(mu * math.sqrt(1 - MEASURE_SHARE), own.delta)
             model = _model(target, name).set_params(epsilon=share, purse=own).fit(train.X, train.y)
             result = measure(model, test, target, on="records set aside", purse=own)
-            half = (
-                (result.high or 0.0) - result.value
-                if result.metric == "accuracy"
-                else ((result.high or 0.0) - result.value)
-            )
+            half = max((result.high or 0.0) - result.value, result.value - (result.low or 0.0))
             entries.append(Entry(name, epsilon, result.value, half))
             progress.update(len(entries), name)
     return Comparison(_metric(target), True, PAID, 1, tuple(entries))

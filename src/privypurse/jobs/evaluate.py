@@ -1,0 +1,59 @@
+"""Measuring a saved model on other records, and putting it on its report."""
+
+import json
+import pathlib
+from dataclasses import asdict
+
+from privypurse.core.errors import InvalidArgument
+from privypurse.jobs.account import Account
+from privypurse.jobs.describe import load_run, report_of
+from privypurse.jobs.measure import measure
+from privypurse.jobs.progress import Progress
+from privypurse.jobs.rows import CHECKED, read_rows
+from privypurse.purse.opening import part_of
+from privypurse.purse.purse import Purse
+from privypurse.report.content import Measurement
+from privypurse.store.folder import replace_file
+from privypurse.tables.files import TableFile
+
+
+def evaluate_file(
+    folder: pathlib.Path,
+    file: TableFile,
+    progress: Progress,
+    *,
+    epsilon: float | None = None,
+    account: Account | None = None,
+    public: bool = False,
+) -> tuple[Measurement, Purse | None]:
+    """Measure a model and add the result to its report.
+
+    Parameters
+    ----------
+    folder : path
+        The model.
+    file : TableFile
+        Records it was not trained on.
+    progress : Progress
+        Told of bytes.
+    epsilon, account
+        Pay this much for a noisy measurement; without, it is exact and not covered.
+    public : bool, default False
+        Whether the records are declared public.
+    """
+    if epsilon is not None and public:
+        raise InvalidArgument("epsilon is not needed for records that are public. Leave out --epsilon or --public.")
+    pipeline, about, measurements = load_run(folder)
+    schema, model = pipeline[0].schema, pipeline[-1]
+    rows, _ = read_rows(file, schema, progress)
+    purse = None
+    run = None
+    if epsilon is not None and account is not None:
+        purse, _ = account.open(epsilon)
+        run = part_of(purse, epsilon, strict=True)
+        run.declare_uncovered(CHECKED)
+    measured = measure(model, rows, schema.target, on=file.path.name, purse=run, public=public)
+    measurements = [*measurements, measured]
+    replace_file(folder / "measurements.json", json.dumps([asdict(one) for one in measurements], indent=1))
+    replace_file(folder / "report.html", report_of(pipeline, about, measurements))
+    return measured, purse

@@ -1,0 +1,89 @@
+"""Predictions for new records, block by block. They are not covered by the model's guarantee: they depend on the new records."""
+
+import csv
+import pathlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from privypurse.jobs.progress import Progress
+from privypurse.tables.columns import MISSING, UNKNOWN, column_of, numbers, places
+from privypurse.tables.files import TableFile
+from privypurse.tables.schema import Category, Schema
+
+
+@dataclass
+class Odd:
+    """How many values of new records were not as the schema says; by column."""
+
+    rows: int = 0
+    unknown: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+
+    def take(self, block: Any, schema: Schema) -> None:
+        """Count what is odd in a block."""
+        self.rows += block.num_rows
+        for column in schema.columns:
+            values = column_of(block, column.name)
+            if isinstance(column, Category):
+                codes = places(values, column.categories, schema.missing_values)
+                unknown, missing = int((codes == UNKNOWN).sum()), int((codes == MISSING).sum())
+            else:
+                absent = places(values, [], schema.missing_values) == MISSING
+                unknown, missing = (
+                    int((np.isnan(numbers(values, schema.missing_values)) & ~absent).sum()),
+                    int(absent.sum()),
+                )
+            for counted, count in ((self.unknown, unknown), (self.missing, missing)):
+                if count:
+                    counted[column.name] = counted.get(column.name, 0) + count
+
+
+def predict_blocks(pipeline: Pipeline, file: TableFile, odd: Odd, progress: Progress) -> Iterator[tuple[Any, Any]]:
+    """Predict a file: yields the answers of each block, and the probabilities of classes where the model has them.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        What `load_model` returns.
+    file : TableFile
+        New records; the target need not be there. A line that cannot be read is refused, so that rows stay in step.
+    odd : Odd
+        Filled with what was not as the schema says.
+    progress : Progress
+        Told of bytes.
+    """
+    schema: Schema = pipeline[0].schema
+    names = [column.name for column in schema.columns]
+    progress.stage(f"predicting {file.path.name}", file.size)
+    for block in file.blocks(names, strict=True, progress=progress.update):
+        odd.take(block, schema)
+        has_chances = hasattr(pipeline[-1], "predict_proba")
+        yield pipeline.predict(block), pipeline.predict_proba(block) if has_chances else None
+
+
+def write_predictions(pipeline: Pipeline, file: TableFile, target: TextIO, progress: Progress) -> Odd:
+    """Write one line for each record: the answer, and the probability of each class where the model has them."""
+    odd, writer = Odd(), csv.writer(target, lineterminator="\n")
+    classes = [f"probability of {name}" for name in getattr(pipeline[-1], "classes_", [])]
+    for index, (answers, chances) in enumerate(predict_blocks(pipeline, file, odd, progress)):
+        if index == 0:
+            writer.writerow(["prediction", *(classes if chances is not None else [])])
+        if chances is None:
+            writer.writerows([_plain(answer)] for answer in answers.tolist())
+        else:
+            listed = zip(answers.tolist(), chances.round(6).tolist(), strict=True)
+            writer.writerows([_plain(answer), *row] for answer, row in listed)
+    return odd
+
+
+def _plain(answer: Any) -> Any:
+    return round(answer, 6) if isinstance(answer, float) else answer
+
+
+def predictions_path(out: pathlib.Path) -> pathlib.Path:
+    """Return where a file is written before it is complete."""
+    return out.with_name(f".{out.name}.partial")

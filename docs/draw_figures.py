@@ -99,7 +99,7 @@ def panels(width: float = 9.0, height: float = 2.9):
 
 def draw_plan(axes, plan, facts, label, **style) -> None:
     """Add one plan to the three panels."""
-    steps = np.arange(1, len(plan.noise_std) + 1)
+    steps = numbered(plan.noise_std)
     selections = [_selection_cost(epsilon) for epsilon in plan.selection_epsilon] or np.zeros(len(steps))
     shares = (np.asarray(plan.mu) ** 2 + np.asarray(selections)[: len(steps)]) / facts.mu**2
     axes[0].plot(steps, plan.noise_std, label=label, **style)
@@ -151,10 +151,10 @@ def with_run(name: str, method, oracle, *, log_steps: bool = False) -> None:
         draw_plan(axes, method.plan(facts), facts, f"epsilon {epsilon:g}, plan", **OF_EPSILON[epsilon])
         noise, taken, spent = run(method, oracle, epsilon)
         dots = {"color": OF_EPSILON[epsilon]["color"], "ls": "", "marker": "o" if epsilon < 1 else "x", "ms": 3.5}
-        steps = np.arange(1, len(noise) + 1)
+        steps = numbered(noise)
         axes[0].plot(steps, noise, label=f"epsilon {epsilon:g}, one run", **dots)
         if taken:
-            axes[1].plot(np.arange(1, len(taken) + 1), taken, **dots)
+            axes[1].plot(numbered(taken), taken, **dots)
         axes[2].plot(steps, spent, **dots)
     if log_steps:
         axes[1].set_yscale("symlog", linthresh=0.1)
@@ -163,8 +163,8 @@ def with_run(name: str, method, oracle, *, log_steps: bool = False) -> None:
     finish(figure, axes, name, columns=4)
 
 
-def steps(values) -> np.ndarray:
-    """Number them from one."""
+def numbered(values) -> np.ndarray:
+    """Return 1, 2, ... for each value."""
     return np.arange(1, len(values) + 1)
 
 
@@ -185,9 +185,9 @@ def draw_pur(oracle) -> None:
         noise, _, _ = run(AdaptivePUR(), oracle, epsilon)
         aim, _, _ = run(OraclePUR(epsilon, DELTA), oracle, epsilon)
         plan = AdaptivePUR().plan(public_facts(epsilon)).noise_std
-        axis.plot(steps(plan), plan, label="plan: if gradients stayed as long as they can be", color=GREY, ls=":")
-        axis.plot(steps(noise), noise, "o", ms=3.5, color=BLUE, label="AdaptivePUR, one run")
-        axis.plot(steps(aim), aim, color=RED, label="OraclePUR, one run: NOT PRIVATE")
+        axis.plot(numbered(plan), plan, label="plan: if gradients stayed as long as they can be", color=GREY, ls=":")
+        axis.plot(numbered(noise), noise, "o", ms=3.5, color=BLUE, label="AdaptivePUR, one run")
+        axis.plot(numbered(aim), aim, color=RED, label="OraclePUR, one run: NOT PRIVATE")
         axis.set(xlabel="step", ylabel="noise on the sum (std)", yscale="log", title=f"epsilon {epsilon:g}")
     finish(figure, axes, "pur_adaptive.png", columns=3)
 

@@ -88,7 +88,7 @@ def run(method, oracle, epsilon):
     return [step.noise_std for step in gradients], taken, [1 - step.fraction_left for step in gradients]
 
 
-def panels(width: float = 9.0, height: float = 2.9):
+def panels(width: float = 7.8, height: float = 2.8):
     """Return three panels: noise, step size, what is spent."""
     figure, axes = plt.subplots(1, 3, figsize=(width, height), layout="constrained")
     axes[0].set(ylabel="noise on the sum (std)", xlabel="step", yscale="log")
@@ -127,7 +127,7 @@ def finish(figure, axes, name: str, columns: int = 2) -> None:
             axis.set_yticks([], minor=True)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
-    figure.savefig(FOLDER / name, dpi=130, metadata={"Software": None})
+    figure.savefig(FOLDER / name, dpi=150, metadata={"Software": None})
     plt.close(figure)
 
 
@@ -180,7 +180,7 @@ def draw_pur(oracle) -> None:
     axes[1].set(ylim=(0, 1.1 * axes[1].get_ylim()[1]))
     finish(figure, axes, "pur.png", columns=3)
 
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.1), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(7.8, 3.0), layout="constrained")
     for axis, epsilon in zip(axes, EPSILONS, strict=True):
         noise, _, _ = run(AdaptivePUR(), oracle, epsilon)
         aim, _, _ = run(OraclePUR(epsilon, DELTA), oracle, epsilon)
@@ -233,7 +233,7 @@ def draw_baselines() -> None:
     """Draw the one perturbation of the one-shot baselines over epsilon."""
     epsilons = np.geomspace(0.05, 1.6, 16)
     facts = [public_facts(epsilon) for epsilon in epsilons]
-    figure, axes = plt.subplots(1, 3, figsize=(9, 2.9), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(7.8, 2.8), layout="constrained")
     objective, output = [ObjPert().plan(f) for f in facts], [OutPert().plan(f) for f in facts]
     styles = {"objective perturbation": (objective, BLUE, "-"), "output perturbation": (output, RED, (0, (4, 2)))}
     for axis, (name, (plans, color, ls)) in zip(axes, styles.items(), strict=False):
@@ -254,7 +254,7 @@ def draw_baselines() -> None:
 
 def draw_epsilon() -> None:
     """Draw what a guesser can do: alarms against false alarms, and the best guess over epsilon."""
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(7.8, 3.5), layout="constrained")
     false_alarms = np.linspace(0, 1, 2_001)
     delta = 1e-6
     for epsilon, color in ((0.1, RED), (1.0, BLUE), (4.0, GREEN)):
@@ -286,7 +286,7 @@ def draw_epsilon() -> None:
     axes[1].legend(frameon=False, fontsize=8, loc="upper left")
     for axis in axes:
         axis.grid(color="0.92", lw=0.6)
-    figure.savefig(FOLDER / "epsilon.png", dpi=130, metadata={"Software": None})
+    figure.savefig(FOLDER / "epsilon.png", dpi=150, metadata={"Software": None})
     plt.close(figure)
 
 

@@ -66,4 +66,4 @@ fresh-kernels:
 	done
 
 clean:
-	rm -rf $(VENV) $(OLDEST) docs/_build docs/api .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) docs/_build docs/jupyter_execute docs/api .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,13 +1,20 @@
 """Documents keep their promises: examples run, numbers and links point at something."""
 
+import dataclasses
 import pathlib
 import re
 import runpy
 
 import pytest
 
+from privypurse import baselines, methods
+
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+DOCS = ROOT / "docs"
+BUILT = {"_build", "api", "jupyter_execute"}  # what building the site leaves in docs/
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md") if not BUILT & set(page.relative_to(ROOT).parts))]
+)
 
 
 @pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda p: p.name)
@@ -29,6 +36,60 @@ def test_files_named_in_pages_exist(page):
         path, _, test = name.partition("::")
         assert (ROOT / path).exists(), f"{page.name} names {path}"
         assert not test or test in (ROOT / path).read_text(encoding="utf-8")
+
+
+NAMED = {
+    "adp_sgd": [methods.ADPSGD],
+    "auto": [methods.Auto],
+    "baselines": [
+        baselines.ObjPert,
+        baselines.OutPert,
+        baselines.PrivGene,
+        baselines.FiniteModels,
+        baselines.NonPrivate,
+    ],
+    "dp_agd": [methods.DPAGD],
+    "dp_sgd": [methods.DPSGD],
+    "dynamic": [methods.Dynamic],
+    "nesterov": [methods.Nesterov],
+    "noisy_pgd": [methods.NoisyPGD],
+    "pur": [methods.PUR, methods.AdaptivePUR, methods.OraclePUR],
+}
+
+
+def test_every_method_has_a_page():
+    assert {page.stem for page in ROOT.glob("docs/methods/*.md")} == set(NAMED)
+    described = {method.__name__ for listed in NAMED.values() for method in listed}
+    assert described == {*methods.__all__, *baselines.__all__} - {"Majority"}  # which has no settings
+
+
+@pytest.mark.parametrize("page", NAMED)
+def test_a_page_lists_the_settings_of_its_method_with_their_defaults(page):
+    text = (DOCS / "methods" / f"{page}.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^\| setting[^\n]*\n\|[ \-|]+\n((?:\|[^\n]*\n)+)", text, flags=re.MULTILINE)
+    listed = [re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`)?", table, flags=re.MULTILINE) for table in tables]
+    expected = [[(field.name, _default(field)) for field in dataclasses.fields(method)] for method in NAMED[page]]
+    assert listed == expected
+
+
+def _default(field):
+    if field.default is dataclasses.MISSING:
+        return ""
+    return f'"{field.default}"' if isinstance(field.default, str) else repr(field.default)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_figures_say_in_words_what_they_show(page):
+    for words in re.findall(r"!\[([^\]]*)\]\(", page.read_text(encoding="utf-8")):
+        assert len(words) > 15, f"{page.name} has a figure without words"
+
+
+def test_every_page_is_in_the_menu():
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    listed = {line for line in index.splitlines() if re.fullmatch(r"[\w/]+", line)}
+    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES if DOCS in page.parents}
+    notebooks = {f"notebooks/{path.stem}" for path in ROOT.glob("docs/notebooks/*.ipynb")}
+    assert listed == (pages | notebooks) - {"index"}
 
 
 def test_the_changelog_has_its_heading():

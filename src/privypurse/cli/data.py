@@ -72,9 +72,8 @@ def data(
     else:
         say(f"{written['rows']:,} rows: {target}" + (f"; schema: {schema}" if schema else ""))
         if "best_accuracy" in written:
-            say(
-                f"best accuracy possible {100 * written['best_accuracy']:.1f} %, majority {100 * written['majority_accuracy']:.1f} %"
-            )
+            best, majority = (f"{100 * written[name]:.1f} %" for name in ("best_accuracy", "majority_accuracy"))
+            say(f"best accuracy possible {best}, majority {majority}")
 
 
 def _census(target: pathlib.Path, rows: int, seed: int, schema: pathlib.Path | None) -> dict[str, Any]:

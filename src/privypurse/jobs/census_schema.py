@@ -10,7 +10,7 @@ def census_schema(census: Census) -> Schema:
     for name, facts in census.schema_facts.items():
         if name == census.target:
             continue
-        if facts.kind == "number":
+        if facts.lower is not None and facts.upper is not None:
             columns.append(Number(name=name, range=(facts.lower, facts.upper), missing=facts.may_be_missing))
         else:
             columns.append(Category(name=name, categories=tuple(facts.categories), missing=facts.may_be_missing))

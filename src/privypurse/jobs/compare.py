@@ -28,8 +28,8 @@ from privypurse.tables.schema import ClassTarget, Schema, Target
 HOLD_OUT = 0.2
 MEASURE_SHARE = 0.03
 NOT_PRIVATE = (
-    "NOT PRIVATE: every fit was a simulation with repeatable noise, and was measured exactly. Do not publish it, and do not choose "
-    "by it: a choice made on private records costs privacy too. Pay for the comparison (--pay), or compare on public data."
+    "NOT PRIVATE: every fit was a simulation with repeatable noise, and was measured exactly. Do not publish it, and do not "
+    "choose by it: a choice made on private records costs privacy too. Pay for the comparison (--pay), or compare public data."
 )
 PAID = "Paid for: every figure is a noisy release from the data set's purse, so choosing by them is free."
 

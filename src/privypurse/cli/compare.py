@@ -1,0 +1,128 @@
+"""`privypurse compare`."""
+
+import pathlib
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from privypurse.cli import options
+from privypurse.cli.output import emit, number, percent, say, stderr, table
+from privypurse.cli.progress import shown_progress
+
+
+def compare(
+    data: options.DataFile,
+    target: Annotated[str, typer.Option("--target", "-t", help="Column to predict.", show_default=False)],
+    schema: Annotated[
+        pathlib.Path | None,
+        typer.Option("--schema", "-s", help="Public description of the columns (TOML).", show_default=False),
+    ] = None,
+    methods: Annotated[str, typer.Option("--methods", help="Separated by commas.")] = "auto,nesterov,dp-agd,adp-sgd",
+    epsilons: Annotated[str, typer.Option("--epsilons", help="Separated by commas.")] = "0.1,0.5,1,2",
+    repeats: Annotated[int, typer.Option("--repeats", help="Splits and seeds of the simulation.")] = 3,
+    pay: Annotated[
+        bool, typer.Option("--pay", help="Pay for every fit and figure; then the comparison is private.")
+    ] = False,
+    plot: Annotated[
+        pathlib.Path | None, typer.Option("--plot", help="Write an HTML page with a plot here.", show_default=False)
+    ] = None,
+    ledger: options.Ledger = None,
+    dataset: options.Dataset = None,
+    budget: options.Budget = None,
+    delta: options.Delta = None,
+    neighbouring: options.Neighbouring = None,
+    who: options.Who = None,
+    delimiter: options.Delimiter = None,
+    encoding: options.Encoding = "utf-8",
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare methods and budgets on a table.
+
+    Examples
+    --------
+        privypurse compare public.csv --target income --schema people.toml
+
+        privypurse compare people.csv --target income --schema people.toml --methods auto,dp-agd --epsilons 0.5 --pay --budget 3
+
+    By default it is a simulation, exact and NOT PRIVATE: for data that is public. With --pay each fit costs its epsilon, from the
+    purse of the data set, and what is printed is covered.
+    """
+    from privypurse.jobs import compare as job
+    from privypurse.jobs.account import Account
+    from privypurse.tables.draft import draft_schema
+    from privypurse.tables.files import TableFile
+    from privypurse.tables.schema_file import read_schema
+
+    names, budgets = _texts(methods), _numbers(epsilons)
+    job.check_choices(names, budgets, repeats)
+    file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
+    file.require([target])
+    if not pay:
+        stderr.print(job.NOT_PRIVATE, style="bold red", markup=False)
+    purse: Any = None
+    with shown_progress(quiet) as progress:
+        if schema is None:
+            progress.stage(f"drafting a schema from {file.path.name}", file.size)
+            described, _ = draft_schema(file, target, progress=progress.update)
+        else:
+            described = read_schema(schema).with_target(target)
+        if pay:
+            account = Account(
+                ledger=ledger,
+                dataset=dataset or data.name,
+                budget=budget,
+                delta=delta,
+                neighbouring=neighbouring,
+                who=who,
+            )
+            price = job.price(names, budgets, 1e-6 if delta is None else delta)
+            purse, _ = account.open(price if budget is None else None)
+            result = job.compare_paid(file, described, names, budgets, purse, progress)
+        else:
+            result = job.compare_not_private(file, described, names, budgets, repeats, progress)
+    if plot is not None:
+        from privypurse.report.comparison_page import render_comparison
+        from privypurse.store.folder import replace_file
+
+        replace_file(plot, render_comparison(result, f"{target}, from {data.name}"))
+    if json:
+        spent = (
+            None
+            if purse is None
+            else {"dataset": purse.dataset, "epsilon": purse.epsilon, "spent_epsilon": purse.spent.epsilon}
+        )
+        emit(asdict(result) | {"budget": spent})
+    else:
+        _print(result, names, budgets)
+        if purse is not None:
+            say(f"spent: epsilon {number(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}")
+        if plot is not None:
+            say(f"plot: {plot}")
+
+
+def _print(result: Any, names: list[str], budgets: list[float]) -> None:
+    shown = percent if result.metric == "accuracy" else number
+    found = {(entry.method, entry.epsilon): entry for entry in result.entries}
+    rows = []
+    for name in dict.fromkeys(entry.method for entry in result.entries):
+        plain = found.get((name, None))
+        cells = [plain or found[name, epsilon] for epsilon in budgets]
+        rows.append([name, *(f"{shown(cell.value)} ± {shown(cell.spread)}" for cell in cells)])
+    spread = "half of a 95 % interval" if result.private else f"spread over {result.repetitions} splits and seeds"
+    table((f"{result.metric} at epsilon", *(f"{epsilon:g}" for epsilon in budgets)), rows)
+    say(f"after ±: {spread}. {result.note}")
+
+
+def _texts(listed: str) -> list[str]:
+    return [part.strip() for part in listed.split(",") if part.strip()]
+
+
+def _numbers(listed: str) -> list[float]:
+    try:
+        return [float(part) for part in _texts(listed)]
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"epsilons must be numbers separated by commas; got {listed!r}. Pass 0.1,1."
+        ) from error

@@ -1,0 +1,223 @@
+"""`privypurse ledger`."""
+
+import csv
+import json as json_module
+import pathlib
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from privypurse.cli import options
+from privypurse.cli.output import emit, number, percent, say, table
+
+app = typer.Typer(help="What was spent on which data set, by whom, when, and what is left.", no_args_is_help=True)
+
+Path = Annotated[
+    pathlib.Path | None,
+    typer.Argument(
+        help="The ledger. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db in this folder.", show_default=False
+    ),
+]
+
+
+def _open(path: pathlib.Path | None) -> Any:
+    from privypurse.jobs.account import Account
+    from privypurse.purse.sqlite_ledger import SqliteLedger
+
+    return SqliteLedger(Account(ledger=path, dataset="any").path, must_exist=True)
+
+
+def _accounts(ledger: Any, dataset: str | None) -> list[Any]:
+    from privypurse.purse.purse import Purse
+
+    names = sorted({entry.dataset for entry in ledger.entries()})
+    return [Purse.reopen(ledger, name) for name in ([dataset] if dataset is not None else names)]
+
+
+@app.command("show")
+def show(path: Path = None, dataset: options.Dataset = None, json: options.Json = False) -> None:
+    """Show the data sets of a ledger: limit, spent, left, by whom and when.
+
+    Examples
+    --------
+        privypurse ledger show
+
+        privypurse ledger show budget.db --dataset "survey 2026"
+    """
+    from privypurse.jobs.describe import describe_budget
+
+    ledger = _open(path)
+    accounts = [_described(purse, describe_budget(purse)) for purse in _accounts(ledger, dataset)]
+    if json:
+        lines, digest = ledger.head()
+        emit({"ledger": ledger.location, "lines": lines, "digest": digest, "datasets": accounts})
+        return
+    if not accounts:
+        say(f"{ledger.location}: no data set yet")
+        return
+    columns = ("data set", "spent", "of epsilon", "left", "delta", "relation", "releases", "by", "last")
+    table(columns, [_row(account) for account in accounts])
+    for account in accounts:
+        if account["frozen"]:
+            say(f"{account['dataset']!r} is frozen: {account['frozen_because']}")
+        for what in account["uncovered"] if dataset is not None else []:
+            say(f"not covered: {what}")
+    if dataset is not None:
+        for run in accounts[0]["runs"]:
+            say(f"{run['when']}  {run['who']}: {run['releases']} releases")
+
+
+def _described(purse: Any, budget: dict[str, Any]) -> dict[str, Any]:
+    from privypurse.purse.certificate import declared_uncovered
+    from privypurse.purse.entries import FREEZE
+
+    entries = list(purse.ledger.entries(purse.dataset))
+    frozen = [f"{entry.what} ({entry.who}, {entry.when[:10]})" for entry in entries if entry.kind == FREEZE]
+    return budget | {
+        "remaining_epsilon": 0.0 if budget["frozen"] else purse.remaining.epsilon,
+        "releases": purse.spent.releases,
+        "people": sorted({entry.who for entry in entries}),
+        "opened": entries[0].when,
+        "last": entries[-1].when,
+        "frozen_because": frozen[0] if frozen else "",
+        "uncovered": list(declared_uncovered(entries)),
+    }
+
+
+def _row(account: dict[str, Any]) -> list[str]:
+    left = (
+        "frozen"
+        if account["frozen"]
+        else f"{number(account['remaining_epsilon'])} ({percent(account['fraction_left'])})"
+    )
+    return [
+        account["dataset"],
+        number(account["spent_epsilon"]),
+        number(account["epsilon"]),
+        left,
+        number(account["delta"]),
+        account["neighbouring"],
+        f"{account['releases']:,}",
+        ", ".join(account["people"]),
+        account["last"][:16].replace("T", " "),
+    ]
+
+
+@app.command("verify")
+def verify(
+    path: Path = None,
+    certificate: Annotated[
+        pathlib.Path | None,
+        typer.Option("--certificate", help="Check that this certificate was made from it.", show_default=False),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Walk the whole hash chain, and count every payment again from its charge. Exit code 4 if anything was changed.
+
+    Examples
+    --------
+        privypurse ledger verify
+
+        privypurse ledger verify budget.db --certificate model/certificate.json
+    """
+    from privypurse.purse.certificate import Certificate
+    from privypurse.purse.replay import replay
+
+    ledger = _open(path)
+    lines = ledger.verify(None if certificate is None else Certificate.load(certificate).head)
+    accounts = _accounts(ledger, None)
+    for purse in accounts:
+        replay(ledger, purse.dataset, purse.filter)
+    digest = ledger.head()[1]
+    if json:
+        emit({"ledger": ledger.location, "lines": lines, "digest": digest, "datasets": len(accounts), "intact": True})
+    else:
+        pinned = "" if certificate is None else ", and continues the one the certificate was made from"
+        say(f"intact: {lines} lines, {len(accounts)} data sets, every payment counted again{pinned}")
+        say(f"last SHA-256: {digest}")
+
+
+@app.command("export")
+def export(
+    path: Path = None,
+    out: Annotated[
+        pathlib.Path | None, typer.Option("--out", "-o", help="File to write; stdout by default.", show_default=False)
+    ] = None,
+    dataset: options.Dataset = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON instead of CSV.")] = False,
+) -> None:
+    """Write every line of a ledger as CSV or JSON, for a spreadsheet or an archive.
+
+    Examples
+    --------
+        privypurse ledger export --out ledger.csv
+
+        privypurse ledger export budget.db --json
+    """
+    import io
+
+    from privypurse.purse.entries import totals_to_text
+    from privypurse.store.folder import replace_file
+
+    ledger = _open(path)
+    ledger.verify()
+    lines = [
+        {
+            "line": entry.seq,
+            "dataset": entry.dataset,
+            "kind": entry.kind,
+            "who": entry.who,
+            "when": entry.when,
+            "what": entry.what,
+            "details": entry.details if json else entry.body,
+            "totals": totals_to_text(entry.totals),
+            "previous": entry.previous,
+            "sha256": entry.digest,
+        }
+        for entry in ledger.entries(dataset)
+    ]
+    if json:
+        text = json_module.dumps({"ledger": ledger.location, "entries": lines}, indent=1) + "\n"
+    else:
+        buffer = io.StringIO(newline="")
+        writer = csv.DictWriter(buffer, list(lines[0]) if lines else ["line"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+        text = buffer.getvalue()
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        replace_file(out, text)
+        say(f"{len(lines)} lines: {out}")
+
+
+@app.command("freeze")
+def freeze(
+    dataset: Annotated[str, typer.Option("--dataset", help="Which data set.", show_default=False)],
+    why: Annotated[str, typer.Option("--why", help="The reason, for the record.", show_default=False)],
+    path: Path = None,
+    who: options.Who = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Close the account of a data set for good: whatever is left cannot be spent any more.
+
+    Examples
+    --------
+        privypurse ledger freeze --dataset "survey 2026" --why "study ended"
+    """
+    from privypurse.purse.purse import Purse
+
+    purse = Purse.reopen(_open(path), dataset, who=who)
+    if purse.ledger.is_frozen(dataset):
+        say(f"{dataset!r} is frozen already")
+        return
+    if not yes:
+        left = number(purse.remaining.epsilon)
+        typer.confirm(f"Freeze {dataset!r}, with epsilon {left} left, for good?", abort=True, err=True)
+    purse.freeze(why)
+    if json:
+        emit({"dataset": dataset, "frozen": True, "why": why, "spent_epsilon": purse.spent.epsilon})
+    else:
+        say(f"frozen: {dataset!r}, after epsilon {number(purse.spent.epsilon)} of {purse.epsilon:g}")

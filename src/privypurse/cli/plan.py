@@ -1,0 +1,157 @@
+"""`privypurse plan`."""
+
+import json as json_module
+import pathlib
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from privypurse.cli import options
+from privypurse.cli.output import emit, note, number, percent, say, sparkline, table
+from privypurse.cli.progress import shown_progress
+
+
+def plan(
+    records: Annotated[
+        int, typer.Option("--records", "-n", help="Number of records, public or rough.", show_default=False)
+    ],
+    features: Annotated[
+        int,
+        typer.Option("--features", "-d", help="Number of encoded columns, the constant included.", show_default=False),
+    ],
+    epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="The budget of the training.", show_default=False)],
+    delta: Annotated[float, typer.Option("--delta", help="Far below one over the number of records.")] = 1e-6,
+    neighbouring: Annotated[str, typer.Option("--neighbouring", help="add-remove or replace-one.")] = "add-remove",
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            help="auto, nesterov, noisy-pgd, dp-sgd, pur-nonconvex, pur-convex, pur-strongly-convex, dynamic, dp-agd or adp-sgd.",
+        ),
+    ] = "auto",
+    compare: Annotated[bool, typer.Option("--compare", help="Plan with every method.")] = False,
+    classes: Annotated[int, typer.Option("--classes", help="Number of classes.")] = 2,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse/--no-rehearse", help="Train on made-up tables to see what accuracy it may cost.")
+    ] = True,
+    plot: Annotated[
+        pathlib.Path | None, typer.Option("--plot", help="Write an HTML page with the plots here.", show_default=False)
+    ] = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Say what a method would do, from public numbers: steps, noise, spending; and what accuracy it may cost. No data.
+
+    Examples
+    --------
+        privypurse plan --records 40000 --features 124 --epsilon 0.1 --delta 1e-8
+
+        privypurse plan --records 40000 --features 124 --epsilon 0.1 --delta 1e-8 --compare
+
+        privypurse plan -n 40000 -d 124 -e 1 --method dp-agd --json
+
+    Loss: logistic, rows no longer than 1, derivatives clipped at 1/2 (softmax for several classes). Noise is on sums of clipped
+    gradients. `train` buys some facts about the table first, for about a fifth of the budget.
+    """
+    from privypurse.jobs.plan import METHODS, PlanSettings, plan_for, rehearse_accuracy
+
+    settings = PlanSettings(
+        records=records, features=features, epsilon=epsilon, delta=delta, neighbouring=neighbouring, classes=classes
+    )
+    names = METHODS if compare else (method,)
+    plans = {name: plan_for(name, settings) for name in names}
+    rehearsed: dict[str, Any] = dict.fromkeys(names)
+    if rehearse:
+        with shown_progress(quiet) as progress:
+            for name in names:
+                progress.stage(f"rehearsing {name} on made-up tables", 5)
+                rehearsed[name] = rehearse_accuracy(name, settings, progress)
+    if plot is not None:
+        from privypurse.report.plan_page import render_plans
+        from privypurse.store.folder import replace_file
+
+        replace_file(plot, render_plans(list(plans.values()), _facts_line(settings)))
+    if json:
+        shown = {name: _as_json(plans[name], rehearsed[name]) for name in names}
+        emit({"plans": shown} if compare else shown[method])
+    elif compare:
+        _print_all(plans, rehearsed, settings)
+    else:
+        _print_one(plans[method], rehearsed[method], settings)
+    if plot is not None and not json:
+        say(f"plot: {plot}")
+
+
+def _facts_line(settings: Any) -> str:
+    return (
+        f"{settings.records:,} records, {settings.features} columns, epsilon {settings.epsilon:g}, delta {settings.delta:g}, "
+        f"{settings.neighbouring}"
+    )
+
+
+def _as_json(plan: Any, rehearsed: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = json_module.loads(plan.to_json())
+    return fields | {"rehearsal": None if rehearsed is None else asdict(rehearsed)}
+
+
+def _loss(rehearsed: Any) -> str:
+    return "" if rehearsed is None else f"{100 * rehearsed.loss:.1f} ± {100 * rehearsed.loss_std:.1f}"
+
+
+def _print_one(plan: Any, rehearsed: Any, settings: Any) -> None:
+    say(f"{plan.method}: {_facts_line(settings)}")
+    say(
+        f"  steps       {plan.steps}"
+        + (f", each on a sample of {percent(plan.sample_prob)}" if plan.sample_prob < 1 else "")
+    )
+    say(f"  clip norm   {number(plan.clip_norm)}")
+    spending = [one**2 for one in plan.mu]
+    for name, values in (("step size", plan.step_sizes), ("noise std", plan.noise_std), ("mu", plan.mu)):
+        if values:
+            same = min(values) == max(values)
+            say(f"  {name:<11} {number(values[0])}" + ("" if same else f" to {number(values[-1])}"))
+    if plan.selection_epsilon:
+        say(f"  selections  {len(plan.selection_epsilon)}, epsilon {number(plan.selection_epsilon[0])} each at first")
+    if plan.noise_std:
+        say(f"  noise       {sparkline(plan.noise_std)}")
+        say(f"  spending    {sparkline(spending)}")
+        picked = sorted({0, plan.steps // 4, plan.steps // 2, 3 * plan.steps // 4, plan.steps - 1})
+        total = sum(spending)
+        table(
+            ("step", "step size", "noise std", "mu", "share of the spending so far"),
+            [
+                [
+                    str(index + 1),
+                    number(plan.step_sizes[index]) if index < len(plan.step_sizes) else "chosen",
+                    number(plan.noise_std[index]),
+                    number(plan.mu[index]),
+                    percent(sum(spending[: index + 1]) / total),
+                ]
+                for index in picked
+                if index < len(plan.noise_std)
+            ],
+        )
+    if plan.bound is not None:
+        say(f"  theory      {plan.bound.quantity}: at most {number(plan.bound.value)}")
+    for remark in plan.notes:
+        note(f"  {remark}")
+    if rehearsed is not None:
+        say(
+            f"  rehearsal   on made-up tables: accuracy {percent(rehearsed.private)}, without privacy "
+            f"{percent(rehearsed.non_private)}, majority {percent(rehearsed.majority)}"
+        )
+        say(f"              loss of {_loss(rehearsed)} points over 5 seeds; your table is another one")
+
+
+def _print_all(plans: dict[str, Any], rehearsed: dict[str, Any], settings: Any) -> None:
+    rows = []
+    for name, plan in plans.items():
+        noise = f"{number(plan.noise_std[0])} to {number(plan.noise_std[-1])}" if plan.noise_std else ""
+        rows.append([name, str(plan.steps), noise, sparkline(plan.noise_std, 16), _loss(rehearsed[name])])
+    columns = ("method", "steps", "noise std, first to last", "over steps", "accuracy lost, points")
+    table(columns, rows, title=_facts_line(settings))
+    if any(rehearsed.values()):
+        say(
+            "accuracy lost: against training without privacy, on made-up tables, mean ± spread over 5 seeds; yours is another one"
+        )

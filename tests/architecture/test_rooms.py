@@ -16,7 +16,9 @@ FILES = sorted(SOURCE.rglob("*.py"))
 MAY_IMPORT = {
     "core": set(),
     "datasets": {"core"},
-    "report": {"core", "accounting", "purse.certificate", "training.trace"},
+    "report": {"core", "accounting", "purse.certificate", "training.trace", "planning.plan"},
+    "tables": {"core", "preprocessing"},
+    "store": {"core", "estimators", "methods.by_name", "purse", "tables", "training.trace"},
     "accounting": {"core"},
     "losses": {"core"},
     "mechanisms": {"core"},
@@ -55,9 +57,13 @@ MAY_IMPORT = {
         "preprocessing",
     },
 }
+# Whole jobs and the command line put everything together.
+BELOW_JOBS = set(MAY_IMPORT)
+MAY_IMPORT["jobs"] = BELOW_JOBS
+MAY_IMPORT["cli"] = BELOW_JOBS | {"jobs"}
 # The core is words: it needs arrays and nothing else from outside.
 CORE_THIRD_PARTY = {"numpy"}
-OPTIONAL = {"torch", "dask", "distributed", "plotly", "pandas", "polars", "pyarrow"}
+OPTIONAL = {"torch", "dask", "distributed", "plotly", "pandas", "polars", "pyarrow", "typer", "rich"}
 HEAVY = OPTIONAL | {"dp_accounting", "numba", "sklearn"}
 
 
@@ -142,6 +148,13 @@ def test_only_the_purse_draws_noise_into_the_open():
     """`draw` is called in one place: after payment."""
     callers = {str(path.relative_to(SOURCE)) for path in FILES if any(node.attr == "draw" for node in attributes(path))}
     assert callers == {"purse/purse.py"}
+
+
+def test_help_is_quick():
+    """A person who asks for help does not wait for compilers."""
+    code = "import sys, privypurse.cli.app; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not (HEAVY - {"typer", "rich"}) & {module.split(".")[0] for module in loaded}
 
 
 def test_no_file_is_too_long_to_find_your_way():

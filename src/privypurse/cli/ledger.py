@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, number, percent, say, table
+from privypurse.cli.output import emit, number, say, table
 
 app = typer.Typer(help="What was spent on which data set, by whom, when, and what is left.", no_args_is_help=True)
 
@@ -56,16 +56,23 @@ def show(path: Path = None, dataset: options.Dataset = None, json: options.Json 
     if not accounts:
         say(f"{ledger.location}: no data set yet")
         return
-    columns = ("data set", "spent", "of epsilon", "left", "delta", "relation", "releases", "by", "last")
+    columns = ("data set", "spent", "of", "left for one run", "releases", "by", "last")
     table(columns, [_row(account) for account in accounts])
     for account in accounts:
         if account["frozen"]:
             say(f"{account['dataset']!r} is frozen: {account['frozen_because']}")
-        for what in account["uncovered"] if dataset is not None else []:
-            say(f"not covered: {what}")
     if dataset is not None:
-        for run in accounts[0]["runs"]:
-            say(f"{run['when']}  {run['who']}: {run['releases']} releases")
+        _print_details(accounts[0])
+
+
+def _print_details(account: dict[str, Any]) -> None:
+    terms = f"epsilon {account['epsilon']:g}, delta {account['delta']:g}, {account['neighbouring']}"
+    say(f"terms: {terms}, opened {account['opened'][:10]}")
+    for run in account["runs"]:
+        when, spent = run["when"][:16].replace("T", " "), number(run["spent_epsilon"])
+        say(f"{when}  {run['who']}: {run['releases']} releases, epsilon {spent} by then")
+    for what in account["uncovered"]:
+        say(f"not covered: {what}")
 
 
 def _described(purse: Any, budget: dict[str, Any]) -> dict[str, Any]:
@@ -86,21 +93,15 @@ def _described(purse: Any, budget: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(account: dict[str, Any]) -> list[str]:
-    left = (
-        "frozen"
-        if account["frozen"]
-        else f"{number(account['remaining_epsilon'])} ({percent(account['fraction_left'])})"
-    )
+    left = "frozen" if account["frozen"] else number(account["remaining_epsilon"])
     return [
         account["dataset"],
         number(account["spent_epsilon"]),
         number(account["epsilon"]),
         left,
-        number(account["delta"]),
-        account["neighbouring"],
         f"{account['releases']:,}",
         ", ".join(account["people"]),
-        account["last"][:16].replace("T", " "),
+        account["last"][:10],
     ]
 
 

@@ -62,6 +62,12 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
     return "".join(_BARS[max(1, round(value / top * (len(_BARS) - 1)))] for value in thinned)
 
 
+def span(values: Sequence[float]) -> str:
+    """Write the first and the last of some numbers, or one where they look alike."""
+    first, last = number(values[0]), number(values[-1])
+    return first if first == last else f"{first} to {last}"
+
+
 def percent(value: float) -> str:
     """Write a share as per cent."""
     return f"{100 * value:.1f} %"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, note, number, percent, say, sparkline, table
+from privypurse.cli.output import emit, note, number, percent, say, span, sparkline, table
 from privypurse.cli.progress import shown_progress
 
 
@@ -109,8 +109,7 @@ def _print_one(plan: Any, rehearsed: Any, settings: Any) -> None:
     spending = [one**2 for one in plan.mu]
     for name, values in (("step size", plan.step_sizes), ("noise std", plan.noise_std), ("mu", plan.mu)):
         if values:
-            same = min(values) == max(values)
-            say(f"  {name:<11} {number(values[0])}" + ("" if same else f" to {number(values[-1])}"))
+            say(f"  {name:<11} {span(values)}")
     if plan.selection_epsilon:
         say(f"  selections  {len(plan.selection_epsilon)}, epsilon {number(plan.selection_epsilon[0])} each at first")
     if plan.noise_std:
@@ -147,7 +146,7 @@ def _print_one(plan: Any, rehearsed: Any, settings: Any) -> None:
 def _print_all(plans: dict[str, Any], rehearsed: dict[str, Any], settings: Any) -> None:
     rows = []
     for name, plan in plans.items():
-        noise = f"{number(plan.noise_std[0])} to {number(plan.noise_std[-1])}" if plan.noise_std else ""
+        noise = span(plan.noise_std) if plan.noise_std else ""
         rows.append([name, str(plan.steps), noise, sparkline(plan.noise_std, 16), _loss(rehearsed[name])])
     columns = ("method", "steps", "noise std, first to last", "over steps", "accuracy lost, points")
     table(columns, rows, title=_facts_line(settings))

@@ -168,7 +168,7 @@ def _print(result: Any) -> None:
         say(f"worth:   {describe(measured)}")
     say(
         f"spent:   epsilon {number(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}; "
-        f"{number(purse.remaining.epsilon)} left"
+        f"left for one more run: {number(purse.remaining.epsilon, 3) if purse.fraction_left > 1e-6 else 'nothing'}"
     )
     if not result.pipeline[0].schema.is_declared:
         warn("not covered: what the schema says was read from the data. Go through schema.toml, or pass --schema.")

@@ -11,6 +11,7 @@ from sklearn.pipeline import Pipeline
 
 from privypurse.core.version import __version__
 from privypurse.jobs.noise_intervals import NOTE
+from privypurse.purse.entries import CHARGE, SETTLE, Entry
 from privypurse.purse.purse import Purse
 from privypurse.report import Coefficient, Measurement, ReportContent, render
 from privypurse.store.folder import check_is_model, load_model
@@ -80,30 +81,33 @@ def _prepared(schema: Schema, model: Any) -> list[list[str]]:
 
 
 def describe_budget(purse: Purse) -> dict[str, Any]:
-    """Describe the whole account of a data set: its limit, what is spent, and who spent it when."""
-    runs: dict[tuple[str, str], int] = {}
+    """Describe the whole account of a data set: its limit, what is spent, and who spent it on which day."""
+    runs: dict[tuple[str, str], dict[str, Any]] = {}
     for entry in purse.ledger.entries(purse.dataset):
-        day = entry.when[:10]
-        before = runs.get((day, entry.who), 0)
-        runs[day, entry.who] = before
-        if entry.kind == "charge":
-            runs[day, entry.who] += 1
-        elif entry.kind == "settle":
-            runs[day, entry.who] += sum(count for *_, count in entry.details["used"])
-    spent = purse.spent
+        releases = _releases(entry)
+        if releases:
+            key = entry.when[:10], entry.who
+            run = runs.setdefault(key, {"when": entry.when, "who": entry.who, "what": "releases", "releases": 0})
+            run["releases"] += releases
+            run["spent_epsilon"] = purse.filter.epsilon_of(entry.totals, purse.delta)
     return {
         "dataset": purse.dataset,
         "ledger": pathlib.Path(purse.ledger.location).name,
         "epsilon": purse.epsilon,
         "delta": purse.delta,
         "neighbouring": purse.neighbouring.value,
-        "spent_epsilon": spent.epsilon,
+        "spent_epsilon": purse.spent.epsilon,
         "fraction_left": purse.fraction_left,
         "frozen": purse.ledger.is_frozen(purse.dataset),
-        "runs": [
-            {"when": day, "who": who, "what": "releases", "releases": releases} for (day, who), releases in runs.items()
-        ],
+        "runs": list(runs.values()),
     }
+
+
+def _releases(entry: Entry) -> int:
+    """Return how many values left with a line of the ledger, or may have."""
+    if entry.kind == CHARGE:
+        return 1
+    return sum(count for *_, count in entry.details["used"]) if entry.kind == SETTLE else 0
 
 
 def report_of(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> str:

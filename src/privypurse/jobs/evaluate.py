@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from privypurse.core.errors import InvalidArgument
 from privypurse.jobs.account import Account
@@ -53,6 +53,8 @@ def evaluate_file(
         run = part_of(purse, epsilon, strict=True)
         run.declare_uncovered(CHECKED)
     measured = measure(model, rows, schema.target, on=file.path.name, purse=run, public=public)
+    if purse is not None:
+        measured = replace(measured, payer=purse.dataset)
     measurements = [*measurements, measured]
     replace_file(folder / "measurements.json", json.dumps([asdict(one) for one in measurements], indent=1))
     replace_file(folder / "report.html", report_of(pipeline, about, measurements))

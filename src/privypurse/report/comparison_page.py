@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from privypurse.report.figures import SERIES, Drawing, Figure
-from privypurse.report.markup import escaped, paragraph, section
+from privypurse.report.markup import escaped, paragraph
 from privypurse.report.sections import figure
 from privypurse.report.shell import whole_page
 
@@ -52,7 +52,7 @@ def render_comparison(result: Compared, title: str) -> str:
         title=f"{title} - comparison",
         header=header,
         links=[(drawn.key, drawn.title)],
-        main=[section("about-comparison", drawn.title, figure(drawn))],
+        main=[figure(drawn)],
         figures=[drawn],
         closing=result.note,
     )

@@ -27,6 +27,8 @@ class Measurement:
         Whether a person declared those records public.
     epsilon : float or None
         What it cost, where it was paid for.
+    payer : str
+        The data set whose budget paid, where that is another one than the training's.
     when : str
         ISO time.
     compared_with : tuple of (str, float)
@@ -43,6 +45,7 @@ class Measurement:
     low: float | None = None
     high: float | None = None
     epsilon: float | None = None
+    payer: str = ""
     when: str = ""
     compared_with: tuple[tuple[str, float], ...] = ()
     details: tuple[tuple[str, float], ...] = ()

@@ -331,7 +331,7 @@ def _interval(one: Coefficient) -> str:
 def ledger_runs(content: ReportContent) -> Figure | None:
     """Draw what each run on the ledger spent, or where that is not stated how much it released."""
     runs = (content.budget or {}).get("runs") or []
-    if not runs:
+    if len(runs) < 2:  # a single bar says nothing
         return None
     spent = [run.get("spent_epsilon") for run in runs]
     stated = all(isinstance(value, int | float) and math.isfinite(value) for value in spent)

@@ -72,18 +72,22 @@ def _warnings(content: ReportContent) -> str:
             "Nobody declared the description of the columns public. Names, ranges or categories may have been taken from the "
             "records themselves, and then the guarantee does not cover what they give away."
         )
-    if content.certificate.part_of:
-        warnings.append(
-            f"This is about one part of what was released on the data set. It is a part of {content.certificate.part_of}. "
-            "The certificate of that purse is the one for everything."
-        )
     uncovered = [one for one in content.measurements if not one.paid and not one.public]
     if uncovered:
         names = ", ".join(dict.fromkeys(one.metric for one in uncovered))
         warnings.append(
             f"Measured without paying, on records that nobody declared public: {names}. Those numbers are not covered."
         )
-    return "".join(f'<p class="warning" role="note"><strong>Careful.</strong> {escaped(text)}</p>' for text in warnings)
+    alarms = "".join(
+        f'<p class="warning" role="note"><strong>Careful.</strong> {escaped(text)}</p>' for text in warnings
+    )
+    if not content.certificate.part_of:
+        return alarms
+    part = (
+        f"This is about one run on the data set. It is a part of {content.certificate.part_of}; the certificate of that purse is "
+        "the one for everything."
+    )
+    return f'{alarms}<p class="note" role="note">{escaped(part)}</p>'
 
 
 def glance(content: ReportContent) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from privypurse.planning.plan import Plan
 from privypurse.report.figures import MOST_POINTS, SERIES, Drawing, Figure, Row, thinned
-from privypurse.report.markup import escaped, paragraph, section
+from privypurse.report.markup import escaped, paragraph
 from privypurse.report.sections import figure
 from privypurse.report.shell import whole_page
 
@@ -36,7 +36,7 @@ def render_plans(plans: Sequence[Plan], facts: str) -> str:
         title="Plan - privypurse",
         header=header,
         links=[(one.key, one.title) for one in drawn],
-        main=[section(f"about-{one.key}", one.title, figure(one)) for one in drawn],
+        main=[figure(one) for one in drawn],
         figures=drawn,
         closing="Everything on this page follows from public numbers.",
     )
@@ -69,8 +69,8 @@ def _figure(
             [f"{plan.method}, step {step:.0f}: {value:.4g}" for step, value in zip(steps, shown, strict=True)]
         )
         rows += [(plan.method, f"{index + 1}", f"{values[index]:.4g}") for index in thinned(len(values), 12)]
-        ends = f"{values[0]:.4g} throughout" if min(values) == max(values) else f"{values[0]:.4g} to {values[-1]:.4g}"
-        words.append(f"{plan.method}: {ends}")
+        first, last = f"{values[0]:.4g}", f"{values[-1]:.4g}"
+        words.append(f"{plan.method}: {first} throughout" if first == last else f"{plan.method}: {first} to {last}")
     layout = {
         "xaxis": {"title": {"text": "step"}, "automargin": True},
         "yaxis": {"title": {"text": unit}, "automargin": True, "rangemode": "tozero"},

@@ -10,8 +10,8 @@ from privypurse.report.words import measured
 
 HOW_TO_MEASURE = (
     "Nobody measured what this model is worth. Score it on records that a person declared public; or set records aside "
-    "before training and buy a noisy score from the same purse. A plain score on private records is not covered by "
-    "the guarantee."
+    "before training and buy a noisy score from the same purse. `privypurse evaluate` does either. A plain score on "
+    "private records is not covered by the guarantee."
 )
 LONGEST_LIST = 12
 

@@ -252,7 +252,8 @@ def covered_by(measurement: Measurement) -> tuple[str, str]:
     """Say who pays for a measurement, and name the style."""
     if measurement.paid:
         cost = f", epsilon {rounded_up(measurement.epsilon)}" if measurement.epsilon is not None else ""
-        return f"paid for from this budget{cost}", "calm"
+        payer = f"the budget of {measurement.payer}" if measurement.payer else "this budget"
+        return f"paid for from {payer}{cost}", "calm"
     if measurement.public:
         return "on public records: costs nothing", "calm"
     return "NOT covered by the guarantee", "alarm"

@@ -1,5 +1,6 @@
 """The command line: `privypurse`."""
 
+import os
 import sys
 
 
@@ -12,4 +13,6 @@ def main() -> None:
         sys.exit("privypurse: the command line needs more packages. Install them: pip install 'privypurse[cli]'")
     from privypurse.cli.app import run
 
+    # Arrow's own allocators keep what was read; a table's matrix needs the room.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.exit(run())

@@ -79,36 +79,40 @@ def train(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    from privypurse.jobs.account import Account
-    from privypurse.jobs.train import TrainSettings, train_file
-
-    # A simulation must not spoil the record of the real records.
-    name = dataset or (data.name if simulate is None else f"{data.name} (simulation)")
-    settings = TrainSettings(
-        data=data,
-        target=target,
-        epsilon=epsilon,
-        out=out,
-        account=Account(ledger=ledger, dataset=name, budget=budget, delta=delta, neighbouring=neighbouring, who=who),
-        schema=schema,
-        buy_ranges=buy_ranges,
-        model=model,
-        method=method,
-        hold_out=hold_out,
-        test=test,
-        test_public=test_public,
-        intervals=intervals,
-        overwrite=overwrite,
-        delimiter=options.tab(delimiter),
-        encoding=encoding,
-        seed=simulate,
-        command=shlex.join(["privypurse", *sys.argv[1:]]),
-    )
     if schema is None:
         warn(
             "no --schema: columns are described from the data, which no guarantee covers. The certificate will say so."
         )
     with shown_progress(quiet) as progress:
+        # Loading takes a second or two, in which a person would see nothing.
+        progress.stage("starting")
+        from privypurse.jobs.account import Account
+        from privypurse.jobs.train import TrainSettings, train_file
+
+        # A simulation must not spoil the record of the real records.
+        name = dataset or (data.name if simulate is None else f"{data.name} (simulation)")
+        settings = TrainSettings(
+            data=data,
+            target=target,
+            epsilon=epsilon,
+            out=out,
+            account=Account(
+                ledger=ledger, dataset=name, budget=budget, delta=delta, neighbouring=neighbouring, who=who
+            ),
+            schema=schema,
+            buy_ranges=buy_ranges,
+            model=model,
+            method=method,
+            hold_out=hold_out,
+            test=test,
+            test_public=test_public,
+            intervals=intervals,
+            overwrite=overwrite,
+            delimiter=options.tab(delimiter),
+            encoding=encoding,
+            seed=simulate,
+            command=shlex.join(["privypurse", *sys.argv[1:]]),
+        )
         result = train_file(settings, progress, _opened)
     if json:
         emit(_as_json(result))

@@ -13,7 +13,7 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.jobs.progress import Progress
 from privypurse.tables.columns import MISSING, UNKNOWN, column_of, numbers, places
 from privypurse.tables.encoder import TableEncoder
-from privypurse.tables.files import TableFile
+from privypurse.tables.files import TableFile, release_memory
 from privypurse.tables.schema import Category, ClassTarget, NumberTarget, Schema
 
 # Named on the certificate: an error would have told.
@@ -111,7 +111,9 @@ def read_rows(
             aside.append(X[known & out], y[known & out])
             known &= ~out
         kept.append(X if known.all() else X[known], y if known.all() else y[known])
-    return kept.finish(), aside.finish()
+    finished = kept.finish(), aside.finish()
+    release_memory()
+    return finished
 
 
 def read_columns(file: TableFile, schema: Schema, progress: Progress) -> NDArray[np.float64]:

@@ -178,9 +178,11 @@ def train_file(
             schema = _buy_ranges(schema, raw, run, progress)
             del raw
         train, aside = rows or _read(settings, file, schema, progress)
+        del rows
         progress.stage("preparing: counts, lengths, centre and spread")
         model.set_params(purse=run, epsilon=_without_measuring(run, _hold_out(settings) > 0))
         model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
+        del train  # its memory is wanted below
         with held_back() as interrupts:
             measurements = _measurements(settings, schema, model, aside, test, run, progress)
             model.set_params(callbacks=(), purse=None, copy_X=True)

@@ -11,8 +11,8 @@ from typing import Any
 from privypurse.core.errors import InvalidArgument
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-BLOCK_BYTES = 4 << 20
-BLOCK_ROWS = 65_536
+BLOCK_BYTES = 1 << 20
+BLOCK_ROWS = 16_384
 
 # Told how many bytes of the file have been read.
 Progress = Callable[[int], None]
@@ -142,7 +142,11 @@ class TableFile:
                 reader = arrow_csv.open_csv(
                     stream,
                     read_options=arrow_csv.ReadOptions(
-                        column_names=self.columns, skip_rows=1, block_size=BLOCK_BYTES, encoding=self.encoding
+                        column_names=self.columns,
+                        skip_rows=1,
+                        block_size=BLOCK_BYTES,
+                        encoding=self.encoding,
+                        use_threads=False,  # which would read far ahead, into memory
                     ),
                     parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=skip),
                     convert_options=arrow_csv.ConvertOptions(
@@ -203,6 +207,13 @@ class TableFile:
             raise InvalidArgument(f"file {self.path.name!r} cannot be read to its end. Check it.") from None
         if not done:
             raise InvalidArgument(f"file {self.path.name!r} has no rows. Pass a table with records.")
+
+
+def release_memory() -> None:
+    """Give back what reading has left over."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
 
 
 def _fields(line: str, delimiter: str) -> list[str]:

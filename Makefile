@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.ready-demo
 DOCS_READY := $(VENV)/.ready-docs
 
-.PHONY: help test test-oldest test-slow lint bench docs demo clean fresh-kernels
+.PHONY: help test test-oldest test-slow lint bench docs demo clean fresh-kernels chromium
 
 help:
-	@echo "make demo       train a private model on a made-up table, with its certificate"
+	@echo "make demo       train a private model on a made-up census, with its report"
 	@echo "make test       lint, type-check and run all tests and documented examples"
 	@echo "make test-oldest  scikit-learn's estimator checks on the oldest release supported"
 	@echo "make test-slow  the tests that take minutes"
@@ -16,9 +17,14 @@ help:
 	@echo "make bench      the benchmarks; results are printed and kept in benchmarks/results/"
 	@echo "make docs       build the HTML documentation in docs/_build/"
 
-$(READY): pyproject.toml
+# What the command line needs, and no more: a minute on a bare machine.
+$(DEMO_READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("privypurse needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11 (or newer).") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cli]"
+	@touch $@
+
+$(READY): $(DEMO_READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	@touch $@
 
@@ -26,8 +32,15 @@ $(DOCS_READY): $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	@touch $@
 
-test: lint fresh-kernels
+test: lint fresh-kernels chromium
 	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+
+# For the tests of the report. Where it cannot be installed, those tests are skipped, and say so.
+chromium:
+	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null \
+	  && (apt-get install -y -qq --no-install-recommends chromium || (apt-get update -qq \
+	  && apt-get install -y -qq --no-install-recommends chromium)) > /dev/null 2>&1; } \
+	  || echo "Chromium is not here and cannot be installed: the tests of the report in a browser will be skipped."
 
 # In an environment of its own, with the scikit-learn and numpy of that time.
 OLDEST := .venv-oldest
@@ -56,8 +69,8 @@ bench: $(READY) fresh-kernels
 docs: $(DOCS_READY)
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build
 
-demo: $(READY)
-	$(BIN)/python examples/private_table.py
+demo: $(DEMO_READY)
+	@$(BIN)/privypurse demo --out demo
 
 # Compiled functions are kept beside their files, and do not notice that another file they were compiled from has changed.
 fresh-kernels:
@@ -66,4 +79,4 @@ fresh-kernels:
 	done
 
 clean:
-	rm -rf $(VENV) $(OLDEST) docs/_build docs/jupyter_execute docs/api .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf demo $(VENV) $(OLDEST) docs/_build docs/jupyter_execute docs/api .mypy_cache .pytest_cache .ruff_cache .hypothesis

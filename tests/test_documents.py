@@ -1,9 +1,13 @@
 """Documents keep their promises: examples run, numbers and links point at something."""
 
 import dataclasses
+import doctest
+import os
 import pathlib
 import re
 import runpy
+import subprocess
+import sys
 
 import pytest
 
@@ -94,3 +98,39 @@ def test_every_page_is_in_the_menu():
 
 def test_the_changelog_has_its_heading():
     assert "### Changes to guarantees" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+CONSOLE = re.compile(
+    r"(?:<!-- needs: (?P<needs>\S+) -->\s+)?^```console\n(?P<lines>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+WITH_COMMANDS = [page for page in PAGES if CONSOLE.search(page.read_text(encoding="utf-8"))]
+
+
+def commands(text):
+    """What is typed, and what it should print: as in a doctest, three dots stand for anything."""
+    for block in CONSOLE.finditer(text):
+        for part in re.split(r"^\$ ", block["lines"], flags=re.MULTILINE)[1:]:
+            typed, _, printed = part.partition("\n")
+            command, _, remark = typed.partition("    # ")
+            code = re.search(r"exit code (\d+)", remark)
+            yield block["needs"], command, printed, int(code[1]) if code else 0
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_in_pages_run_and_print_what_they_say(page, tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    checker = doctest.OutputChecker()
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    path = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1"}
+    ran = 0
+    for needs, command, printed, code in commands(page.read_text(encoding="utf-8")):
+        if needs and not (pathlib.Path(os.environ.get("PRIVYPURSE_DATA", "")) / needs).exists():
+            continue
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
+        assert checker.check_output(printed, done.stdout, flags), f"{command}\n{done.stdout}\ninstead of\n{printed}"
+        ran += 1
+    assert ran >= 3

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import typer
 
-from privypurse.cli import compare, data, evaluate, ledger, plan, predict, report, schema, train
+from privypurse.cli import compare, data, demo, evaluate, ledger, plan, predict, report, schema, train
 from privypurse.cli.output import emit, stderr, warn
 from privypurse.core.errors import BudgetExhausted, InvalidArgument, LedgerError, PrivypurseError
 from privypurse.core.version import __version__
@@ -35,6 +35,7 @@ app.command("schema")(schema.schema)
 app.command("report")(report.report)
 app.add_typer(ledger.app, name="ledger")
 app.command("data")(data.data)
+app.command("demo")(demo.demo)
 
 
 def _version(asked: bool) -> None:

@@ -1,0 +1,49 @@
+"""`privypurse demo`."""
+
+import pathlib
+from typing import Annotated
+
+import typer
+
+from privypurse.cli import options
+from privypurse.cli.output import emit, number, percent, say
+from privypurse.cli.progress import shown_progress
+
+
+def demo(
+    out: Annotated[pathlib.Path, typer.Option("--out", "-o", help="Folder for everything.")] = pathlib.Path("demo"),
+    rows: Annotated[int, typer.Option("--rows", help="People in the made-up census.")] = 30_000,
+    epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="The budget.")] = 1.0,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Run the main job on a made-up census: from a CSV file to a private model and its report.
+
+    Examples
+    --------
+        privypurse demo
+
+        privypurse demo --epsilon 0.1 --rows 100000 --out large
+    """
+    with shown_progress(quiet) as progress:
+        progress.stage("starting")
+        from privypurse.jobs.demo import run_demo
+
+        result = run_demo(out, rows=rows, epsilon=epsilon, progress=progress)
+    purse, report = result.trained.purse, out / "model" / "report.html"
+    if json:
+        accuracies = {"private": result.private, "not_private": result.not_private, "majority": result.majority}
+        emit(
+            {
+                "accuracy": accuracies | {"best": result.best},
+                "spent_epsilon": purse.spent.epsilon,
+                "report": str(report),
+            }
+        )
+        return
+    say(
+        f"accuracy on new people: private {percent(result.private)}, not private {percent(result.not_private)}, always the "
+        f"majority {percent(result.majority)} (best possible {percent(result.best)})"
+    )
+    say(f"spent: epsilon {number(purse.spent.epsilon)} of {purse.epsilon:g} at delta {purse.delta:g}")
+    say(f"report: {report}")

@@ -6,13 +6,15 @@ import warnings
 from types import FrameType
 from typing import Any
 
-import click
 import typer
 
 from privypurse.cli import compare, data, demo, evaluate, ledger, plan, predict, report, schema, train
 from privypurse.cli.output import emit, stderr, warn
 from privypurse.core.errors import BudgetExhausted, InvalidArgument, LedgerError, PrivypurseError
 from privypurse.core.version import __version__
+
+# Newer releases of typer bring a click of their own, so its classes are found through typer's.
+UsageTrouble = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 OK, FAILED, WRONG_INPUT, BUDGET_REFUSED, LEDGER_TROUBLE, FILE_TROUBLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
@@ -75,12 +77,12 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="privypurse", standalone_mode=False)
         return code if isinstance(code, int) else OK
-    except click.exceptions.Exit as done:
+    except typer.Exit as done:
         return int(done.exit_code)
-    except click.ClickException as error:
+    except UsageTrouble as error:
         error.show()
         return WRONG_INPUT
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return _failed(
             "interrupted",
             "Interrupted. What was spent is on the ledger; `privypurse ledger show` tells.",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from privypurse.core.errors import InvalidArgument
+from privypurse.tables.lines import Lines
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 BLOCK_BYTES = 1 << 20
@@ -48,6 +49,7 @@ class TableFile:
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
             raise InvalidArgument(f"delimiter must be one character; got {delimiter!r}. Pass for example ';'.")
         _need_pyarrow()
+        _check_encoding(encoding)
         with self.path.open("rb") as file:
             start = file.read(4)
         if not start:
@@ -138,14 +140,20 @@ class TableFile:
 
         try:
             with self.path.open("rb") as raw:
-                stream = pa.input_stream(raw, compression="gzip") if self._is_gzip else raw
+                unpacked = gzip.GzipFile(fileobj=raw) if self._is_gzip else raw
+                lines = Lines(
+                    unpacked,  # type: ignore[arg-type]
+                    delimiter=self._delimiter,
+                    encoding=self.encoding,
+                    strict=strict,
+                    name=self.path.name,
+                )
                 reader = arrow_csv.open_csv(
-                    stream,
+                    lines,
                     read_options=arrow_csv.ReadOptions(
                         column_names=self.columns,
                         skip_rows=1,
                         block_size=BLOCK_BYTES,
-                        encoding=self.encoding,
                         use_threads=False,  # which would read far ahead, into memory
                     ),
                     parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=skip),
@@ -207,6 +215,18 @@ class TableFile:
             raise InvalidArgument(f"file {self.path.name!r} cannot be read to its end. Check it.") from None
         if not done:
             raise InvalidArgument(f"file {self.path.name!r} has no rows. Pass a table with records.")
+
+
+def _check_encoding(encoding: str) -> None:
+    try:
+        known = "\n,".encode(encoding) == b"\n,"
+    except LookupError:
+        known = False
+    if not known:
+        raise InvalidArgument(
+            f"encoding must be one that writes line ends and commas as ASCII does; got {encoding!r}. Pass utf-8 or latin-1, or "
+            "convert the file to UTF-8."
+        )
 
 
 def release_memory() -> None:

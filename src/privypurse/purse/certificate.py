@@ -303,7 +303,7 @@ def _prose(c: Certificate) -> Iterable[str]:
     else:
         yield (
             f"Everything released through this {'part of a ' if c.part_of else ''}purse together is "
-            f"({c.epsilon:.12g}, {c.delta:.12g})-differentially private under the relation {c.neighbouring}."
+            f"({_number(c.epsilon, 9)}, {_number(c.delta, 9)})-differentially private under the relation {c.neighbouring}."
         )
     if c.part_of:
         yield f"It is a part of {c.part_of}. The certificate of that purse is the one for everything."
@@ -346,12 +346,12 @@ def _levels(group: Group) -> str:
     return f", {name} {group.smallest:.6g}{spread}{sampled}"
 
 
-def _number(value: float) -> str:
-    """Write a number with four digits, never smaller than it is."""
+def _number(value: float, digits: int = 4) -> str:
+    """Write a number with so many digits, never smaller than it is."""
     if math.isinf(value):
         return "infinity"
-    rounded = decimal.Context(prec=4, rounding=decimal.ROUND_CEILING).create_decimal(repr(float(value)))
-    return f"{float(rounded):.4g}"
+    rounded = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING).create_decimal(repr(float(value)))
+    return f"{float(rounded):.{digits}g}"
 
 
 def _without_infinity(value: Any) -> Any:

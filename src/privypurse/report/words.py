@@ -182,7 +182,7 @@ def in_full(certificate: Certificate) -> str:
     """Write the guarantee as a specialist does."""
     part = "this part of the purse" if certificate.part_of else "this purse"
     return (
-        f"Everything released through {part} together is ({number(certificate.epsilon, 12)}, {number(certificate.delta, 12)})"
+        f"Everything released through {part} together is ({rounded_up(certificate.epsilon, 9)}, {rounded_up(certificate.delta, 9)})"
         f"-differentially private under the relation {certificate.neighbouring}."
     )
 

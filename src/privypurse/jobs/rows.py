@@ -17,7 +17,7 @@ from privypurse.tables.files import TableFile, release_memory
 from privypurse.tables.schema import Category, ClassTarget, NumberTarget, Schema
 
 # Named on the certificate: an error would have told.
-CHECKED = "that the file passed the checks before payment: its first values are of the kind that is described"
+CHECKED = "that the file passed the checks before payment: its first values are of the kind that is described, and it fits in memory"
 
 
 @dataclass

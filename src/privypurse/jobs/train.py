@@ -4,7 +4,7 @@ import json
 import math
 import pathlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from privypurse.tables.encoder import TableEncoder
 from privypurse.tables.files import TableFile
 from privypurse.tables.schema import ClassTarget, Schema
 from privypurse.tables.schema_file import read_schema
+from privypurse.training.trace import Trace
 
 # Shares of the budget of a run.
 MEASURE_SHARE = 0.03
@@ -181,7 +182,9 @@ def train_file(
         del rows
         progress.stage("preparing: counts, lengths, centre and spread")
         model.set_params(purse=run, epsilon=_without_measuring(run, _hold_out(settings) > 0))
+        before = 1 - run.fraction_left
         model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
+        model.trace_ = _within_run(model.trace_, before, 1 - run.fraction_left)
         del train  # its memory is wanted below
         with held_back() as interrupts:
             measurements = _measurements(settings, schema, model, aside, test, run, progress)
@@ -260,6 +263,23 @@ def _without_measuring(run: Purse, measuring: bool) -> float | None:
         return None
     mu = 1 / run.filter.smallest_noise_multiplier(run.totals)
     return convert.gdp_epsilon(mu * math.sqrt(1 - MEASURE_SHARE), run.delta)
+
+
+def _within_run(trace: Trace, before: float, after: float) -> Trace:
+    """Return the trace of a fit with what was left of the run's budget after each step, instead of the fit's part of it.
+
+    Parameters
+    ----------
+    trace : Trace
+        Of the fit.
+    before, after : float
+        Which share of the run's budget was spent before and after the fit.
+    """
+    if not trace.steps or trace.steps[-1].fraction_left >= 1:
+        return trace
+    share = (after - before) / (1 - trace.steps[-1].fraction_left)
+    steps = [replace(step, fraction_left=1 - before - share * (1 - step.fraction_left)) for step in trace.steps]
+    return replace(trace, steps=steps)
 
 
 def _measurements(

@@ -181,9 +181,10 @@ def guesser(certificate: Certificate) -> str:
 def in_full(certificate: Certificate) -> str:
     """Write the guarantee as a specialist does."""
     part = "this part of the purse" if certificate.part_of else "this purse"
+    epsilon, delta = rounded_up(certificate.epsilon, 9), rounded_up(certificate.delta, 9)
     return (
-        f"Everything released through {part} together is ({rounded_up(certificate.epsilon, 9)}, {rounded_up(certificate.delta, 9)})"
-        f"-differentially private under the relation {certificate.neighbouring}."
+        f"Everything released through {part} together is ({epsilon}, {delta})-differentially private under the relation "
+        f"{certificate.neighbouring}."
     )
 
 

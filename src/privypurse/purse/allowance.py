@@ -13,6 +13,8 @@ from privypurse.purse.certificate import Certificate, declared_uncovered
 from privypurse.purse.ledger import MemoryLedger
 from privypurse.purse.purse import Purse
 
+SIMULATED = "other releases on the same data set, whose noise was seeded: a SIMULATION, not private"
+
 
 class Allowance(Purse):
     """A limit within a purse: each release is paid twice, from the purse and from the allowance.
@@ -77,7 +79,10 @@ class Allowance(Purse):
         """State what left through the allowance, as a part of the purse, whose ledger it pins."""
         own, purse = super().certificate(), self._purse
         lines, digest = purse.ledger.head()
-        declared = declared_uncovered(purse.ledger.entries(purse.dataset))
+        entries = list(purse.ledger.entries(purse.dataset))
+        declared = declared_uncovered(entries)
+        if not own.simulation and any(entry.is_simulation for entry in entries):
+            declared = (SIMULATED, *declared)
         limit = f"epsilon {purse.epsilon:g}" if math.isfinite(purse.epsilon) else "no limit"
         spent = purse.spent.epsilon
         return replace(
@@ -88,6 +93,10 @@ class Allowance(Purse):
             ledger_digest=digest,
             part_of=f"a purse with {limit}, which had spent {spent:.4g} when this was issued",
         )
+
+    def freeze(self, why: str) -> None:
+        """Close the account of the purse that pays."""
+        self._purse.freeze(why)
 
     @classmethod
     def with_filter(cls, *_: Any, **__: Any) -> NoReturn:

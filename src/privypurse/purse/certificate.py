@@ -260,7 +260,7 @@ def _read(entries: Iterable[Entry]) -> _Record:
         if entry.kind not in (CHARGE, RESERVE, SETTLE):
             continue
         body = entry.details
-        record.simulation = record.simulation or bool(body.get("simulation"))
+        record.simulation = record.simulation or entry.is_simulation
         if entry.kind == CHARGE:
             record.releases[_single(body["charge"]), _single(body["other"]), entry.what] += 1
         elif entry.kind == RESERVE:

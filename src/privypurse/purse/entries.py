@@ -18,6 +18,7 @@ SETTLE = "settle"  # what the block was used for; the unused part comes back
 UNCOVERED = "uncovered"  # something done outside the guarantee, declared by the user
 FREEZE = "freeze"  # nothing more may be spent, for good
 SPENDING = (CHARGE, RESERVE)
+KINDS = (OPEN, CHARGE, RESERVE, SETTLE, UNCOVERED, FREEZE)
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
@@ -71,14 +72,23 @@ class Entry:
         """The body, parsed."""
         return json.loads(self.body)
 
+    @property
+    def is_simulation(self) -> bool:
+        """Whether it paid for something whose noise was seeded."""
+        return self.kind in (*SPENDING, SETTLE) and bool(self.details.get("simulation"))
+
     def check_digest(self) -> None:
         """Refuse an entry whose hash does not match its content."""
         if self.digest != self.expected_digest():
             raise LedgerCorrupt(f"line {self.seq} of the ledger was changed: its hash does not match its content.")
 
     def check_follows(self, seq: int, digest: str) -> None:
-        """Refuse an entry that was edited or does not follow the line with this number and digest."""
+        """Refuse an entry that was edited, is of an unknown kind, or does not follow the line with this number and digest."""
         self.check_digest()
+        if self.kind not in KINDS:  # it may limit what may be spent
+            raise LedgerCorrupt(
+                f"line {self.seq} of the ledger is of a kind that this version does not know. Install the version that wrote it."
+            )
         if self.seq != seq + 1 or self.previous != digest:
             raise LedgerCorrupt(
                 f"line {self.seq} of the ledger does not follow line {seq}: lines were removed, added or reordered."

@@ -25,6 +25,8 @@ class Measurement:
         Whether it was released through the purse. If not, the records it was measured on are either public or not covered.
     public : bool
         Whether a person declared those records public.
+    simulated : bool
+        Whether the noise of the payment was seeded, so that it protects nobody.
     epsilon : float or None
         What it cost, where it was paid for.
     payer : str
@@ -42,6 +44,7 @@ class Measurement:
     on: str
     paid: bool
     public: bool = False
+    simulated: bool = False
     low: float | None = None
     high: float | None = None
     epsilon: float | None = None

@@ -251,6 +251,8 @@ def measured(metric: str, value: float) -> str:
 
 def covered_by(measurement: Measurement) -> tuple[str, str]:
     """Say who pays for a measurement, and name the style."""
+    if measurement.simulated:
+        return "simulated: NOT private", "alarm"
     if measurement.paid:
         cost = f", epsilon {rounded_up(measurement.epsilon)}" if measurement.epsilon is not None else ""
         payer = f"the budget of {measurement.payer}" if measurement.payer else "this budget"

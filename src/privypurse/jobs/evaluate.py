@@ -43,6 +43,8 @@ def evaluate_file(
     """
     if epsilon is not None and public:
         raise InvalidArgument("epsilon is not needed for records that are public. Leave out --epsilon or --public.")
+    if epsilon is not None and account is None:
+        raise InvalidArgument("account is needed to pay epsilon from; got None. Pass account=Account(dataset=...).")
     pipeline, about, measurements = load_run(folder)
     schema, model = pipeline[0].schema, pipeline[-1]
     rows, _ = read_rows(file, schema, progress)

@@ -129,6 +129,8 @@ def predicted_places(model: Any, X: Any) -> NDArray[np.intp]:
 
 
 def _in_blocks(work: Any, X: Any) -> NDArray[Any]:
+    if X.shape[0] == 0:  # a model answers no empty table
+        return np.zeros(0)
     return np.concatenate([work(X[start : start + _ROWS]) for start in range(0, X.shape[0], _ROWS)])
 
 

@@ -5,6 +5,7 @@ itself. There are fewer of them than in the real table, with as much less noise:
 """
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,9 @@ def noise_intervals(
         if interrupts is not None and interrupts.pending:
             return None
         purse = Purse.with_filter(rule, noise=NoiseSource(seed=seed + run))
-        rehearsed = _like(model, rows).set_params(purse=purse).fit(X, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about made-up rows
+            rehearsed = _like(model, rows).set_params(purse=purse).fit(X, y)
         found.append((rehearsed.coef_, np.asarray(rehearsed.intercept_)))
         progress.update(run + 1)
     factor = float(stats.t.ppf(0.975, RUNS - 1))

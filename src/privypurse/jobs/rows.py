@@ -17,7 +17,10 @@ from privypurse.tables.files import TableFile, release_memory
 from privypurse.tables.schema import Category, ClassTarget, NumberTarget, Schema
 
 # Named on the certificate: an error would have told.
-CHECKED = "that the file passed the checks before payment: its first values are of the kind that is described, and it fits in memory"
+CHECKED = (
+    "that the file passed the checks before payment: it can be read line by line, its first values are of the kind that is "
+    "described, more than one record has a target, and it fits in memory"
+)
 
 
 @dataclass
@@ -65,7 +68,11 @@ class _Part:
         self._target.append(y)
 
     def finish(self) -> Rows:
-        X = self._dense.finish() if self._sparse is None else sparse.vstack(self._sparse or [], format="csr")
+        X = self._dense.finish()
+        if self._sparse:
+            X = sparse.vstack(self._sparse, format="csr")
+        elif self._sparse is not None:
+            X = sparse.csr_matrix(X)
         return Rows(X, self._target.finish())
 
 
@@ -104,7 +111,7 @@ def read_rows(
             check_kinds(block, schema, file.path.name)
             _check_memory(file, block.num_rows, done, encoder)
         y = _targets(block, target, schema.missing_values)
-        known = y >= 0 if isinstance(target, ClassTarget) else ~np.isnan(y)
+        known = _is_known(y, target)
         X = encoder.transform(block)
         if hold_out > 0:
             out = rng.random(len(y)) < hold_out
@@ -117,13 +124,18 @@ def read_rows(
 
 
 def read_columns(file: TableFile, schema: Schema, progress: Progress) -> NDArray[np.float64]:
-    """Read the columns of numbers whose range is to be bought, one row for each record; check the others too."""
+    """Read the columns of numbers whose range is to be bought, one row for each record; check all that `read_rows` would."""
     names = [column.name for column in schema.to_buy]
     table = _Growing(len(names), np.float64)
-    for index, (block, _) in enumerate(_blocks(file, schema.names, progress)):
+    known = 0
+    for index, (block, done) in enumerate(_blocks(file, schema.names, progress)):
         if index == 0:
             check_kinds(block, schema, file.path.name)
+            _check_memory(file, block.num_rows, done, TableEncoder(schema))
+        if schema.target is not None:
+            known += int(_is_known(_targets(block, schema.target, schema.missing_values), schema.target).sum())
         table.append(np.column_stack([numbers(column_of(block, name), schema.missing_values) for name in names]))
+    check_some(known, file.path.name)
     return table.finish()
 
 
@@ -152,6 +164,19 @@ def _targets(block: Any, target: ClassTarget | NumberTarget, missing_values: Seq
     if isinstance(target, ClassTarget):
         return places(column, sorted(target.classes), missing_values).astype(np.intp)
     return np.clip(numbers(column, missing_values), *target.range)
+
+
+def _is_known(y: NDArray[Any], target: ClassTarget | NumberTarget) -> NDArray[np.bool_]:
+    return np.asarray(y >= 0 if isinstance(target, ClassTarget) else ~np.isnan(y))
+
+
+def check_some(records: int, name: str) -> None:
+    """Refuse to train where there is next to nothing to train on."""
+    if records < 2:
+        raise InvalidArgument(
+            f"file {name!r} has fewer than two records to train on: the target is missing, or on no list, in all others. Check "
+            "the [target] of the schema. Nothing was spent."
+        )
 
 
 def check_kinds(block: Any, schema: Schema, name: str) -> None:

@@ -1,5 +1,6 @@
 """From a file and a budget to a model folder with its certificate, trace and report."""
 
+import contextlib
 import json
 import math
 import pathlib
@@ -12,18 +13,19 @@ from sklearn.pipeline import Pipeline
 
 from privypurse.accounting import convert
 from privypurse.core.checks import positive, probability, shown
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import InvalidArgument, PrivypurseError
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privypurse.jobs.account import Account
 from privypurse.jobs.describe import describe_run, report_of
-from privypurse.jobs.interrupts import held_back
+from privypurse.jobs.interrupts import Interrupts, held_back
 from privypurse.jobs.measure import measure
 from privypurse.jobs.noise_intervals import noise_intervals
+from privypurse.jobs.plan import ridge_for
 from privypurse.jobs.progress import Progress, Silent, TrainingStage
-from privypurse.jobs.rows import CHECKED, Rows, check_readable, read_columns, read_rows
+from privypurse.jobs.rows import CHECKED, Rows, check_readable, check_some, read_columns, read_rows
 from privypurse.methods.by_name import method_by_name
 from privypurse.preprocessing.private_statistics import private_quantiles
-from privypurse.purse.opening import part_of
+from privypurse.purse.opening import check_delta, part_of
 from privypurse.purse.purse import Purse
 from privypurse.report.content import Measurement
 from privypurse.store.folder import ModelFolder, model_files
@@ -169,11 +171,14 @@ def train_file(
             check_readable(test, schema, progress)
         raw = read_columns(file, schema, progress) if schema.to_buy else None
         rows = None if schema.to_buy else _read(settings, file, schema, progress)
+        if rows is not None:
+            check_some(len(rows[0].y), file.path.name)
         purse, is_new = settings.account.open(settings.epsilon, seed=settings.seed)
         if opened is not None:
             opened(purse, is_new)
+        check_delta(purse.delta, None)
         run = part_of(purse, settings.epsilon, strict=True)
-        for what in (*schema.uncovered, CHECKED):
+        for what in (*schema.uncovered, CHECKED, *_exact(settings)):
             run.declare_uncovered(what)
         if raw is not None:
             schema = _buy_ranges(schema, raw, run, progress)
@@ -189,7 +194,7 @@ def train_file(
         with held_back() as interrupts:
             measurements = _measurements(settings, schema, model, aside, test, run, progress)
             model.set_params(callbacks=(), purse=None, copy_X=True)
-            intervals = noise_intervals(model, schema, progress, interrupts=interrupts) if settings.intervals else None
+            intervals = _intervals(model, schema, progress, interrupts) if settings.intervals else None
             progress.stage("writing the model and its report")
             fit_epsilon = model.privacy_spent_.epsilon
             model.certificate_, model.privacy_spent_ = run.certificate(), run.spent
@@ -241,8 +246,10 @@ def _model(settings: TrainSettings, schema: Schema) -> Any:
             f"Pass --model {fitting.split(', ')[0]}, or describe the target differently in the schema. Nothing was spent."
         )
     if classifies:
-        return kind(method=settings.method, classes=list(range(len(schema.target.classes))))  # type: ignore[union-attr]
-    return kind(method=settings.method, target_bounds=schema.target.range)  # type: ignore[union-attr]
+        own: dict[str, Any] = {"classes": list(range(len(schema.target.classes)))}  # type: ignore[union-attr]
+    else:
+        own = {"target_bounds": schema.target.range}  # type: ignore[union-attr]
+    return kind(method=settings.method, l2=ridge_for(settings.method), **own)
 
 
 def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress) -> Schema:
@@ -293,11 +300,28 @@ def _measurements(
 ) -> list[Measurement]:
     if schema.target is None or (test is None and not settings.hold_out):
         return []
-    if test is None:
-        progress.stage("measuring on the records set aside")
-        return [measure(model, aside, schema.target, on="records set aside", purse=run)]
-    rows, _ = read_rows(test, schema, progress)
-    return [measure(model, rows, schema.target, on=test.path.name, public=settings.test_public)]
+    # Others may have spent the rest in the meantime, or a file may be gone: a model that was paid for is not lost to that.
+    with contextlib.suppress(PrivypurseError):
+        if test is None:
+            progress.stage("measuring on the records set aside")
+            return [measure(model, aside, schema.target, on="records set aside", purse=run)]
+        rows, _ = read_rows(test, schema, progress)
+        return [measure(model, rows, schema.target, on=test.path.name, public=settings.test_public)]
+    return []
+
+
+def _exact(settings: TrainSettings) -> list[str]:
+    """Name what is measured without paying."""
+    if settings.test is None or settings.test_public:
+        return []
+    return [f"what the model is worth on the records of {settings.test.name}, which is measured exactly"]
+
+
+def _intervals(model: Any, schema: Schema, progress: Progress, interrupts: Interrupts) -> Any:
+    try:
+        return noise_intervals(model, schema, progress, interrupts=interrupts)
+    except PrivypurseError:  # a budget too small to rehearse
+        return None
 
 
 def _name_classes(model: Any, schema: Schema) -> None:

@@ -1,6 +1,7 @@
 """A model in a folder: written under another name and moved into place, so that half a model is never taken for one."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from privypurse.core.errors import InvalidArgument, PrivypurseError
 from privypurse.core.version import __version__
 from privypurse.purse.certificate import Certificate
 from privypurse.store.as_json import model_from_json, model_to_json
+from privypurse.store.exchange import exchange
 from privypurse.tables.encoder import TableEncoder
 from privypurse.tables.schema_file import parse_schema, write_schema
 from privypurse.training.trace import Trace
@@ -50,7 +52,9 @@ class ModelFolder:
     Guarantees
     ----------
     * `write` puts all files and their checksums on the disk under another name and then renames the folder: after a crash at any
-      moment there is either a complete model under `folder` or what was there before.
+      moment there is either a complete model under `folder` or what was there before. (Where the system cannot exchange two
+      folders in one step, a crash between two renames leaves the old model beside it, in a folder that ends in ``.old``.)
+    * A model that came into being in the meantime is not replaced, unless `overwrite`.
     * Disk space is taken on entry. If writing fails all the same, the files go to the system's folder for temporary files, and
       `ModelNotSaved` says where: what was paid for is not lost.
     """
@@ -66,8 +70,7 @@ class ModelFolder:
                 raise InvalidArgument(
                     f"out {str(self.folder)!r} is there already. Pass another folder, or --overwrite. Nothing was spent."
                 )
-            if any(self.folder.iterdir()) if self.folder.is_dir() else True:
-                check_is_model(self.folder)
+            self._check_replaceable()
         if not self.folder.parent.is_dir():
             raise InvalidArgument(
                 f"out {str(self.folder)!r} is in a folder that does not exist. Make {str(self.folder.parent)!r} first. "
@@ -92,34 +95,37 @@ class ModelFolder:
             (self._partial / "ballast").unlink()
             _write_all(self._partial, files)
             self._move_in_place()
-        except OSError as error:
-            refuge = pathlib.Path(tempfile.mkdtemp(prefix="privypurse-model-"))
+        except (OSError, InvalidArgument) as error:
+            why = error.strerror if isinstance(error, OSError) else "something else is there now"
+            refuge = None
             try:
+                refuge = pathlib.Path(tempfile.mkdtemp(prefix="privypurse-model-"))
                 _write_all(refuge, files)
             except OSError:
+                elsewhere = "the folder for temporary files" if refuge is None else repr(str(refuge))
                 raise ModelNotSaved(
-                    f"the model is trained and paid for, but cannot be written to {str(self.folder)!r} ({error.strerror}), nor "
-                    f"to {str(refuge)!r}. Its payment stays on the ledger."
+                    f"the model is trained and paid for, but cannot be written to {str(self.folder)!r} ({why}), nor to "
+                    f"{elsewhere}. Its payment stays on the ledger."
                 ) from error
             raise ModelNotSaved(
-                f"the model is trained and paid for, but cannot be written to {str(self.folder)!r} ({error.strerror}). It is in "
+                f"the model is trained and paid for, but cannot be written to {str(self.folder)!r} ({why}). It is in "
                 f"{str(refuge)!r}: move it from there."
             ) from error
 
     def _move_in_place(self) -> None:
-        old = None
-        if self.folder.exists():
-            old = self._partial.with_suffix(".old")
-            self.folder.rename(old)
-        try:
+        if not (self.folder.exists() or self.folder.is_symlink()):
             self._partial.rename(self.folder)
-        except OSError:
-            if old is not None:
-                old.rename(self.folder)
-            raise
-        _sync_folder(self.folder.parent)
-        if old is not None:
-            shutil.rmtree(old, ignore_errors=True)
+        elif not self._overwrite:
+            raise FileExistsError(errno.EEXIST, "another model is there now")
+        else:
+            self._check_replaceable()
+            exchange(self._partial, self.folder)
+        with contextlib.suppress(OSError):  # it is in place
+            _sync_folder(self.folder.parent)
+
+    def _check_replaceable(self) -> None:
+        if not self.folder.is_dir() or any(self.folder.iterdir()):
+            check_is_model(self.folder)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -127,6 +133,8 @@ class ModelFolder:
         self._discard()
 
     def _discard(self) -> None:
+        if self._partial.is_symlink():  # what was replaced was a link: what it points to stays
+            self._partial.unlink()
         shutil.rmtree(self._partial, ignore_errors=True)
 
 
@@ -191,6 +199,8 @@ def check_is_model(folder: pathlib.Path) -> pathlib.Path:
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         checksums = dict(manifest["sha256"])
+        if not {MODEL, SCHEMA, CERTIFICATE, TRACE} <= set(checksums):
+            raise KeyError
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidArgument(
             f"{str(folder)!r} is not a privypurse model: it has no readable {MANIFEST}. Pass the folder that `privypurse train "
@@ -221,14 +231,14 @@ def _write_all(folder: pathlib.Path, files: Mapping[str, str]) -> None:
         _write(folder / name, text)
     # Reports and measurements are made anew later on; what was paid for is not.
     kept = {name: text for name, text in files.items() if name not in ("report.html", "measurements.json")}
-    checksums = {name: _checksum(text.encode("utf-8")) for name, text in kept.items()}
+    checksums = {name: _checksum(_bytes(text)) for name, text in kept.items()}
     _write(folder / MANIFEST, json.dumps({"version": __version__, "sha256": checksums}, indent=1))
     _sync_folder(folder)
 
 
 def _write(path: pathlib.Path, text: str) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
+    with path.open("wb") as file:
+        file.write(_bytes(text))
         file.flush()
         os.fsync(file.fileno())
 
@@ -239,6 +249,11 @@ def _sync_folder(folder: pathlib.Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _bytes(text: str) -> bytes:
+    # Names of files may hold bytes that are no text: a model that was paid for is not lost to one.
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _checksum(content: bytes) -> str:

@@ -1,6 +1,9 @@
 """[RAW DATA] Columns of any table as Arrow arrays, and as numbers or places in a list: entry by entry, learning nothing."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,11 +14,72 @@ from privypurse.core.errors import InvalidArgument
 
 MISSING = -1
 UNKNOWN = -2
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
+
+
+class Mixed:
+    """A column with values of several types, each of which is treated as it would be in a column of its own type.
+
+    Parameters
+    ----------
+    values : iterable
+        Anything.
+    """
+
+    def __init__(self, values: Any) -> None:
+        import pyarrow as pa
+
+        listed = list(values)
+        self._rows = len(listed)
+        kinds: dict[str, list[int]] = {}
+        for row, value in enumerate(listed):
+            kinds.setdefault(_kind(value), []).append(row)
+        types: dict[str, tuple[Callable[[Any], Any], Any]] = {
+            "bool": (bool, pa.bool_()),
+            "number": (_as_float, pa.float64()),
+            "text": (_as_string, pa.string()),
+        }
+        self._parts = [
+            (np.array(rows), pa.array([types[kind][0](listed[row]) for row in rows], types[kind][1]))
+            for kind, rows in kinds.items()
+            if kind in types
+        ]
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def gather(self, work: Callable[[Any], Any], missing: Any, dtype: Any) -> NDArray[Any]:
+        """Do something with each type's values, and put the results where they belong."""
+        found = np.full(self._rows, missing, dtype=dtype)
+        for rows, part in self._parts:
+            found[rows] = work(part)
+        return found
+
+
+def _kind(value: Any) -> str:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return "missing"
+    if isinstance(value, bool | np.bool_):
+        return "bool"
+    return "number" if isinstance(value, Real | Decimal) else "text"
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    except ValueError:  # a signalling NaN
+        return float("nan")
+
+
+def _as_string(value: Any) -> str:
+    raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+    return raw.decode("utf-8", "replace")
 
 
 def column_of(table: Any, name: str) -> Any:
-    """Return a column as an Arrow array: of an Arrow table, a pandas or polars frame, or a dict of columns."""
+    """Return a column as an Arrow array, or `Mixed`: of an Arrow table, a pandas or polars frame, or a dict of columns."""
     import pyarrow as pa
 
     try:
@@ -32,13 +96,12 @@ def column_of(table: Any, name: str) -> Any:
     if hasattr(column, "to_arrow"):
         column = column.to_arrow()
     if not isinstance(column, pa.Array | pa.ChunkedArray):
+        # Where each value has a type of its own, others must not decide what it is taken for.
+        has_type = getattr(getattr(column, "dtype", None), "kind", "O") != "O" or hasattr(column, "cat")
         try:
-            column = pa.array(column, from_pandas=True)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-            # Several types in one column: each as text, as a file would have it.
-            column = pa.array(
-                [None if value is None or value != value else str(value) for value in column], pa.string()
-            )
+            column = pa.array(column, None if has_type else pa.string(), from_pandas=True)
+        except (pa.ArrowException, OverflowError, TypeError, UnicodeError):
+            return Mixed(column)
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
@@ -51,11 +114,25 @@ def numbers(column: Any, missing_values: Sequence[str]) -> FloatArray:
     import pyarrow as pa
     from pyarrow import compute as pc
 
+    if isinstance(column, Mixed):
+        return column.gather(lambda part: numbers(part, missing_values), np.nan, np.float64)
+    is_numeric = _is_numeric(column.type)
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
-    elif not _is_numeric(column.type):
-        column = _parsed(_text(column, missing_values))
-    return np.asarray(pc.cast(column, pa.float64(), safe=False).fill_null(float("nan")).to_numpy(zero_copy_only=False))
+    elif not is_numeric:
+        column = _parsed(as_text(column, missing_values))
+    found = np.asarray(pc.cast(column, pa.float64(), safe=False).fill_null(float("nan")).to_numpy(zero_copy_only=False))
+    standing_in = _numbers_in(missing_values) if is_numeric else []
+    return np.where(np.isin(found, standing_in), np.nan, found) if standing_in else found
+
+
+def _numbers_in(missing_values: Sequence[str]) -> list[float]:
+    """Return the numbers among the texts that stand for a missing value, such as 999."""
+    found = []
+    for text in missing_values:
+        with contextlib.suppress(ValueError):
+            found.append(float(text))
+    return [value for value in found if value == value]
 
 
 def _parsed(text: Any) -> Any:
@@ -74,6 +151,8 @@ def places(column: Any, listed: Sequence[str], missing_values: Sequence[str]) ->
     import pyarrow as pa
     from pyarrow import compute as pc
 
+    if isinstance(column, Mixed):
+        return column.gather(lambda part: places(part, listed, missing_values), MISSING, np.int32)
     if pa.types.is_boolean(column.type):
         # Booleans are written in several ways.
         lowered = {text.lower(): index for index, text in enumerate(listed)}
@@ -82,7 +161,7 @@ def places(column: Any, listed: Sequence[str], missing_values: Sequence[str]) ->
         return np.asarray(np.array([*by_value, MISSING], dtype=np.int32)[values])
     if _is_numeric(column.type):
         return _numeric_places(numbers(column, missing_values), listed)
-    text = _text(column, missing_values)
+    text = as_text(column, missing_values)
     found = pc.index_in(text, value_set=pa.array(list(listed), pa.string()), skip_nulls=True)
     is_missing = pc.is_null(text)
     return np.where(
@@ -103,17 +182,21 @@ def _numeric_places(values: FloatArray, listed: Sequence[str]) -> NDArray[np.int
     return codes
 
 
-def _text(column: Any, missing_values: Sequence[str]) -> Any:
+def as_text(column: Any, missing_values: Sequence[str]) -> Any:
     """Return a column as text without blanks around it, null where it is missing."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
     try:
         text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except pa.ArrowInvalid:  # bytes that are no text: of this record, not of the others
+        binary = pc.cast(column, pa.large_binary()).to_pylist()
+        decoded = [None if value is None else value.decode("utf-8", "replace") for value in binary]
+        text = pc.utf8_trim_whitespace(pa.array(decoded, pa.string()))
+    except pa.ArrowNotImplementedError:
         raise InvalidArgument(
             f"a column of type {column.type} cannot be used. Write ignore = true for it in the schema, or turn it into text."
-        ) from error
+        ) from None
     missing = pc.is_in(text, value_set=pa.array(["", *missing_values], pa.string()))
     return pc.if_else(missing, pa.scalar(None, pa.string()), text)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.tables.columns import numbers
+from privypurse.core.errors import InvalidArgument
+from privypurse.tables.columns import as_text, column_of, numbers
 from privypurse.tables.files import Progress, TableFile, _no_progress
 from privypurse.tables.schema import (
     MISSING_VALUES,
@@ -25,6 +26,8 @@ from privypurse.tables.schema import (
 FEW_NUMBERS, FEW_CLASSES = 12, 20
 MOST_LISTED = 60
 MOST_COUNTED = 5_000
+# The largest number that a range may have.
+LARGEST = 1e100
 
 
 @dataclass
@@ -39,15 +42,18 @@ class _Seen:
     high: float = -math.inf
     values: "Counter[str]" = field(default_factory=Counter)
     too_many: bool = False
+    unusable: bool = False
 
     def take(self, column: Any) -> None:
-        import pyarrow as pa
         from pyarrow import compute as pc
 
-        found = numbers(column, MISSING_VALUES)
+        try:
+            found = numbers(column, MISSING_VALUES)
+        except InvalidArgument:  # a list, or a record in the record: by the type of the column
+            self.unusable = True
+            return
         valid = found[np.isfinite(found)]
-        text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
-        present = text.filter(pc.invert(pc.is_in(pc.fill_null(text, ""), value_set=pa.array(["", *MISSING_VALUES]))))
+        present = as_text(column, MISSING_VALUES).drop_null()
         self.rows += len(column)
         self.missing += len(column) - len(present)
         self.numbers += valid.size
@@ -89,8 +95,6 @@ def draft_schema(
     dict of str to str
         A remark on columns that deserve one; columns that are only in here were left out.
     """
-    from privypurse.tables.columns import column_of
-
     if target is not None:
         file.require([target])
     seen = {name: _Seen() for name in file.columns}
@@ -114,6 +118,8 @@ def draft_schema(
 def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:
     missing = seen.missing > 0
     distinct = len(seen.values)
+    if seen.unusable:
+        return None, "left out: its type cannot be used"
     if seen.present == 0:
         return None, "left out: no values"
     few = not seen.too_many and distinct <= FEW_NUMBERS and seen.whole == seen.numbers
@@ -133,8 +139,6 @@ def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:
 
 
 def _target(name: str, seen: _Seen) -> Target:
-    from privypurse.core.errors import InvalidArgument
-
     if 2 <= len(seen.values) <= FEW_CLASSES and not seen.too_many:
         return ClassTarget(name=name, classes=tuple(sorted(seen.values)), source=Source.DATA)
     if seen.is_number:
@@ -147,7 +151,11 @@ def _target(name: str, seen: _Seen) -> Target:
 
 def _rounded(low: float, high: float) -> tuple[float, float]:
     """Round a range outwards to a hundredth of its width or so, which hides the last digits of its ends and no more."""
+    low, high = max(low, -LARGEST), min(high, LARGEST)
+    if not high - low > 1e-12 * max(abs(low), abs(high), 1e-100):  # too narrow to tell numbers apart
+        room = max(abs(low), abs(high), 1.0)
+        return max(low - room, -LARGEST), min(high + room, LARGEST)
     unit = 10.0 ** math.floor(math.log10(high - low) - 1)
-    bounds = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
     digits = max(0, -math.floor(math.log10(unit)))
-    return round(bounds[0], digits), round(bounds[1], digits)
+    bounds = round(math.floor(low / unit) * unit, digits), round(math.ceil(high / unit) * unit, digits)
+    return max(min(bounds[0], low), -LARGEST), min(max(bounds[1], high), LARGEST)

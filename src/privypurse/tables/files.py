@@ -5,11 +5,12 @@ import difflib
 import gzip
 import os
 import pathlib
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from privypurse.core.errors import InvalidArgument
-from privypurse.tables.lines import Lines
+from privypurse.tables.lines import Lines, known_encoding
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 BLOCK_BYTES = 1 << 20
@@ -38,18 +39,21 @@ class TableFile:
     Notes
     -----
     Lines of a CSV file that do not have as many fields as the header are left out, one by one; `strict` reading refuses them.
+
+    Guarantees
+    ----------
+    Each line of a CSV file is one record or none, decided by that line alone; see `Lines`.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, delimiter: str | None = None, encoding: str = "utf-8") -> None:
         self.path = pathlib.Path(path)
-        self.encoding = encoding
+        self.encoding = known_encoding(encoding)
         if not self.path.is_file():
             what = "a folder" if self.path.is_dir() else "not there"
             raise InvalidArgument(f"file {str(path)!r} is {what}. Pass a CSV or Parquet file.")
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
             raise InvalidArgument(f"delimiter must be one character; got {delimiter!r}. Pass for example ';'.")
         _need_pyarrow()
-        _check_encoding(encoding)
         with self.path.open("rb") as file:
             start = file.read(4)
         if not start:
@@ -58,6 +62,10 @@ class TableFile:
         self._delimiter = ","
         self.columns = self._parquet_columns() if self.is_parquet else self._header(delimiter)
         twice = sorted({name for name in self.columns if self.columns.count(name) > 1})
+        if twice and self._looks_headless:
+            raise InvalidArgument(
+                f"the first line of file {self.path.name!r} holds numbers: it does not look like a header. Add one."
+            )
         if twice:
             raise InvalidArgument(
                 f"file {self.path.name!r} has several columns named {twice[0]!r}. Rename them, or check the header line."
@@ -74,7 +82,17 @@ class TableFile:
             if name not in self.columns:
                 raise InvalidArgument(self._lacks(name))
 
+    @property
+    def _looks_headless(self) -> bool:
+        """Whether the first line may be a record: then no message quotes it."""
+        return not self.is_parquet and any(_is_number(name) for name in self.columns)
+
     def _lacks(self, name: str) -> str:
+        if self._looks_headless:
+            return (
+                f"column {name!r} is not in {self.path.name!r}, whose first line holds numbers: it does not look like a header. "
+                "Add one."
+            )
         listed = ", ".join(map(repr, self.columns[:12])) + (", ..." if len(self.columns) > 12 else "")
         near = difflib.get_close_matches(name, self.columns, 1)
         remedy = f"Did you mean {near[0]!r}?" if near else "Check the name, and that the first line is a header."
@@ -104,20 +122,28 @@ class TableFile:
     def _header(self, delimiter: str | None) -> list[str]:
         opener = gzip.open if self._is_gzip else open
         try:
-            with opener(self.path, "rt", encoding=self.encoding.replace("utf-8", "utf-8-sig"), newline="") as file:
+            encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
+            with opener(self.path, "rt", encoding=encoding, newline="") as file:
                 line = file.readline(1 << 20)
-        except (UnicodeDecodeError, LookupError) as error:
+        except UnicodeError:
             raise InvalidArgument(
                 f"file {self.path.name!r} is not text in {self.encoding}. Pass --encoding latin-1, or its own; or a Parquet file."
-            ) from error
-        except (OSError, EOFError) as error:
+            ) from None
+        except (OSError, EOFError, zlib.error) as error:
             raise InvalidArgument(
                 f"file {self.path.name!r} cannot be read ({type(error).__name__}). Check it."
-            ) from error
-        if delimiter is None:
-            delimiter = max(DELIMITERS, key=lambda sign: len(_fields(line, sign)))
-        self._delimiter = delimiter
-        names = _fields(line, delimiter)
+            ) from None
+        if line.endswith("\r"):
+            raise InvalidArgument(
+                f"file {self.path.name!r} ends its lines with carriage returns alone, as old Macintoshes did. Save it anew."
+            )
+        try:
+            self._delimiter = delimiter or max(DELIMITERS, key=lambda sign: len(_fields(line, sign)))
+            names = _fields(line, self._delimiter)
+        except csv.Error:
+            raise InvalidArgument(
+                f"file {self.path.name!r} has a first line that cannot be a header. Pass a table with a header line."
+            ) from None
         if not any(names):
             raise InvalidArgument(f"file {self.path.name!r} has no header: its first line is empty. Add one.")
         return names
@@ -140,13 +166,9 @@ class TableFile:
 
         try:
             with self.path.open("rb") as raw:
-                unpacked = gzip.GzipFile(fileobj=raw) if self._is_gzip else raw
+                unpacked = pa.input_stream(raw, compression="gzip") if self._is_gzip else raw
                 lines = Lines(
-                    unpacked,  # type: ignore[arg-type]
-                    delimiter=self._delimiter,
-                    encoding=self.encoding,
-                    strict=strict,
-                    name=self.path.name,
+                    unpacked, delimiter=self._delimiter, encoding=self.encoding, strict=strict, name=self.path.name
                 )
                 reader = arrow_csv.open_csv(
                     lines,
@@ -167,12 +189,14 @@ class TableFile:
                     seen += batch.num_rows
                     progress(raw.tell())
                     yield pa.Table.from_batches([batch])
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, UnicodeError) as error:
             raise InvalidArgument(self._unreadable(str(error), bad)) from None
         except (OSError, EOFError) as error:
             raise InvalidArgument(
                 f"file {self.path.name!r} cannot be read to its end ({type(error).__name__}); it may be cut off. Check it."
             ) from None
+        if not seen and not bad:
+            raise InvalidArgument(f"file {self.path.name!r} has a header and no rows. Pass a table with records.")
         if not seen:
             raise InvalidArgument(
                 f"file {self.path.name!r} has no line with as many fields as its header, {len(self.columns)}. "
@@ -187,7 +211,7 @@ class TableFile:
                 f"file {self.path.name!r} has a line with too many or too few fields for its header of {len(self.columns)}. "
                 "Check the delimiter and quotes."
             )
-        if "Empty CSV" in message:
+        if "Empty CSV" in message or "Could not skip" in message:
             return f"file {self.path.name!r} has a header and no rows. Pass a table with records."
         return f"file {self.path.name!r} cannot be read as a table separated by {self._delimiter!r}. Check delimiter and quotes."
 
@@ -197,8 +221,8 @@ class TableFile:
 
         try:
             return [str(name) for name in parquet.read_schema(self.path).names]
-        except (pa.ArrowInvalid, OSError) as error:
-            raise InvalidArgument(f"file {self.path.name!r} is not a whole Parquet file. Check it.") from error
+        except (pa.ArrowException, OSError):
+            raise InvalidArgument(f"file {self.path.name!r} is not a whole Parquet file. Check it.") from None
 
     def _parquet_blocks(self, names: Sequence[str], progress: Progress) -> Iterator[Any]:
         import pyarrow as pa
@@ -211,22 +235,23 @@ class TableFile:
                     done += batch.num_rows
                     progress(self.size * done // rows)
                     yield pa.Table.from_batches([batch]).select(list(names))
-        except (pa.ArrowInvalid, OSError):
+        except (pa.ArrowException, OSError):
             raise InvalidArgument(f"file {self.path.name!r} cannot be read to its end. Check it.") from None
         if not done:
             raise InvalidArgument(f"file {self.path.name!r} has no rows. Pass a table with records.")
 
 
-def _check_encoding(encoding: str) -> None:
+def _fields(line: str, delimiter: str) -> list[str]:
+    fields = next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter, skipinitialspace=True), [])
+    return [field.strip() for field in fields]
+
+
+def _is_number(name: str) -> bool:
     try:
-        known = "\n,".encode(encoding) == b"\n,"
-    except LookupError:
-        known = False
-    if not known:
-        raise InvalidArgument(
-            f"encoding must be one that writes line ends and commas as ASCII does; got {encoding!r}. Pass utf-8 or latin-1, or "
-            "convert the file to UTF-8."
-        )
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def release_memory() -> None:
@@ -234,11 +259,6 @@ def release_memory() -> None:
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
-
-
-def _fields(line: str, delimiter: str) -> list[str]:
-    fields = next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter, skipinitialspace=True), [])
-    return [field.strip() for field in fields]
 
 
 def _need_pyarrow() -> None:

@@ -31,7 +31,7 @@ class Number:
     name : str
         Name of the column.
     range : pair of float or None
-        Numbers are clipped to it. None: it is to be bought from the purse.
+        Numbers are clipped to it. None: it is to be bought from the purse, unless there are cuts.
     cuts : tuple of float
         Public cut points. With them the column becomes one column of zeros and ones for each interval between them.
     missing : bool
@@ -60,7 +60,7 @@ class Number:
     def features(self) -> list[str]:
         """Names of the encoded columns."""
         if self.cuts:
-            ends = [f"{cut:g}" for cut in self.cuts]
+            ends = [f"{cut:.15g}" for cut in self.cuts]
             inner = [f"{self.name} {low} to {high}" for low, high in itertools.pairwise(ends)]
             names = [f"{self.name} below {ends[0]}", *inner, f"{self.name} {ends[-1]} or more"]
         else:
@@ -168,6 +168,13 @@ class Schema:
             raise InvalidArgument(
                 f"column {twice[0]!r} is described twice, or is both a column and the target. Describe it once."
             )
+        for part in self._parts:
+            listed = part.categories if isinstance(part, Category) else getattr(part, "classes", ())
+            for value in sorted({*listed} & {"", *self.missing_values}):
+                raise InvalidArgument(
+                    f"{value!r} of {part.name!r} stands for a missing value too. Take it off the list, or out of missing_values: "
+                    'write for example missing_values = ["?"].'
+                )
 
     @property
     def features(self) -> list[str]:
@@ -181,8 +188,9 @@ class Schema:
 
     @property
     def to_buy(self) -> list[Number]:
-        """Columns whose range is to be bought."""
-        return [column for column in self.columns if isinstance(column, Number) and column.range is None]
+        """Columns whose range is to be bought; those with cuts need none."""
+        numbers = [column for column in self.columns if isinstance(column, Number)]
+        return [column for column in numbers if column.range is None and not column.cuts]
 
     @property
     def is_declared(self) -> bool:
@@ -266,6 +274,12 @@ def _check_texts(what: str, values: Sequence[Any], *, least: int) -> None:
     texts = isinstance(values, Sequence) and not isinstance(values, str) and all(isinstance(v, str) for v in values)
     if not texts or not least <= len(set(values)) == len(values) <= MOST_CATEGORIES:
         raise InvalidArgument(
-            f"{what} must be {least} to {MOST_CATEGORIES:,} different texts; got {shown(list(values))}. "
+            f"{what} must be {least} to {MOST_CATEGORIES:,} different texts; got {shown(values)}. "
             'Write for example ["no", "yes"].'
         )
+    for value in values:
+        if value != value.strip():
+            raise InvalidArgument(
+                f"{what} must have no blanks around them, as values are compared without; got {shown(value)}. Write "
+                f"{shown(value.strip())}."
+            )

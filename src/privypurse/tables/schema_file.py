@@ -40,7 +40,11 @@ _DECLARED = """\
 def read_schema(path: "str | pathlib.Path") -> Schema:
     """Read a schema from a TOML file."""
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
+        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidArgument(
+            f"schema {str(path)!r} cannot be read: {error.strerror}. `privypurse schema data.csv` drafts one."
+        ) from error
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"schema {str(path)!r} is not a text file in UTF-8. Save it as one.") from error
     try:
@@ -101,9 +105,10 @@ def _column(name: str, settings: Any, default: Source) -> Column | None:
         return Number(
             name=name, missing=flags["missing"], source=source if source is not Source.DATA else Source.DECLARED
         )
-    if pair is None:
-        pair = [cuts[0], cuts[-1]] if len(cuts) > 1 else [cuts[0] - 1, cuts[0] + 1]
-    return Number(name=name, range=_pair(pair, what), cuts=cuts, missing=flags["missing"], source=source)
+    if pair is None and not cuts:
+        raise InvalidArgument(f"cuts of {what} must not be empty. Write for example cuts = [25, 40, 65], or a range.")
+    range_ = None if pair is None else _pair(pair, what)
+    return Number(name=name, range=range_, cuts=cuts, missing=flags["missing"], source=source)
 
 
 def _target(settings: Any, default: Source) -> Target:
@@ -198,10 +203,10 @@ def write_schema(schema: Schema, *, comments: Mapping[str, str] | None = None) -
             lines.append(f"categories = {_texts(column.categories)}")
             lines += ["other = true"] * column.other
         else:
-            if column.range is None:
-                lines.append('range = "private"')
-            else:
+            if column.range is not None:
                 lines.append(f"range = {_numbers(column.range)}")
+            elif not column.cuts:
+                lines.append('range = "private"')
             lines += [f"cuts = {_numbers(column.cuts)}"] * bool(column.cuts)
         lines += ["missing = true"] * column.missing
         lines += _own_source(column.source, default)

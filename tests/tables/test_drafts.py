@@ -1,0 +1,127 @@
+"""A first description of a table: what is made of each column, and that all of it is marked as read from the data."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from privypurse import InvalidArgument
+from privypurse.datasets import make_census
+from privypurse.tables import Category, ClassTarget, Number, NumberTarget, Source
+from privypurse.tables.draft import FEW_CLASSES, MOST_LISTED, _rounded, draft_schema
+from privypurse.tables.files import TableFile
+from privypurse.tables.schema_file import parse_schema, write_schema
+
+ROWS = 300
+
+
+def drafted(tmp_path, target=None, **columns):
+    table = pa.table({"x": [index % 3 / 7 for index in range(ROWS)], **columns})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    schema, remarks = draft_schema(TableFile(tmp_path / "a.parquet"), target)
+    return {column.name: column for column in schema.columns}, remarks, schema
+
+
+def cycled(*values):
+    return [values[index % len(values)] for index in range(ROWS)]
+
+
+def test_numbers_get_a_range_and_few_whole_numbers_a_list(tmp_path):
+    columns, remarks, _ = drafted(
+        tmp_path,
+        age=cycled(*range(17, 91)),
+        rooms=cycled(1, 2, 3),
+        rate=cycled(0.5, 1.5),
+        as_text=cycled("1.5", " 2", "?"),
+    )
+    assert columns["age"] == Number(name="age", range=(17, 90), source=Source.DATA)
+    assert columns["rooms"] == Category(name="rooms", categories=("1", "2", "3"), source=Source.DATA)
+    assert columns["rate"] == Number(name="rate", range=(0.5, 1.5), source=Source.DATA)
+    assert columns["as_text"] == Number(name="as_text", range=(1.5, 2), missing=True, source=Source.DATA)
+    assert remarks == {}
+
+
+def test_categories_are_listed_and_the_rest_are_others(tmp_path):
+    many = [f"v{min(index % 100, index % 90):02d}" for index in range(ROWS)]
+    columns, remarks, _ = drafted(tmp_path, few=cycled("b", " a ", None), truth=cycled(True, False), many=many)
+    assert columns["few"] == Category(name="few", categories=("a", "b"), missing=True, source=Source.DATA)
+    assert columns["truth"].categories == ("false", "true")
+    assert len(columns["many"].categories) == MOST_LISTED
+    assert columns["many"].other
+    assert "most frequent" in remarks["many"]
+
+
+def test_identifiers_texts_constants_and_odd_types_are_left_out(tmp_path):
+    columns, remarks, schema = drafted(
+        tmp_path,
+        id=list(range(1000, 1000 + ROWS)),
+        name=[f"person {index}" for index in range(ROWS)],
+        same=cycled("x"),
+        none=pa.nulls(ROWS),
+        lists=[[1]] * ROWS,
+        raw=[b"\xff"] * ROWS,
+    )
+    assert set(columns) == {"x"}
+    assert set(remarks) == {"id", "name", "same", "none", "lists", "raw"}
+    assert all("left out" in remark for remark in remarks.values())
+    assert parse_schema(write_schema(schema, comments=remarks)) == schema
+
+
+def test_targets_are_classes_or_numbers(tmp_path):
+    _, _, schema = drafted(tmp_path, "y", y=cycled("no", "yes", None))
+    assert schema.target == ClassTarget(name="y", classes=("no", "yes"), source=Source.DATA)
+    assert "y" not in [column.name for column in schema.columns]
+    _, _, schema = drafted(tmp_path, "y", y=cycled(*range(FEW_CLASSES)))
+    assert len(schema.target.classes) == FEW_CLASSES
+    _, _, schema = drafted(tmp_path, "y", y=cycled(*range(FEW_CLASSES + 1)))
+    assert schema.target == NumberTarget(name="y", range=(0, 20), source=Source.DATA)
+
+
+@pytest.mark.parametrize("values", [cycled("SECRET73"), [f"SECRET{index}" for index in range(ROWS)]])
+def test_a_target_of_neither_kind_is_refused_without_a_value(tmp_path, values):
+    with pytest.raises(InvalidArgument, match="target 'y'") as refused:
+        drafted(tmp_path, "y", y=values)
+    assert "SECRET" not in str(refused.value)
+    with pytest.raises(InvalidArgument, match="'zzz' is not in"):
+        drafted(tmp_path, "zzz")
+
+
+def test_everything_in_a_draft_is_marked(tmp_path):
+    make_census(3_000, 0).to_csv(tmp_path / "census.csv")
+    schema, _ = draft_schema(TableFile(tmp_path / "census.csv"), "high_income")
+    assert {part.source for part in (*schema.columns, schema.target)} == {Source.DATA} == {schema.kinds}
+    assert not schema.is_declared
+    assert len(schema.uncovered) == 3
+    assert write_schema(schema).startswith("# DRAFT")
+    assert len(schema.columns) == 12
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
+def test_ranges_are_rounded_outwards_whatever_the_numbers(first, second):
+    low, high = sorted((first, second))
+    if low == high:
+        return
+    rounded = _rounded(low, high)
+    Number(name="n", range=rounded)  # a range that is accepted
+    clipped = np.clip([low, high], -1e100, 1e100)
+    assert rounded[0] <= clipped[0]
+    assert rounded[1] >= clipped[1]
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+def test_rounding_adds_little(low, width):
+    rounded = _rounded(low, low + width)
+    assert rounded[1] - rounded[0] <= 1.25 * width + 1e-9
+
+
+def test_the_last_digits_of_extremes_are_hidden():
+    assert _rounded(17.031, 89.97) == (17, 90)
+    assert _rounded(-123_456, 9_876_543) == (-200_000, 9_900_000)
+    assert _rounded(0.01234, 0.09876) == (0.012, 0.099)
+
+
+def test_an_extreme_number_is_in_no_message(tmp_path):
+    columns, _, _ = drafted(tmp_path, n=[1.5e200 if index == 7 else index / 3 for index in range(ROWS)])
+    assert columns["n"].range == (0, 1e100)

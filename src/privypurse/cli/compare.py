@@ -78,8 +78,13 @@ def compare(
                 who=who,
             )
             price = job.price(names, budgets, 1e-6 if delta is None else delta)
-            purse, _ = account.open(price if budget is None else None)
-            result = job.compare_paid(file, described, names, budgets, purse, progress)
+
+            def open_purse() -> Any:
+                nonlocal purse
+                purse, _ = account.open(price if budget is None else None)
+                return purse
+
+            result = job.compare_paid(file, described, names, budgets, open_purse, progress)
         else:
             result = job.compare_not_private(file, described, names, budgets, repeats, progress)
     if plot is not None:

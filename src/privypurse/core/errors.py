@@ -17,6 +17,10 @@ class BudgetFrozen(BudgetExhausted):
     """The data set's account was frozen: nothing more may be spent on it, whatever is left."""
 
 
+class SpentInVain(PrivypurseError):
+    """A job failed after something was paid for; the message says how much. The payment stays on the ledger."""
+
+
 class UnsupportedCharge(PrivypurseError):
     """The filter has no theorem that prices the charge; nothing was spent and nothing was released."""
 

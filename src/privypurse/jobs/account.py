@@ -55,12 +55,10 @@ class Account:
             For simulations.
         """
         noise = None if seed is None else NoiseSource(seed=seed)
-        if self.path.exists():
-            ledger = SqliteLedger(self.path, must_exist=True)
-            if ledger.terms(self.dataset) is not None:
-                purse = Purse.reopen(ledger, self.dataset, noise=noise, who=self.who)
-                self._check_terms(purse)
-                return purse, False
+        found = self.find(noise)
+        if found is not None:
+            self._check_terms(found)
+            return found, False
         budget = epsilon if self.budget is None else self.budget
         if budget is None:
             raise InvalidArgument(
@@ -79,6 +77,17 @@ class Account:
             budget, delta, neighbouring=relation, ledger=self.path, dataset=self.dataset, noise=noise, who=self.who
         )
         return opened, True
+
+    def find(self, noise: NoiseSource | None = None) -> Purse | None:
+        """Return the purse of an account that is on the ledger already, or None."""
+        if not self.path.exists():
+            return None
+        ledger = SqliteLedger(self.path, must_exist=True)
+        return (
+            None
+            if ledger.terms(self.dataset) is None
+            else Purse.reopen(ledger, self.dataset, noise=noise, who=self.who)
+        )
 
     def _check_terms(self, purse: Purse) -> None:
         for name, asked, its in (

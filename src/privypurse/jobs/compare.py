@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,7 +123,12 @@ def compare_not_private(
 
 
 def compare_paid(
-    file: TableFile, schema: Schema, methods: Sequence[str], epsilons: Sequence[float], purse: Purse, progress: Progress
+    file: TableFile,
+    schema: Schema,
+    methods: Sequence[str],
+    epsilons: Sequence[float],
+    open_purse: Callable[[], Purse],
+    progress: Progress,
 ) -> Comparison:
     """Compare and pay: each fit costs its epsilon, of which 3 % measure it.
 
@@ -133,13 +138,14 @@ def compare_paid(
         The table and its description.
     methods, epsilons
         What to compare, once each.
-    purse : Purse
-        Who pays. If it does not hold enough for all, nothing is spent.
+    open_purse : callable
+        Returns who pays; called when the file has been read. If it does not hold enough for all, nothing is spent.
     progress : Progress
         Told of fits.
     """
     target = _target(schema)
     train, test = read_rows(file, schema, progress, hold_out=HOLD_OUT)
+    purse = open_purse()
     run = part_of(purse, price(methods, epsilons, purse.delta), strict=True)
     for what in (*schema.uncovered, CHECKED):
         run.declare_uncovered(what)

@@ -19,7 +19,12 @@ from privypurse.store.folder import check_is_model, load_model
 from privypurse.tables.schema import ClassTarget, Schema, Source
 from privypurse.tables.schema_file import write_schema
 
-_WORDS = {Source.DECLARED: "declared", Source.DATA: "read from the data, not covered", Source.BOUGHT: "bought"}
+_WORDS = {
+    Source.DECLARED: "declared",
+    Source.DATA: "read from the data, not covered",
+    Source.BOUGHT: "bought",
+    Source.EARLIER: "bought in an earlier run",
+}
 
 
 def describe_run(

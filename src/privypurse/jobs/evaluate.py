@@ -54,6 +54,8 @@ def evaluate_file(
         purse, _ = account.open(epsilon)
         run = part_of(purse, epsilon, strict=True)
         run.declare_uncovered(CHECKED)
+    if run is None and account is not None:
+        _put_on_record(account, file.path.name, public)
     measured = measure(model, rows, schema.target, on=file.path.name, purse=run, public=public)
     if purse is not None:
         measured = replace(measured, payer=purse.dataset)
@@ -61,3 +63,11 @@ def evaluate_file(
     replace_file(folder / "measurements.json", json.dumps([asdict(one) for one in measurements], indent=1))
     replace_file(folder / "report.html", report_of(pipeline, about, measurements))
     return measured, purse
+
+
+def _put_on_record(account: Account, name: str, public: bool) -> None:
+    """Put an exact measurement on the ledger, where these records have an account there."""
+    purse = account.find()
+    if purse is not None:
+        said = f", which {purse.who} declared public" if public else ""
+        purse.declare_uncovered(f"what a model is worth on the records of {name}{said}, measured exactly")

@@ -22,6 +22,9 @@ CHECKED = (
     "described, more than one record has a target, and it fits in memory"
 )
 
+# So many values that are not as described make a file a wrong one; fewer may be the fault of a few records.
+FEW = 10
+
 
 @dataclass
 class Rows:
@@ -128,22 +131,33 @@ def read_columns(file: TableFile, schema: Schema, progress: Progress) -> NDArray
     names = [column.name for column in schema.to_buy]
     table = _Growing(len(names), np.float64)
     known = 0
-    for index, (block, done) in enumerate(_blocks(file, schema.names, progress)):
-        if index == 0:
-            check_kinds(block, schema, file.path.name)
-            _check_memory(file, block.num_rows, done, TableEncoder(schema))
-        if schema.target is not None:
-            known += int(_is_known(_targets(block, schema.target, schema.missing_values), schema.target).sum())
+    for block, found in _checked_blocks(file, schema, progress):
+        known += found
         table.append(np.column_stack([numbers(column_of(block, name), schema.missing_values) for name in names]))
     check_some(known, file.path.name)
     return table.finish()
 
 
 def check_readable(file: TableFile, schema: Schema, progress: Progress) -> None:
-    """Read a file to its end, so that whatever is wrong with it is noticed before something is paid for."""
-    for index, (block, _) in enumerate(_blocks(file, schema.names, progress)):
+    """Read and encode a file to its end, so that whatever is wrong with it is noticed before something is paid for."""
+    for _ in _checked_blocks(file, schema, progress):
+        pass
+
+
+def _checked_blocks(file: TableFile, schema: Schema, progress: Progress) -> Iterator[tuple[Any, int]]:
+    """Do with each block what `read_rows` does, and yield it with how many of its rows have a target."""
+    # Which range a column is encoded by makes no difference to whether it can be.
+    encoder = TableEncoder(schema.with_ranges({column.name: (0.0, 1.0) for column in schema.to_buy}))
+    for index, (block, done) in enumerate(_blocks(file, schema.names, progress)):
         if index == 0:
             check_kinds(block, schema, file.path.name)
+            _check_memory(file, block.num_rows, done, encoder)
+        encoder.transform(block)
+        target = schema.target
+        yield (
+            block,
+            0 if target is None else int(_is_known(_targets(block, target, schema.missing_values), target).sum()),
+        )
 
 
 def _blocks(file: TableFile, names: Sequence[str], progress: Progress) -> Iterator[tuple[Any, int]]:
@@ -186,12 +200,12 @@ def check_kinds(block: Any, schema: Schema, name: str) -> None:
         if isinstance(part, Category | ClassTarget):
             listed = part.categories if isinstance(part, Category) else part.classes
             codes = places(column, listed, schema.missing_values)
-            wrong = bool((codes == UNKNOWN).any() and not (codes >= 0).any())
+            wrong = bool((codes == UNKNOWN).sum() >= FEW and not (codes >= 0).any())
             what = "none of its first values is on its list"
         else:
             found = numbers(column, schema.missing_values)
             absent = places(column, [], schema.missing_values) == MISSING
-            wrong = bool(np.isnan(found).all() and not absent.all())
+            wrong = bool(np.isnan(found).all() and (~absent).sum() >= FEW)
             what = "none of its first values is a number"
         if wrong:
             raise InvalidArgument(

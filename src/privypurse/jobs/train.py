@@ -4,7 +4,8 @@ import contextlib
 import json
 import math
 import pathlib
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from privypurse.accounting import convert
 from privypurse.core.checks import positive, probability, shown
-from privypurse.core.errors import InvalidArgument, PrivypurseError
+from privypurse.core.errors import InvalidArgument, PrivypurseError, SpentInVain
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privypurse.jobs.account import Account
 from privypurse.jobs.describe import describe_run, report_of
@@ -32,7 +33,7 @@ from privypurse.store.folder import ModelFolder, model_files
 from privypurse.tables.draft import draft_schema
 from privypurse.tables.encoder import TableEncoder
 from privypurse.tables.files import TableFile
-from privypurse.tables.schema import ClassTarget, Schema
+from privypurse.tables.schema import ClassTarget, Schema, Source
 from privypurse.tables.schema_file import read_schema
 from privypurse.training.trace import Trace
 
@@ -161,6 +162,11 @@ def train_file(
     with ModelFolder(settings.out, overwrite=settings.overwrite) as place:
         file = TableFile(settings.data, delimiter=settings.delimiter, encoding=settings.encoding)
         test = None if settings.test is None else _same_kind(settings, settings.test)
+        if test is not None and test.path.samefile(file.path):
+            raise InvalidArgument(
+                f"test must be other records than those of the training; got {test.path.name!r} twice. Leave --test out: a part "
+                "of the records is then set aside. Nothing was spent."
+            )
         schema = _schema(settings, file, progress)
         file.require(schema.names)
         if test is not None:
@@ -178,19 +184,20 @@ def train_file(
             opened(purse, is_new)
         check_delta(purse.delta, None)
         run = part_of(purse, settings.epsilon, strict=True)
-        for what in (*schema.uncovered, CHECKED, *_exact(settings)):
+        for what in (*schema.uncovered, CHECKED, *_exact(settings, purse)):
             run.declare_uncovered(what)
-        if raw is not None:
-            schema = _buy_ranges(schema, raw, run, progress)
-            del raw
-        train, aside = rows or _read(settings, file, schema, progress)
-        del rows
-        progress.stage("preparing: counts, lengths, centre and spread")
-        model.set_params(purse=run, epsilon=_without_measuring(run, _hold_out(settings) > 0))
-        before = 1 - run.fraction_left
-        model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
-        model.trace_ = _within_run(model.trace_, before, 1 - run.fraction_left)
-        del train  # its memory is wanted below
+        with _counted(run):
+            if raw is not None:
+                schema = _buy_ranges(schema, raw, run, progress, seeded=settings.seed is not None)
+                del raw
+            train, aside = rows or _read(settings, file, schema, progress)
+            del rows
+            progress.stage("preparing: counts, lengths, centre and spread")
+            model.set_params(purse=run, epsilon=_without_measuring(run, _hold_out(settings) > 0))
+            before = 1 - run.fraction_left
+            model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
+            model.trace_ = _within_run(model.trace_, before, 1 - run.fraction_left)
+            del train  # its memory is wanted below
         with held_back() as interrupts:
             measurements = _measurements(settings, schema, model, aside, test, run, progress)
             model.set_params(callbacks=(), purse=None, copy_X=True)
@@ -206,11 +213,17 @@ def train_file(
 
 
 def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> dict[str, str]:
-    return model_files(pipeline) | {
+    files = model_files(pipeline) | {
         "run.json": json.dumps(about, indent=1, allow_nan=False),
         "measurements.json": json.dumps([asdict(one) for one in measurements], indent=1, allow_nan=False),
-        "report.html": report_of(pipeline, about, measurements),
     }
+    try:
+        return files | {"report.html": report_of(pipeline, about, measurements)}
+    except Exception as error:  # a model that was paid for is not lost to a page about it
+        warnings.warn(
+            f"the report could not be made ({type(error).__name__}): privypurse report makes it again.", stacklevel=2
+        )
+        return files
 
 
 def _read(settings: TrainSettings, file: TableFile, schema: Schema, progress: Progress) -> tuple[Rows, Rows]:
@@ -252,7 +265,26 @@ def _model(settings: TrainSettings, schema: Schema) -> Any:
     return kind(method=settings.method, l2=ridge_for(settings.method), **own)
 
 
-def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress) -> Schema:
+@contextlib.contextmanager
+def _counted(run: Purse) -> Iterator[None]:
+    """Say what was spent where something fails on the way to a model."""
+    try:
+        yield
+    except Exception as error:
+        if not run.spent.releases:
+            raise
+        what = (
+            str(error)
+            if isinstance(error, PrivypurseError)
+            else f"an error that should not happen: {type(error).__name__}."
+        )
+        raise SpentInVain(
+            f"{what.replace(' Nothing was spent.', '')} By then this run had spent epsilon {run.spent.epsilon:.4g} on data set "
+            f"{run.dataset!r}; no model was made."
+        ) from error
+
+
+def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress, *, seeded: bool) -> Schema:
     progress.stage("buying ranges of columns")
     share = min(RANGE_SHARE * raw.shape[1], MOST_FOR_RANGES)
     low, high = private_quantiles(raw, RANGE_QUANTILES, purse=run, share=share)
@@ -261,7 +293,8 @@ def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress) -> Sch
         pair = float(low[index]), float(high[index])
         # Where both ends are one number there is no telling the numbers apart: room is left on either side.
         bought[column.name] = pair if pair[0] < pair[1] else (pair[0] - 1.0, pair[1] + 1.0)
-    return schema.with_ranges(bought)
+    # What a seed drew protects nobody, and is not to be taken for bought later on.
+    return schema.with_ranges(bought, Source.DATA if seeded else Source.BOUGHT)
 
 
 def _without_measuring(run: Purse, measuring: bool) -> float | None:
@@ -310,11 +343,12 @@ def _measurements(
     return []
 
 
-def _exact(settings: TrainSettings) -> list[str]:
+def _exact(settings: TrainSettings, purse: Purse) -> list[str]:
     """Name what is measured without paying."""
-    if settings.test is None or settings.test_public:
+    if settings.test is None:
         return []
-    return [f"what the model is worth on the records of {settings.test.name}, which is measured exactly"]
+    public = f", which {purse.who} declared public" if settings.test_public else ""
+    return [f"what the model is worth on the records of {settings.test.name}{public}, measured exactly"]
 
 
 def _intervals(model: Any, schema: Schema, progress: Progress, interrupts: Interrupts) -> Any:

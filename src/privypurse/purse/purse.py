@@ -222,6 +222,11 @@ class Purse(Shared):
         return self._filter
 
     @property
+    def who(self) -> str:
+        """Who spends."""
+        return self._who
+
+    @property
     def noise(self) -> NoiseSource:
         """Where noise comes from."""
         return self._noise

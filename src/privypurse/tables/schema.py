@@ -19,7 +19,8 @@ class Source(enum.Enum):
 
     DECLARED = "declared"  # known without looking at the records
     DATA = "data"  # read from the records without paying: not covered by any guarantee
-    BOUGHT = "bought"  # paid for from a purse
+    BOUGHT = "bought"  # paid for from a purse in this run
+    EARLIER = "bought earlier"  # a file says so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +210,9 @@ class Schema:
         if columns:
             shortened = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
             lines.append(f"ranges and categories of columns, read from the data without paying: {shortened}")
+        earlier = [part.name for part in self.columns if part.source is Source.EARLIER]
+        if earlier:
+            lines.append(f"ranges of columns that the schema says were bought in an earlier run: {', '.join(earlier)}")
         if self.target is not None and self.target.source is Source.DATA:
             what = "classes" if isinstance(self.target, ClassTarget) else "range"
             lines.append(f"{what} of the target {self.target.name}, read from the data without paying")
@@ -230,12 +234,12 @@ class Schema:
             ),
         )
 
-    def with_ranges(self, bought: dict[str, tuple[float, float]]) -> "Schema":
-        """Return the schema with ranges that were bought."""
+    def with_ranges(self, bought: dict[str, tuple[float, float]], source: Source = Source.BOUGHT) -> "Schema":
+        """Return the schema with ranges that were bought, or come from elsewhere."""
         return replace(
             self,
             columns=tuple(
-                replace(column, range=bought[column.name], source=Source.BOUGHT)
+                replace(column, range=bought[column.name], source=source)
                 if isinstance(column, Number) and column.name in bought
                 else column
                 for column in self.columns

@@ -21,7 +21,9 @@ from privypurse.tables.schema import (
     Target,
 )
 
-_SOURCES = [source.value for source in Source]
+# A file that says that something was bought speaks of an earlier run.
+_SOURCES = {"declared": Source.DECLARED, "data": Source.DATA, "bought": Source.EARLIER}
+_WRITTEN = {Source.DECLARED: "declared", Source.DATA: "data", Source.BOUGHT: "bought", Source.EARLIER: "bought"}
 _COLUMN_KEYS = ("range", "cuts", "categories", "other", "missing", "source", "ignore")
 _TARGET_KEYS = ("column", "classes", "range", "source")
 _KEYS = ("source", "missing_values", "target", "columns")
@@ -158,11 +160,11 @@ def _flag(settings: Mapping[str, Any], key: str, what: str) -> bool:
 def _source(value: Any, what: str, default: Source) -> Source:
     if value is None:
         return default
-    if value not in _SOURCES:
+    if not isinstance(value, str) or value not in _SOURCES:
         raise InvalidArgument(
             f'source of {what} must be "declared", "data" or "bought"; got {shown(value)}. Write one of them.'
         )
-    return Source(value)
+    return _SOURCES[value]
 
 
 def _check_keys(settings: Mapping[str, Any], known: Sequence[str], what: str) -> None:
@@ -185,7 +187,7 @@ def write_schema(schema: Schema, *, comments: Mapping[str, str] | None = None) -
     """
     remarks = dict(comments or {})
     default = schema.kinds
-    lines = [_DECLARED if schema.is_declared else _DRAFT, f"source = {_text(default.value)}"]
+    lines = [_DECLARED if schema.is_declared else _DRAFT, f"source = {_text(_WRITTEN[default])}"]
     if schema.missing_values != MISSING_VALUES:
         lines.append(f"missing_values = {_texts(schema.missing_values)}")
     if schema.target is not None:
@@ -216,7 +218,7 @@ def write_schema(schema: Schema, *, comments: Mapping[str, str] | None = None) -
 
 
 def _own_source(source: Source, default: Source) -> list[str]:
-    return [] if source is default else [f"source = {_text(source.value)}"]
+    return [] if source is default else [f"source = {_text(_WRITTEN[source])}"]
 
 
 def _text(value: str) -> str:

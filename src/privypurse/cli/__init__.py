@@ -10,6 +10,8 @@ def main() -> None:
         import typer  # noqa: F401
     except ImportError:
         sys.exit("privypurse: the command line needs more packages. Install them: pip install 'privypurse[cli]'")
-    from privypurse.cli.app import run
-
+    try:
+        from privypurse.cli.app import run
+    except KeyboardInterrupt:  # before there is anything to clean up
+        sys.exit(130)
     sys.exit(run())

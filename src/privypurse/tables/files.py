@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import FileUnusable, InvalidArgument
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 BLOCK_BYTES = 4 << 20
@@ -109,9 +109,7 @@ class TableFile:
                 f"file {self.path.name!r} is not text in {self.encoding}. Pass --encoding latin-1, or its own; or a Parquet file."
             ) from error
         except (OSError, EOFError) as error:
-            raise InvalidArgument(
-                f"file {self.path.name!r} cannot be read ({type(error).__name__}). Check it."
-            ) from error
+            raise FileUnusable(f"file {self.path.name!r} cannot be read ({type(error).__name__}). Check it.") from error
         if delimiter is None:
             delimiter = max(DELIMITERS, key=lambda sign: len(_fields(line, sign)))
         self._delimiter = delimiter
@@ -158,7 +156,7 @@ class TableFile:
         except pa.ArrowInvalid as error:
             raise InvalidArgument(self._unreadable(str(error), bad)) from None
         except (OSError, EOFError) as error:
-            raise InvalidArgument(
+            raise FileUnusable(
                 f"file {self.path.name!r} cannot be read to its end ({type(error).__name__}); it may be cut off. Check it."
             ) from None
         if not seen:

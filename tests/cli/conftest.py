@@ -50,5 +50,6 @@ def census(tmp_path: pathlib.Path) -> pathlib.Path:
 def large(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder with a census that takes a while."""
     folder = tmp_path_factory.mktemp("large")
-    write_census(folder, 300_000)
+    write_census(folder, 200_000)
+    write_census(folder, 600, "small")
     return folder

@@ -159,6 +159,8 @@ class TableFile:
             raise FileUnusable(
                 f"file {self.path.name!r} cannot be read to its end ({type(error).__name__}); it may be cut off. Check it."
             ) from None
+        if not seen and not bad:
+            raise InvalidArgument(f"file {self.path.name!r} has a header and no rows. Pass a table with records.")
         if not seen:
             raise InvalidArgument(
                 f"file {self.path.name!r} has no line with as many fields as its header, {len(self.columns)}. "

@@ -16,13 +16,14 @@ class Watched:
     """What was seen of a command.
 
     `first_s` is when the first output came, `longest_gap_s` the longest time without any from then to its end, and `peak_bytes`
-    the most memory that it had.
+    the most memory that it had; `after_gap` is what it printed next.
     """
 
     code: int
     seconds: float
     first_s: float
     longest_gap_s: float
+    after_gap: str
     peak_bytes: int
     output: str
 
@@ -59,6 +60,7 @@ def watch(folder: pathlib.Path, *arguments: object) -> Watched:
         seconds=moments[-1] - begin,
         first_s=moments[1] - begin,
         longest_gap_s=max(gaps),
+        after_gap=b"".join(chunks[gaps.index(max(gaps)) + 1 :][:1]).decode("utf-8", "replace"),
         peak_bytes=used.ru_maxrss * 1024,
         output=b"".join(chunks).decode("utf-8", "replace"),
     )

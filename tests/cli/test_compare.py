@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.commands import LEDGER, TARGET, lines, refusal, result, run, spent
+from tests.cli.commands import LEDGER, TARGET, lines, refusal, reopened, result, run
 
 COMPARE = ("compare", "census.csv", "--target", TARGET, "--schema", "census.toml", "--methods", "auto,nesterov")
 
@@ -34,9 +34,9 @@ def test_paid_for_it_is_private_and_on_the_ledger(census):
     found = json.loads(done.stdout)
     assert found["private"] is True
     assert "NOT PRIVATE" not in done.stdout + done.stderr
-    account = spent(census, "census.csv")
-    assert account["spent_epsilon"] == pytest.approx(found["budget"]["spent_epsilon"])
-    assert 0.5 < account["spent_epsilon"] < 1
+    spent = reopened(census).spent.epsilon
+    assert spent == pytest.approx(found["budget"]["spent_epsilon"])
+    assert 0.5 < spent < 1
     before = lines(census / LEDGER)
     refusal(census, 3, *COMPARE, "--epsilons", "1,2", "--pay")
     assert lines(census / LEDGER) == before

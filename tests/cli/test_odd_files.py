@@ -91,12 +91,12 @@ def cut_off_gzip(folder):
         (other_delimiter, 2, "--delimiter"),
         (no_target, 2, TARGET),
         (header_only, 2, "no rows"),
-        (empty, 2, "empty"),
+        pytest.param(empty, 2, "empty", marks=pytest.mark.slow),
         (all_ragged, 2, "delimiter"),
         (secret_classes, 2, "is not as the schema says"),
-        (secret_numbers, 2, "'age'"),
+        pytest.param(secret_numbers, 2, "'age'", marks=pytest.mark.slow),
         (not_utf8, 2, "--encoding"),
-        (not_text, 2, "odd.csv"),
+        pytest.param(not_text, 2, "odd.csv", marks=pytest.mark.slow),
         (cut_off_gzip, 5, "cut off"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -127,7 +127,11 @@ def test_misspelt_categories_in_the_schema_are_noticed_before_payment(census):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("range = [17, 90]", "range = [90, 17]"), ("[columns.age]", "[columns.ages]"), ("[target]", "[target")],
+    [
+        ("range = [17, 90]", "range = [90, 17]"),
+        pytest.param("[columns.age]", "[columns.ages]", marks=pytest.mark.slow),
+        pytest.param("[target]", "[target", marks=pytest.mark.slow),
+    ],
     ids=["range", "name", "toml"],
 )
 def test_a_schema_that_makes_no_sense_is_refused(old, new, census):
@@ -138,6 +142,7 @@ def test_a_schema_that_makes_no_sense_is_refused(old, new, census):
     assert payments(census) == 0
 
 
+@pytest.mark.slow
 def test_a_few_ragged_lines_are_left_out_of_a_training(census):
     header, *rows = rows_of(census)
     write(census, [header, rows[0][:4], *rows, [*rows[1], "one too many"]])

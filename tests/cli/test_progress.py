@@ -14,21 +14,26 @@ MOST_S = 2.0
 
 
 def test_a_bar_moves_all_the_time_on_a_terminal(large, tmp_path):
-    seen = watch(large, *training("census.csv", "--out", tmp_path / "model", "--ledger", tmp_path / "ledger.db"))
-    assert seen.code == 0, seen.output[-2_000:]
-    for stage in ("reading census.csv", "preparing", "training", "measuring", "writing"):
-        assert stage in seen.output
-    assert "100%" in seen.output
-    assert seen.longest_gap_s < MOST_S
+    # On a machine that is busy with others a run may be starved; where the program itself stalls, it does so every time.
+    for attempt in ("one", "two"):
+        place = tmp_path / attempt
+        seen = watch(large, *training("census.csv", "--out", place, "--ledger", f"{place}.db"))
+        assert seen.code == 0, seen.output[-2_000:]
+        for stage in ("reading census.csv", "preparing", "training", "measuring", "writing"):
+            assert stage in seen.output
+        assert "100%" in seen.output
+        if seen.longest_gap_s < MOST_S:
+            return
+    raise AssertionError(f"stood still for {seen.longest_gap_s:.1f} s before it went on with {seen.after_gap!r}")
 
 
-def test_quiet_is_quiet_and_a_pipe_gets_no_bar(census):
+def test_a_pipe_gets_a_line_for_each_stage_and_quiet_is_quiet(trained_once, census):
+    said = (trained_once / "stderr.txt").read_text()
+    assert "reading census.csv ...\n" in said
+    assert "\x1b" not in said
     done = run(census, *training("census.csv", "--quiet", "--no-intervals"))
     assert done.returncode == 0
     assert "reading" not in done.stderr
-    other = run(census, *training("census.csv", "--out", "other", "--dataset", "b", "--no-intervals"))
-    assert "\x1b" not in other.stderr + other.stdout
-    assert "reading census.csv ...\n" in other.stderr
 
 
 def matrix_bytes(folder: pathlib.Path, rows: int) -> int:
@@ -63,7 +68,7 @@ def test_a_million_rows_need_less_than_three_times_their_matrix_and_the_bar_neve
     for name, value in figures.items():
         record_property(name, value)
     assert peaks[rows] < 3 * matrix + peaks[1_000]
-    assert seen.longest_gap_s < MOST_S
+    assert seen.longest_gap_s < MOST_S, seen.after_gap
 
 
 @pytest.mark.slow
@@ -71,7 +76,7 @@ def test_ten_million_rows_finish_or_are_refused_in_words(tmp_path):
     write_census(tmp_path, 10_000_000)
     seen = watch(tmp_path, *training("census.csv"))
     print(seen.code, seen.seconds, seen.peak_bytes / 1e6, seen.longest_gap_s)
-    assert seen.longest_gap_s < MOST_S
+    assert seen.longest_gap_s < MOST_S, seen.after_gap
     assert not leftovers(tmp_path)
     if seen.code == 0:
         assert seen.peak_bytes < 3 * matrix_bytes(tmp_path, 10_000_000)

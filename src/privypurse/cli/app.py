@@ -1,5 +1,7 @@
 """The commands, and what becomes of errors: one exit code for each kind, so that scripts can tell them apart."""
 
+import contextlib
+import os
 import signal
 import sys
 import warnings
@@ -7,13 +9,21 @@ from types import FrameType
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from privypurse.cli import compare, data, demo, evaluate, ledger, plan, predict, report, schema, train
 from privypurse.cli.output import emit, stderr, warn
-from privypurse.core.errors import BudgetExhausted, InvalidArgument, LedgerError, PrivypurseError
+from privypurse.core.errors import (
+    BudgetExhausted,
+    DataUnavailable,
+    FileUnusable,
+    InvalidArgument,
+    LedgerError,
+    PrivypurseError,
+)
 from privypurse.core.version import __version__
 
-# Newer releases of typer bring a click of their own, so its classes are found through typer's.
+# Typer brought its own click at some point; its errors are found from one that it names.
 UsageTrouble = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 OK, FAILED, WRONG_INPUT, BUDGET_REFUSED, LEDGER_TROUBLE, FILE_TROUBLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
@@ -21,12 +31,49 @@ OK, FAILED, WRONG_INPUT, BUDGET_REFUSED, LEDGER_TROUBLE, FILE_TROUBLE, INTERRUPT
 HELP = """\
 Train models under differential privacy, with a budget that is kept.
 
+Examples:
+
+    privypurse data census --out census.csv --schema census.toml
+
+    privypurse train census.csv --target high_income --schema census.toml --epsilon 1 --budget 3
+
+    privypurse ledger show
+
 Exit codes: 0 done; 2 wrong arguments or input; 3 budget refused; 4 trouble with the ledger; 5 a file cannot be read or written;
 130 interrupted; 1 anything else.
 """
 
+
+class Interrupted(Exception):
+    """Ctrl-C, or a polite request to end."""
+
+
+class ReaderGone(Exception):
+    """Whoever read our output has had enough."""
+
+
+class Commands(TyperGroup):  # type: ignore[misc]
+    """Commands whose interrupts come out as they are: typer would answer some of them itself, without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, and see its output off."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except KeyboardInterrupt as error:
+            raise Interrupted from error
+        except BrokenPipeError as error:
+            raise ReaderGone from error
+
+
 app = typer.Typer(
-    name="privypurse", help=HELP, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
+    name="privypurse",
+    cls=Commands,
+    help=HELP,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
 )
 app.command("train")(train.train)
 app.command("predict")(predict.predict)
@@ -58,8 +105,10 @@ def exit_code(error: BaseException) -> int:
     for kind, code in (
         (BudgetExhausted, BUDGET_REFUSED),
         (LedgerError, LEDGER_TROUBLE),
+        (FileUnusable, FILE_TROUBLE),
         (InvalidArgument, WRONG_INPUT),
-        (PrivypurseError, FAILED),
+        (DataUnavailable, FILE_TROUBLE),
+        (FileNotFoundError, WRONG_INPUT),
         (OSError, FILE_TROUBLE),
         (MemoryError, FILE_TROUBLE),
     ):
@@ -80,30 +129,51 @@ def run(arguments: list[str] | None = None) -> int:
     except typer.Exit as done:
         return int(done.exit_code)
     except UsageTrouble as error:
+        if as_json:
+            _emit_error("usage", error.format_message(), WRONG_INPUT)
         error.show()
         return WRONG_INPUT
-    except (KeyboardInterrupt, typer.Abort):
+    except (Interrupted, KeyboardInterrupt, typer.Abort):
         return _failed(
             "interrupted",
             "Interrupted. What was spent is on the ledger; `privypurse ledger show` tells.",
             INTERRUPTED,
             as_json,
         )
-    except BrokenPipeError:  # whoever read our output has had enough
-        sys.stderr.close()
+    except ReaderGone:
+        _forget_stdout()
         return OK
     except (PrivypurseError, OSError, MemoryError) as error:
         message = str(error) or "out of memory"
         if isinstance(error, OSError) and not isinstance(error, PrivypurseError):
             message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
-        return _failed(type(error).__name__, message, exit_code(error), as_json)
+        code = _failed(type(error).__name__, message, exit_code(error), as_json)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _forget_stdout()
+        return code
 
 
 def _failed(kind: str, message: str, code: int, as_json: bool) -> int:
     if as_json:
-        emit({"error": {"kind": kind, "message": message}, "exit_code": code})
+        _emit_error(kind, message, code)
     stderr.print(f"privypurse: {message}", markup=False, style="red")
     return code
+
+
+def _emit_error(kind: str, message: str, code: int) -> None:
+    try:
+        emit({"error": {"kind": kind, "message": message}, "exit_code": code})
+        sys.stdout.flush()
+    except OSError:  # nobody reads it, or there is no room for it
+        _forget_stdout()
+
+
+def _forget_stdout() -> None:
+    """Let what could not be printed go, or Python would try once more on its way out."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _terminate(_: int, __: FrameType | None) -> None:

@@ -9,9 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, number, say, table
+from privypurse.cli.output import emit, number, say, stderr, table
 
-app = typer.Typer(help="What was spent on which data set, by whom, when, and what is left.", no_args_is_help=True)
+HELP = """\
+What was spent on which data set, by whom, when, and what is left.
+
+Examples:
+
+    privypurse ledger show
+
+    privypurse ledger verify budget.db --certificate model/certificate.json
+"""
+
+app = typer.Typer(help=HELP, no_args_is_help=True)
 
 Path = Annotated[
     pathlib.Path | None,
@@ -188,8 +198,11 @@ def export(
         text = buffer.getvalue()
     if out is None:
         sys.stdout.write(text)
+        return
+    replace_file(out, text)
+    if json:
+        emit({"ledger": ledger.location, "lines": len(lines), "out": str(out)})
     else:
-        replace_file(out, text)
         say(f"{len(lines)} lines: {out}")
 
 
@@ -211,14 +224,22 @@ def freeze(
     from privypurse.purse.purse import Purse
 
     purse = Purse.reopen(_open(path), dataset, who=who)
-    if purse.ledger.is_frozen(dataset):
-        say(f"{dataset!r} is frozen already")
-        return
-    if not yes:
-        left = number(purse.remaining.epsilon)
-        typer.confirm(f"Freeze {dataset!r}, with epsilon {left} left, for good?", abort=True, err=True)
-    purse.freeze(why)
+    already = purse.ledger.is_frozen(dataset)
+    if not already:
+        if not yes:
+            _ask(f"Freeze {dataset!r}, with epsilon {number(purse.remaining.epsilon)} left, for good? [y/N]")
+        purse.freeze(why)
     if json:
-        emit({"dataset": dataset, "frozen": True, "why": why, "spent_epsilon": purse.spent.epsilon})
+        emit({"dataset": dataset, "frozen": True, "already": already, "spent_epsilon": purse.spent.epsilon})
+    elif already:
+        say(f"{dataset!r} is frozen already")
     else:
         say(f"frozen: {dataset!r}, after epsilon {number(purse.spent.epsilon)} of {purse.epsilon:g}")
+
+
+def _ask(question: str) -> None:
+    from privypurse.core.errors import PrivypurseError
+
+    stderr.print(question, markup=False, end=" ")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise PrivypurseError("not frozen: the answer was not yes. Pass --yes to freeze without a question.")

@@ -9,6 +9,10 @@ class InvalidArgument(PrivypurseError, ValueError):
     """An argument is wrong; the message names it, shows its value and says what to pass instead."""
 
 
+class FileUnusable(InvalidArgument):
+    """A file or folder that was named cannot be read or written: rights, a full disk, a broken one; nothing was spent."""
+
+
 class BudgetExhausted(PrivypurseError):
     """The next release does not fit in what is left; nothing was spent and nothing was released."""
 

@@ -1,5 +1,6 @@
 """[RAW DATA] From a file to a matrix in memory, block by block: a file of any size needs little more than its matrix."""
 
+import math
 import pathlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ CHECKED = (
 # So many values that are not as described make a file a wrong one; fewer may be the fault of a few records.
 FEW = 10
 
+GROWTH_BYTES = 64 << 20
+
 
 @dataclass
 class Rows:
@@ -45,8 +48,10 @@ class _Growing:
     def append(self, block: NDArray[Any]) -> None:
         needed = self._rows + len(block)
         if needed > len(self._data):
-            # Memory that was not written to costs nothing yet, and large arrays are moved by the system, not copied.
-            self._data.resize((max(needed, int(len(self._data) * 1.5)), *self._shape), refcheck=False)
+            # Large arrays are moved by the system, not copied; but what is new is filled with zeros, while no other thread
+            # runs. So it is little at a time: half of a large matrix would take memory, and seconds without a sign of life.
+            room = len(self._data) + max(1, GROWTH_BYTES // (self._data.itemsize * math.prod(self._shape)))
+            self._data.resize((max(needed, min(int(len(self._data) * 1.5), room)), *self._shape), refcheck=False)
         self._data[self._rows : needed] = block
         self._rows = needed
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
-from privypurse.core.errors import InvalidArgument, PrivypurseError
+from privypurse.core.errors import FileUnusable, InvalidArgument, PrivypurseError
 from privypurse.core.version import __version__
 from privypurse.purse.certificate import Certificate
 from privypurse.store.as_json import model_from_json, model_to_json
@@ -35,7 +35,7 @@ MODEL, SCHEMA, CERTIFICATE, TRACE, MANIFEST = (
 BALLAST_BYTES = 24 << 20
 
 
-class ModelNotSaved(PrivypurseError):
+class ModelNotSaved(PrivypurseError, OSError):
     """A model was trained and paid for and could not be written where it was asked for; the message says where it is."""
 
 
@@ -83,7 +83,7 @@ class ModelFolder:
                     os.posix_fallocate(file.fileno(), 0, BALLAST_BYTES)
         except OSError as error:
             self._discard()
-            raise InvalidArgument(
+            raise FileUnusable(
                 f"out {str(self.folder)!r} cannot be written: {error.strerror}. Make {BALLAST_BYTES >> 20} MB of room there, or "
                 "pass another folder. Nothing was spent."
             ) from error

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import FileUnusable, InvalidArgument
 from privypurse.tables.lines import Lines, known_encoding
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
@@ -130,9 +130,7 @@ class TableFile:
                 f"file {self.path.name!r} is not text in {self.encoding}. Pass --encoding latin-1, or its own; or a Parquet file."
             ) from None
         except (OSError, EOFError, zlib.error) as error:
-            raise InvalidArgument(
-                f"file {self.path.name!r} cannot be read ({type(error).__name__}). Check it."
-            ) from None
+            raise FileUnusable(f"file {self.path.name!r} cannot be read ({type(error).__name__}). Check it.") from None
         if line.endswith("\r"):
             raise InvalidArgument(
                 f"file {self.path.name!r} ends its lines with carriage returns alone, as old Macintoshes did. Save it anew."
@@ -192,7 +190,7 @@ class TableFile:
         except (pa.ArrowException, UnicodeError) as error:
             raise InvalidArgument(self._unreadable(str(error), bad)) from None
         except (OSError, EOFError) as error:
-            raise InvalidArgument(
+            raise FileUnusable(
                 f"file {self.path.name!r} cannot be read to its end ({type(error).__name__}); it may be cut off. Check it."
             ) from None
         if not seen and not bad:

@@ -20,13 +20,23 @@ from privypurse.core.errors import (
     InvalidArgument,
     LedgerError,
     PrivypurseError,
+    SpentInVain,
 )
 from privypurse.core.version import __version__
 
 # Typer brought its own click at some point; its errors are found from one that it names.
 UsageTrouble = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
-OK, FAILED, WRONG_INPUT, BUDGET_REFUSED, LEDGER_TROUBLE, FILE_TROUBLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+OK, FAILED, WRONG_INPUT, BUDGET_REFUSED, LEDGER_TROUBLE, FILE_TROUBLE, SPENT_IN_VAIN, INTERRUPTED = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    130,
+)
 
 HELP = """\
 Train models under differential privacy, with a budget that is kept.
@@ -40,7 +50,7 @@ Examples:
     privypurse ledger show
 
 Exit codes: 0 done; 2 wrong arguments or input; 3 budget refused; 4 trouble with the ledger; 5 a file cannot be read or written;
-130 interrupted; 1 anything else.
+6 failed after something was spent; 130 interrupted; 1 anything else.
 """
 
 
@@ -103,6 +113,7 @@ def _top(
 def exit_code(error: BaseException) -> int:
     """Return the exit code that tells of an error."""
     for kind, code in (
+        (SpentInVain, SPENT_IN_VAIN),
         (BudgetExhausted, BUDGET_REFUSED),
         (LedgerError, LEDGER_TROUBLE),
         (FileUnusable, FILE_TROUBLE),
@@ -153,6 +164,12 @@ def run(arguments: list[str] | None = None) -> int:
         except OSError:
             _forget_stdout()
         return code
+    except Exception as error:
+        if os.environ.get("PRIVYPURSE_DEBUG"):
+            raise
+        # A message of somebody else's may quote a record.
+        message = f"an error that should not happen: {type(error).__name__}. PRIVYPURSE_DEBUG=1 shows where, and maybe records."
+        return _failed("internal", message, FAILED, as_json)
 
 
 def _failed(kind: str, message: str, code: int, as_json: bool) -> int:

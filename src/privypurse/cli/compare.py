@@ -40,8 +40,8 @@ def compare(
 ) -> None:
     """Compare methods and budgets on a table.
 
-    Examples
-    --------
+    Examples:
+
         privypurse compare public.csv --target income --schema people.toml
 
         privypurse compare people.csv --target income --schema people.toml --methods auto,dp-agd --epsilons 0.5 --pay --budget 3
@@ -71,17 +71,17 @@ def compare(
         if pay:
             account = Account(
                 ledger=ledger,
+                beside=data.parent,
                 dataset=dataset or data.name,
                 budget=budget,
                 delta=delta,
                 neighbouring=neighbouring,
                 who=who,
             )
-            price = job.price(names, budgets, 1e-6 if delta is None else delta)
 
             def open_purse() -> Any:
                 nonlocal purse
-                purse, _ = account.open(price if budget is None else None)
+                purse, _ = account.open(None)
                 return purse
 
             result = job.compare_paid(file, described, names, budgets, open_purse, progress)
@@ -115,7 +115,8 @@ def _print(result: Any, names: list[str], budgets: list[float]) -> None:
         plain = found.get((name, None))
         cells = [plain or found[name, epsilon] for epsilon in budgets]
         rows.append([name, *(f"{shown(cell.value)} ± {shown(cell.spread)}" for cell in cells)])
-    spread = "half of a 95 % interval" if result.private else f"spread over {result.repetitions} splits and seeds"
+    overlap = "half of a 95 % interval; where intervals overlap, no difference was shown"
+    spread = overlap if result.private else f"spread over {result.repetitions} splits and seeds"
     table((f"{result.metric} at epsilon", *(f"{epsilon:g}" for epsilon in budgets)), rows)
     say(f"after ±: {spread}. {result.note}")
 

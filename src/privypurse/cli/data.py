@@ -44,8 +44,8 @@ def data(
 ) -> None:
     """List the data sets, or write one as a CSV file.
 
-    Examples
-    --------
+    Examples:
+
         privypurse data
 
         privypurse data census --rows 30000 --out census.csv --schema census.toml

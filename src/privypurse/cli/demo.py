@@ -19,8 +19,8 @@ def demo(
 ) -> None:
     """Run the main job on a made-up census: from a CSV file to a private model and its report.
 
-    Examples
-    --------
+    Examples:
+
         privypurse demo
 
         privypurse demo --epsilon 0.1 --rows 100000 --out large

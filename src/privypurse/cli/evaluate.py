@@ -32,8 +32,8 @@ def evaluate(
 ) -> None:
     """Measure a trained model on records it has not seen, and add that to its report.
 
-    Examples
-    --------
+    Examples:
+
         privypurse evaluate model test.csv --public
 
         privypurse evaluate model test.csv --epsilon 0.2
@@ -47,10 +47,19 @@ def evaluate(
 
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
     account = Account(
-        ledger=ledger, dataset=dataset or data.name, budget=budget, delta=delta, neighbouring=neighbouring, who=who
+        ledger=ledger,
+        beside=data.parent,
+        dataset=dataset or data.name,
+        budget=budget,
+        delta=delta,
+        neighbouring=neighbouring,
+        who=who,
     )
     with shown_progress(quiet) as progress:
-        measured, purse = evaluate_file(model, file, progress, epsilon=epsilon, account=account, public=public)
+        result = evaluate_file(model, file, progress, epsilon=epsilon, account=account, public=public)
+    measured, purse = result.measured, result.purse
+    for remark in result.remarks:
+        warn(remark)
     spent = (
         None
         if purse is None

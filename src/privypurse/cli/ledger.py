@@ -42,6 +42,12 @@ def _accounts(ledger: Any, dataset: str | None) -> list[Any]:
     from privypurse.purse.purse import Purse
 
     names = sorted({entry.dataset for entry in ledger.entries()})
+    if dataset is not None and dataset not in names:
+        from privypurse.core.errors import InvalidArgument
+
+        raise InvalidArgument(
+            f"dataset {dataset!r} is not on the ledger {ledger.path.name!r}, which has {names!r}. Name one of them."
+        )
     return [Purse.reopen(ledger, name) for name in ([dataset] if dataset is not None else names)]
 
 
@@ -49,8 +55,8 @@ def _accounts(ledger: Any, dataset: str | None) -> list[Any]:
 def show(path: Path = None, dataset: options.Dataset = None, json: options.Json = False) -> None:
     """Show the data sets of a ledger: limit, spent, left, by whom and when.
 
-    Examples
-    --------
+    Examples:
+
         privypurse ledger show
 
         privypurse ledger show budget.db --dataset "survey 2026"
@@ -71,6 +77,8 @@ def show(path: Path = None, dataset: options.Dataset = None, json: options.Json 
     for account in accounts:
         if account["frozen"]:
             say(f"{account['dataset']!r} is frozen: {account['frozen_because']}")
+        if account["simulation"]:
+            say(f"{account['dataset']!r} has releases with seeded noise: SIMULATION, NOT PRIVATE")
     if dataset is not None:
         _print_details(accounts[0])
 
@@ -79,8 +87,11 @@ def _print_details(account: dict[str, Any]) -> None:
     terms = f"epsilon {account['epsilon']:g}, delta {account['delta']:g}, {account['neighbouring']}"
     say(f"terms: {terms}, opened {account['opened'][:10]}")
     for run in account["runs"]:
-        when, spent = run["when"][:16].replace("T", " "), number(run["spent_epsilon"])
-        say(f"{when}  {run['who']}: {run['releases']} releases, epsilon {spent} by then")
+        cost = "" if run["epsilon"] is None else f", epsilon {number(run['epsilon'])}"
+        ended = "" if run["finished"] else ", NOT FINISHED"
+        say(
+            f"{run['when'][:16].replace('T', ' ')}  {run['who']}: {run['what']}; {run['releases']} releases{cost}{ended}"
+        )
     for what in account["uncovered"]:
         say(f"not covered: {what}")
 
@@ -115,6 +126,33 @@ def _row(account: dict[str, Any]) -> list[str]:
     ]
 
 
+@app.command("certificate")
+def certificate(
+    dataset: Annotated[str, typer.Option("--dataset", help="Which data set.", show_default=False)],
+    path: Path = None,
+    out: Annotated[
+        pathlib.Path | None, typer.Option("--out", "-o", help="File to write; .json for JSON.", show_default=False)
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Issue the certificate for everything that was released on a data set.
+
+    Examples:
+
+        privypurse ledger certificate --dataset "survey 2026"
+    """
+    (purse,) = _accounts(_open(path), dataset)
+    issued = purse.certificate()
+    if out is not None:
+        issued.save(out)
+    if json:
+        emit(json_module.loads(issued.to_json()))
+    elif out is None:
+        sys.stdout.write(str(issued))
+    else:
+        say(f"certificate: {out}")
+
+
 @app.command("verify")
 def verify(
     path: Path = None,
@@ -126,17 +164,25 @@ def verify(
 ) -> None:
     """Walk the whole hash chain, and count every payment again from its charge. Exit code 4 if anything was changed.
 
-    Examples
-    --------
+    Examples:
+
         privypurse ledger verify
 
         privypurse ledger verify budget.db --certificate model/certificate.json
     """
+    from privypurse.core.errors import LedgerCorrupt
     from privypurse.purse.certificate import Certificate
     from privypurse.purse.replay import replay
 
     ledger = _open(path)
-    lines = ledger.verify(None if certificate is None else Certificate.load(certificate).head)
+    known = None if certificate is None else Certificate.load(certificate)
+    try:
+        lines = ledger.verify(None if known is None else known.head)
+    except LedgerCorrupt as error:
+        if known is None:
+            raise
+        named = pathlib.PurePath(known.ledger).name
+        raise LedgerCorrupt(f"{error} The certificate names {named!r}; this is {ledger.path.name!r}.") from error
     accounts = _accounts(ledger, None)
     for purse in accounts:
         replay(ledger, purse.dataset, purse.filter)
@@ -160,8 +206,8 @@ def export(
 ) -> None:
     """Write every line of a ledger as CSV or JSON, for a spreadsheet or an archive.
 
-    Examples
-    --------
+    Examples:
+
         privypurse ledger export --out ledger.csv
 
         privypurse ledger export budget.db --json
@@ -176,11 +222,11 @@ def export(
     lines = [
         {
             "line": entry.seq,
-            "dataset": entry.dataset,
+            "dataset": entry.dataset if json else _harmless(entry.dataset),
             "kind": entry.kind,
-            "who": entry.who,
+            "who": entry.who if json else _harmless(entry.who),
             "when": entry.when,
-            "what": entry.what,
+            "what": entry.what if json else _harmless(entry.what),
             "details": entry.details if json else entry.body,
             "totals": totals_to_text(entry.totals),
             "previous": entry.previous,
@@ -217,8 +263,8 @@ def freeze(
 ) -> None:
     """Close the account of a data set for good: whatever is left cannot be spent any more.
 
-    Examples
-    --------
+    Examples:
+
         privypurse ledger freeze --dataset "survey 2026" --why "study ended"
     """
     from privypurse.purse.purse import Purse
@@ -243,3 +289,8 @@ def _ask(question: str) -> None:
     stderr.print(question, markup=False, end=" ")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise PrivypurseError("not frozen: the answer was not yes. Pass --yes to freeze without a question.")
+
+
+def _harmless(text: str) -> str:
+    """Keep a spreadsheet from taking a name for a formula."""
+    return f"'{text}" if text[:1] in "=+-@\t\r" and text else text

@@ -16,11 +16,15 @@ def plan(
     records: Annotated[
         int, typer.Option("--records", "-n", help="Number of records, public or rough.", show_default=False)
     ],
-    features: Annotated[
-        int,
-        typer.Option("--features", "-d", help="Number of encoded columns, the constant included.", show_default=False),
-    ],
     epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="The budget of the training.", show_default=False)],
+    features: Annotated[
+        int | None,
+        typer.Option("--features", "-d", help="Number of encoded columns, the constant included.", show_default=False),
+    ] = None,
+    schema: Annotated[
+        pathlib.Path | None,
+        typer.Option("--schema", "-s", help="Count the columns of this schema instead.", show_default=False),
+    ] = None,
     delta: Annotated[float, typer.Option("--delta", help="Far below one over the number of records.")] = 1e-6,
     neighbouring: Annotated[str, typer.Option("--neighbouring", help="add-remove or replace-one.")] = "add-remove",
     method: Annotated[
@@ -43,8 +47,8 @@ def plan(
 ) -> None:
     """Say what a method would do, from public numbers: steps, noise, spending; and what accuracy it may cost. No data.
 
-    Examples
-    --------
+    Examples:
+
         privypurse plan --records 40000 --features 124 --epsilon 0.1 --delta 1e-8
 
         privypurse plan --records 40000 --features 124 --epsilon 0.1 --delta 1e-8 --compare
@@ -56,8 +60,9 @@ def plan(
     """
     from privypurse.jobs.plan import METHODS, PlanSettings, plan_for, rehearse_accuracy
 
+    columns, classes = _columns(features, schema, classes)
     settings = PlanSettings(
-        records=records, features=features, epsilon=epsilon, delta=delta, neighbouring=neighbouring, classes=classes
+        records=records, features=columns, epsilon=epsilon, delta=delta, neighbouring=neighbouring, classes=classes
     )
     names = METHODS if compare else (method,)
     plans = {name: plan_for(name, settings) for name in names}
@@ -81,6 +86,23 @@ def plan(
         _print_one(plans[method], rehearsed[method], settings)
     if plot is not None and not json:
         say(f"plot: {plot}")
+
+
+def _columns(features: int | None, schema: pathlib.Path | None, classes: int) -> tuple[int, int]:
+    """Return the number of encoded columns, the constant included, and of classes."""
+    from privypurse.core.errors import InvalidArgument
+    from privypurse.tables.schema import ClassTarget
+    from privypurse.tables.schema_file import read_schema
+
+    if (features is None) == (schema is None):
+        raise InvalidArgument(
+            "features or schema must be given, and not both. Pass --features 124 or --schema people.toml."
+        )
+    if schema is None:
+        return features or 0, classes
+    described = read_schema(schema)
+    found = len(described.target.classes) if isinstance(described.target, ClassTarget) else classes
+    return len(described.features) + 1, found
 
 
 def _facts_line(settings: Any) -> str:
@@ -133,6 +155,8 @@ def _print_one(plan: Any, rehearsed: Any, settings: Any) -> None:
         )
     if plan.bound is not None:
         say(f"  theory      {plan.bound.quantity}: at most {number(plan.bound.value)}")
+    if 1 / settings.facts.noise_floor < 10:
+        note("  at this budget the noise of a gradient is about as long as the gradient: little can be learnt")
     for remark in plan.notes:
         note(f"  {remark}")
     if rehearsed is not None:

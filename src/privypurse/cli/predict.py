@@ -18,6 +18,10 @@ def predict(
         pathlib.Path | None,
         typer.Option("--out", "-o", help="CSV file for the predictions; stdout by default.", show_default=False),
     ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", help="A column to hand through, such as an id.", show_default=False),
+    ] = None,
     delimiter: options.Delimiter = None,
     encoding: options.Encoding = "utf-8",
     json: options.Json = False,
@@ -25,11 +29,11 @@ def predict(
 ) -> None:
     """Predict new records with a trained model.
 
-    Examples
-    --------
+    Examples:
+
         privypurse predict model new.csv --out predictions.csv
 
-        privypurse predict model new.csv | head
+        privypurse predict model new.csv --keep id | head
 
     What is predicted depends on the new records, which the model's guarantee does not cover. Categories that the schema does not
     list count as unknown, missing numbers as the middle of their range.
@@ -49,16 +53,16 @@ def predict(
             partial = predictions_path(out)
             try:
                 with partial.open("w", encoding="utf-8", newline="") as target:
-                    odd = write_predictions(pipeline, file, target, progress)
+                    odd = write_predictions(pipeline, file, target, progress, keep or [])
                 partial.replace(out)
             finally:
                 partial.unlink(missing_ok=True)
         elif json:
             odd = Odd()
-            for block, _ in predict_blocks(pipeline, file, odd, progress):
+            for block, _, _ in predict_blocks(pipeline, file, odd, progress):
                 answers += block.tolist()
         else:
-            odd = write_predictions(pipeline, file, sys.stdout, progress)
+            odd = write_predictions(pipeline, file, sys.stdout, progress, keep or [])
     for name, count in odd.unknown.items():
         warn(f"column {name!r}: {count:,} of {odd.rows:,} values are not as the schema says and count as unknown")
     if json:

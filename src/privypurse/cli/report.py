@@ -22,8 +22,8 @@ def report(
 ) -> None:
     """Make the report of a trained model again: one HTML file that works offline.
 
-    Examples
-    --------
+    Examples:
+
         privypurse report model --open
 
         privypurse report model --out for_the_privacy_officer.html

@@ -21,6 +21,7 @@ def schema(
     buy_ranges: Annotated[
         bool, typer.Option("--buy-ranges", help='Write range = "private": ranges are then bought from the budget.')
     ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that is there.")] = False,
     check: Annotated[
         pathlib.Path | None,
         typer.Option("--check", help="Compare the file with this schema instead of drafting one.", show_default=False),
@@ -32,8 +33,8 @@ def schema(
 ) -> None:
     """Draft the public description of a table's columns, or check one.
 
-    Examples
-    --------
+    Examples:
+
         privypurse schema people.csv --target income --out people.toml
 
         privypurse schema people.csv --check people.toml
@@ -44,6 +45,12 @@ def schema(
     from privypurse.tables.files import TableFile
     from privypurse.tables.schema_file import read_schema
 
+    if out is not None and out.exists() and not overwrite:
+        from privypurse.core.errors import InvalidArgument
+
+        raise InvalidArgument(
+            f"out {str(out)!r} is there already, with work in it perhaps. Pass --overwrite, or another."
+        )
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
     if check is not None:
         described = read_schema(check)
@@ -67,21 +74,24 @@ def schema(
         sys.stdout.write(text)
     else:
         say(f"draft: {out}")
+    if target is None:
+        warn("no --target: the column to predict is drafted like the others, and [target] is missing.")
     warn('read from the data, not covered by any guarantee: go through it, then write source = "declared".')
 
 
 def _differences(file: Any, described: Any, progress: Any) -> list[dict[str, Any]]:
     from privypurse.jobs.predict import Odd
     from privypurse.tables.columns import column_of, numbers
-    from privypurse.tables.schema import Number
+    from privypurse.tables.schema import Number, NumberTarget
 
-    odd, beyond = Odd(), dict.fromkeys((column.name for column in described.columns), 0)
+    odd, beyond = Odd(), dict.fromkeys(described.names, 0)
     progress.stage(f"checking {file.path.name}", file.size)
     for block in file.blocks(described.names, progress=progress.update):
-        odd.take(block, described)
-        for column in described.columns:
-            if isinstance(column, Number) and column.range is not None and not column.cuts:
-                found = numbers(column_of(block, column.name), described.missing_values)
+        odd.take(block, described, target=True)
+        for column in described.parts:
+            ranged = isinstance(column, NumberTarget) or (isinstance(column, Number) and not column.cuts)
+            if ranged and column.range is not None:
+                found = numbers(column_of(block, column.name), described.missing_values, described.decimal)
                 beyond[column.name] += int(((found < column.range[0]) | (found > column.range[1])).sum())
     return [
         {
@@ -91,7 +101,7 @@ def _differences(file: Any, described: Any, progress: Any) -> list[dict[str, Any
             "missing": odd.missing.get(column.name, 0),
             "beyond": beyond[column.name],
         }
-        for column in described.columns
+        for column in described.parts
     ]
 
 

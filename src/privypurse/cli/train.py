@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, note, number, percent, say, stderr, warn
+from privypurse.cli.output import emit, note, number, percent, say, warn
 from privypurse.cli.progress import shown_progress
 
 EXAMPLES = """\
@@ -52,7 +52,7 @@ def train(
     hold_out: Annotated[
         float,
         typer.Option(
-            "--hold-out", help="Share of records set aside to measure the model, for 3 % of epsilon. 0: none."
+            "--hold-out", help="Share of records set aside to measure the model, for 3 % of the run's budget. 0: none."
         ),
     ] = 0.1,
     test: Annotated[
@@ -113,15 +113,22 @@ def train(
             seed=simulate,
             command=shlex.join(["privypurse", *sys.argv[1:]]),
         )
-        result = train_file(settings, progress, _opened)
+        result = train_file(settings, progress, lambda purse, is_new: _opened(purse, is_new, budget))
+    for remark in result.remarks:
+        warn(remark)
     if json:
         emit(_as_json(result))
     else:
         _print(result)
 
 
-def _opened(purse: Any, is_new: bool) -> None:
+def _opened(purse: Any, is_new: bool, budget: float | None) -> None:
     where = pathlib.Path(purse.ledger.location).name
+    if is_new and budget is None:
+        warn(
+            f"no --budget: the epsilon {purse.epsilon:g} of this run is all that may ever be spent on data set {purse.dataset!r} "
+            f"({where})."
+        )
     if is_new:
         note(
             f"account opened on {where}: data set {purse.dataset!r}, epsilon {purse.epsilon:g} in all, delta {purse.delta:g}"
@@ -147,6 +154,7 @@ def _as_json(result: Any) -> dict[str, Any]:
         "steps": result.pipeline[-1].n_iter_,
         "stop_reason": result.pipeline[-1].stop_reason_,
         "uncovered": list(certificate.uncovered),
+        "remarks": result.remarks,
         "measurements": [asdict(one) for one in result.measurements],
         "budget": {
             "dataset": result.purse.dataset,
@@ -167,7 +175,7 @@ def _print(result: Any) -> None:
             f"private: ({certificate.epsilon:.6g}, {certificate.delta:g})-differentially private, {certificate.neighbouring}"
         )
     else:
-        stderr.print("SIMULATION, NOT PRIVATE: the noise was seeded", style="bold red")
+        say("SIMULATION, NOT PRIVATE: the noise was seeded")
     for measured in result.measurements:
         say(f"worth:   {describe(measured)}")
     say(
@@ -185,6 +193,12 @@ def describe(measured: Any) -> str:
     shown = percent if measured.metric == "accuracy" else number
     interval = "" if measured.low is None else f" ({shown(measured.low)} to {shown(measured.high)})"
     covered = "paid for" if measured.paid else "public records" if measured.public else "exact, NOT covered"
+    covered = "simulated, NOT PRIVATE" if measured.simulated else covered
+    if measured.says_little:
+        return (
+            f"{measured.metric} could not be told: too few records for what was spent on it ({measured.on}, {covered}). Set "
+            "more aside, spend more, or measure on public records"
+        )
     others = "".join(f"; {name}: {shown(value)}" for name, value in measured.compared_with)
     return f"{measured.metric} {shown(measured.value)}{interval} on {measured.on}, {covered}{others}"
 

@@ -4,14 +4,16 @@ import os
 import pathlib
 from dataclasses import dataclass
 
+from privypurse.core.checks import small_probability
 from privypurse.core.errors import InvalidArgument, TermsMismatch
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
-from privypurse.purse.opening import DELTA, check_delta
+from privypurse.purse.opening import DELTA
 from privypurse.purse.purse import Purse
 from privypurse.purse.sqlite_ledger import SqliteLedger
 
 LEDGER = "privypurse-ledger.db"
+MOST_DELTA = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +23,9 @@ class Account:
     Parameters
     ----------
     ledger : path or None
-        The ledger's file; None for ``PRIVYPURSE_LEDGER``, or ``privypurse-ledger.db`` in the current folder.
+        The ledger's file; None for ``PRIVYPURSE_LEDGER``, or ``privypurse-ledger.db`` beside the data.
+    beside : path or None
+        The data's folder; the current one by default.
     dataset : str
         Name of the data set on it.
     budget : float or None
@@ -34,6 +38,7 @@ class Account:
 
     dataset: str
     ledger: pathlib.Path | None = None
+    beside: pathlib.Path | None = None
     budget: float | None = None
     delta: float | None = None
     neighbouring: str | None = None
@@ -42,7 +47,9 @@ class Account:
     @property
     def path(self) -> pathlib.Path:
         """The ledger's file."""
-        return self.ledger or pathlib.Path(os.environ.get("PRIVYPURSE_LEDGER") or LEDGER)
+        named = self.ledger or os.environ.get("PRIVYPURSE_LEDGER")
+        # Beside the data, so that another working folder is not another budget.
+        return pathlib.Path(named) if named else (self.beside or pathlib.Path()) / LEDGER
 
     def open(self, epsilon: float | None, *, seed: int | None = None) -> tuple[Purse, bool]:
         """Return the purse, and whether the account is new.
@@ -71,7 +78,7 @@ class Account:
                 "Nothing was spent."
             )
         delta = DELTA if self.delta is None else self.delta
-        check_delta(delta, None)
+        _check_delta(delta)
         relation = Neighbouring.parse(self.neighbouring or Neighbouring.ADD_REMOVE.value)
         opened = Purse(
             budget, delta, neighbouring=relation, ledger=self.path, dataset=self.dataset, noise=noise, who=self.who
@@ -100,3 +107,12 @@ class Account:
                     f"{name} of data set {self.dataset!r} is {its} on the ledger {str(self.path)!r}, for good; got {asked}. "
                     f"Leave --{name} out; or name another --dataset, if these are other records. Nothing was spent."
                 )
+
+
+def _check_delta(delta: float) -> None:
+    """Refuse a delta that promises nothing for any table worth training on."""
+    if small_probability(delta=delta) > MOST_DELTA:
+        raise InvalidArgument(
+            f"delta must be far below one over the number of records; got {delta:g}, with which publishing a whole record could "
+            "count as private. Pass for example --delta 1e-6. Nothing was spent."
+        )

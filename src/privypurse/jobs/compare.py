@@ -16,6 +16,7 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.core.randomness import NoiseSource
 from privypurse.estimators import PrivateLogisticRegression, PrivateRidge
 from privypurse.jobs.measure import measure
+from privypurse.jobs.on_record import on_record
 from privypurse.jobs.plan import ridge_for
 from privypurse.jobs.progress import Progress
 from privypurse.jobs.rows import CHECKED, Rows, read_rows
@@ -150,18 +151,19 @@ def compare_paid(
     for what in (*schema.uncovered, CHECKED):
         run.declare_uncovered(what)
     entries = []
-    progress.stage("comparing", len(methods) * len(epsilons))
-    for epsilon in epsilons:
-        for name in methods:
-            # Rounding of the sum may leave the last one a hair less.
-            own = part_of(run, min(epsilon, run.remaining.epsilon))
-            mu = convert.gdp_mu(own.epsilon, own.delta)
-            share = convert.gdp_epsilon(mu * math.sqrt(1 - MEASURE_SHARE), own.delta)
-            model = _model(target, name).set_params(epsilon=share, purse=own).fit(train.X, train.y)
-            result = measure(model, test, target, on="records set aside", purse=own)
-            half = max((result.high or 0.0) - result.value, result.value - (result.low or 0.0))
-            entries.append(Entry(name, epsilon, result.value, half))
-            progress.update(len(entries), name)
+    with on_record(purse, run, f"compare {', '.join(methods)} on {file.path.name}"):
+        progress.stage("comparing", len(methods) * len(epsilons))
+        for epsilon in epsilons:
+            for name in methods:
+                # Rounding of the sum may leave the last one a hair less.
+                own = part_of(run, min(epsilon, run.remaining.epsilon))
+                mu = convert.gdp_mu(own.epsilon, own.delta)
+                share = convert.gdp_epsilon(mu * math.sqrt(1 - MEASURE_SHARE), own.delta)
+                model = _model(target, name).set_params(epsilon=share, purse=own).fit(train.X, train.y)
+                result = measure(model, test, target, on="records set aside", purse=own)
+                half = max((result.high or 0.0) - result.value, result.value - (result.low or 0.0))
+                entries.append(Entry(name, epsilon, result.value, half))
+                progress.update(len(entries), name)
     return Comparison(_metric(target), True, PAID, 1, tuple(entries))
 
 

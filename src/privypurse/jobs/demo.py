@@ -65,7 +65,7 @@ def run_demo(folder: pathlib.Path, *, rows: int, epsilon: float, progress: Progr
     )
     trained = train_file(settings, progress)
     new_people = TableFile(folder / NEW_PEOPLE)
-    private, _ = evaluate_file(folder / MODEL, new_people, progress, public=True)
+    private = evaluate_file(folder / MODEL, new_people, progress, public=True).measured
     progress.stage("training without privacy, to compare")
     schema = read_schema(folder / SCHEMA)
     rows_read, _ = read_rows(TableFile(folder / CENSUS), schema, progress)

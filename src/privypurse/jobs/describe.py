@@ -3,6 +3,7 @@
 import json
 import pathlib
 import platform
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from sklearn.pipeline import Pipeline
 
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.version import __version__
-from privypurse.jobs.noise_intervals import NOTE
-from privypurse.purse.entries import CHARGE, SETTLE, Entry
+from privypurse.jobs.noise_intervals import NOTE as ABOUT_INTERVALS
+from privypurse.purse.entries import CHARGE, NOTE, SETTLE, Entry
 from privypurse.purse.purse import Purse
 from privypurse.report import Coefficient, Measurement, ReportContent, render
 from privypurse.store.folder import check_is_model, load_model
@@ -42,7 +43,7 @@ def describe_run(
         "settings": _settings(settings, purse),
         "prepared": _prepared(schema, model),
         "half_widths": None if intervals is None else [part.tolist() for part in intervals],
-        "note": "" if intervals is None else NOTE,
+        "note": "" if intervals is None else ABOUT_INTERVALS,
         "budget": describe_budget(purse),
         "fit_epsilon": fit_epsilon,
     }
@@ -63,7 +64,6 @@ def _settings(settings: Any, purse: Purse) -> list[list[str]]:
         ["epsilon of this run", f"{settings.epsilon:g}"],
         ["delta", f"{purse.delta:g}"],
         ["relation", purse.neighbouring.value],
-        ["method", settings.method],
         ["set aside to measure", "nothing" if settings.test or not settings.hold_out else f"{settings.hold_out:.0%}"],
         ["noise", "operating system" if settings.seed is None else f"seed {settings.seed} (SIMULATION)"],
         ["privypurse", __version__],
@@ -87,15 +87,8 @@ def _prepared(schema: Schema, model: Any) -> list[list[str]]:
 
 
 def describe_budget(purse: Purse) -> dict[str, Any]:
-    """Describe the whole account of a data set: its limit, what is spent, and who spent it on which day."""
-    runs: dict[tuple[str, str], dict[str, Any]] = {}
-    for entry in purse.ledger.entries(purse.dataset):
-        releases = _releases(entry)
-        if releases:
-            key = entry.when[:10], entry.who
-            run = runs.setdefault(key, {"when": entry.when, "who": entry.who, "what": "releases", "releases": 0})
-            run["releases"] += releases
-            run["spent_epsilon"] = purse.filter.epsilon_of(entry.totals, purse.delta)
+    """Describe the whole account of a data set: its limit, what is spent, and who spent it when on what."""
+    entries = list(purse.ledger.entries(purse.dataset))
     return {
         "dataset": purse.dataset,
         "ledger": pathlib.Path(purse.ledger.location).name,
@@ -105,8 +98,35 @@ def describe_budget(purse: Purse) -> dict[str, Any]:
         "spent_epsilon": purse.spent.epsilon,
         "fraction_left": purse.fraction_left,
         "frozen": purse.ledger.is_frozen(purse.dataset),
-        "runs": list(runs.values()),
+        "simulation": any(entry.is_simulation for entry in entries),
+        "runs": _runs(entries, purse),
     }
+
+
+def _runs(entries: Sequence[Entry], purse: Purse) -> list[dict[str, Any]]:
+    """List the jobs on record, with what each cost by its own account; other releases by day and person.
+
+    A job that did not come to its end has what the same person released until their next one.
+    """
+    runs: dict[Any, dict[str, Any]] = {}
+    under_way: dict[str, str] = {}  # the last job of each person
+    for entry in entries:
+        begins = entry.kind == NOTE and entry.details.get("event") == "begin"
+        releases = _releases(entry)
+        if begins:
+            under_way[entry.who] = entry.details["job"]
+        key = under_way.get(entry.who, (entry.when[:10], entry.who))
+        if begins or releases:
+            what = entry.what if begins else "from Python"
+            fresh = {"when": entry.when, "who": entry.who, "what": what, "releases": 0, "epsilon": None}
+            run = runs.setdefault(key, fresh | {"finished": not begins})
+            run["releases"] += releases
+            run["spent_epsilon"] = purse.filter.epsilon_of(entry.totals, purse.delta)
+        elif entry.kind == NOTE and entry.details.get("job") in runs:
+            own = {name: entry.details[name] for name in ("releases", "epsilon")}
+            runs[entry.details["job"]] |= own | {"finished": True}
+            under_way.pop(entry.who, None)
+    return list(runs.values())
 
 
 def _releases(entry: Entry) -> int:

@@ -1,13 +1,15 @@
 """Measuring a saved model on other records, and putting it on its report."""
 
+import contextlib
 import json
 import pathlib
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 from privypurse.core.errors import InvalidArgument
 from privypurse.jobs.account import Account
 from privypurse.jobs.describe import load_run, report_of
 from privypurse.jobs.measure import measure
+from privypurse.jobs.on_record import on_record
 from privypurse.jobs.progress import Progress
 from privypurse.jobs.rows import CHECKED, read_rows
 from privypurse.purse.opening import part_of
@@ -15,6 +17,15 @@ from privypurse.purse.purse import Purse
 from privypurse.report.content import Measurement
 from privypurse.store.folder import replace_file
 from privypurse.tables.files import TableFile
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What came out, who paid if somebody did, and what a person should know besides."""
+
+    measured: Measurement
+    purse: Purse | None
+    remarks: list[str]
 
 
 def evaluate_file(
@@ -25,7 +36,7 @@ def evaluate_file(
     epsilon: float | None = None,
     account: Account | None = None,
     public: bool = False,
-) -> tuple[Measurement, Purse | None]:
+) -> "Evaluation":
     """Measure a model and add the result to its report.
 
     Parameters
@@ -56,13 +67,24 @@ def evaluate_file(
         run.declare_uncovered(CHECKED)
     if run is None and account is not None:
         _put_on_record(account, file.path.name, public)
-    measured = measure(model, rows, schema.target, on=file.path.name, purse=run, public=public)
+    noted = contextlib.nullcontext()
+    if purse is not None and run is not None:
+        noted = on_record(purse, run, f"evaluate {folder.name} on {file.path.name}")  # type: ignore[assignment]
+    with noted:
+        measured = measure(model, rows, schema.target, on=file.path.name, purse=run, public=public)
     if purse is not None:
         measured = replace(measured, payer=purse.dataset)
     measurements = [*measurements, measured]
     replace_file(folder / "measurements.json", json.dumps([asdict(one) for one in measurements], indent=1))
     replace_file(folder / "report.html", report_of(pipeline, about, measurements))
-    return measured, purse
+    remarks = []
+    if run is None and rows.left_out:
+        remarks.append(f"{rows.left_out:,} rows left out: their target is missing, or on no list of the schema.")
+    if file.path.name == about["data"]:
+        remarks.append(
+            f"{file.path.name} is the name of the file that the model was trained on: measure on other records."
+        )
+    return Evaluation(measured, purse, remarks)
 
 
 def _put_on_record(account: Account, name: str, public: bool) -> None:

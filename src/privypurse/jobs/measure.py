@@ -19,6 +19,8 @@ from privypurse.tables.schema import ClassTarget, NumberTarget, Target
 WHAT = "how many records are classified right"
 Z95 = 1.959963984540054
 _ROWS = 65_536
+# An interval that reaches further than this to either side tells next to nothing.
+LITTLE = 0.2
 
 
 def measure(
@@ -69,13 +71,18 @@ def _accuracy(model: Any, rows: Rows, target: ClassTarget, on: str, purse: Purse
     else:
         table, error, epsilon = _release(box, purse, WHAT)
     wrong, hits = table.reshape(len(classes), 2).T
-    total = max(float(table.sum()), 1.0)
+    total = max(float(table.sum()), 1.0, 2 * error)
     value = min(max(float(hits.sum()) / total, 0.0), 1.0)
     # The error of a ratio of noisy sums, and of a sample.
     noise = error * math.sqrt(len(classes) * ((1 - value) ** 2 + value**2)) / total
     half = Z95 * math.hypot(noise, math.sqrt(max(value * (1 - value), 0.25 / total) / total))
-    of_class = np.maximum(wrong + hits, 1.0)
-    found = np.clip(hits / of_class, 0.0, 1.0)
+    of_class = np.maximum(wrong + hits, 0.0)
+    # Of a class that may well have no records nothing is said.
+    found = [
+        (f"found among {name!r}", float(np.clip(hit / size, 0.0, 1.0)))
+        for name, hit, size in zip(classes, hits, of_class, strict=True)
+        if size > max(4 * error, 0.5)
+    ]
     return Measurement(
         metric="accuracy",
         value=value,
@@ -87,8 +94,9 @@ def _accuracy(model: Any, rows: Rows, target: ClassTarget, on: str, purse: Purse
         simulated=purse is not None and purse.noise.simulation,
         epsilon=epsilon,
         when=now(),
-        compared_with=(("always the most frequent class", float(min((wrong + hits).max() / total, 1.0))),),
-        details=tuple((f"found among {name!r}", float(share)) for name, share in zip(classes, found, strict=True)),
+        says_little=half > LITTLE,
+        compared_with=(("always the most frequent class", float(np.clip(of_class.max() / total, 0.0, 1.0))),),
+        details=tuple(found),
     )
 
 
@@ -102,7 +110,7 @@ def _error(model: Any, rows: Rows, target: NumberTarget, on: str, purse: Purse |
     else:
         box = clipped_sum(table, clip_norm=math.sqrt(1 + 1 + 0.25))
         sums, error, epsilon = _release(box, purse, "sum of absolute errors")
-    total = max(float(sums[0]), 1.0)
+    total = max(float(sums[0]), 1.0, 2 * error)
     mean, baseline = (min(max(float(part) / total, 0.0), 1.0) for part in sums[1:])
     # An error between 0 and the whole width is at most half of it from the mean, in the root mean square.
     spread = math.sqrt(max(mean * (1 - mean), 0.0) / total)
@@ -118,6 +126,7 @@ def _error(model: Any, rows: Rows, target: NumberTarget, on: str, purse: Purse |
         simulated=purse is not None and purse.noise.simulation,
         epsilon=epsilon,
         when=now(),
+        says_little=half > max(mean, LITTLE / 2),
         compared_with=(("always the middle of the range", baseline * width),),
     )
 

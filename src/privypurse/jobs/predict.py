@@ -2,7 +2,7 @@
 
 import csv
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 from privypurse.jobs.progress import Progress
 from privypurse.tables.columns import MISSING, UNKNOWN, column_of, numbers, places
 from privypurse.tables.files import TableFile
-from privypurse.tables.schema import Category, Schema
+from privypurse.tables.schema import Category, ClassTarget, Schema
 
 
 @dataclass
@@ -23,18 +23,19 @@ class Odd:
     unknown: dict[str, int] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
 
-    def take(self, block: Any, schema: Schema) -> None:
-        """Count what is odd in a block."""
+    def take(self, block: Any, schema: Schema, *, target: bool = False) -> None:
+        """Count what is odd in a block, with or without its target."""
         self.rows += block.num_rows
-        for column in schema.columns:
+        for column in schema.parts if target else schema.columns:
             values = column_of(block, column.name)
-            if isinstance(column, Category):
-                codes = places(values, column.categories, schema.missing_values)
+            if isinstance(column, Category | ClassTarget):
+                listed = column.categories if isinstance(column, Category) else column.classes
+                codes = places(values, listed, schema.missing_values)
                 unknown, missing = int((codes == UNKNOWN).sum()), int((codes == MISSING).sum())
             else:
                 absent = places(values, [], schema.missing_values) == MISSING
                 unknown, missing = (
-                    int((np.isnan(numbers(values, schema.missing_values)) & ~absent).sum()),
+                    int((np.isnan(numbers(values, schema.missing_values, schema.decimal)) & ~absent).sum()),
                     int(absent.sum()),
                 )
             for counted, count in ((self.unknown, unknown), (self.missing, missing)):
@@ -42,8 +43,10 @@ class Odd:
                     counted[column.name] = counted.get(column.name, 0) + count
 
 
-def predict_blocks(pipeline: Pipeline, file: TableFile, odd: Odd, progress: Progress) -> Iterator[tuple[Any, Any]]:
-    """Predict a file: yields the answers of each block, and the probabilities of classes where the model has them.
+def predict_blocks(
+    pipeline: Pipeline, file: TableFile, odd: Odd, progress: Progress, keep: Sequence[str] = ()
+) -> Iterator[tuple[Any, Any, list[Any]]]:
+    """Predict a file: yields the answers of each block, the probabilities of classes where the model has them, and kept columns.
 
     Parameters
     ----------
@@ -55,28 +58,31 @@ def predict_blocks(pipeline: Pipeline, file: TableFile, odd: Odd, progress: Prog
         Filled with what was not as the schema says.
     progress : Progress
         Told of bytes.
+    keep : sequence of str
+        Columns of the file to hand through.
     """
     schema: Schema = pipeline[0].schema
-    names = [column.name for column in schema.columns]
+    names = list(dict.fromkeys([*(column.name for column in schema.columns), *keep]))
     progress.stage(f"predicting {file.path.name}", file.size)
     for block in file.blocks(names, strict=True, progress=progress.update):
         odd.take(block, schema)
         has_chances = hasattr(pipeline[-1], "predict_proba")
-        yield pipeline.predict(block), pipeline.predict_proba(block) if has_chances else None
+        kept = [block[name].to_pylist() for name in keep]
+        yield pipeline.predict(block), pipeline.predict_proba(block) if has_chances else None, kept
 
 
-def write_predictions(pipeline: Pipeline, file: TableFile, target: TextIO, progress: Progress) -> Odd:
-    """Write one line for each record: the answer, and the probability of each class where the model has them."""
+def write_predictions(
+    pipeline: Pipeline, file: TableFile, target: TextIO, progress: Progress, keep: Sequence[str] = ()
+) -> Odd:
+    """Write one line for each record: kept columns, the answer, and the probability of each class where the model has them."""
     odd, writer = Odd(), csv.writer(target, lineterminator="\n")
     classes = [f"probability of {name}" for name in getattr(pipeline[-1], "classes_", [])]
-    for index, (answers, chances) in enumerate(predict_blocks(pipeline, file, odd, progress)):
+    for index, (answers, chances, kept) in enumerate(predict_blocks(pipeline, file, odd, progress, keep)):
         if index == 0:
-            writer.writerow(["prediction", *(classes if chances is not None else [])])
-        if chances is None:
-            writer.writerows([_plain(answer)] for answer in answers.tolist())
-        else:
-            listed = zip(answers.tolist(), chances.round(6).tolist(), strict=True)
-            writer.writerows([_plain(answer), *row] for answer, row in listed)
+            writer.writerow([*keep, "prediction", *(classes if chances is not None else [])])
+        columns = [*kept, [_plain(answer) for answer in answers.tolist()]]
+        columns += [] if chances is None else chances.round(6).T.tolist()
+        writer.writerows(zip(*columns, strict=True))
     return odd
 
 

@@ -31,10 +31,14 @@ GROWTH_BYTES = 64 << 20
 
 @dataclass
 class Rows:
-    """Encoded rows, and their targets: the place of the class in its list, or a number."""
+    """Encoded rows, and their targets: the place of the class in its list, or a number.
+
+    `left_out` counts rows without a target, exactly: not for those who may not see the records.
+    """
 
     X: Any
     y: NDArray[Any]
+    left_out: int = 0
 
 
 class _Growing:
@@ -114,12 +118,14 @@ def read_rows(
         raise InvalidArgument('the schema has no [target]. Add one: column = "income" and classes or range.')
     rng = np.random.default_rng(seed)
     kept, aside = (_Part(encoder, np.intp if isinstance(target, ClassTarget) else np.float64) for _ in range(2))
+    left_out = 0
     for index, (block, done) in enumerate(_blocks(file, schema.names, progress)):
         if index == 0:
             check_kinds(block, schema, file.path.name)
             _check_memory(file, block.num_rows, done, encoder)
-        y = _targets(block, target, schema.missing_values)
+        y = _targets(block, target, schema)
         known = _is_known(y, target)
+        left_out += int((~known).sum())
         X = encoder.transform(block)
         if hold_out > 0:
             out = rng.random(len(y)) < hold_out
@@ -127,6 +133,7 @@ def read_rows(
             known &= ~out
         kept.append(X if known.all() else X[known], y if known.all() else y[known])
     finished = kept.finish(), aside.finish()
+    finished[0].left_out = left_out
     release_memory()
     return finished
 
@@ -138,7 +145,9 @@ def read_columns(file: TableFile, schema: Schema, progress: Progress) -> NDArray
     known = 0
     for block, found in _checked_blocks(file, schema, progress):
         known += found
-        table.append(np.column_stack([numbers(column_of(block, name), schema.missing_values) for name in names]))
+        table.append(
+            np.column_stack([numbers(column_of(block, name), schema.missing_values, schema.decimal) for name in names])
+        )
     check_some(known, file.path.name)
     return table.finish()
 
@@ -161,7 +170,7 @@ def _checked_blocks(file: TableFile, schema: Schema, progress: Progress) -> Iter
         target = schema.target
         yield (
             block,
-            0 if target is None else int(_is_known(_targets(block, target, schema.missing_values), target).sum()),
+            0 if target is None else int(_is_known(_targets(block, target, schema), target).sum()),
         )
 
 
@@ -178,11 +187,11 @@ def _blocks(file: TableFile, names: Sequence[str], progress: Progress) -> Iterat
         yield block, done
 
 
-def _targets(block: Any, target: ClassTarget | NumberTarget, missing_values: Sequence[str]) -> NDArray[Any]:
+def _targets(block: Any, target: ClassTarget | NumberTarget, schema: Schema) -> NDArray[Any]:
     column = column_of(block, target.name)
     if isinstance(target, ClassTarget):
-        return places(column, sorted(target.classes), missing_values).astype(np.intp)
-    return np.clip(numbers(column, missing_values), *target.range)
+        return places(column, sorted(target.classes), schema.missing_values).astype(np.intp)
+    return np.clip(numbers(column, schema.missing_values, schema.decimal), *target.range)
 
 
 def _is_known(y: NDArray[Any], target: ClassTarget | NumberTarget) -> NDArray[np.bool_]:
@@ -208,7 +217,7 @@ def check_kinds(block: Any, schema: Schema, name: str) -> None:
             wrong = bool((codes == UNKNOWN).sum() >= FEW and not (codes >= 0).any())
             what = "none of its first values is on its list"
         else:
-            found = numbers(column, schema.missing_values)
+            found = numbers(column, schema.missing_values, schema.decimal)
             absent = places(column, [], schema.missing_values) == MISSING
             wrong = bool(np.isnan(found).all() and (~absent).sum() >= FEW)
             what = "none of its first values is a number"

@@ -21,6 +21,7 @@ from privypurse.jobs.describe import describe_run, report_of
 from privypurse.jobs.interrupts import Interrupts, held_back
 from privypurse.jobs.measure import measure
 from privypurse.jobs.noise_intervals import noise_intervals
+from privypurse.jobs.on_record import on_record
 from privypurse.jobs.plan import ridge_for
 from privypurse.jobs.progress import Progress, Silent, TrainingStage
 from privypurse.jobs.rows import CHECKED, Rows, check_readable, check_some, read_columns, read_rows
@@ -39,8 +40,11 @@ from privypurse.training.trace import Trace
 
 # Shares of the budget of a run.
 MEASURE_SHARE = 0.03
-RANGE_SHARE, MOST_FOR_RANGES = 0.01, 0.1
-RANGE_QUANTILES = (0.02, 0.98)
+RANGE_SHARE, MOST_FOR_RANGES = 0.02, 0.15
+# Less extreme ones are bought more exactly; the range is then made wider by this part of its width on either side.
+RANGE_QUANTILES, WIDER = (0.05, 0.95), 0.2
+# A class with a smaller share of the records than this is worth a remark.
+RARE = 0.01
 MODELS: dict[str, tuple[type[Any], bool]] = {  # and whether they classify
     "logistic": (PrivateLogisticRegression, True),
     "svm": (PrivateLinearSVC, True),
@@ -136,6 +140,7 @@ class TrainResult:
     purse: Purse
     new_account: bool
     measurements: list[Measurement] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
 
 def train_file(
@@ -186,30 +191,32 @@ def train_file(
         run = part_of(purse, settings.epsilon, strict=True)
         for what in (*schema.uncovered, CHECKED, *_exact(settings, purse)):
             run.declare_uncovered(what)
-        with _counted(run):
-            if raw is not None:
-                schema = _buy_ranges(schema, raw, run, progress, seeded=settings.seed is not None)
-                del raw
-            train, aside = rows or _read(settings, file, schema, progress)
-            del rows
-            progress.stage("preparing: counts, lengths, centre and spread")
-            model.set_params(purse=run, epsilon=_without_measuring(run, _hold_out(settings) > 0))
-            before = 1 - run.fraction_left
-            model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
-            model.trace_ = _within_run(model.trace_, before, 1 - run.fraction_left)
-            del train  # its memory is wanted below
-        with held_back() as interrupts:
-            measurements = _measurements(settings, schema, model, aside, test, run, progress)
-            model.set_params(callbacks=(), purse=None, copy_X=True)
-            intervals = _intervals(model, schema, progress, interrupts) if settings.intervals else None
-            progress.stage("writing the model and its report")
-            fit_epsilon = model.privacy_spent_.epsilon
-            model.certificate_, model.privacy_spent_ = run.certificate(), run.spent
-            _name_classes(model, schema)
-            pipeline = Pipeline([("columns", TableEncoder(schema)), ("model", model)])
-            about = describe_run(settings, schema, pipeline, purse, intervals, fit_epsilon=fit_epsilon)
-            place.write(_files(pipeline, about, measurements))
-    return TrainResult(place.folder, pipeline, purse, is_new, measurements)
+        with on_record(purse, run, f"train {settings.data.name}, target {settings.target}, model {place.folder.name}"):
+            with _counted(run):
+                if raw is not None:
+                    schema = _buy_ranges(schema, raw, run, progress, seeded=settings.seed is not None)
+                    del raw
+                train, aside = rows or _read(settings, file, schema, progress)
+                del rows
+                progress.stage("preparing: counts, lengths, centre and spread")
+                model.set_params(purse=run, epsilon=_without_measuring(run, _hold_out(settings) > 0))
+                before = 1 - run.fraction_left
+                model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
+                model.trace_ = _within_run(model.trace_, before, 1 - run.fraction_left)
+                del train  # its memory is wanted below
+            with held_back() as interrupts:
+                measurements = _measurements(settings, schema, model, aside, test, run, progress)
+                model.set_params(callbacks=(), purse=None, copy_X=True)
+                intervals = _intervals(model, schema, progress, interrupts) if settings.intervals else None
+                progress.stage("writing the model and its report")
+                fit_epsilon = model.privacy_spent_.epsilon
+                model.certificate_, model.privacy_spent_ = run.certificate(), run.spent
+                _name_classes(model, schema)
+                pipeline = Pipeline([("columns", TableEncoder(schema)), ("model", model)])
+                about = describe_run(settings, schema, pipeline, purse, intervals, fit_epsilon=fit_epsilon)
+                place.write(_files(pipeline, about, measurements))
+        remarks = _remarks(settings, schema, model, measurements, interrupts)
+    return TrainResult(place.folder, pipeline, purse, is_new, measurements, remarks)
 
 
 def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> dict[str, str]:
@@ -290,7 +297,8 @@ def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress, *, see
     low, high = private_quantiles(raw, RANGE_QUANTILES, purse=run, share=share)
     bought = {}
     for index, column in enumerate(schema.to_buy):
-        pair = float(low[index]), float(high[index])
+        width = float(high[index] - low[index])
+        pair = float(low[index]) - WIDER * width, float(high[index]) + WIDER * width
         # Where both ends are one number there is no telling the numbers apart: room is left on either side.
         bought[column.name] = pair if pair[0] < pair[1] else (pair[0] - 1.0, pair[1] + 1.0)
     # What a seed drew protects nobody, and is not to be taken for bought later on.
@@ -337,10 +345,33 @@ def _measurements(
     with contextlib.suppress(PrivypurseError):
         if test is None:
             progress.stage("measuring on the records set aside")
-            return [measure(model, aside, schema.target, on="records set aside", purse=run)]
+            share = run.fraction_left
+            measured = measure(model, aside, schema.target, on="records set aside", purse=run)
+            return [replace(measured, share=share)]
         rows, _ = read_rows(test, schema, progress)
         return [measure(model, rows, schema.target, on=test.path.name, public=settings.test_public)]
     return []
+
+
+def _remarks(
+    settings: TrainSettings, schema: Schema, model: Any, measurements: list[Measurement], interrupts: Interrupts
+) -> list[str]:
+    """Say what a person should know and did not ask; from what was paid for."""
+    remarks = []
+    if isinstance(schema.target, ClassTarget) and model.preparation_.log_odds is not None:
+        for name, share in zip(sorted(schema.target.classes), np.exp(model.preparation_.log_odds), strict=True):
+            if share < RARE:
+                remarks.append(
+                    f"class {name!r} has hardly any records, if it has any: is it spelt as in {settings.data.name}? Rows whose "
+                    "target is on no list were left out."
+                )
+    if settings.hold_out and settings.test is None and not measurements:
+        remarks.append("what the model is worth could not be bought: others may have spent the rest of the budget.")
+    if interrupts.pending:
+        remarks.append(
+            "interrupted when the model was trained and paid for: it was written, what was left to do was left out."
+        )
+    return remarks
 
 
 def _exact(settings: TrainSettings, purse: Purse) -> list[str]:

@@ -41,8 +41,5 @@ def method_by_name(name: str) -> Method:
     'pur-convex'
     """
     if name not in BY_NAME:
-        raise InvalidArgument(
-            f"method must be one of {', '.join(BY_NAME)}, or an object such as Nesterov(); got {name!r}. "
-            "Leave it out for 'auto'."
-        )
+        raise InvalidArgument(f"method must be one of {', '.join(BY_NAME)}; got {name!r}. Leave it out for 'auto'.")
     return BY_NAME[name]()

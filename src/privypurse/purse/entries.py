@@ -17,8 +17,9 @@ RESERVE = "reserve"  # releases to come, paid as a block
 SETTLE = "settle"  # what the block was used for; the unused part comes back
 UNCOVERED = "uncovered"  # something done outside the guarantee, declared by the user
 FREEZE = "freeze"  # nothing more may be spent, for good
+NOTE = "note"  # what a job was about, for people who read the ledger; changes nothing
 SPENDING = (CHARGE, RESERVE)
-KINDS = (OPEN, CHARGE, RESERVE, SETTLE, UNCOVERED, FREEZE)
+KINDS = (OPEN, CHARGE, RESERVE, SETTLE, UNCOVERED, FREEZE, NOTE)
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

@@ -159,8 +159,8 @@ def part_of(purse: Purse, epsilon: float | None, *, strict: bool = False) -> Pur
         Refuse where less is left, instead of giving that with a warning.
     """
     empty = (
-        f"nothing is left in the purse of data set {purse.dataset!r}, which had epsilon {purse.epsilon:g}. Nothing was spent by "
-        "this fit. Plan smaller fits (epsilon=...): another purse on the same records would add to what was spent."
+        f"nothing is left in the purse of data set {purse.dataset!r}: all of its epsilon {purse.epsilon:g} is spent. Nothing was "
+        "spent now. What was released may be used freely; another budget on the same records would add to what was spent."
     )
     if purse.fraction_left < 1e-9:
         raise BudgetExhausted(empty)

@@ -16,7 +16,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.base import Mechanism
 from privypurse.purse.certificate import Certificate, certify
-from privypurse.purse.entries import CHARGE, FREEZE, UNCOVERED
+from privypurse.purse.entries import CHARGE, FREEZE, NOTE, UNCOVERED
 from privypurse.purse.ledger import Ledger, MemoryLedger, Shared, current_user
 from privypurse.purse.reservation import Reservation, describe
 from privypurse.purse.sqlite_ledger import SqliteLedger
@@ -359,11 +359,14 @@ class Purse(Shared):
             self._dataset, UNCOVERED, {}, who=self._who, what=text(what=what), decide=lambda spent: spent
         )
 
-    def freeze(self, why: str) -> None:
-        """Close the account for good: whatever is left, nobody who uses this ledger can spend it.
+    def note(self, what: str, details: dict[str, Any]) -> None:
+        """Put a remark on the ledger for people who read it, such as which job begins; of public things only."""
+        self._ledger.append(
+            self._dataset, NOTE, details, who=self._who, what=text(what=what), decide=lambda spent: spent
+        )
 
-        Blocks that a run under way has paid for already may still be used by it.
-        """
+    def freeze(self, why: str) -> None:
+        """Close the account for good: whatever is left cannot be spent, but for blocks that a run under way has paid for."""
         self._ledger.append(self._dataset, FREEZE, {}, who=self._who, what=text(why=why), decide=lambda spent: spent)
 
     def certificate(self) -> Certificate:

@@ -31,6 +31,10 @@ class Measurement:
         What it cost, where it was paid for.
     payer : str
         The data set whose budget paid, where that is another one than the training's.
+    says_little : bool
+        Whether the interval is so wide that the value tells next to nothing.
+    share : float or None
+        Which share of the run's budget it took; shares add up, epsilons do not.
     when : str
         ISO time.
     compared_with : tuple of (str, float)
@@ -49,6 +53,8 @@ class Measurement:
     high: float | None = None
     epsilon: float | None = None
     payer: str = ""
+    says_little: bool = False
+    share: float | None = None
     when: str = ""
     compared_with: tuple[tuple[str, float], ...] = ()
     details: tuple[tuple[str, float], ...] = ()

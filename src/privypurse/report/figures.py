@@ -310,8 +310,12 @@ def _dots(of: list[Coefficient], output: str) -> Drawing:
             "arrayminus": [max(0.0, one.value - one.low) if one.low is not None else 0.0 for one in shown],
         }
     ticks = {"tickmode": "array", "tickvals": y, "ticktext": [_label(one.name) for one in shown]}
+    # An interval that is far wider than any coefficient would leave nothing else to see: it is cut at the edge.
+    reach = max((abs(value) for value in x), default=0.0) or 1.0
+    wide = any(abs(end) > 3 * reach for one in shown for end in (one.low or 0.0, one.high or 0.0))
+    bounds = {"range": [-1.5 * reach, 1.5 * reach]} if wide else {}
     layout = {
-        "xaxis": _axis("coefficient", zeroline=True, zerolinewidth=1.5),
+        "xaxis": _axis("coefficient", zeroline=True, zerolinewidth=1.5, **bounds),
         "yaxis": _axis("", **ticks, range=[len(shown) - 0.4, -0.6], zeroline=False),
     }
     of_output = f" of output {output}" if output else ""

@@ -11,7 +11,7 @@ from privypurse.report.words import covered_by, measured
 def header(content: ReportContent) -> str:
     """Write the title, the badge and the guarantee."""
     certificate = content.certificate
-    badge, style = words.status(certificate)
+    badge, style = words.status(certificate, content.schema_declared)
     parts = [
         f'<p class="eyebrow"><span class="badge {style}">{escaped(badge)}</span>'
         f"<span>Privacy report of data set <b>{escaped(certificate.dataset)}</b></span></p>",
@@ -127,8 +127,12 @@ def _epsilon_card(content: ReportContent) -> str:
 def _worth_card(measurements: tuple[Measurement, ...]) -> str:
     if not measurements:
         return _card("What it is worth", "not measured", ["How to measure it is said below."], small=True)
-    first = measurements[0]
+    first = next((one for one in measurements if not one.says_little), measurements[0])
     paid, style = covered_by(first)
+    if first.says_little:
+        return _card(
+            words.sentence(first.metric), "not told", ["Too few records for what was spent on measuring."], small=True
+        )
     notes = []
     if first.low is not None and first.high is not None:
         ends = f"{measured(first.metric, first.low)} to {measured(first.metric, first.high)}"

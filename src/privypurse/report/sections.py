@@ -65,7 +65,7 @@ def coverage(content: ReportContent) -> str:
         "Released values",
         ("what for", "kind", "how many", "noise multiplier or epsilon"),
         [
-            (group.what, group.kind, f"{group.count:,}", _levels(group.smallest, group.largest))
+            (words.purpose(group.what), group.kind, f"{group.count:,}", _levels(group.smallest, group.largest))
             for group in certificate.groups
         ],
         text_columns=2,
@@ -100,6 +100,9 @@ def worth(content: ReportContent) -> str:
 
 def _measurement(one: Measurement) -> str:
     paid, style = words.covered_by(one)
+    if one.says_little:
+        text = f"{words.sentence(one.metric)} could not be told: too few records for what was spent on it ({one.on})."
+        return f'<div class="measured"><p class="lead">{escaped(text)} <span class="tag {style}">{escaped(paid)}</span></p></div>'
     sentence = f"{words.sentence(one.metric)} is {measured(one.metric, one.value)}"
     if one.low is not None and one.high is not None:
         sentence += (
@@ -204,7 +207,11 @@ def verify(content: ReportContent) -> str:
         "issued; an older line that is changed or left out breaks the chain, and the last digest pins it:"
     )
     inner += code(certificate.ledger_digest, copy="the digest")
-    inner += code(f"privypurse ledger verify {_argument(file)}", copy="the command that verifies", wrap=False)
+    inner += code(
+        f"privypurse ledger verify {_argument(file)} --certificate certificate.json",
+        copy="the command that verifies",
+        wrap=False,
+    )
     inner += paragraph(f"Rule of accounting: {certificate.theorem}. Noise: {certificate.noise}.", "note")
     inner += details("The certificate in full", code(str(certificate), copy="the certificate"), printed=True)
     return section("verify", "How to verify it", inner)

@@ -116,11 +116,13 @@ def right_guesses(epsilon: float, delta: float) -> float:
     return min(1.0, (1 + delta * shrunk) / (1 + shrunk))
 
 
-def status(certificate: Certificate) -> tuple[str, str]:
+def status(certificate: Certificate, declared: bool = True) -> tuple[str, str]:
     """Return the badge and the name of its style."""
     if certificate.simulation:
         return "NOT PRIVATE: simulation", "alarm"
-    return ("PRIVATE", "calm") if certificate.private else ("NOT PRIVATE", "alarm")
+    if not certificate.private:
+        return "NOT PRIVATE", "alarm"
+    return ("PRIVATE", "calm") if declared else ("PRIVATE, with exceptions", "alarm")
 
 
 def bounded(certificate: Certificate) -> bool:
@@ -239,6 +241,19 @@ def moment(iso: str) -> str:
     return f"{when.day} {when:%B %Y, %H:%M}{zone}"
 
 
+PURPOSES = {
+    "GradientAt": "noisy gradient",
+    "LossesAlong": "step size, selected",
+    "LossesAt": "candidate model, selected",
+    "Count": "number of records",
+}
+
+
+def purpose(what: str) -> str:
+    """Say in words what a release was for."""
+    return PURPOSES.get(what, what)
+
+
 def is_share(metric: str) -> bool:
     """Whether a metric is a share of one, better if larger."""
     return any(word in metric.lower() for word in SHARES) and "error" not in metric.lower()
@@ -255,6 +270,8 @@ def covered_by(measurement: Measurement) -> tuple[str, str]:
         return "simulated: NOT private", "alarm"
     if measurement.paid:
         cost = f", epsilon {rounded_up(measurement.epsilon)}" if measurement.epsilon is not None else ""
+        if measurement.share is not None:  # shares add up, epsilons do not
+            cost = f", {percent(measurement.share, 0)} of it"
         payer = f"the budget of {measurement.payer}" if measurement.payer else "this budget"
         return f"paid for from {payer}{cost}", "calm"
     if measurement.public:

@@ -109,18 +109,18 @@ def column_of(table: Any, name: str) -> Any:
     return column
 
 
-def numbers(column: Any, missing_values: Sequence[str]) -> FloatArray:
+def numbers(column: Any, missing_values: Sequence[str], decimal: str = ".") -> FloatArray:
     """Return a column as numbers; NaN for what is missing or is no number."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
     if isinstance(column, Mixed):
-        return column.gather(lambda part: numbers(part, missing_values), np.nan, np.float64)
+        return column.gather(lambda part: numbers(part, missing_values, decimal), np.nan, np.float64)
     is_numeric = _is_numeric(column.type)
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     elif not is_numeric:
-        column = _parsed(as_text(column, missing_values))
+        column = _parsed(_with_point(as_text(column, missing_values), decimal))
     found = np.asarray(pc.cast(column, pa.float64(), safe=False).fill_null(float("nan")).to_numpy(zero_copy_only=False))
     standing_in = _numbers_in(missing_values) if is_numeric else []
     return np.where(np.isin(found, standing_in), np.nan, found) if standing_in else found
@@ -133,6 +133,17 @@ def _numbers_in(missing_values: Sequence[str]) -> list[float]:
         with contextlib.suppress(ValueError):
             found.append(float(text))
     return [value for value in found if value == value]
+
+
+def _with_point(text: Any, decimal: str) -> Any:
+    """Write decimals with a point; a number that has one already is then none, as points separate thousands there."""
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    if decimal == ".":
+        return text
+    has_point = pc.fill_null(pc.match_substring(text, "."), False)
+    return pc.if_else(has_point, pa.scalar(None, pa.string()), pc.replace_substring(text, decimal, "."))
 
 
 def _parsed(text: Any) -> Any:

@@ -28,6 +28,8 @@ MOST_LISTED = 60
 MOST_COUNTED = 5_000
 # The largest number that a range may have.
 LARGEST = 1e100
+_DATE = r"^(\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4})$"
+_COMMA = r"^[+-]?\d+,\d+$"
 
 
 @dataclass
@@ -40,6 +42,9 @@ class _Seen:
     whole: int = 0
     low: float = math.inf
     high: float = -math.inf
+    dates: int = 0
+    commas: int = 0
+    decimal: str = "."
     values: "Counter[str]" = field(default_factory=Counter)
     too_many: bool = False
     unusable: bool = False
@@ -48,7 +53,7 @@ class _Seen:
         from pyarrow import compute as pc
 
         try:
-            found = numbers(column, MISSING_VALUES)
+            found = numbers(column, MISSING_VALUES, self.decimal)
         except InvalidArgument:  # a list, or a record in the record: by the type of the column
             self.unusable = True
             return
@@ -58,6 +63,8 @@ class _Seen:
         self.missing += len(column) - len(present)
         self.numbers += valid.size
         self.whole += int((valid == np.round(valid)).sum())
+        self.dates += pc.sum(pc.match_substring_regex(present, _DATE)).as_py() or 0
+        self.commas += pc.sum(pc.match_substring_regex(present, _COMMA)).as_py() or 0
         if valid.size:
             self.low, self.high = min(self.low, float(valid.min())), max(self.high, float(valid.max()))
         if not self.too_many:
@@ -97,10 +104,10 @@ def draft_schema(
     """
     if target is not None:
         file.require([target])
-    seen = {name: _Seen() for name in file.columns}
-    for block in file.blocks(file.columns, progress=progress):
-        for name in file.columns:
-            seen[name].take(column_of(block, name))
+    seen, decimal = _look(file, ".", progress), "."
+    # A column of numbers such as 80,5 says how decimals are written in all of them.
+    if any(one.commas > 0.5 * one.present > 0 for one in seen.values()):
+        seen, decimal = _look(file, ",", progress), ","
     columns: list[Column] = []
     remarks: dict[str, str] = {}
     for name in file.columns:
@@ -112,7 +119,15 @@ def draft_schema(
         if remark:
             remarks[name] = remark
     described = None if target is None else _target(target, seen[target])
-    return Schema(tuple(columns), described, kinds=Source.DATA), remarks
+    return Schema(tuple(columns), described, kinds=Source.DATA, decimal=decimal), remarks
+
+
+def _look(file: TableFile, decimal: str, progress: Progress) -> dict[str, _Seen]:
+    seen = {name: _Seen(decimal=decimal) for name in file.columns}
+    for block in file.blocks(file.columns, progress=progress):
+        for name in file.columns:
+            seen[name].take(column_of(block, name))
+    return seen
 
 
 def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:
@@ -128,6 +143,8 @@ def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:
             return None, "left out: almost every record has a number of its own, as an identifier does"
         bounds = _rounded(seen.low, seen.high)
         return Number(name=name, range=bounds, missing=missing, source=Source.DATA), ""
+    if seen.dates > 0.5 * seen.present:
+        return None, "left out: it looks like dates; make numbers of them first, such as days since some day"
     if seen.too_many or distinct > 0.5 * seen.present > 50:
         return None, "left out: text with too many different values"
     if distinct == 1:

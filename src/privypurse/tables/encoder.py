@@ -109,7 +109,7 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
                 targets = np.where(codes == MISSING, width - 1 if column.missing else -1, targets)
                 _mark(part, targets)
             else:
-                _fill_number(part, numbers(values, self.schema.missing_values), column)
+                _fill_number(part, numbers(values, self.schema.missing_values, self.schema.decimal), column)
             start += width
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:

@@ -143,6 +143,8 @@ class Schema:
         What it is to predict.
     missing_values : tuple of str
         Texts that stand for a missing value, besides an empty field.
+    decimal : str
+        What separates decimals of numbers that are text: "." or ",".
     kinds : Source
         Where the choice of columns and their kinds comes from.
 
@@ -158,8 +160,11 @@ class Schema:
     target: Target | None = None
     missing_values: tuple[str, ...] = MISSING_VALUES
     kinds: Source = Source.DECLARED
+    decimal: str = "."
 
     def __post_init__(self) -> None:
+        if self.decimal not in (".", ","):
+            raise InvalidArgument(f"decimal must be '.' or ','; got {shown(self.decimal)}. Leave it out for a point.")
         if not self.columns:
             raise InvalidArgument("a schema must describe at least one column; got none. Add a table [columns.NAME].")
         names = [column.name for column in self.columns]
@@ -169,7 +174,7 @@ class Schema:
             raise InvalidArgument(
                 f"column {twice[0]!r} is described twice, or is both a column and the target. Describe it once."
             )
-        for part in self._parts:
+        for part in self.parts:
             listed = part.categories if isinstance(part, Category) else getattr(part, "classes", ())
             for value in sorted({*listed} & {"", *self.missing_values}):
                 raise InvalidArgument(
@@ -196,7 +201,7 @@ class Schema:
     @property
     def is_declared(self) -> bool:
         """Whether nothing in it was read from the data without paying."""
-        return self.kinds is not Source.DATA and all(part.source is not Source.DATA for part in self._parts)
+        return self.kinds is not Source.DATA and all(part.source is not Source.DATA for part in self.parts)
 
     @property
     def uncovered(self) -> list[str]:
@@ -219,7 +224,8 @@ class Schema:
         return lines
 
     @property
-    def _parts(self) -> tuple[Column | Target, ...]:
+    def parts(self) -> tuple[Column | Target, ...]:
+        """The columns, and the target if there is one."""
         return (*self.columns, *(() if self.target is None else (self.target,)))
 
     def buying_ranges(self) -> "Schema":

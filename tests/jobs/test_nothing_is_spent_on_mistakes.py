@@ -53,8 +53,8 @@ MISTAKES = {
         "test": spoiled(t, "t.csv", a_census(t).read_bytes().replace(b"yes", b"ja").replace(b"no", b"nein"))
     },
     "a file that is cut off": lambda t: {"data": spoiled(t, "d.csv.gz", gzip.compress(a_census(t).read_bytes())[:-2_000])},
-    "an open quote": lambda t: {"data": spoiled(t, "d.csv", a_census(t).read_bytes() + b'"\n' + b"a\n" * 9)},
-    "another encoding": lambda t: {"data": spoiled(t, "d.csv", a_census(t).read_bytes() + b"\xe9\n")},
+    "another encoding": lambda t: {"data": spoiled(t, "d.csv", a_census(t).read_bytes().replace(b"yes", b"\xe9"))},
+    "the training file as a test": lambda t: {"test": a_census(t)},
     "a budget below epsilon": lambda t: {"account": Account(dataset="new", ledger=t / "ledger.db", budget=0.5)},
     "a delta that promises nothing": lambda t: {"account": Account(dataset="new", ledger=t / "ledger.db", delta=0.01)},
     "another budget": lambda t: {"account": Account(dataset="census", ledger=t / "ledger.db", budget=9.0)},
@@ -99,7 +99,7 @@ def test_a_table_larger_than_memory_costs_nothing(tmp_path, ranges, monkeypatch)
     schema = Schema((SCHEMA.columns[0] if ranges == "declared" else Number(name="age"), wide), SCHEMA.target)
     settings = settings_for(tmp_path, schema=schema)
     header, *records = settings.data.read_text(encoding="utf-8").splitlines(keepends=True)
-    settings.data.write_text(header + "".join(records) * 30, encoding="utf-8")
+    settings.data.write_text(header + "".join(records) * 40, encoding="utf-8")
     with pytest.raises(InvalidArgument, match=r"GB are free.*ChunkedOracle.*Nothing was spent"):
         train_file(settings)
     assert lines(tmp_path) == []
@@ -129,13 +129,17 @@ def test_an_evaluation_that_pays_needs_an_account_and_a_model_with_a_report(tmp_
 def test_an_evaluation_is_paid_in_full_or_exact(tmp_path):
     train_file(settings_for(tmp_path))
     account, file = Account(dataset="test", ledger=tmp_path / "ledger.db"), TableFile(a_census(tmp_path))
-    paid, purse = evaluate_file(tmp_path / "model", file, Silent(), epsilon=0.5, account=account)
+    first = evaluate_file(tmp_path / "model", file, Silent(), epsilon=0.5, account=account)
+    paid, purse = first.measured, first.purse
     assert paid.paid
     assert purse.spent.epsilon == pytest.approx(0.5, rel=1e-6)
     assert purse.spent.epsilon <= 0.5
     assert purse.spent.releases == 1
-    exact, nobody = evaluate_file(tmp_path / "model", file, Silent())
-    assert nobody is None
+    second = evaluate_file(tmp_path / "model", file, Silent(), account=account)
+    exact = second.measured
+    assert second.purse is None
+    assert "trained on" in second.remarks[0]
+    assert "measured exactly" in lines(tmp_path)[-1].what
     assert not exact.paid
     assert paid.low <= exact.value <= paid.high
     assert load_model(tmp_path / "model")  # the report may change, the model does not

@@ -65,7 +65,7 @@ def test_a_paid_comparison_costs_its_price(tmp_path):
     squares = 2 * sum(convert.gdp_mu(epsilon, 1e-6) ** 2 for epsilon in epsilons)
     assert convert.gdp_mu(cost, 1e-6) ** 2 == pytest.approx(squares)
     purse = Purse(3.0, 1e-6, neighbouring="add-remove")
-    compared = compare_paid(file, SCHEMA, methods, epsilons, purse, Silent())
+    compared = compare_paid(file, SCHEMA, methods, epsilons, lambda: purse, Silent())
     assert purse.spent.epsilon == pytest.approx(cost, rel=1e-4)
     assert purse.spent.epsilon <= cost
     assert compared.private
@@ -74,7 +74,7 @@ def test_a_paid_comparison_costs_its_price(tmp_path):
     ]
     poor = Purse(0.9 * cost, 1e-6, neighbouring="add-remove")
     with pytest.raises(BudgetExhausted, match="Nothing was spent"):
-        compare_paid(file, SCHEMA, methods, epsilons, poor, Silent())
+        compare_paid(file, SCHEMA, methods, epsilons, lambda: poor, Silent())
     assert poor.spent.releases == 0
 
 

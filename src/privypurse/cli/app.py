@@ -1,6 +1,7 @@
 """The commands, and what becomes of errors: one exit code for each kind, so that scripts can tell them apart."""
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -131,6 +132,8 @@ def exit_code(error: BaseException) -> int:
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     warnings.showwarning = _show_warning
+    # An interrupt that arrives while a connection is being closed is of no interest to anybody.
+    logging.getLogger("sqlalchemy").setLevel(logging.CRITICAL)
     # Whoever ends a job with a polite signal wants what Ctrl-C does: blocks settled, nothing half written.
     signal.signal(signal.SIGTERM, _terminate)
     as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)

@@ -367,6 +367,8 @@ def _remarks(
                 )
     if settings.hold_out and settings.test is None and not measurements:
         remarks.append("what the model is worth could not be bought: others may have spent the rest of the budget.")
+    if settings.buy_ranges and all(column.source is not Source.BOUGHT for column in schema.columns):
+        remarks.append("--buy-ranges had nothing to buy: the schema declares all ranges.")
     if interrupts.pending:
         remarks.append(
             "interrupted when the model was trained and paid for: it was written, what was left to do was left out."

@@ -155,7 +155,7 @@ class TableFile:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        bad, seen = 0, 0
+        bad, seen, given = 0, 0, 0
 
         def skip(row: Any) -> str:
             nonlocal bad
@@ -185,7 +185,9 @@ class TableFile:
                 )
                 for batch in reader:
                     seen += batch.num_rows
-                    progress(raw.tell())
+                    # The parser reads ahead: what it has given is counted, not what it has taken.
+                    given = min(given + BLOCK_BYTES, lines.taken)
+                    progress(raw.tell() * given // max(lines.taken, 1))
                     yield pa.Table.from_batches([batch])
         except (pa.ArrowException, UnicodeError) as error:
             raise InvalidArgument(self._unreadable(str(error), bad)) from None

@@ -69,6 +69,7 @@ class Lines(io.RawIOBase):
         self._ready = memoryview(b"")
         self._first = True
         self._ended = False
+        self.taken = 0  # bytes that were handed on
 
     def readable(self) -> bool:
         """Yes."""
@@ -81,6 +82,7 @@ class Lines(io.RawIOBase):
         count = min(len(buffer), len(self._ready))
         buffer[:count] = self._ready[:count]
         self._ready = self._ready[count:]
+        self.taken += count
         return count
 
     def _chunk(self) -> bytes:

@@ -1,0 +1,66 @@
+"""Lines on their way to a parser: what becomes of one depends on its own bytes, wherever it stands and whatever is beside it."""
+
+import io
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import csv as arrow_csv
+
+from privypurse.tables import lines as reading
+from privypurse.tables.lines import LONGEST_LINE, Lines
+
+odd = st.lists(st.sampled_from(['"', ",", "a", "\r", "é", " ", '""']), max_size=9).map("".join).map(str.encode)
+bad = st.one_of(
+    odd, st.just(b"\xff,2"), st.just(b"x" * (LONGEST_LINE - 2) + b",2"), st.just(b"x" * LONGEST_LINE + b",2")
+)
+
+
+def read(content, encoding="utf-8", size=9_999):
+    stream = Lines(io.BytesIO(content), delimiter=",", encoding=encoding, strict=False, name="t")
+    found = b""
+    while chunk := stream.read(size):
+        found += chunk
+    return found
+
+
+@given(st.lists(st.one_of(bad, st.just(b"1,2")), max_size=6), st.lists(st.one_of(bad, st.just(b"3,4")), max_size=6))
+def test_lines_do_not_affect_each_other(first, second):
+    def kept(listed):
+        # A first line that is text, so that no encoding is guessed at.
+        return read(b"a,b\n" * 99 + b"".join(line + b"\n" for line in listed)).removeprefix(b"a,b\n" * 99)
+
+    apart = kept(first) + kept(second)
+    assert kept(first + second).replace(b"\r\n", b"\n") == apart.replace(b"\r\n", b"\n")
+
+
+@given(st.lists(odd, max_size=8))
+def test_the_parser_sees_one_record_or_none_for_each_line(listed):
+    content = b"a,b\n" * 99 + b"".join(line + b"\n" for line in listed) + b"1,2\n"
+    seen = []
+    stream = Lines(io.BytesIO(content), delimiter=",", encoding="utf-8", strict=False, name="t")
+    table = arrow_csv.read_csv(
+        stream,
+        arrow_csv.ReadOptions(column_names=["a", "b"]),
+        arrow_csv.ParseOptions(invalid_row_handler=lambda row: seen.append(row) or "skip"),
+        arrow_csv.ConvertOptions(column_types={"a": pa.string(), "b": pa.string()}),
+    )
+    assert table.num_rows + len(seen) <= 99 + len(listed) + 1
+    assert table.slice(0, 99)["b"].to_pylist() == ["b"] * 99
+    assert table["b"][-1].as_py() == "2"
+
+
+def test_chunks_may_end_anywhere(monkeypatch):
+    content = b'a,b\n"x, y",2\r\n' + b"1,2\n" * 5 + b'"open,2\n' + b"z" * 400 + b",1\n3,4"
+    monkeypatch.setattr(reading, "LONGEST_LINE", 300)
+    whole = read(content)
+    for size in range(1, 60):
+        monkeypatch.setattr(reading, "CHUNK_BYTES", size)
+        assert read(content).rstrip() == whole.rstrip()
+    assert whole.replace(b"\r", b"").rstrip() == b'a,b\n"x, y",2\n' + b"1,2\n" * 5 + b"3,4"
+
+
+def test_wide_and_narrow_encodings_come_out_as_utf8():
+    text = "größe,b\n1,é\n"
+    for encoding in ("utf-16", "utf-32", "iso8859-1", "cp1252", "utf-8"):
+        assert read(text.encode(encoding), encoding).decode().removeprefix("\ufeff") == text

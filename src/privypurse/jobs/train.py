@@ -165,48 +165,21 @@ def train_file(
     progress = progress or Silent()
     settings.check()
     with ModelFolder(settings.out, overwrite=settings.overwrite) as place:
-        file = TableFile(settings.data, delimiter=settings.delimiter, encoding=settings.encoding)
-        test = None if settings.test is None else _same_kind(settings, settings.test)
-        if test is not None and test.path.samefile(file.path):
-            raise InvalidArgument(
-                f"test must be other records than those of the training; got {test.path.name!r} twice. Leave --test out: a part "
-                "of the records is then set aside. Nothing was spent."
-            )
-        schema = _schema(settings, file, progress)
-        file.require(schema.names)
-        if test is not None:
-            test.require(schema.names)
-        model = _model(settings, schema)
-        # All files are read to their end before an account is opened.
-        if test is not None:
-            check_readable(test, schema, progress)
-        raw = read_columns(file, schema, progress) if schema.to_buy else None
-        rows = None if schema.to_buy else _read(settings, file, schema, progress)
-        if rows is not None:
-            check_some(len(rows[0].y), file.path.name)
+        inputs = _read_all(settings, progress)
         purse, is_new = settings.account.open(settings.epsilon, seed=settings.seed)
         if opened is not None:
             opened(purse, is_new)
         check_delta(purse.delta, None)
         run = part_of(purse, settings.epsilon, strict=True)
-        for what in (*schema.uncovered, CHECKED, *_exact(settings, purse)):
+        for what in (*inputs.schema.uncovered, CHECKED, *_exact(settings, purse)):
             run.declare_uncovered(what)
-        with on_record(purse, run, f"train {settings.data.name}, target {settings.target}, model {place.folder.name}"):
+        what = f"train {settings.data.name}, target {settings.target}, model {place.folder.name}"
+        with on_record(purse, run, what):
             with _counted(run):
-                if raw is not None:
-                    schema = _buy_ranges(schema, raw, run, progress, seeded=settings.seed is not None)
-                    del raw
-                train, aside = rows or _read(settings, file, schema, progress)
-                del rows
-                progress.stage("preparing: counts, lengths, centre and spread")
-                model.set_params(purse=run, epsilon=_without_measuring(run, _hold_out(settings) > 0))
-                before = 1 - run.fraction_left
-                model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
-                model.trace_ = _within_run(model.trace_, before, 1 - run.fraction_left)
-                del train  # its memory is wanted below
+                model, schema, aside = _fitted(settings, inputs, run, progress)
+            # From here on there is something that was paid for, which is brought to safety first.
             with held_back() as interrupts:
-                measurements = _measurements(settings, schema, model, aside, test, run, progress)
-                model.set_params(callbacks=(), purse=None, copy_X=True)
+                measurements = _measurements(settings, schema, model, aside, inputs.test, run, progress)
                 intervals = _intervals(model, schema, progress, interrupts) if settings.intervals else None
                 progress.stage("writing the model and its report")
                 fit_epsilon = model.privacy_spent_.epsilon
@@ -217,6 +190,58 @@ def train_file(
                 place.write(_files(pipeline, about, measurements))
         remarks = _remarks(settings, schema, model, measurements, interrupts)
     return TrainResult(place.folder, pipeline, purse, is_new, measurements, remarks)
+
+
+@dataclass
+class _Inputs:
+    """What a run needs of its files, read to their ends and checked."""
+
+    file: TableFile
+    test: TableFile | None
+    schema: Schema
+    model: Any
+    to_buy: Any = None  # columns whose range is to be bought
+    rows: tuple[Rows, Rows] | None = None  # those to train on and those set aside, where nothing is to be bought
+
+
+def _read_all(settings: TrainSettings, progress: Progress) -> _Inputs:
+    """Read and check everything before an account is opened."""
+    file = TableFile(settings.data, delimiter=settings.delimiter, encoding=settings.encoding)
+    test = None if settings.test is None else _same_kind(settings, settings.test)
+    if test is not None and test.path.samefile(file.path):
+        raise InvalidArgument(
+            f"test must be other records than those of the training; got {test.path.name!r} twice. Leave --test out: a part of "
+            "the records is then set aside. Nothing was spent."
+        )
+    schema = _schema(settings, file, progress)
+    file.require(schema.names)
+    inputs = _Inputs(file, test, schema, _model(settings, schema))
+    if test is not None:
+        test.require(schema.names)
+        check_readable(test, schema, progress)
+    if schema.to_buy:
+        inputs.to_buy = read_columns(file, schema, progress)
+    else:
+        inputs.rows = _read(settings, file, schema, progress)
+        check_some(len(inputs.rows[0].y), file.path.name)
+    return inputs
+
+
+def _fitted(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progress) -> tuple[Any, Schema, Rows]:
+    """Buy ranges if any are to be bought, and train; returns the model, the schema as it is now and the records set aside."""
+    schema, model = inputs.schema, inputs.model
+    if inputs.to_buy is not None:
+        schema = _buy_ranges(schema, inputs.to_buy, run, progress, seeded=settings.seed is not None)
+        inputs.to_buy = None
+    train, aside = inputs.rows or _read(settings, inputs.file, schema, progress)
+    inputs.rows = None  # its memory is wanted later on
+    progress.stage("preparing: counts, lengths, centre and spread")
+    before = 1 - run.fraction_left
+    model.set_params(purse=run, epsilon=_without_measuring(run, _hold_out(settings) > 0))
+    model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
+    model.set_params(callbacks=(), purse=None, copy_X=True)
+    model.trace_ = _within_run(model.trace_, before, 1 - run.fraction_left)
+    return model, schema, aside
 
 
 def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> dict[str, str]:

@@ -67,7 +67,7 @@ def test_a_million_rows_need_less_than_three_times_their_matrix_and_the_bar_neve
     print(json.dumps(figures))
     for name, value in figures.items():
         record_property(name, value)
-    assert peaks[rows] < 3 * matrix + peaks[1_000]
+    assert peaks[rows] < 3 * matrix  # of the whole process
     assert seen.longest_gap_s < MOST_S, seen.after_gap
 
 

@@ -13,7 +13,7 @@ Ledger = Annotated[
     pathlib.Path | None,
     typer.Option(
         "--ledger",
-        help="The file that records what was spent. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db in this folder.",
+        help="The file that records what was spent. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db beside the data.",
         show_default=False,
         rich_help_panel="Budget",
     ),

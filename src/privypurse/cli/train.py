@@ -97,7 +97,13 @@ def train(
             epsilon=epsilon,
             out=out,
             account=Account(
-                ledger=ledger, dataset=name, budget=budget, delta=delta, neighbouring=neighbouring, who=who
+                ledger=ledger,
+                beside=data.parent,
+                dataset=name,
+                budget=budget,
+                delta=delta,
+                neighbouring=neighbouring,
+                who=who,
             ),
             schema=schema,
             buy_ranges=buy_ranges,

@@ -1,0 +1,99 @@
+"""Options and words that a first user missed."""
+
+import csv
+import json
+import os
+import pathlib
+
+import pytest
+
+from tests.cli.commands import LEDGER, TARGET, payments, refusal, result, run, training
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_the_officer_gets_the_certificate_of_everything_and_each_job(trained):
+    text = run(trained, "ledger", "certificate", "--dataset", "census.csv").stdout
+    assert "(3, 1e-06)-differentially private" in text
+    assert result(trained, "ledger", "certificate", "--dataset", "census.csv")["part_of"] == ""
+    shown = run(trained, "ledger", "show", "--dataset", "census.csv").stdout
+    assert f"train census.csv, target {TARGET}, model model" in shown
+    assert "not on the ledger" in refusal(trained, 2, "ledger", "show", "--dataset", "nobody")
+
+
+def test_columns_are_kept_beside_predictions(trained):
+    done = run(trained, "predict", "model", "new.csv", "--keep", "age", "--keep", "job")
+    head, first, *_ = csv.reader(done.stdout.splitlines())
+    assert head[:3] == ["age", "job", "prediction"]
+    with (trained / "new.csv").open(encoding="utf-8") as file:
+        row = next(csv.DictReader(file))
+    assert first[:2] == [row["age"], row["job"]]
+
+
+def test_a_schema_with_work_in_it_is_not_overwritten_and_the_target_is_checked_too(trained):
+    before = (trained / "census.toml").read_text()
+    assert "--overwrite" in refusal(trained, 2, "schema", "census.csv", "--target", TARGET, "--out", "census.toml")
+    assert (trained / "census.toml").read_text() == before
+    (trained / "wrong.toml").write_text(before.replace('"yes"', '"Yes"'))
+    found = result(trained, "schema", "census.csv", "--check", "wrong.toml")["columns"]
+    assert found[-1]["column"] == TARGET
+    assert found[-1]["unknown"] > 0
+
+
+def test_a_plan_counts_the_columns_of_a_schema(trained):
+    found = result(trained, "plan", "-n", 5_000, "-e", 0.5, "--schema", "census.toml", "--no-rehearse")
+    by_hand = result(trained, "plan", "-n", 5_000, "-e", 0.5, "--features", 51, "--no-rehearse")
+    assert found["steps"] == by_hand["steps"]
+    assert "not both" in refusal(trained, 2, "plan", "-n", 5_000, "-e", 0.5)
+    hopeless = run(trained, "plan", "-n", 100, "-e", 0.05, "--features", 51, "--no-rehearse")
+    assert "little can be learnt" in hopeless.stderr
+
+
+def test_a_paid_comparison_wants_a_budget_before_it_opens_an_account(census):
+    arguments = [
+        "compare",
+        "census.csv",
+        "--target",
+        TARGET,
+        "--schema",
+        "census.toml",
+        "--methods",
+        "auto",
+        "--epsilons",
+        0.3,
+    ]
+    assert "--budget" in refusal(census, 2, *arguments, "--pay")
+    assert payments(census) == 0
+    assert not (census / LEDGER).exists()
+
+
+def test_the_first_run_says_that_its_epsilon_is_all(census):
+    (census / "deep").mkdir()
+    done = run(census / "deep", *training("../census.csv", schema="../census.toml"))
+    assert done.returncode == 0, done.stderr
+    assert "all that may ever be spent" in done.stderr
+    assert (census / LEDGER).exists()  # beside the data, not where it was run
+    again = run(census, *training("census.csv", "--out", "again"))
+    assert again.returncode == 3
+
+
+def test_a_name_is_no_formula_in_a_spreadsheet(census):
+    name = "=1+1"
+    assert run(census, *training("census.csv", "--dataset", name, "--no-intervals")).returncode == 0
+    rows = list(csv.DictReader(run(census, "ledger", "export").stdout.splitlines()))
+    assert {row["dataset"] for row in rows} == {f"'{name}"}
+    entries = json.loads(run(census, "ledger", "export", "--json").stdout)["entries"]
+    assert {entry["dataset"] for entry in entries} == {name}
+
+
+def test_raw_adult_with_a_schema_written_by_hand_reaches_84_percent(tmp_path):
+    folder = pathlib.Path(os.environ.get("PRIVYPURSE_DATA", ""))
+    if not (folder / "adult.train.csv.gz").exists():
+        pytest.skip("adult.train.csv.gz is not in PRIVYPURSE_DATA")
+    arguments = ["train", folder / "adult.train.csv.gz", "--target", "classification", "--epsilon", 1]
+    arguments += ["--schema", ROOT / "examples" / "adult.toml", "--test", folder / "adult.test.csv.gz", "--test-public"]
+    found = result(tmp_path, *arguments, "--ledger", "ledger.db", "--no-intervals")
+    (measured,) = found["measurements"]
+    assert measured["value"] >= 0.84
+    assert found["spent_epsilon"] <= 1
+    assert found["private"]

@@ -1,0 +1,128 @@
+"""What a ledger says about jobs afterwards: which, by whom, what they cost, whether they came to their end."""
+
+import dataclasses
+
+import pytest
+
+from privypurse import Gaussian, InvalidArgument, NoiseSource, Purse
+from privypurse.core.errors import LedgerCorrupt, SpentInVain
+from privypurse.jobs import train as training
+from privypurse.jobs.account import Account
+from privypurse.jobs.describe import describe_budget
+from privypurse.jobs.train import train_file
+from privypurse.oracles.statistics import clipped_sum
+from privypurse.purse.allowance import SIMULATED
+from privypurse.purse.opening import part_of
+from privypurse.tables.schema_file import read_schema
+from tests.jobs.census import a_census, lines, settings_for
+
+
+def test_each_job_is_listed_with_what_it_cost(tmp_path):
+    first = train_file(settings_for(tmp_path, budget=3.0, epsilon=0.5))
+    train_file(settings_for(tmp_path, epsilon=0.7, out=tmp_path / "second"))
+    runs = describe_budget(first.purse)["runs"]
+    assert [run["what"].split(", ")[-1] for run in runs] == ["model model", "model second"]
+    assert [run["finished"] for run in runs] == [True, True]
+    assert [run["epsilon"] for run in runs] == pytest.approx([0.5, 0.7], rel=1e-6)
+    assert runs[1]["spent_epsilon"] > runs[0]["spent_epsilon"]
+    assert sum(run["releases"] for run in runs) == first.purse.spent.releases
+
+
+def test_releases_outside_of_jobs_and_jobs_without_an_end_are_listed_too(tmp_path, monkeypatch):
+    purse, _ = settings_for(tmp_path, budget=3.0).account.open(3.0, seed=1)
+    purse.release(clipped_sum([[1.0]], clip_norm=1.0), Gaussian(50.0))
+    monkeypatch.setattr(training, "measure", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        train_file(settings_for(tmp_path, budget=3.0, epsilon=0.5))
+    monkeypatch.undo()
+    runs = describe_budget(purse)["runs"]
+    assert [(run["what"][:6], run["finished"]) for run in runs] == [("from P", True), ("train ", False)]
+    assert runs[0]["releases"] == 1
+    assert sum(run["releases"] for run in runs) == purse.spent.releases
+
+
+def test_a_job_that_fails_after_paying_says_what_it_spent(tmp_path, monkeypatch):
+    schema = read_schema(settings_for(tmp_path).schema)
+    bought = dataclasses.replace(
+        schema, columns=(dataclasses.replace(schema.columns[0], range=None), *schema.columns[1:])
+    )
+    settings = settings_for(tmp_path, schema=bought)
+    monkeypatch.setattr(
+        training, "read_rows", lambda *_, **__: (_ for _ in ()).throw(InvalidArgument("gone. Nothing was spent."))
+    )
+    with pytest.raises(
+        SpentInVain, match=r"gone\. By then this run had spent epsilon 0\.\d+ .* no model was made"
+    ) as failed:
+        train_file(settings)
+    assert "Nothing was spent" not in str(failed.value)
+    assert not settings.out.exists()
+
+
+def test_a_model_is_kept_when_its_report_cannot_be_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "report_of", lambda *_: (_ for _ in ()).throw(ZeroDivisionError))
+    with pytest.warns(UserWarning, match="report could not be made"):
+        train_file(settings_for(tmp_path))
+    assert (tmp_path / "model" / "model.json").exists()
+
+
+def test_a_real_run_beside_simulations_says_so(tmp_path):
+    account = Account(dataset="census", ledger=tmp_path / "ledger.db", budget=3.0)
+    train_file(settings_for(tmp_path, account=account, epsilon=0.5))  # with a seed
+    real = train_file(settings_for(tmp_path, account=account, epsilon=0.5, seed=None, out=tmp_path / "real"))
+    certificate = real.pipeline[-1].certificate_
+    assert certificate.private
+    assert SIMULATED in certificate.uncovered
+    assert describe_budget(real.purse)["simulation"]
+
+
+def test_a_part_of_a_part_freezes_the_account(tmp_path):
+    purse = Purse(
+        1.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "l.db", dataset="d", noise=NoiseSource(seed=1)
+    )
+    part_of(part_of(purse, 0.5), 0.2).freeze("enough")
+    assert Purse.reopen(tmp_path / "l.db", "d").ledger.is_frozen("d")
+
+
+def test_lines_of_a_kind_that_is_not_known_are_refused(tmp_path):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "l.db", dataset="d")
+    purse.ledger.append("d", "note", {}, who="a", what="b", decide=lambda totals: totals)
+    with pytest.raises(LedgerCorrupt, match="kind that this version does not know"):
+        purse.ledger.append("d", "lower the limit", {}, who="a", what="b", decide=lambda totals: totals)
+    with pytest.raises(LedgerCorrupt, match="kind"):
+        Purse.reopen(tmp_path / "l.db", "d")
+
+
+def test_the_ledger_lies_beside_the_data_unless_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("PRIVYPURSE_LEDGER", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    assert Account(dataset="d", beside=tmp_path / "data").path == tmp_path / "data" / "privypurse-ledger.db"
+    assert Account(dataset="d", ledger=tmp_path / "a.db", beside=tmp_path / "data").path == tmp_path / "a.db"
+    monkeypatch.setenv("PRIVYPURSE_LEDGER", str(tmp_path / "b.db"))
+    assert Account(dataset="d", beside=tmp_path / "data").path == tmp_path / "b.db"
+
+
+def test_ranges_from_a_simulation_are_not_taken_for_bought(tmp_path):
+    train_file(settings_for(tmp_path, schema=None, buy_ranges=True))  # with a seed
+    schema = read_schema(tmp_path / "model" / "schema.toml")
+    assert any("read from the data" in line for line in schema.uncovered)
+
+
+def test_a_class_that_is_not_in_the_file_is_remarked_on(tmp_path):
+    schema = read_schema(settings_for(tmp_path).schema)
+    target = dataclasses.replace(schema.target, classes=("no", "yes", "perhaps"))
+    found = train_file(settings_for(tmp_path, schema=dataclasses.replace(schema, target=target)))
+    assert any("'perhaps' has hardly any records" in remark for remark in found.remarks)
+    (measured,) = found.measurements
+    assert "perhaps" not in str(measured.details)
+    assert not any("'no'" in remark for remark in found.remarks)
+
+
+def test_a_measurement_that_says_little_says_so(tmp_path):
+    a_census(tmp_path, 300)
+    (measured,) = train_file(settings_for(tmp_path, epsilon=0.3)).measurements
+    assert measured.says_little
+    assert 0 <= measured.value <= 1
+    assert all(0 <= value <= 1 for _, value in (*measured.compared_with, *measured.details))
+    assert "could not be told" in (tmp_path / "model" / "report.html").read_text(encoding="utf-8")
+    assert lines(tmp_path)

@@ -8,7 +8,7 @@ from privypurse import Gaussian, InvalidArgument, NoiseSource, Purse
 from privypurse.core.errors import LedgerCorrupt, SpentInVain
 from privypurse.jobs import train as training
 from privypurse.jobs.account import Account
-from privypurse.jobs.describe import describe_budget
+from privypurse.jobs.budget import describe_budget
 from privypurse.jobs.train import train_file
 from privypurse.oracles.statistics import clipped_sum
 from privypurse.purse.allowance import SIMULATED

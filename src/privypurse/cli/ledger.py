@@ -61,7 +61,7 @@ def show(path: Path = None, dataset: options.Dataset = None, json: options.Json 
 
         privypurse ledger show budget.db --dataset "survey 2026"
     """
-    from privypurse.jobs.describe import describe_budget
+    from privypurse.jobs.budget import describe_budget
 
     ledger = _open(path)
     accounts = [_described(purse, describe_budget(purse)) for purse in _accounts(ledger, dataset)]

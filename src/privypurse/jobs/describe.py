@@ -3,7 +3,6 @@
 import json
 import pathlib
 import platform
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ from sklearn.pipeline import Pipeline
 
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.version import __version__
+from privypurse.jobs.budget import describe_budget
 from privypurse.jobs.noise_intervals import NOTE as ABOUT_INTERVALS
-from privypurse.purse.entries import CHARGE, NOTE, SETTLE, Entry
 from privypurse.purse.purse import Purse
 from privypurse.report import Coefficient, Measurement, ReportContent, render
 from privypurse.store.folder import check_is_model, load_model
@@ -84,56 +83,6 @@ def _prepared(schema: Schema, model: Any) -> list[list[str]]:
     if schema.target is not None:
         lines.append(["target", f"{schema.target.name}, {_WORDS[schema.target.source]}"])
     return lines
-
-
-def describe_budget(purse: Purse) -> dict[str, Any]:
-    """Describe the whole account of a data set: its limit, what is spent, and who spent it when on what."""
-    entries = list(purse.ledger.entries(purse.dataset))
-    return {
-        "dataset": purse.dataset,
-        "ledger": pathlib.Path(purse.ledger.location).name,
-        "epsilon": purse.epsilon,
-        "delta": purse.delta,
-        "neighbouring": purse.neighbouring.value,
-        "spent_epsilon": purse.spent.epsilon,
-        "fraction_left": purse.fraction_left,
-        "frozen": purse.ledger.is_frozen(purse.dataset),
-        "simulation": any(entry.is_simulation for entry in entries),
-        "runs": _runs(entries, purse),
-    }
-
-
-def _runs(entries: Sequence[Entry], purse: Purse) -> list[dict[str, Any]]:
-    """List the jobs on record, with what each cost by its own account; other releases by day and person.
-
-    A job that did not come to its end has what the same person released until their next one.
-    """
-    runs: dict[Any, dict[str, Any]] = {}
-    under_way: dict[str, str] = {}  # the last job of each person
-    for entry in entries:
-        begins = entry.kind == NOTE and entry.details.get("event") == "begin"
-        releases = _releases(entry)
-        if begins:
-            under_way[entry.who] = entry.details["job"]
-        key = under_way.get(entry.who, (entry.when[:10], entry.who))
-        if begins or releases:
-            what = entry.what if begins else "from Python"
-            fresh = {"when": entry.when, "who": entry.who, "what": what, "releases": 0, "epsilon": None}
-            run = runs.setdefault(key, fresh | {"finished": not begins})
-            run["releases"] += releases
-            run["spent_epsilon"] = purse.filter.epsilon_of(entry.totals, purse.delta)
-        elif entry.kind == NOTE and entry.details.get("job") in runs:
-            own = {name: entry.details[name] for name in ("releases", "epsilon")}
-            runs[entry.details["job"]] |= own | {"finished": True}
-            under_way.pop(entry.who, None)
-    return list(runs.values())
-
-
-def _releases(entry: Entry) -> int:
-    """Return how many values left with a line of the ledger, or may have."""
-    if entry.kind == CHARGE:
-        return 1
-    return sum(count for *_, count in entry.details["used"]) if entry.kind == SETTLE else 0
 
 
 def report_of(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> str:

@@ -73,8 +73,10 @@ def test_the_first_run_says_that_its_epsilon_is_all(census):
     assert done.returncode == 0, done.stderr
     assert "all that may ever be spent" in done.stderr
     assert (census / LEDGER).exists()  # beside the data, not where it was run
-    again = run(census, *training("census.csv", "--out", "again"))
-    assert again.returncode == 3
+    (census / "deep" / "linked.csv").symlink_to(census / "census.csv")
+    for data in ("census.csv", "deep/linked.csv"):  # a link to records is no other record
+        again = run(census, *training(data, "--out", "again"))
+        assert again.returncode == 3, again.stderr
 
 
 def test_a_name_is_no_formula_in_a_spreadsheet(census):

@@ -6,15 +6,21 @@ import pytest
 
 from privypurse import Gaussian, InvalidArgument, NoiseSource, Purse
 from privypurse.core.errors import LedgerCorrupt, SpentInVain
+from privypurse.jobs import compare as comparing
+from privypurse.jobs import evaluate as evaluating
 from privypurse.jobs import train as training
 from privypurse.jobs.account import Account
 from privypurse.jobs.budget import describe_budget
+from privypurse.jobs.evaluate import evaluate_file
+from privypurse.jobs.progress import Silent
 from privypurse.jobs.train import train_file
 from privypurse.oracles.statistics import clipped_sum
 from privypurse.purse.allowance import SIMULATED
 from privypurse.purse.opening import part_of
+from privypurse.purse.sqlite_ledger import SqliteLedger
+from privypurse.tables.files import TableFile
 from privypurse.tables.schema_file import read_schema
-from tests.jobs.census import a_census, lines, settings_for
+from tests.jobs.census import SCHEMA, a_census, charges, lines, settings_for
 
 
 def test_each_job_is_listed_with_what_it_cost(tmp_path):
@@ -126,3 +132,64 @@ def test_a_measurement_that_says_little_says_so(tmp_path):
     assert all(0 <= value <= 1 for _, value in (*measured.compared_with, *measured.details))
     assert "could not be told" in (tmp_path / "model" / "report.html").read_text(encoding="utf-8")
     assert lines(tmp_path)
+
+
+def test_notes_of_any_kind_do_no_harm(tmp_path):
+    purse, _ = settings_for(tmp_path, budget=3.0).account.open(3.0, seed=1)
+    purse.note("my remark", {"event": "begin"})
+    purse.note("another", {"job": "a", "event": "end"})
+    found = train_file(settings_for(tmp_path, budget=3.0, epsilon=0.5))
+    assert [run["finished"] for run in describe_budget(found.purse)["runs"]] == [True]
+
+
+def test_a_test_file_that_disappears_does_not_cost_the_model(tmp_path):
+    others = tmp_path / "others.csv"
+    others.write_bytes(a_census(tmp_path).read_bytes())
+    found = train_file(settings_for(tmp_path, test=others), opened=lambda *_: others.unlink())
+    assert found.measurements == []
+    assert "could not be measured" in found.remarks[0]
+    assert (tmp_path / "model" / "model.json").exists()
+
+
+def test_an_account_without_a_limit_is_refused_before_anything_is_spent(tmp_path):
+    Purse.not_private(ledger=tmp_path / "ledger.db", dataset="census")
+    with pytest.raises(InvalidArgument, match="declared not private"):
+        train_file(settings_for(tmp_path))
+    assert charges(tmp_path) == []
+
+
+def test_an_exact_score_on_the_training_records_is_on_their_account(tmp_path):
+    train_file(settings_for(tmp_path))
+    evaluate_file(tmp_path / "model", TableFile(a_census(tmp_path)), Silent())
+    named = [entry for entry in SqliteLedger(tmp_path / "ledger.db").entries("census") if entry.kind == "uncovered"]
+    assert "measured exactly" in named[-1].what
+
+
+def test_a_paid_comparison_keeps_what_it_has_when_others_spend_the_rest(tmp_path, monkeypatch):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", noise=NoiseSource(seed=1))
+    real, calls = comparing.measure, []
+
+    def then_spend_the_rest(*arguments, **options):
+        found = real(*arguments, **options)
+        purse.release(clipped_sum([[1.0]], clip_norm=1.0), Gaussian.spending(purse.remaining))
+        calls.append(found)
+        return found
+
+    monkeypatch.setattr(comparing, "measure", then_spend_the_rest)
+    file = TableFile(a_census(tmp_path, 2_000))
+    compared = comparing.compare_paid(file, SCHEMA, ["auto", "nesterov"], [0.3], lambda: purse, Silent())
+    assert len(compared.entries) == len(calls) == 1
+    assert "not complete" in compared.note
+    with pytest.raises(InvalidArgument, match="method"):
+        comparing.compare_paid(file, SCHEMA, ["auto", "pur"], [0.3], lambda: purse, Silent())
+
+
+def test_a_figure_that_was_paid_for_is_told_even_if_it_cannot_be_written(tmp_path, monkeypatch):
+    train_file(settings_for(tmp_path))
+    monkeypatch.setattr(
+        evaluating, "replace_file", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
+    account = Account(dataset="other", ledger=tmp_path / "ledger.db")
+    found = evaluate_file(tmp_path / "model", TableFile(a_census(tmp_path)), Silent(), epsilon=1.0, account=account)
+    assert found.measured.paid
+    assert "No space left" in found.remarks[0]

@@ -113,6 +113,20 @@ def test_an_open_quote_in_a_large_file_swallows_nobody(tmp_path):
         assert len(rows(TableFile(path))) == 2 * lines + bool(later)
 
 
+def test_the_header_is_read_by_itself(tmp_path):
+    for odd in (b"\xff", b'"'):
+        file = TableFile(written(tmp_path, b"a,b\n1,2\n" + odd + b"3,4\n5,6\n"))
+        assert rows(file)[0] == ("1", "2")
+        assert rows(file)[-1] == ("5", "6")
+    wide = TableFile(written(tmp_path, "a,b\n1,2\n".encode("utf-16") + b"\x00\xd8"), encoding="utf-16")
+    assert rows(wide)[0] == ("1", "2")
+    assert "never closed" in message_of(lambda: TableFile(written(tmp_path, 'a,"b\n1,2\n')))
+    assert "header" in message_of(
+        lambda: TableFile(written(tmp_path, ",".join(f"c{i}" for i in range(99_999)) + "\n1\n"))
+    )
+    assert "ASCII" in message_of(lambda: TableFile(written(tmp_path, "a§b\n1§2\n"), delimiter="§"))
+
+
 def test_old_line_ends_are_refused(tmp_path):
     assert "carriage returns" in message_of(lambda: TableFile(written(tmp_path, f"a,b\r1,2\r{SECRET},3\r")))
 
@@ -130,7 +144,7 @@ BROKEN = {
     "blank header": (b"\n" + SECRET.encode() + b",2\n", "no header"),
     "only ragged lines": (b"a,b\n" + SECRET.encode() + b"\n", "no line with as many fields"),
     "columns twice": (b"a,b,a\n1,2," + SECRET.encode() + b"\n", "several columns named 'a'"),
-    "not in UTF-8": (b"a,b\n1,2\n\xe9" + SECRET.encode() + b",2\n", "--encoding latin-1"),
+    "not in UTF-8": (b"a,b\n1,2\n" + (b"\xe9" + SECRET.encode() + b",2\n") * 20, "--encoding latin-1"),
     "binary": (bytes(range(256)) * 40 + SECRET.encode(), "people.csv"),
     "one endless line": (b"x" * 200_000 + SECRET.encode() + b"\n", "header"),
     "cut off gz": (gzip.compress(np.random.default_rng(0).bytes(9_999).hex().encode() + b"\n")[:5_000], "people.csv"),

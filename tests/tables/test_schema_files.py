@@ -19,14 +19,19 @@ awkward = st.one_of(
     ),
 )
 listed = awkward.map(str.strip).filter(lambda text: text and text not in MISSING_VALUES)
-# What was bought is written as bought, and read as bought earlier.
-sources = st.sampled_from([Source.DECLARED, Source.DATA, Source.EARLIER])
+sources = st.sampled_from([Source.DECLARED, Source.DATA])
+# A range that was bought is written as bought, and read as bought earlier; nothing else can be.
+range_sources = st.sampled_from([Source.DECLARED, Source.DATA, Source.EARLIER])
 finite = st.one_of(st.integers(-(10**15), 10**15), st.floats(-1e100, 1e100))
 ranges = st.tuples(finite, finite).filter(lambda pair: pair[0] < pair[1])
 cuts = st.lists(finite, min_size=1, max_size=5, unique_by=float).map(lambda values: tuple(sorted(values)))
 numbers = st.builds(
+    lambda name, range, missing, source: Number(name=name, range=range, missing=missing, source=source),
+    awkward, ranges, st.booleans(), range_sources,
+)  # fmt: skip
+cut_numbers = st.builds(
     lambda name, range, cuts, missing, source: Number(name=name, range=range, cuts=cuts, missing=missing, source=source),
-    awkward, ranges, st.one_of(st.just(()), cuts), st.booleans(), sources,
+    awkward, ranges, cuts, st.booleans(), sources,
 )  # fmt: skip
 only_cuts = st.builds(lambda name, cuts: Number(name=name, cuts=cuts), awkward, cuts)
 to_buy = st.builds(lambda name, missing: Number(name=name, missing=missing), awkward, st.booleans())
@@ -50,7 +55,7 @@ targets = st.one_of(
 def schemas(draw):
     columns = draw(
         st.lists(
-            st.one_of(numbers, only_cuts, to_buy, categories),
+            st.one_of(numbers, cut_numbers, only_cuts, to_buy, categories),
             min_size=1,
             max_size=5,
             unique_by=lambda column: column.name,
@@ -100,10 +105,22 @@ def test_a_draft_is_marked_and_a_declared_one_is_not():
 def test_a_source_above_holds_for_all_parts_that_do_not_say_otherwise():
     schema = parse_schema(
         'source = "data"\n[target]\ncolumn = "y"\nclasses = ["a", "b"]\nsource = "declared"\n'
-        '[columns.p]\nrange = [0, 1]\n[columns.q]\ncategories = ["x"]\nsource = "bought"'
+        '[columns.p]\nrange = [0, 1]\n[columns.q]\nrange = [0, 1]\nsource = "bought"'
     )
     assert [column.source for column in schema.columns] == [Source.DATA, Source.EARLIER]
     assert (schema.target.source, schema.kinds) == (Source.DECLARED, Source.DATA)
+
+
+def test_only_ranges_can_have_been_bought():
+    schema = parse_schema(
+        'source = "bought"\n[target]\ncolumn = "y"\nclasses = ["a", "b"]\n'
+        '[columns.p]\nrange = [0, 1]\nsource = "bought"\n[columns.q]\ncategories = ["x"]\nsource = "bought"\n'
+        '[columns.r]\ncuts = [1]\nsource = "bought"'
+    )
+    assert [part.source for part in schema.parts] == [Source.EARLIER, Source.DATA, Source.DATA, Source.DATA]
+    assert not schema.is_declared
+    assert len(schema.uncovered) == 4
+    assert not parse_schema('[columns.p]\nrange = [0, 1]\nsource = "bought"').is_declared
 
 
 def test_a_private_range_is_to_be_bought_even_in_a_draft():

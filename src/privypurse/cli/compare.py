@@ -50,7 +50,7 @@ def compare(
     purse of the data set, and what is printed is covered.
     """
     from privypurse.jobs import compare as job
-    from privypurse.jobs.account import Account
+    from privypurse.jobs.account import Account, put_on_record
     from privypurse.tables.draft import draft_schema
     from privypurse.tables.files import TableFile
     from privypurse.tables.schema_file import read_schema
@@ -68,16 +68,16 @@ def compare(
             described, _ = draft_schema(file, target, progress=progress.update)
         else:
             described = read_schema(schema).with_target(target)
+        account = Account(
+            ledger=ledger,
+            beside=data.resolve().parent,
+            dataset=dataset or data.resolve().name,
+            budget=budget,
+            delta=delta,
+            neighbouring=neighbouring,
+            who=who,
+        )
         if pay:
-            account = Account(
-                ledger=ledger,
-                beside=data.parent,
-                dataset=dataset or data.name,
-                budget=budget,
-                delta=delta,
-                neighbouring=neighbouring,
-                who=who,
-            )
 
             def open_purse() -> Any:
                 nonlocal purse
@@ -86,6 +86,7 @@ def compare(
 
             result = job.compare_paid(file, described, names, budgets, open_purse, progress)
         else:
+            put_on_record([account], f"a comparison of methods on the records of {data.name}, measured exactly")
             result = job.compare_not_private(file, described, names, budgets, repeats, progress)
     if plot is not None:
         from privypurse.report.comparison_page import render_comparison
@@ -113,8 +114,8 @@ def _print(result: Any, names: list[str], budgets: list[float]) -> None:
     rows = []
     for name in dict.fromkeys(entry.method for entry in result.entries):
         plain = found.get((name, None))
-        cells = [plain or found[name, epsilon] for epsilon in budgets]
-        rows.append([name, *(f"{shown(cell.value)} ± {shown(cell.spread)}" for cell in cells)])
+        cells = [plain or found.get((name, epsilon)) for epsilon in budgets]
+        rows.append([name, *("" if cell is None else f"{shown(cell.value)} ± {shown(cell.spread)}" for cell in cells)])
     overlap = "half of a 95 % interval; where intervals overlap, no difference was shown"
     spread = overlap if result.private else f"spread over {result.repetitions} splits and seeds"
     table((f"{result.metric} at epsilon", *(f"{epsilon:g}" for epsilon in budgets)), rows)

@@ -48,8 +48,8 @@ def evaluate(
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
     account = Account(
         ledger=ledger,
-        beside=data.parent,
-        dataset=dataset or data.name,
+        beside=data.resolve().parent,
+        dataset=dataset or data.resolve().name,
         budget=budget,
         delta=delta,
         neighbouring=neighbouring,

@@ -90,7 +90,8 @@ def train(
         from privypurse.jobs.train import TrainSettings, train_file
 
         # A simulation must not spoil the record of the real records.
-        name = dataset or (data.name if simulate is None else f"{data.name} (simulation)")
+        own = data.resolve().name  # a link to records is no other record
+        name = dataset or (own if simulate is None else f"{own} (simulation)")
         settings = TrainSettings(
             data=data,
             target=target,
@@ -98,7 +99,7 @@ def train(
             out=out,
             account=Account(
                 ledger=ledger,
-                beside=data.parent,
+                beside=data.resolve().parent,
                 dataset=name,
                 budget=budget,
                 delta=delta,

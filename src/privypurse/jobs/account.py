@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from privypurse.core.checks import small_probability
@@ -116,3 +117,10 @@ def _check_delta(delta: float) -> None:
             f"delta must be far below one over the number of records; got {delta:g}, with which publishing a whole record could "
             "count as private. Pass for example --delta 1e-6. Nothing was spent."
         )
+
+
+def put_on_record(accounts: "Sequence[Account | None]", what: str) -> None:
+    """Put something that was computed without paying on the ledger, where the records have an account there."""
+    purses = [purse for account in accounts if account is not None and (purse := account.find()) is not None]
+    for purse in {(purse.ledger.head(), purse.dataset): purse for purse in purses}.values():
+        purse.declare_uncovered(what)

@@ -33,10 +33,11 @@ def _runs(entries: Sequence[Entry], purse: Purse) -> list[dict[str, Any]]:
     runs: dict[Any, dict[str, Any]] = {}
     under_way: dict[str, str] = {}  # the last job of each person
     for entry in entries:
-        begins = entry.kind == NOTE and entry.details.get("event") == "begin"
+        job = entry.details.get("job") if entry.kind == NOTE else None  # a note may be of any kind
+        begins = job is not None and entry.details.get("event") == "begin"
         releases = _releases(entry)
         if begins:
-            under_way[entry.who] = entry.details["job"]
+            under_way[entry.who] = str(job)
         key = under_way.get(entry.who, (entry.when[:10], entry.who))
         if begins or releases:
             what = entry.what if begins else "from Python"
@@ -44,9 +45,8 @@ def _runs(entries: Sequence[Entry], purse: Purse) -> list[dict[str, Any]]:
             run = runs.setdefault(key, fresh | {"finished": not begins})
             run["releases"] += releases
             run["spent_epsilon"] = purse.filter.epsilon_of(entry.totals, purse.delta)
-        elif entry.kind == NOTE and entry.details.get("job") in runs:
-            own = {name: entry.details[name] for name in ("releases", "epsilon")}
-            runs[entry.details["job"]] |= own | {"finished": True}
+        elif job in runs and {"releases", "epsilon"} <= set(entry.details):
+            runs[job] |= {"releases": entry.details["releases"], "epsilon": entry.details["epsilon"], "finished": True}
             under_way.pop(entry.who, None)
     return list(runs.values())
 

@@ -12,11 +12,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from privypurse.accounting import convert
 from privypurse.core.checks import positive, shown
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.randomness import NoiseSource
 from privypurse.estimators import PrivateLogisticRegression, PrivateRidge
 from privypurse.jobs.measure import measure
-from privypurse.jobs.on_record import on_record
+from privypurse.jobs.on_record import counted, on_record
 from privypurse.jobs.plan import ridge_for
 from privypurse.jobs.progress import Progress
 from privypurse.jobs.rows import CHECKED, Rows, read_rows
@@ -144,27 +144,37 @@ def compare_paid(
     progress : Progress
         Told of fits.
     """
+    check_choices(methods, epsilons, 1)
     target = _target(schema)
     train, test = read_rows(file, schema, progress, hold_out=HOLD_OUT)
     purse = open_purse()
     run = part_of(purse, price(methods, epsilons, purse.delta), strict=True)
     for what in (*schema.uncovered, CHECKED):
         run.declare_uncovered(what)
-    entries = []
-    with on_record(purse, run, f"compare {', '.join(methods)} on {file.path.name}"):
+    entries: list[Entry] = []
+    note = PAID
+    with (
+        counted(run, "the figures are lost"),
+        on_record(purse, run, f"compare {', '.join(methods)} on {file.path.name}"),
+    ):
         progress.stage("comparing", len(methods) * len(epsilons))
-        for epsilon in epsilons:
-            for name in methods:
+        for name, epsilon in [(name, epsilon) for epsilon in epsilons for name in methods]:
+            try:
                 # Rounding of the sum may leave the last one a hair less.
                 own = part_of(run, min(epsilon, run.remaining.epsilon))
                 mu = convert.gdp_mu(own.epsilon, own.delta)
                 share = convert.gdp_epsilon(mu * math.sqrt(1 - MEASURE_SHARE), own.delta)
                 model = _model(target, name).set_params(epsilon=share, purse=own).fit(train.X, train.y)
                 result = measure(model, test, target, on="records set aside", purse=own)
-                half = max((result.high or 0.0) - result.value, result.value - (result.low or 0.0))
-                entries.append(Entry(name, epsilon, result.value, half))
-                progress.update(len(entries), name)
-    return Comparison(_metric(target), True, PAID, 1, tuple(entries))
+            except BudgetExhausted:
+                if not entries:
+                    raise
+                note = f"{PAID} Others spent the rest of the budget in the meantime: the comparison is not complete."
+                break
+            half = max((result.high or 0.0) - result.value, result.value - (result.low or 0.0))
+            entries.append(Entry(name, epsilon, result.value, half))
+            progress.update(len(entries), name)
+    return Comparison(_metric(target), True, note, 1, tuple(entries))
 
 
 def price(methods: Sequence[str], epsilons: Sequence[float], delta: float) -> float:

@@ -44,6 +44,7 @@ def describe_run(
         "half_widths": None if intervals is None else [part.tolist() for part in intervals],
         "note": "" if intervals is None else ABOUT_INTERVALS,
         "budget": describe_budget(purse),
+        "schema_declared": schema.is_declared,
         "fit_epsilon": fit_epsilon,
     }
 
@@ -103,7 +104,7 @@ def report_of(pipeline: Pipeline, about: dict[str, Any], measurements: list[Meas
             coefficients_note=about["note"],
             settings=_pairs(about["settings"]),
             schema=write_schema(encoder.schema),
-            schema_declared=encoder.schema.is_declared,
+            schema_declared=about["schema_declared"],
         )
     )
 

@@ -4,14 +4,16 @@ import contextlib
 import json
 import pathlib
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from privypurse.core.errors import InvalidArgument
-from privypurse.jobs.account import Account
+from privypurse.jobs.account import Account, put_on_record
 from privypurse.jobs.describe import load_run, report_of
 from privypurse.jobs.measure import measure
-from privypurse.jobs.on_record import on_record
+from privypurse.jobs.on_record import counted, on_record
 from privypurse.jobs.progress import Progress
 from privypurse.jobs.rows import CHECKED, read_rows
+from privypurse.purse.ledger import current_user
 from privypurse.purse.opening import part_of
 from privypurse.purse.purse import Purse
 from privypurse.report.content import Measurement
@@ -65,31 +67,37 @@ def evaluate_file(
         purse, _ = account.open(epsilon)
         run = part_of(purse, epsilon, strict=True)
         run.declare_uncovered(CHECKED)
-    if run is None and account is not None:
-        _put_on_record(account, file.path.name, public)
-    noted = contextlib.nullcontext()
-    if purse is not None and run is not None:
-        noted = on_record(purse, run, f"evaluate {folder.name} on {file.path.name}")  # type: ignore[assignment]
-    with noted:
-        measured = measure(model, rows, schema.target, on=file.path.name, purse=run, public=public)
+    name = file.path.name
+    if run is None:
+        said = f", which {account.who or current_user()} declared public" if public and account else ""
+        exact = f"what a model is worth on the records of {name}{said}, measured exactly"
+        trained = _training_accounts(about, model, account, file, folder) if name == about["data"] else []
+        put_on_record([account, *trained], exact)
+    with contextlib.ExitStack() as stack:
+        if purse is not None and run is not None:
+            stack.enter_context(on_record(purse, run, f"evaluate {folder.name} on {name}"))
+            stack.enter_context(counted(run, "the figure is lost"))
+        measured = measure(model, rows, schema.target, on=name, purse=run, public=public)
     if purse is not None:
         measured = replace(measured, payer=purse.dataset)
-    measurements = [*measurements, measured]
-    replace_file(folder / "measurements.json", json.dumps([asdict(one) for one in measurements], indent=1))
-    replace_file(folder / "report.html", report_of(pipeline, about, measurements))
     remarks = []
+    try:
+        measurements = [*measurements, measured]
+        replace_file(folder / "measurements.json", json.dumps([asdict(one) for one in measurements], indent=1))
+        replace_file(folder / "report.html", report_of(pipeline, about, measurements))
+    except OSError as error:  # the figure may have been paid for
+        remarks.append(f"the figure could not be added to the report: {error.strerror}.")
     if run is None and rows.left_out:
         remarks.append(f"{rows.left_out:,} rows left out: their target is missing, or on no list of the schema.")
-    if file.path.name == about["data"]:
-        remarks.append(
-            f"{file.path.name} is the name of the file that the model was trained on: measure on other records."
-        )
+    if name == about["data"]:
+        remarks.append(f"{name} is the name of the file that the model was trained on: measure on other records.")
     return Evaluation(measured, purse, remarks)
 
 
-def _put_on_record(account: Account, name: str, public: bool) -> None:
-    """Put an exact measurement on the ledger, where these records have an account there."""
-    purse = account.find()
-    if purse is not None:
-        said = f", which {purse.who} declared public" if public else ""
-        purse.declare_uncovered(f"what a model is worth on the records of {name}{said}, measured exactly")
+def _training_accounts(
+    about: dict[str, Any], model: Any, account: Account | None, file: TableFile, folder: pathlib.Path
+) -> list[Account]:
+    """Return where the account that paid for the training may be: its ledger is known by name only."""
+    named = pathlib.PurePath(model.certificate_.ledger).name
+    places = [file.path.resolve().parent / named, folder.resolve().parent / named, *([account.path] if account else [])]
+    return [Account(dataset=about["dataset"], ledger=place) for place in places]

@@ -2,9 +2,13 @@
 
 import contextlib
 import secrets
+import warnings
 from collections.abc import Iterator
 
+from privypurse.core.errors import PrivypurseError, SpentInVain
+from privypurse.purse.certificate import rounded_up
 from privypurse.purse.purse import Purse
+from privypurse.store.folder import ModelNotSaved
 
 
 @contextlib.contextmanager
@@ -21,6 +25,37 @@ def on_record(purse: Purse, run: Purse, what: str) -> Iterator[None]:
     job = secrets.token_hex(8)
     purse.note(what, {"event": "begin", "job": job, "asked": run.epsilon})
     yield
-    purse.note(
-        f"end of: {what}", {"event": "end", "job": job, "epsilon": run.spent.epsilon, "releases": run.spent.releases}
-    )
+    end = {"event": "end", "job": job, "epsilon": run.spent.epsilon, "releases": run.spent.releases}
+    try:
+        purse.note(f"end of: {what}", end)
+    except PrivypurseError as error:  # what was paid for is there all the same
+        warnings.warn(f"the end of the job could not be put on the ledger: {error}", stacklevel=3)
+
+
+@contextlib.contextmanager
+def counted(run: Purse, without: str) -> Iterator[None]:
+    """Say what was spent where something fails after payment.
+
+    Parameters
+    ----------
+    run : Purse
+        What the job spends.
+    without : str
+        What there is not, then.
+    """
+    try:
+        yield
+    except (ModelNotSaved, SpentInVain):
+        raise
+    except Exception as error:
+        if not run.spent.releases:
+            raise
+        what = (
+            str(error)
+            if isinstance(error, PrivypurseError)
+            else f"an error that should not happen: {type(error).__name__}."
+        )
+        raise SpentInVain(
+            f"{what.replace(' Nothing was spent.', '')} By then this run had spent epsilon "
+            f"{rounded_up(run.spent.epsilon)} on data set {run.dataset!r}; {without}."
+        ) from error

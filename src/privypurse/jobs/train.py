@@ -5,7 +5,7 @@ import json
 import math
 import pathlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -14,14 +14,15 @@ from sklearn.pipeline import Pipeline
 
 from privypurse.accounting import convert
 from privypurse.core.checks import positive, probability, shown
-from privypurse.core.errors import InvalidArgument, PrivypurseError, SpentInVain
+from privypurse.core.errors import InvalidArgument
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privypurse.jobs.account import Account
+from privypurse.jobs.budget import describe_budget
 from privypurse.jobs.describe import describe_run, report_of
 from privypurse.jobs.interrupts import Interrupts, held_back
 from privypurse.jobs.measure import measure
 from privypurse.jobs.noise_intervals import noise_intervals
-from privypurse.jobs.on_record import on_record
+from privypurse.jobs.on_record import counted, on_record
 from privypurse.jobs.plan import ridge_for
 from privypurse.jobs.progress import Progress, Silent, TrainingStage
 from privypurse.jobs.rows import CHECKED, Rows, check_readable, check_some, read_columns, read_rows
@@ -170,13 +171,18 @@ def train_file(
         if opened is not None:
             opened(purse, is_new)
         check_delta(purse.delta, None)
+        if not math.isfinite(purse.epsilon):
+            raise InvalidArgument(
+                f"data set {purse.dataset!r} is declared not private on its ledger: it has no budget to train with. Name another "
+                "--dataset. Nothing was spent."
+            )
         run = part_of(purse, settings.epsilon, strict=True)
         for what in (*inputs.schema.uncovered, CHECKED, *_exact(settings, purse)):
             run.declare_uncovered(what)
         what = f"train {settings.data.name}, target {settings.target}, model {place.folder.name}"
-        with on_record(purse, run, what):
-            with _counted(run):
-                model, schema, aside = _fitted(settings, inputs, run, progress)
+        describe_budget(purse)  # so that what cannot be described is noticed now
+        with on_record(purse, run, what), counted(run, "no model was made"):
+            model, schema, aside = _fitted(settings, inputs, run, progress)
             # From here on there is something that was paid for, which is brought to safety first.
             with held_back() as interrupts:
                 measurements = _measurements(settings, schema, model, aside, inputs.test, run, progress)
@@ -297,25 +303,6 @@ def _model(settings: TrainSettings, schema: Schema) -> Any:
     return kind(method=settings.method, l2=ridge_for(settings.method), **own)
 
 
-@contextlib.contextmanager
-def _counted(run: Purse) -> Iterator[None]:
-    """Say what was spent where something fails on the way to a model."""
-    try:
-        yield
-    except Exception as error:
-        if not run.spent.releases:
-            raise
-        what = (
-            str(error)
-            if isinstance(error, PrivypurseError)
-            else f"an error that should not happen: {type(error).__name__}."
-        )
-        raise SpentInVain(
-            f"{what.replace(' Nothing was spent.', '')} By then this run had spent epsilon {run.spent.epsilon:.4g} on data set "
-            f"{run.dataset!r}; no model was made."
-        ) from error
-
-
 def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress, *, seeded: bool) -> Schema:
     progress.stage("buying ranges of columns")
     share = min(RANGE_SHARE * raw.shape[1], MOST_FOR_RANGES)
@@ -367,7 +354,7 @@ def _measurements(
     if schema.target is None or (test is None and not settings.hold_out):
         return []
     # Others may have spent the rest in the meantime, or a file may be gone: a model that was paid for is not lost to that.
-    with contextlib.suppress(PrivypurseError):
+    with contextlib.suppress(Exception):
         if test is None:
             progress.stage("measuring on the records set aside")
             share = run.fraction_left
@@ -390,8 +377,10 @@ def _remarks(
                     f"class {name!r} has hardly any records, if it has any: is it spelt as in {settings.data.name}? Rows whose "
                     "target is on no list were left out."
                 )
-    if settings.hold_out and settings.test is None and not measurements:
-        remarks.append("what the model is worth could not be bought: others may have spent the rest of the budget.")
+    if (settings.hold_out or settings.test is not None) and not measurements:
+        remarks.append(
+            "what the model is worth could not be measured: others may have spent the rest, or the file is gone."
+        )
     if settings.buy_ranges and all(column.source is not Source.BOUGHT for column in schema.columns):
         remarks.append("--buy-ranges had nothing to buy: the schema declares all ranges.")
     if interrupts.pending:
@@ -412,7 +401,7 @@ def _exact(settings: TrainSettings, purse: Purse) -> list[str]:
 def _intervals(model: Any, schema: Schema, progress: Progress, interrupts: Interrupts) -> Any:
     try:
         return noise_intervals(model, schema, progress, interrupts=interrupts)
-    except PrivypurseError:  # a budget too small to rehearse
+    except Exception:  # a budget too small to rehearse, for one; the model is worth more than its intervals
         return None
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from privypurse.accounting.totals import Filter
 from privypurse.core.charges import SingleCharge
 from privypurse.core.errors import InvalidArgument
-from privypurse.purse.certificate import Certificate, declared_uncovered
+from privypurse.purse.certificate import Certificate, declared_uncovered, rounded_up
 from privypurse.purse.ledger import MemoryLedger
 from privypurse.purse.purse import Purse
 
@@ -83,7 +83,7 @@ class Allowance(Purse):
         declared = declared_uncovered(entries)
         if not own.simulation and any(entry.is_simulation for entry in entries):
             declared = (SIMULATED, *declared)
-        limit = f"epsilon {purse.epsilon:g}" if math.isfinite(purse.epsilon) else "no limit"
+        limit = f"epsilon {rounded_up(purse.epsilon, 9)}" if math.isfinite(purse.epsilon) else "no limit"
         spent = purse.spent.epsilon
         return replace(
             own,
@@ -91,7 +91,7 @@ class Allowance(Purse):
             ledger=purse.ledger.location,
             ledger_lines=lines,
             ledger_digest=digest,
-            part_of=f"a purse with {limit}, which had spent {spent:.4g} when this was issued",
+            part_of=f"a purse with {limit}, which had spent {rounded_up(spent)} when this was issued",
         )
 
     def freeze(self, why: str) -> None:

@@ -303,7 +303,7 @@ def _prose(c: Certificate) -> Iterable[str]:
     else:
         yield (
             f"Everything released through this {'part of a ' if c.part_of else ''}purse together is "
-            f"({_number(c.epsilon, 9)}, {_number(c.delta, 9)})-differentially private under the relation {c.neighbouring}."
+            f"({rounded_up(c.epsilon, 9)}, {rounded_up(c.delta, 9)})-differentially private under the relation {c.neighbouring}."
         )
     if c.part_of:
         yield f"It is a part of {c.part_of}. The certificate of that purse is the one for everything."
@@ -315,8 +315,10 @@ def _prose(c: Certificate) -> Iterable[str]:
         elif under.epsilon is None:
             yield f"  {name}: not stated; what some release is under this relation is not on record"
         else:
-            recorded = "" if under.recorded_epsilon is None else f"; recorded epsilon {_number(under.recorded_epsilon)}"
-            yield f"  {name}: epsilon {_number(under.epsilon)}, delta {_number(under.delta or 0.0)}{recorded}"
+            recorded = (
+                "" if under.recorded_epsilon is None else f"; recorded epsilon {rounded_up(under.recorded_epsilon)}"
+            )
+            yield f"  {name}: epsilon {rounded_up(under.epsilon)}, delta {rounded_up(under.delta or 0.0)}{recorded}"
     yield f"Rule: {c.theorem}"
     yield ""
     yield f"Released: {c.releases} value{'' if c.releases == 1 else 's'}"
@@ -346,7 +348,7 @@ def _levels(group: Group) -> str:
     return f", {name} {group.smallest:.6g}{spread}{sampled}"
 
 
-def _number(value: float, digits: int = 4) -> str:
+def rounded_up(value: float, digits: int = 4) -> str:
     """Write a number with so many digits, never smaller than it is."""
     if math.isinf(value):
         return "infinity"

@@ -74,7 +74,10 @@ def _as_float(value: Any) -> float:
 
 
 def _as_string(value: Any) -> str:
-    raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+    try:
+        raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+    except Exception:  # something that cannot even be written is on no list, and no number
+        return "?!"
     return raw.decode("utf-8", "replace")
 
 
@@ -199,17 +202,26 @@ def as_text(column: Any, missing_values: Sequence[str]) -> Any:
     from pyarrow import compute as pc
 
     try:
-        text = pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
-    except pa.ArrowInvalid:  # bytes that are no text: of this record, not of the others
-        binary = pc.cast(column, pa.large_binary()).to_pylist()
-        decoded = [None if value is None else value.decode("utf-8", "replace") for value in binary]
-        text = pc.utf8_trim_whitespace(pa.array(decoded, pa.string()))
-    except pa.ArrowNotImplementedError:
+        text = pc.utf8_trim_whitespace(_cast_to_text(column))
+    except (pa.ArrowException, TypeError):
         raise InvalidArgument(
             f"a column of type {column.type} cannot be used. Write ignore = true for it in the schema, or turn it into text."
         ) from None
     missing = pc.is_in(text, value_set=pa.array(["", *missing_values], pa.string()))
     return pc.if_else(missing, pa.scalar(None, pa.string()), text)
+
+
+def _cast_to_text(column: Any) -> Any:
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    try:
+        text = pc.cast(column, pa.string())
+        text.validate(full=True)
+        return text
+    except pa.ArrowInvalid:  # bytes that are no text: of this record, not of the others
+        binary = pc.cast(column, pa.large_binary()).to_pylist()
+        return pa.array([None if value is None else value.decode("utf-8", "replace") for value in binary], pa.string())
 
 
 def _is_numeric(kind: Any) -> bool:

@@ -1,5 +1,6 @@
 """[RAW DATA] Tables in files, read in blocks: CSV (plain or compressed) and Parquet. Messages never quote a record."""
 
+import codecs
 import csv
 import difflib
 import gzip
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from privypurse.core.errors import FileUnusable, InvalidArgument
-from privypurse.tables.lines import Lines, known_encoding
+from privypurse.tables.lines import LONGEST_LINE, Lines, is_whole, is_wide, known_encoding
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 BLOCK_BYTES = 1 << 20
@@ -51,8 +52,8 @@ class TableFile:
         if not self.path.is_file():
             what = "a folder" if self.path.is_dir() else "not there"
             raise InvalidArgument(f"file {str(path)!r} is {what}. Pass a CSV or Parquet file.")
-        if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
-            raise InvalidArgument(f"delimiter must be one character; got {delimiter!r}. Pass for example ';'.")
+        if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not 0 < ord(delimiter) < 128):
+            raise InvalidArgument(f"delimiter must be one ASCII character; got {delimiter!r}. Pass for example ';'.")
         _need_pyarrow()
         with self.path.open("rb") as file:
             start = file.read(4)
@@ -120,18 +121,15 @@ class TableFile:
         return self._parquet_blocks(names, progress) if self.is_parquet else self._csv_blocks(names, strict, progress)
 
     def _header(self, delimiter: str | None) -> list[str]:
-        opener = gzip.open if self._is_gzip else open
         try:
-            encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
-            with opener(self.path, "rt", encoding=encoding, newline="") as file:
-                line = file.readline(1 << 20)
+            line = self._first_line()
         except UnicodeError:
             raise InvalidArgument(
                 f"file {self.path.name!r} is not text in {self.encoding}. Pass --encoding latin-1, or its own; or a Parquet file."
             ) from None
         except (OSError, EOFError, zlib.error) as error:
             raise FileUnusable(f"file {self.path.name!r} cannot be read ({type(error).__name__}). Check it.") from None
-        if line.endswith("\r"):
+        if "\r" in line.removesuffix("\r\n").removesuffix("\n"):
             raise InvalidArgument(
                 f"file {self.path.name!r} ends its lines with carriage returns alone, as old Macintoshes did. Save it anew."
             )
@@ -142,9 +140,25 @@ class TableFile:
             raise InvalidArgument(
                 f"file {self.path.name!r} has a first line that cannot be a header. Pass a table with a header line."
             ) from None
+        if not is_whole(line.rstrip("\r\n"), self._delimiter):
+            raise InvalidArgument(
+                f"file {self.path.name!r} has a first line that is too long for a header, or with a quotation mark that is never "
+                "closed. Check it."
+            )
         if not any(names):
             raise InvalidArgument(f"file {self.path.name!r} has no header: its first line is empty. Add one.")
         return names
+
+    def _first_line(self) -> str:
+        """Return the header line, and nothing of what follows it: what is odd there is its own affair."""
+        with gzip.open(self.path) if self._is_gzip else self.path.open("rb") as file:
+            if not is_wide(self.encoding):
+                return bytes(file.readline(LONGEST_LINE + 9)).decode(self.encoding).removeprefix("\ufeff")
+            decoder, text = codecs.getincrementaldecoder(self.encoding)("replace"), ""
+            while "\n" not in text and len(text) <= LONGEST_LINE and (chunk := file.read(4_096)):
+                text += decoder.decode(chunk)
+        line, end, _ = text.partition("\n")
+        return (line + end).removeprefix("\ufeff")
 
     @property
     def _is_gzip(self) -> bool:

@@ -14,8 +14,8 @@ from privypurse.core.errors import InvalidArgument
 
 CHUNK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 18
-# If more than one line in so many of the first chunk is no text, the encoding is another one.
-ODD_LINES = 20
+# If more than one line in so many of the first chunk is no text, and not only a few, the encoding is another one.
+ODD_LINES, FEW = 20, 10
 _WIDE = ("utf-16", "utf-32")
 _ONE_BYTE = ("iso8859-", "cp125", "cp437", "cp85", "cp86", "koi8", "mac-", "hp-roman8", "tis-620")
 
@@ -33,6 +33,17 @@ def known_encoding(encoding: str) -> str:
             "or convert the file to UTF-8."
         )
     return name
+
+
+def is_wide(encoding: str) -> bool:
+    """Whether every character takes several bytes."""
+    return encoding.startswith(_WIDE)
+
+
+def is_whole(line: str, delimiter: str) -> bool:
+    """Whether a line is short enough and leaves no quotation mark open."""
+    raw = line.encode("utf-8", "replace")
+    return len(raw) <= LONGEST_LINE and _whole_line(delimiter).fullmatch(raw) is not None
 
 
 class Lines(io.RawIOBase):
@@ -53,14 +64,15 @@ class Lines(io.RawIOBase):
 
     Guarantees
     ----------
-    Whether a line is kept, and as what, depends on the bytes of that line alone. (But if many lines of the first chunk are not
-    text in `encoding`, the file is refused.)
+    Whether a line is kept, and as what, depends on the bytes of that line alone; in UTF-16 and UTF-32, on its characters: there a
+    byte too many makes other characters of all that follow. (If many lines of the first chunk are not text in `encoding`, the
+    file is refused.)
     """
 
     def __init__(self, source: Any, *, delimiter: str, encoding: str, strict: bool, name: str) -> None:
         self._source, self._strict, self._name, self._asked = source, strict, name, encoding
         # Where a character takes several bytes in any case, text is told from bytes before lines are told from each other.
-        wide = encoding.startswith(_WIDE)
+        wide = is_wide(encoding)
         self._decoder = codecs.getincrementaldecoder(encoding)("replace") if wide else None
         self._encoding = "utf-8" if wide else encoding
         self._whole = _whole_line(delimiter)
@@ -139,7 +151,8 @@ class Lines(io.RawIOBase):
             )
 
     def _check_encoding(self, lines: list[bytes]) -> None:
-        if self._first and sum(map(self._is_odd, lines)) * ODD_LINES > len(lines):
+        odd = sum(map(self._is_odd, lines)) if self._first else 0
+        if odd >= FEW and odd * ODD_LINES > len(lines):
             raise InvalidArgument(
                 f"file {self._name!r} is not text in {self._asked}. Pass --encoding latin-1, or its own; or a Parquet file."
             )

@@ -201,7 +201,8 @@ class Schema:
     @property
     def is_declared(self) -> bool:
         """Whether nothing in it was read from the data without paying."""
-        return self.kinds is not Source.DATA and all(part.source is not Source.DATA for part in self.parts)
+        paid_or_declared = (Source.DECLARED, Source.BOUGHT)
+        return self.kinds in paid_or_declared and all(part.source in paid_or_declared for part in self.parts)
 
     @property
     def uncovered(self) -> list[str]:

@@ -63,7 +63,7 @@ def parse_schema(text: str) -> Schema:
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"this is not TOML: {error}. `privypurse schema data.csv` drafts one.") from error
     _check_keys(fields, _KEYS, "the schema")
-    default = _source(fields.get("source"), "the schema", Source.DECLARED)
+    default = _unless_bought(_source(fields.get("source"), "the schema", Source.DECLARED))
     described = fields.get("columns", {})
     if not isinstance(described, dict):
         raise InvalidArgument(
@@ -104,7 +104,9 @@ def _column(name: str, settings: Any, default: Source) -> Column | None:
     if "categories" in settings:
         listed = _list(settings["categories"], f"categories of {what}")
         texts = tuple(_as_text(value) for value in listed)
-        return Category(name=name, categories=texts, other=flags["other"], missing=flags["missing"], source=source)
+        return Category(
+            name=name, categories=texts, other=flags["other"], missing=flags["missing"], source=_unless_bought(source)
+        )
     cuts = tuple(_list(settings.get("cuts", []), f"cuts of {what}"))
     pair = settings.get("range")
     if pair == "private":
@@ -117,7 +119,8 @@ def _column(name: str, settings: Any, default: Source) -> Column | None:
     if pair is None and not cuts:
         raise InvalidArgument(f"cuts of {what} must not be empty. Write for example cuts = [25, 40, 65], or a range.")
     range_ = None if pair is None else _pair(pair, what)
-    return Number(name=name, range=range_, cuts=cuts, missing=flags["missing"], source=source)
+    own = _unless_bought(source) if cuts else source
+    return Number(name=name, range=range_, cuts=cuts, missing=flags["missing"], source=own)
 
 
 def _target(settings: Any, default: Source) -> Target:
@@ -125,7 +128,7 @@ def _target(settings: Any, default: Source) -> Target:
         raise InvalidArgument('[target] must name a column. Write column = "income" below it.')
     name = settings["column"]
     _check_keys(settings, _TARGET_KEYS, "[target]")
-    source = _source(settings.get("source"), "[target]", default)
+    source = _unless_bought(_source(settings.get("source"), "[target]", default))
     if ("classes" in settings) == ("range" in settings):
         raise InvalidArgument(
             '[target] must have either classes = ["no", "yes"] or, for a number, range = [low, high].'
@@ -162,6 +165,11 @@ def _flag(settings: Mapping[str, Any], key: str, what: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidArgument(f"{key} of {what} must be true or false; got {shown(value)}.")
     return value
+
+
+def _unless_bought(source: Source) -> Source:
+    """Take what cannot be bought, and is said to be, for what it is: read from the data."""
+    return Source.DATA if source is Source.EARLIER else source
 
 
 def _source(value: Any, what: str, default: Source) -> Source:

@@ -17,7 +17,7 @@ INTERRUPTED = 130
 def place(large: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
     """A folder of its own with the large census."""
     for name in ("census.csv", "census.toml", "small.csv"):
-        (tmp_path / name).symlink_to(large / name)
+        (tmp_path / name).hardlink_to(large / name)
     return tmp_path
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, number, percent, say, stderr, table
+from privypurse.cli.output import at_least, emit, number, percent, say, stderr, table
 from privypurse.cli.progress import shown_progress
 
 
@@ -103,7 +103,7 @@ def compare(
     else:
         _print(result, names, budgets)
         if purse is not None:
-            say(f"spent: epsilon {number(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}")
+            say(f"spent: epsilon {at_least(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}")
         if plot is not None:
             say(f"plot: {plot}")
 

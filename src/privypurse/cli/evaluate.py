@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, number, say, warn
+from privypurse.cli.output import at_least, emit, say, warn
 from privypurse.cli.progress import shown_progress
 from privypurse.cli.train import describe
 
@@ -72,6 +72,6 @@ def evaluate(
     for name, value in measured.details:
         say(f"  {name}: {100 * value:.1f} %")
     if purse is not None:
-        say(f"spent: epsilon {number(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}")
+        say(f"spent: epsilon {at_least(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}")
     elif not public:
         warn("exact, and not covered by any guarantee: pay for it (--epsilon), or declare the records --public.")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, number, say, stderr, table
+from privypurse.cli.output import at_least, emit, number, say, stderr, table
 
 HELP = """\
 What was spent on which data set, by whom, when, and what is left.
@@ -87,7 +87,7 @@ def _print_details(account: dict[str, Any]) -> None:
     terms = f"epsilon {account['epsilon']:g}, delta {account['delta']:g}, {account['neighbouring']}"
     say(f"terms: {terms}, opened {account['opened'][:10]}")
     for run in account["runs"]:
-        cost = "" if run["epsilon"] is None else f", epsilon {number(run['epsilon'])}"
+        cost = "" if run["epsilon"] is None else f", epsilon {at_least(run['epsilon'])}"
         ended = "" if run["finished"] else ", NOT FINISHED"
         say(
             f"{run['when'][:16].replace('T', ' ')}  {run['who']}: {run['what']}; {run['releases']} releases{cost}{ended}"
@@ -117,7 +117,7 @@ def _row(account: dict[str, Any]) -> list[str]:
     left = "frozen" if account["frozen"] else number(account["remaining_epsilon"])
     return [
         account["dataset"],
-        number(account["spent_epsilon"]),
+        at_least(account["spent_epsilon"]),
         number(account["epsilon"]),
         left,
         f"{account['releases']:,}",
@@ -280,7 +280,7 @@ def freeze(
     elif already:
         say(f"{dataset!r} is frozen already")
     else:
-        say(f"frozen: {dataset!r}, after epsilon {number(purse.spent.epsilon)} of {purse.epsilon:g}")
+        say(f"frozen: {dataset!r}, after epsilon {at_least(purse.spent.epsilon)} of {purse.epsilon:g}")
 
 
 def _ask(question: str) -> None:

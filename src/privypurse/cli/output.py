@@ -76,3 +76,10 @@ def percent(value: float) -> str:
 def number(value: float, digits: int = 4) -> str:
     """Write a number shortly."""
     return "infinite" if math.isinf(value) else f"{value:.{digits}g}"
+
+
+def at_least(value: float) -> str:
+    """Write an epsilon that was spent with four digits, never smaller than it is."""
+    from privypurse.purse.certificate import rounded_up
+
+    return rounded_up(value)

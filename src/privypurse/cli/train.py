@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, note, number, percent, say, warn
+from privypurse.cli.output import at_least, emit, note, number, percent, say, warn
 from privypurse.cli.progress import shown_progress
 
 EXAMPLES = """\
@@ -142,7 +142,7 @@ def _opened(purse: Any, is_new: bool, budget: float | None) -> None:
         )
     else:
         note(
-            f"data set {purse.dataset!r} on {where}: {number(purse.spent.epsilon)} of epsilon {purse.epsilon:g} spent before this"
+            f"data set {purse.dataset!r} on {where}: {at_least(purse.spent.epsilon)} of epsilon {purse.epsilon:g} spent before"
         )
 
 
@@ -186,7 +186,7 @@ def _print(result: Any) -> None:
     for measured in result.measurements:
         say(f"worth:   {describe(measured)}")
     say(
-        f"spent:   epsilon {number(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}; "
+        f"spent:   epsilon {at_least(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}; "
         f"left for one more run: {number(purse.remaining.epsilon, 3) if purse.fraction_left > 1e-6 else 'nothing'}"
     )
     if not result.pipeline[0].schema.is_declared:

@@ -7,6 +7,7 @@ import pathlib
 
 import pytest
 
+from privypurse.datasets import make_census
 from tests.cli.commands import LEDGER, TARGET, payments, refusal, result, run, training
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -99,3 +100,25 @@ def test_raw_adult_with_a_schema_written_by_hand_reaches_84_percent(tmp_path):
     assert measured["value"] >= 0.84
     assert found["spent_epsilon"] <= 1
     assert found["private"]
+
+
+def test_the_demo_ends_with_three_lines_and_can_be_run_again(tmp_path):
+    for _ in range(2):
+        done = run(tmp_path, "demo", "--rows", 5_000)
+        assert done.returncode == 0, done.stderr
+    worth, spent, report = done.stdout.strip().splitlines()
+    assert all(word in worth for word in ("private", "not private", "majority"))
+    assert spent == "spent: epsilon 1 of 1 at delta 1e-06"
+    assert (tmp_path / report.removeprefix("report: ")).exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("work")
+    assert "other things" in refusal(tmp_path, 2, "demo", "--out", "mine")
+
+
+def test_parquet_files_are_trained_on_and_predicted_too(census):
+    make_census(3_000, 1).to_parquet(census / "census.parquet")
+    found = result(census, *training("census.parquet", "--no-intervals"))
+    assert found["private"]
+    assert result(census, "predict", "model", "census.parquet", "--out", "p.csv")["rows"] == 3_000
+    text = run(census, "predict", "model", "census.csv").stdout.splitlines()
+    assert text[0] == (census / "p.csv").read_text().splitlines()[0]

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         given = isinstance(purse.filter, FixedSchedule)
         facts = Facts(records=1e4, dimension=10, rule=purse.filter, bounds=Logistic().bounds(1.0))
         needs_one = not given and method.filter(facts) is not purse.filter
+        if not given and not needs_one:
+            method.recipe(replace(facts, l2=self.l2))  # so that a method that cannot do without something says so now
         declared = self.n_public is not None and self.feature_norm is not None and not self.standardize
         if (given or needs_one) and not declared:
             raise InvalidArgument(

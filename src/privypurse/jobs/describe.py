@@ -12,6 +12,7 @@ from sklearn.pipeline import Pipeline
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.version import __version__
 from privypurse.jobs.budget import describe_budget
+from privypurse.jobs.measure import about
 from privypurse.jobs.noise_intervals import NOTE as ABOUT_INTERVALS
 from privypurse.purse.purse import Purse
 from privypurse.report import Coefficient, Measurement, ReportContent, render
@@ -74,7 +75,7 @@ def _settings(settings: Any, purse: Purse) -> list[list[str]]:
 def _prepared(schema: Schema, model: Any) -> list[list[str]]:
     preparation = model.preparation_
     paid = model.n_public is None
-    lines = [["number of records", f"{_about(preparation.records)} ({'bought, noisy' if paid else 'declared'})"]]
+    lines = [["number of records", f"about {about(preparation.records)} ({'bought, noisy' if paid else 'declared'})"]]
     if preparation.stretch is not None:
         lines.append(["centre and spread of columns", "bought"])
     sources = sorted({column.source for column in schema.columns}, key=lambda source: source.value)
@@ -154,7 +155,3 @@ def measurement_from(fields: dict[str, Any]) -> Measurement:
 
 def _pairs(listed: Any) -> tuple[tuple[Any, Any], ...]:
     return tuple((first, second) for first, second in listed)
-
-
-def _about(count: float) -> str:
-    return f"about {round(count, -max(0, len(str(int(count))) - 3)):,.0f}"

@@ -88,7 +88,7 @@ def _accuracy(model: Any, rows: Rows, target: ClassTarget, on: str, purse: Purse
         value=value,
         low=max(value - half, 0.0),
         high=min(value + half, 1.0),
-        on=f"{on} (about {_about(total)})" if purse is not None else f"{on} ({total:,.0f} records)",
+        on=f"{on} (about {about(total)} records)" if purse is not None else f"{on} ({total:,.0f} records)",
         paid=purse is not None,
         public=public,
         simulated=purse is not None and purse.noise.simulation,
@@ -120,7 +120,7 @@ def _error(model: Any, rows: Rows, target: NumberTarget, on: str, purse: Purse |
         value=mean * width,
         low=max(mean - half, 0.0) * width,
         high=(mean + half) * width,
-        on=f"{on} (about {_about(total)})" if purse is not None else f"{on} ({total:,.0f} records)",
+        on=f"{on} (about {about(total)} records)" if purse is not None else f"{on} ({total:,.0f} records)",
         paid=purse is not None,
         public=public,
         simulated=purse is not None and purse.noise.simulation,
@@ -145,6 +145,6 @@ def _in_blocks(work: Any, X: Any) -> NDArray[Any]:
     return np.concatenate([work(X[start : start + _ROWS]) for start in range(0, X.shape[0], _ROWS)])
 
 
-def _about(count: float) -> str:
-    digits = max(0, len(str(int(count))) - 3)
-    return f"{round(count, -digits):,.0f} records"
+def about(count: float) -> str:
+    """Write a noisy count with as many digits as it deserves."""
+    return f"{round(count, -max(0, len(str(int(count))) - 3)):,.0f}"

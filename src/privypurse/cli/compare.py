@@ -50,7 +50,7 @@ def compare(
     purse of the data set, and what is printed is covered.
     """
     from privypurse.jobs import compare as job
-    from privypurse.jobs.account import Account, put_on_record
+    from privypurse.jobs.account import put_on_record
     from privypurse.tables.draft import draft_schema
     from privypurse.tables.files import TableFile
     from privypurse.tables.schema_file import read_schema
@@ -68,14 +68,8 @@ def compare(
             described, _ = draft_schema(file, target, progress=progress.update)
         else:
             described = read_schema(schema).with_target(target)
-        account = Account(
-            ledger=ledger,
-            beside=data.resolve().parent,
-            dataset=dataset or data.resolve().name,
-            budget=budget,
-            delta=delta,
-            neighbouring=neighbouring,
-            who=who,
+        account = options.account_for(
+            data, ledger=ledger, dataset=dataset, budget=budget, delta=delta, neighbouring=neighbouring, who=who
         )
         if pay:
 

@@ -41,19 +41,12 @@ def evaluate(
     Without --epsilon the figure is exact: if the records are private, do not publish it. With it, the figure is noisy, covered,
     and paid for by the data set of that name on the ledger.
     """
-    from privypurse.jobs.account import Account
     from privypurse.jobs.evaluate import evaluate_file
     from privypurse.tables.files import TableFile
 
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
-    account = Account(
-        ledger=ledger,
-        beside=data.resolve().parent,
-        dataset=dataset or data.resolve().name,
-        budget=budget,
-        delta=delta,
-        neighbouring=neighbouring,
-        who=who,
+    account = options.account_for(
+        data, ledger=ledger, dataset=dataset, budget=budget, delta=delta, neighbouring=neighbouring, who=who
     )
     with shown_progress(quiet) as progress:
         result = evaluate_file(model, file, progress, epsilon=epsilon, account=account, public=public)

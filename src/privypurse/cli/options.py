@@ -1,9 +1,12 @@
 """Options that several commands share, described once."""
 
 import pathlib
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from privypurse.jobs.account import Account
 
 DataFile = Annotated[pathlib.Path, typer.Argument(help="CSV with a header (also .gz), or Parquet.", show_default=False)]
 ModelDir = Annotated[pathlib.Path, typer.Argument(help="The folder that `privypurse train` made.", show_default=False)]
@@ -73,3 +76,31 @@ Encoding = Annotated[str, typer.Option("--encoding", help="Of a CSV file.", rich
 def tab(delimiter: str | None) -> str | None:
     r"""Let people write \t or tab for a tab."""
     return "\t" if delimiter in ("\\t", "tab") else delimiter
+
+
+def account_for(
+    data: pathlib.Path,
+    *,
+    ledger: pathlib.Path | None,
+    dataset: str | None,
+    budget: float | None,
+    delta: float | None,
+    neighbouring: str | None,
+    who: str | None,
+    simulated: bool = False,
+) -> "Account":
+    """Return the account that a command with these options spends from: that of the file, wherever a link to it lies."""
+    from privypurse.jobs.account import Account
+
+    file = data.resolve()
+    # A simulation must not spoil the record of the real records.
+    own = f"{file.name} (simulation)" if simulated else file.name
+    return Account(
+        ledger=ledger,
+        beside=file.parent,
+        dataset=dataset or own,
+        budget=budget,
+        delta=delta,
+        neighbouring=neighbouring,
+        who=who,
+    )

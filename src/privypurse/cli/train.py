@@ -86,25 +86,22 @@ def train(
     with shown_progress(quiet) as progress:
         # Loading takes a second or two, in which a person would see nothing.
         progress.stage("starting")
-        from privypurse.jobs.account import Account
         from privypurse.jobs.train import TrainSettings, train_file
 
-        # A simulation must not spoil the record of the real records.
-        own = data.resolve().name  # a link to records is no other record
-        name = dataset or (own if simulate is None else f"{own} (simulation)")
         settings = TrainSettings(
             data=data,
             target=target,
             epsilon=epsilon,
             out=out,
-            account=Account(
+            account=options.account_for(
+                data,
                 ledger=ledger,
-                beside=data.resolve().parent,
-                dataset=name,
+                dataset=dataset,
                 budget=budget,
                 delta=delta,
                 neighbouring=neighbouring,
                 who=who,
+                simulated=simulate is not None,
             ),
             schema=schema,
             buy_ranges=buy_ranges,

@@ -15,7 +15,7 @@ from privypurse.core.checks import positive, shown
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.randomness import NoiseSource
 from privypurse.estimators import PrivateLogisticRegression, PrivateRidge
-from privypurse.jobs.measure import measure
+from privypurse.jobs.measure import epsilon_beside_measuring, measure
 from privypurse.jobs.on_record import counted, on_record
 from privypurse.jobs.plan import ridge_for
 from privypurse.jobs.progress import Progress
@@ -27,7 +27,6 @@ from privypurse.tables.files import TableFile
 from privypurse.tables.schema import ClassTarget, Schema, Target
 
 HOLD_OUT = 0.2
-MEASURE_SHARE = 0.03
 NOT_PRIVATE = (
     "NOT PRIVATE: every fit was a simulation with repeatable noise, and was measured exactly. Do not publish it, and do not "
     "choose by it: a choice made on private records costs privacy too. Pay for the comparison (--pay), or compare public data."
@@ -162,9 +161,8 @@ def compare_paid(
             try:
                 # Rounding of the sum may leave the last one a hair less.
                 own = part_of(run, min(epsilon, run.remaining.epsilon))
-                mu = convert.gdp_mu(own.epsilon, own.delta)
-                share = convert.gdp_epsilon(mu * math.sqrt(1 - MEASURE_SHARE), own.delta)
-                model = _model(target, name).set_params(epsilon=share, purse=own).fit(train.X, train.y)
+                model = _model(target, name).set_params(epsilon=epsilon_beside_measuring(own), purse=own)
+                model.fit(train.X, train.y)
                 result = measure(model, test, target, on="records set aside", purse=own)
             except BudgetExhausted:
                 if not entries:

@@ -28,9 +28,7 @@ _WORDS = {
 }
 
 
-def describe_run(
-    settings: Any, schema: Schema, pipeline: Pipeline, purse: Purse, intervals: Any, *, fit_epsilon: float
-) -> dict[str, Any]:
+def describe_run(settings: Any, schema: Schema, pipeline: Pipeline, purse: Purse, intervals: Any) -> dict[str, Any]:
     """Collect what a report says besides model, certificate and trace. All of it is public."""
     model = pipeline[-1]
     return {
@@ -46,7 +44,6 @@ def describe_run(
         "note": "" if intervals is None else ABOUT_INTERVALS,
         "budget": describe_budget(purse),
         "schema_declared": schema.is_declared,
-        "fit_epsilon": fit_epsilon,
     }
 
 

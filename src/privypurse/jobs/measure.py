@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privypurse.accounting import convert
 from privypurse.core.checks import FloatArray
 from privypurse.core.sensitive import Sensitive
 from privypurse.jobs.rows import Rows
@@ -19,6 +20,8 @@ from privypurse.tables.schema import ClassTarget, NumberTarget, Target
 WHAT = "how many records are classified right"
 Z95 = 1.959963984540054
 _ROWS = 65_536
+# Share of the budget of a run that measures its model.
+MEASURE_SHARE = 0.03
 # An interval that reaches further than this to either side tells next to nothing.
 LITTLE = 0.2
 
@@ -50,6 +53,12 @@ def measure(
     if isinstance(target, ClassTarget):
         return _accuracy(model, rows, target, on, purse, public)
     return _error(model, rows, target, on, purse, public)
+
+
+def epsilon_beside_measuring(run: Purse) -> float:
+    """Return what a fit may spend of what is left, so that its share is left to measure the model."""
+    mu = 1 / run.filter.smallest_noise_multiplier(run.totals)
+    return convert.gdp_epsilon(mu * math.sqrt(1 - MEASURE_SHARE), run.delta)
 
 
 def _release(box: Sensitive, purse: Purse, what: str) -> tuple[FloatArray, float, float]:

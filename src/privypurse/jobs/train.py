@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from privypurse.accounting import convert
 from privypurse.core.checks import positive, probability, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
@@ -20,7 +19,7 @@ from privypurse.jobs.account import Account
 from privypurse.jobs.budget import describe_budget
 from privypurse.jobs.describe import describe_run, report_of
 from privypurse.jobs.interrupts import Interrupts, held_back
-from privypurse.jobs.measure import measure
+from privypurse.jobs.measure import epsilon_beside_measuring, measure
 from privypurse.jobs.noise_intervals import noise_intervals
 from privypurse.jobs.on_record import counted, on_record
 from privypurse.jobs.plan import ridge_for
@@ -40,7 +39,6 @@ from privypurse.tables.schema_file import read_schema
 from privypurse.training.trace import Trace
 
 # Shares of the budget of a run.
-MEASURE_SHARE = 0.03
 RANGE_SHARE, MOST_FOR_RANGES = 0.02, 0.15
 # Less extreme ones are bought more exactly; the range is then made wider by this part of its width on either side.
 RANGE_QUANTILES, WIDER = (0.05, 0.95), 0.2
@@ -188,11 +186,10 @@ def train_file(
                 measurements = _measurements(settings, schema, model, aside, inputs.test, run, progress)
                 intervals = _intervals(model, schema, progress, interrupts) if settings.intervals else None
                 progress.stage("writing the model and its report")
-                fit_epsilon = model.privacy_spent_.epsilon
                 model.certificate_, model.privacy_spent_ = run.certificate(), run.spent
                 _name_classes(model, schema)
                 pipeline = Pipeline([("columns", TableEncoder(schema)), ("model", model)])
-                about = describe_run(settings, schema, pipeline, purse, intervals, fit_epsilon=fit_epsilon)
+                about = describe_run(settings, schema, pipeline, purse, intervals)
                 place.write(_files(pipeline, about, measurements))
         remarks = _remarks(settings, schema, model, measurements, interrupts)
     return TrainResult(place.folder, pipeline, purse, is_new, measurements, remarks)
@@ -243,7 +240,7 @@ def _fitted(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Prog
     inputs.rows = None  # its memory is wanted later on
     progress.stage("preparing: counts, lengths, centre and spread")
     before = 1 - run.fraction_left
-    model.set_params(purse=run, epsilon=_without_measuring(run, _hold_out(settings) > 0))
+    model.set_params(purse=run, epsilon=epsilon_beside_measuring(run) if _hold_out(settings) > 0 else None)
     model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
     model.set_params(callbacks=(), purse=None, copy_X=True)
     model.trace_ = _within_run(model.trace_, before, 1 - run.fraction_left)
@@ -315,14 +312,6 @@ def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress, *, see
         bought[column.name] = pair if pair[0] < pair[1] else (pair[0] - 1.0, pair[1] + 1.0)
     # What a seed drew protects nobody, and is not to be taken for bought later on.
     return schema.with_ranges(bought, Source.DATA if seeded else Source.BOUGHT)
-
-
-def _without_measuring(run: Purse, measuring: bool) -> float | None:
-    """Return what the fit may spend so that its share is left to measure the model; None for all."""
-    if not measuring:
-        return None
-    mu = 1 / run.filter.smallest_noise_multiplier(run.totals)
-    return convert.gdp_epsilon(mu * math.sqrt(1 - MEASURE_SHARE), run.delta)
 
 
 def _within_run(trace: Trace, before: float, after: float) -> Trace:

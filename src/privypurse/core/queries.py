@@ -143,7 +143,44 @@ class ClassCounts:
     """The number of records in each declared class."""
 
 
-Query = GradientAt | LossesAlong | LossesAt | SlopeAlong | CurvatureAlong | Objective | Count | ClassCounts
+@dataclass(frozen=True, kw_only=True)
+class ModuleGradient:
+    """The sum over records of the clipped gradient of a module's loss, at the parameters it has now.
+
+    Parameters
+    ----------
+    clip_norm : float
+        The largest norm one record's gradient may contribute. Public.
+    """
+
+    clip_norm: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareWithin:
+    """How many records have a gradient no longer than a norm: what adaptive clipping asks.
+
+    Parameters
+    ----------
+    clip_norm : float
+        The norm. Public.
+    """
+
+    clip_norm: float
+
+
+Query = (
+    GradientAt
+    | LossesAlong
+    | LossesAt
+    | SlopeAlong
+    | CurvatureAlong
+    | Objective
+    | Count
+    | ClassCounts
+    | ModuleGradient
+    | ShareWithin
+)
 
 
 def _check_clip(query: object, name: str) -> None:

@@ -264,6 +264,45 @@ class SensitiveObjective(Sensitive):
         return self._curvature
 
 
+class SensitiveTensor(Sensitive):
+    """A sum of private values that lies on a device, such as a GPU, and stays there until it is paid for.
+
+    Parameters
+    ----------
+    value : Tensor
+        The sum. Its shape is public.
+    norm, add_remove, replace_one, sample_prob, sample
+        As for `Sensitive`.
+
+    Guarantees
+    ----------
+    The maker bounded every record's part, so that the sum is finite: it is not looked at here, which would mean to wait for the
+    device. The same sealing as for every box.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        value: Any,
+        *,
+        norm: Norm,
+        add_remove: float | None,
+        replace_one: float | None,
+        sample_prob: float = 1.0,
+        sample: Sample | None = None,
+    ) -> None:
+        super().__init__(
+            0.0, norm=norm, add_remove=add_remove, replace_one=replace_one, sample_prob=sample_prob, sample=sample
+        )
+        self._value = value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        return tuple(self._value.shape)
+
+
 class SensitiveTrials(Sensitive):
     """A private experiment that may be run several times, and that nobody may run before it is paid for.
 

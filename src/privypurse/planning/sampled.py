@@ -1,14 +1,16 @@
 """Schedules for Poisson-sampled runs, fixed in advance and priced as a whole."""
 
+import itertools
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
 from privypurse.accounting import convert
 from privypurse.accounting.calibrate import scale_to_budget
 from privypurse.accounting.fixed_schedule import FixedSchedule
-from privypurse.core.charges import Charge, GaussianCharge, RepeatedCharge
+from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.errors import UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.planning.facts import Facts
@@ -17,22 +19,48 @@ from privypurse.planning.facts import Facts
 LEVELS = 12
 
 
-def fixed_schedule(weights: Sequence[float], sample_prob: float, facts: Facts) -> FixedSchedule:
-    """Return the schedule whose noise follows these weights and which spends the budget, by privacy loss distributions.
+class Target(Protocol):
+    """A budget to spend: facts, or a filter."""
+
+    @property
+    def epsilon(self) -> float:
+        """Its epsilon."""
+        ...
+
+    @property
+    def delta(self) -> float:
+        """Its delta."""
+        ...
+
+    @property
+    def neighbouring(self) -> Neighbouring:
+        """Its relation."""
+        ...
+
+
+def fixed_schedule(weights: Sequence[float], sample_prob: float, target: Target) -> FixedSchedule:
+    """Return the schedule whose noise follows these weights and which spends the budget, by privacy loss distributions."""
+    return calibrated(relative_charges(weights, sample_prob), target)
+
+
+def calibrated(charges: Sequence[GaussianCharge], target: Target) -> FixedSchedule:
+    """Return the schedule with noise in these proportions which spends the budget."""
+    runs = [RepeatedCharge(charge, sum(1 for _ in same)) for charge, same in itertools.groupby(charges)]
+    scaled = scale_to_budget(runs, target.epsilon, target.delta, target.neighbouring)
+    return FixedSchedule(scaled, target.epsilon, target.delta, target.neighbouring)
+
+
+def relative_charges(weights: Sequence[float], sample_prob: float) -> list[GaussianCharge]:
+    """Return releases whose noise follows these weights, up to a common factor.
 
     Noise goes as ``1/sqrt(weight)``, on a geometric grid of a few levels where the weights differ. (For sampled releases a weight
     is only about a share of the budget.)
     """
     levels = np.log(1 / np.sqrt(np.asarray(weights, dtype=np.float64)))
-    spread = float(np.ptp(levels))
     if np.unique(levels).size > LEVELS:
         grid = np.linspace(levels.min(), levels.max(), LEVELS)
         levels = grid[np.abs(levels[:, None] - grid).argmin(axis=1)]
-    charges: list[Charge] = [GaussianCharge(float(math.exp(level)), sample_prob) for level in levels]
-    if spread == 0:
-        charges = [RepeatedCharge(GaussianCharge(1.0, sample_prob), len(levels))]
-    scaled = scale_to_budget(charges, facts.epsilon, facts.delta, facts.neighbouring)
-    return FixedSchedule(scaled, facts.epsilon, facts.delta, facts.neighbouring)
+    return [GaussianCharge(float(math.exp(level)), sample_prob) for level in levels]
 
 
 def advanced_composition_multiplier(steps: int, sample_prob: float, facts: Facts) -> float:

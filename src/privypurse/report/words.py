@@ -21,6 +21,8 @@ STOPS = {
 }
 QUERIES = {
     "GradientAt": "gradient",
+    "ModuleGradient": "gradient",
+    "ShareWithin": "share of gradients within the clip norm",
     "LossesAlong": "line search",
     "LossesAt": "choice among models",
     "Objective": "minimiser",
@@ -243,6 +245,8 @@ def moment(iso: str) -> str:
 
 PURPOSES = {
     "GradientAt": "noisy gradient",
+    "ModuleGradient": "noisy gradient",
+    "ShareWithin": "noisy share of gradients within the clip norm",
     "LossesAlong": "step size, selected",
     "LossesAt": "candidate model, selected",
     "Count": "number of records",

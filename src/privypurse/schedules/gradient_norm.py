@@ -8,7 +8,7 @@ import numpy as np
 
 from privypurse.core.checks import positive, positive_integer
 from privypurse.core.errors import InvalidArgument
-from privypurse.core.queries import GradientAt, Query
+from privypurse.core.queries import GradientAt, ModuleGradient, Query
 from privypurse.core.released import Released
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.schedules.base import Budget
@@ -52,9 +52,11 @@ class FollowGradientNorm:
         return budget.gaussian(left if left < 2 * share else share)
 
     def _wanted(self, query: Query, past: Sequence[Released], budget: Budget) -> float:
-        if not past or past[-1].noise_std is None or not isinstance(query, GradientAt):
+        if not past or past[-1].noise_std is None or not isinstance(query, GradientAt | ModuleGradient):
             return self.first_share
-        last, std = past[-1].value + self.ridge * query.point, past[-1].noise_std
+        last, std = past[-1].value, past[-1].noise_std
+        if isinstance(query, GradientAt):
+            last = last + self.ridge * query.point
         # Estimated squared length per coordinate; one noisy draw can say less than nothing, which asks for the least noise.
         squared = (float(last @ last) - last.size * std**2) / last.size
         if squared <= 0:

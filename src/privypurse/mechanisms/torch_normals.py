@@ -1,0 +1,101 @@
+"""Normal random numbers on a device, from a fresh secret key for each draw.
+
+A GPU's own generator is not made to keep secrets, and the operating system's entropy arrives at the speed of the CPU. Here the
+operating system gives 32 bytes for each draw, and ChaCha20 (RFC 8439), a stream cipher, turns them into as many random words as
+there are parameters, on the device, in one kernel.
+"""
+
+import functools
+import math
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from privypurse.core.randomness import NoiseSource
+
+_CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
+_MASK = 0xFFFFFFFF
+_QUARTERS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
+_DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
+# One block of the cipher is 16 words of 32 bits: 8 normals, by pairs from 128 bits each.
+_NORMALS_PER_BLOCK = 8
+
+
+def normals(shape: tuple[int, ...], device: torch.device, noise: NoiseSource) -> Tensor:
+    """Draw standard normals in double precision on a device.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The shape.
+    device : device
+        Where. On the CPU the noise source draws by itself.
+    noise : NoiseSource
+        Where the secret comes from.
+    """
+    if device.type == "cpu":
+        return torch.from_numpy(noise.normal(shape))
+    count = math.prod(shape)
+    key = torch.from_numpy(noise.words(4).view("uint32").astype("int64")).to(device, non_blocking=True)
+    blocks = torch.arange(-(-count // _NORMALS_PER_BLOCK), device=device)
+    compiled = _compiled()
+    if compiled is None:
+        return torch.from_numpy(noise.normal(shape)).to(device)
+    return compiled(key, blocks).flatten()[:count].reshape(shape)
+
+
+def keystream(key: Tensor, blocks: Tensor, nonce: tuple[int, int, int] = (0, 0, 0)) -> list[Tensor]:
+    """Return ChaCha20's sixteen words for each block counter, as whole numbers below 2^32.
+
+    Parameters
+    ----------
+    key : Tensor of shape (8,)
+        The key's words.
+    blocks : Tensor
+        Block counters; above 2^32 they run on into the first word of the nonce.
+    nonce : tuple of int
+        Words of the nonce. Zero here, where each draw has a key of its own.
+    """
+    start = [torch.full_like(blocks, word) for word in _CONSTANTS]
+    start += [key[k].expand_as(blocks) for k in range(8)]
+    start += [blocks & _MASK, (blocks >> 32) ^ nonce[0], *(torch.full_like(blocks, word) for word in nonce[1:])]
+    state = list(start)
+    for _ in range(10):
+        for a, b, c, d in (*_QUARTERS, *_DIAGONALS):
+            for x, y, z, turn in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+                state[x] = (state[x] + state[y]) & _MASK
+                mixed = state[z] ^ state[x]
+                state[z] = ((mixed << turn) | (mixed >> (32 - turn))) & _MASK
+    return [(word + first) & _MASK for word, first in zip(state, start, strict=True)]
+
+
+def to_normals(key: Tensor, blocks: Tensor) -> Tensor:
+    """Return eight normals for each block: Box-Muller, 64 bits for the radius as in `NoiseSource.normal`."""
+    words = keystream(key, blocks)
+    out = []
+    for k in range(0, 16, 4):
+        high, low, turn, finer = (word.double() for word in words[k : k + 4])
+        uniform = high * 2.0**-32 + (low * 2.0**-64 + 2.0**-65)
+        angle = 2 * math.pi * (turn * 2.0**-32 + finer * 2.0**-64)
+        radius = torch.sqrt(-2.0 * torch.log(uniform))
+        out += [radius * torch.cos(angle), radius * torch.sin(angle)]
+    return torch.stack(out, dim=-1)
+
+
+@functools.cache
+def _compiled() -> Callable[[Tensor, Tensor], Tensor] | None:
+    """Return the compiled function, or None where nothing can be compiled: a thousand small kernels would be slower than the CPU."""
+    function = torch.compile(to_normals, dynamic=True)
+    try:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        function(torch.zeros(8, dtype=torch.int64, device=device), torch.arange(4, device=device))
+    except Exception as error:
+        warnings.warn(
+            f"noise could not be compiled for the device ({type(error).__name__}): it is drawn on the CPU, which is slower.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return None
+    return function

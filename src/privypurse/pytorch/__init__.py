@@ -1,0 +1,14 @@
+"""The PyTorch engine: private training of deep modules, in the user's own loop or in one call. Needs ``privypurse[torch]``."""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:  # pragma: no cover
+    raise ImportError("privypurse.pytorch needs PyTorch: pip install 'privypurse[torch]'.") from error
+
+from privypurse.pytorch.adaptive_clip import AdaptiveClip
+from privypurse.pytorch.budgets import open_purse, shape
+from privypurse.pytorch.engine import Engine
+from privypurse.pytorch.loader import PrivateLoader
+from privypurse.pytorch.make_private import Private, make_private
+
+__all__ = ["AdaptiveClip", "Engine", "Private", "PrivateLoader", "make_private", "open_purse", "shape"]

@@ -1,0 +1,183 @@
+"""[PUBLIC] The budget of a run of the engine: shapes by name, and the purse that prices them."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from privypurse.accounting.filters import GdpFilter, RdpFilter
+from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.accounting.totals import Filter
+from privypurse.core.charges import GaussianCharge
+from privypurse.core.checks import positive, positive_integer, probability, shown
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.planning import influence
+from privypurse.planning.sampled import calibrated, fixed_schedule, relative_charges
+from privypurse.purse.purse import Purse
+from privypurse.pytorch.adaptive_clip import AdaptiveClip
+from privypurse.schedules import shapes
+from privypurse.schedules.base import Schedule
+from privypurse.schedules.weighted import EvenSplit, Weighted
+
+SHAPES = ("uniform", "dynamic", "momentum", "exponential", "step", "sigmoid")
+
+
+def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, stairs: int = 4) -> Weighted:
+    """Return a schedule of the papers, by name.
+
+    Parameters
+    ----------
+    name : {"uniform", "dynamic", "momentum", "exponential", "step", "sigmoid"}
+        "dynamic" follows how much the noise of each step matters at the end, "momentum" the same for averaged gradients, and the
+        others are as they are called.
+    steps : int
+        How many gradients.
+    ratio : float, default 4.0
+        Budget of the last step relative to the first.
+    momentum : float, default 0.9
+        For "momentum": that of the optimizer.
+    stairs : int, default 4
+        For "step": how many levels.
+
+    Examples
+    --------
+    >>> shape("exponential", 3).weights
+    (1.0, 2.0, 4.0)
+    """
+    steps, ratio = positive_integer(steps=steps), positive(ratio=ratio)
+    # How fast early noise is forgotten is not known for a module: the contraction is the one that leads to the ratio.
+    gamma = ratio ** (-2 / max(1, steps - 1))
+    if name == "uniform":
+        return Weighted(shapes.uniform(steps))
+    if name == "dynamic":
+        return Weighted(shapes.influence(influence.geometric_influences(steps, gamma).tolist()))
+    if name == "momentum":
+        return Weighted(shapes.influence(influence.momentum_influences(steps, gamma, momentum).tolist()))
+    if name == "exponential":
+        return Weighted(shapes.exponential(steps, ratio))
+    if name == "step":
+        stairs = min(positive_integer(stairs=stairs), steps)
+        return Weighted(shapes.step_decay(steps, ratio ** (1 / max(1, stairs - 1)), every=-(-steps // stairs)))
+    if name == "sigmoid":
+        return Weighted(shapes.sigmoid(steps, 10 / steps, ratio))
+    raise InvalidArgument(f"schedule must be one of {', '.join(SHAPES)}, or a Schedule; got {shown(name)}. Leave it out.")
+
+
+def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Schedule:
+    """Return a schedule from its name, from weights, or as it is."""
+    if isinstance(schedule, str):
+        return shape(schedule, steps)
+    if isinstance(schedule, tuple | list):
+        return Weighted(tuple(schedule))
+    if isinstance(schedule, type) or not hasattr(schedule, "propose"):
+        raise InvalidArgument(
+            f"schedule must be one of {', '.join(SHAPES)}, a list of weights or a Schedule; got {shown(schedule)}. Leave it out."
+        )
+    if isinstance(schedule, Weighted) and len(schedule.weights) != steps:
+        raise InvalidArgument(
+            f"schedule has {len(schedule.weights)} weights, and there are {steps} steps. Pass steps={len(schedule.weights)}."
+        )
+    return schedule
+
+
+def rule_for(
+    target: GdpFilter, schedule: Schedule, steps: int, sample_prob: float, clip: AdaptiveClip | None, expected_batch: float
+) -> Filter:
+    """Return the stopping rule for a run: Gaussian DP for all records, a list fixed in advance or a Rényi filter for samples."""
+    if sample_prob == 1:
+        return target
+    if not isinstance(schedule, Weighted | EvenSplit):
+        reference = fixed_schedule((1.0,) * steps, sample_prob, target).schedule[0]
+        assert isinstance(reference, GaussianCharge)
+        return RdpFilter(target.epsilon, target.delta, target.neighbouring, reference=reference)
+    weights = schedule.weights if isinstance(schedule, Weighted) else shapes.uniform(steps)
+    charges = relative_charges(weights, sample_prob)
+    if clip is None:
+        return calibrated(charges, target)
+    # Noise of looks relative to that of gradients, before the common factor is known: from the schedule without looks.
+    alone = calibrated(charges, target).schedule
+    typical = min(charge.noise_multiplier for charge in alone if isinstance(charge, GaussianCharge))
+    look = GaussianCharge(clip.noise_multiplier(expected_batch, typical), sample_prob)
+    mixed: list[GaussianCharge] = []
+    for k, charge in enumerate(alone):
+        assert isinstance(charge, GaussianCharge)
+        mixed += [look, charge] if k % clip.every == 0 else [charge]
+    return calibrated(mixed, target)
+
+
+def open_purse(
+    *,
+    epsilon: float,
+    delta: float,
+    neighbouring: Neighbouring | str,
+    steps: int,
+    sample_prob: float = 1.0,
+    schedule: "str | Schedule | Sequence[float]" = "uniform",
+    clip_norm: "float | AdaptiveClip" = 1.0,
+    records: float | None = None,
+    **settings: Any,
+) -> Purse:
+    """Make the purse that prices a run of `make_private`; for a ledger file, or to share one purse among runs.
+
+    Parameters
+    ----------
+    epsilon, delta, neighbouring
+        The budget. A schedule is calibrated so that it spends exactly this.
+    steps : int
+        How many gradients.
+    sample_prob : float, default 1.0
+        Poisson sampling rate: expected batch size over public number of records.
+    schedule, clip_norm, records
+        As for `make_private`; `records` is needed for an `AdaptiveClip` only.
+    **settings
+        ``ledger``, ``dataset``, ``noise``, ``who``: as for `Purse`.
+
+    Examples
+    --------
+    >>> open_purse(epsilon=2.0, delta=1e-5, neighbouring="add-remove", steps=100, sample_prob=0.01).filter
+    <FixedSchedule: 100 releases, epsilon=2, delta=1e-05>
+    """
+    steps, sample_prob = positive_integer(steps=steps), probability(sample_prob=sample_prob)
+    clip = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
+    if clip is not None and records is None:
+        raise InvalidArgument("records must be given for an AdaptiveClip; got None. Pass the public number of records.")
+    expected = sample_prob * positive(records=1.0 if records is None else records)
+    target = GdpFilter(epsilon, delta, neighbouring)
+    rule = rule_for(target, schedule_of(schedule, steps), steps, sample_prob, clip, expected)
+    return Purse.with_filter(rule, **settings)
+
+
+def check_rule(rule: Filter, sample_prob: float, schedule: Schedule, steps: int, looks: int) -> None:
+    """Refuse a purse that cannot price the run, before anything is spent."""
+    if isinstance(rule, FixedSchedule):
+        if len(rule.schedule) < steps + looks:
+            raise InvalidArgument(
+                f"purse was opened for {len(rule.schedule)} releases, and the run has {steps + looks}. Open it with the same "
+                "steps, schedule and clip_norm: privypurse.pytorch.open_purse(...). Nothing was spent."
+            )
+        if not isinstance(schedule, Weighted | EvenSplit):
+            raise InvalidArgument(
+                f"purse has a schedule fixed in advance, and {type(schedule).__name__} chooses on the way. Open it with "
+                "privypurse.pytorch.open_purse(..., schedule=...). Nothing was spent."
+            )
+        wrong = {charge.sample_prob for charge in rule.schedule if isinstance(charge, GaussianCharge)} - {sample_prob}
+        if wrong:
+            raise InvalidArgument(
+                f"purse was opened for samples with probability {sorted(wrong)[0]:g}, and the loader draws them with "
+                f"{sample_prob:g}. Use the same batch_size and records for both. Nothing was spent."
+            )
+    elif sample_prob < 1 and rule.name in ("gdp", "zcdp"):
+        raise InvalidArgument(
+            f"purse has a {rule.name} filter, which has no price for Poisson samples (sample_prob={sample_prob:g}). Leave the purse "
+            "out and pass epsilon and delta, open it with privypurse.pytorch.open_purse(...), or take all records at each step "
+            "with full_batch=True. Nothing was spent."
+        )
+
+
+def default_steps(rule: GdpFilter, records: float, parameters: int) -> int:
+    """Return ``n mu / sqrt(d)``, the number of full-batch steps whose noise leaves enough signal in each; 10 to 1,000.
+
+    Under replace-one the noise is twice as large, and the number half.
+    """
+    factor = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
+    return min(max(round(records * rule.mu / (factor * math.sqrt(parameters))), 10), 1_000)

@@ -1,0 +1,98 @@
+"""[RAW DATA] From what the taps heard to the sum of clipped gradients: the bound of everything the engine releases."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from privypurse.core.errors import InvalidArgument
+from privypurse.pytorch.layers import Use
+
+# Gradients are clipped this much inside the bound that is stated, so that rounding in single precision stays within it.
+MARGIN = 2.0**-10
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedSum:
+    """The sum of clipped gradients of some records, and how many of them were within the bound before.
+
+    Parameters
+    ----------
+    flat : Tensor
+        The sum, all parameters after each other.
+    within : Tensor
+        ``sum of (1 if the length was at most the bound, else 0) - 1/2`` over the records: what adaptive clipping looks at.
+    """
+
+    flat: Tensor
+    within: Tensor
+
+
+def clipped_sum(
+    uses: list[Use], sizes: dict[str, torch.Size], weights: Tensor, clip_norm: Tensor | float, scale: Tensor | float = 1.0
+) -> ClippedSum:
+    """Clip each record's gradient to a length and add them up.
+
+    Parameters
+    ----------
+    uses : list of Use
+        What the taps heard of one forward and backward pass.
+    sizes : dict of Size
+        Shape of each trained parameter, in the order of the result.
+    weights : Tensor of shape (records,)
+        1 for a record, 0 for padding.
+    clip_norm : float or Tensor
+        The bound on the length of one record's gradient over all parameters.
+    scale : float or Tensor
+        What to multiply gradients by before they are clipped, such as the number of records where losses were averaged.
+
+    Guarantees
+    ----------
+    Each record adds a vector no longer than `clip_norm`, and nothing where its gradient is not finite; what it adds depends on
+    the other records through rounding alone. Lengths and sums are in single precision whatever the module computes in.
+    """
+    with torch.autocast(weights.device.type, enabled=False), torch.no_grad():
+        squared = _squared_lengths(uses, weights)
+        lengths = squared.sqrt() * scale
+        bound = clip_norm * (1 - MARGIN)
+        fit = torch.isfinite(lengths) & (weights > 0)
+        # `scale` is part of the gradient; the factor holds it, so that the sums below need not.
+        factors = torch.where(fit, scale * (bound / lengths.clamp(min=1e-30)).clamp(max=1.0), lengths.new_zeros(()))
+        sums: dict[str, Tensor] = {}
+        for use in uses:
+            for short, value in use.rule.weighted_sums(use, factors, fit).items():
+                name = use.names[short]
+                sums[name] = value if name not in sums else sums[name] + value
+            use.kept = {}
+        parts = [sums[name].flatten() if name in sums else weights.new_zeros(size.numel()) for name, size in sizes.items()]
+        within = (torch.where(lengths <= bound, 0.5, -0.5) * weights).sum()
+        return ClippedSum(torch.cat(parts), within)
+
+
+def check_records(uses: list[Use], records: int) -> None:
+    """Refuse a pass that was not over the batch of the loader, one record for each."""
+    for use in uses:
+        if use.records != records:
+            raise InvalidArgument(
+                f"a layer ({type(use.layer).__name__}) was run on {use.records} records where the loader gave {records}. "
+                "Records must be the first dimension throughout, as the loader gave them: no repeating, mixing or slicing. "
+                "Nothing was spent."
+            )
+
+
+def _squared_lengths(uses: list[Use], weights: Tensor) -> Tensor:
+    """Return the squared length of each record's gradient; parameters that are used twice are added up first."""
+    times = Counter(name for use in uses for name in use.names.values())
+    total = weights.new_zeros(weights.shape[0], dtype=torch.float32)
+    shared: dict[str, Tensor] = {}
+    for use in uses:
+        if all(times[name] == 1 for name in use.names.values()):
+            total = total + use.rule.squared_lengths(use)
+            continue
+        for short, each in use.rule.gradients(use).items():
+            name = use.names[short]
+            shared[name] = each.float() if name not in shared else shared[name] + each
+    for each in shared.values():
+        total = total + each.flatten(1).square().sum(1)
+    return total

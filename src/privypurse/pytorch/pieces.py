@@ -1,0 +1,54 @@
+"""[RAW DATA] Batches of any size in pieces of one size: memory and compiled code see the piece, the sum does not."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from privypurse.pytorch.clipping import ClippedSum
+from privypurse.pytorch.compiled import ClippedSums
+
+# Records at a time, where nobody says how many: enough to keep a device busy.
+ON_CPU, ELSEWHERE = 512, 4096
+
+
+def piece_size(expected: float, sample_prob: float, at_most: int | None, device: torch.device) -> int:
+    """Return how many records to take at a time, from public numbers only.
+
+    A Poisson sample is larger than expected half of the time; four standard deviations more than expected fit in one piece.
+    """
+    spread = math.sqrt(expected * (1 - sample_prob))
+    largest = max(1, math.ceil(expected + 4 * spread))
+    limit = at_most or (ON_CPU if device.type == "cpu" else ELSEWHERE)
+    passes = max(1, math.ceil(expected / limit)) if sample_prob == 1 else math.ceil(largest / limit)
+    size = math.ceil(largest / passes)
+    return min(-(-size // 8) * 8, limit) if limit >= 8 else limit
+
+
+def sum_in_pieces(sums: ClippedSums, batch: Sequence[Tensor], size: int, clip_norm: float, where: torch.device) -> ClippedSum:
+    """Return the sum of clipped gradients over a batch, piece by piece; the last piece is padded with records of no weight.
+
+    Guarantees
+    ----------
+    Pieces are added up in double precision; how many there are changes rounding and nothing else.
+    """
+    bound = torch.tensor(clip_norm, dtype=torch.float32, device=where)
+    records = len(batch[0])
+    flat: Tensor | None = None
+    within = torch.zeros((), dtype=torch.float64, device=where)
+    for first in range(0, records, size):
+        piece = [part[first : first + size].to(where, non_blocking=True) for part in batch]
+        missing = size - len(piece[0])
+        weights = torch.ones(size, device=where)
+        if missing:
+            weights[size - missing :] = 0
+            piece = [F.pad(part, (0, 0) * (part.dim() - 1) + (0, missing)) for part in piece]
+        part_sum = sums(piece, weights, bound)
+        flat = part_sum.flat.double() if flat is None else flat + part_sum.flat
+        within = within + part_sum.within
+    if flat is None:
+        count = sum(size.numel() for size in sums.sizes.values())
+        flat = torch.zeros(count, dtype=torch.float64, device=where)
+    return ClippedSum(flat, within)

@@ -1,0 +1,66 @@
+"""Several processes that train one module: one of them pays and draws the noise, once for all."""
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+
+class Processes:
+    """The processes of a `torch.distributed` group, or this one alone.
+
+    Guarantees
+    ----------
+    Only the first process asks the purse. The others get the sample, the noisy sum and the word to stop from it, so that noise is
+    added once and all make the same step.
+    """
+
+    def __init__(self) -> None:
+        together = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if together else 0
+        self.count = dist.get_world_size() if together else 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that pays."""
+        return self.rank == 0
+
+    def agree(self, module: nn.Module) -> None:
+        """Give all processes the first one's parameters and buffers."""
+        if self.count > 1:
+            for tensor in (*module.parameters(), *module.buffers()):
+                dist.broadcast(tensor.data, 0)
+
+    def tell(self, value: Any) -> Any:
+        """Return the first process's value in all of them."""
+        if self.count == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, 0)
+        return box[0]
+
+    def share(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return this process's part of the first one's sample."""
+        if self.count == 1:
+            return rows
+        whole: NDArray[np.intp] = self.tell(rows)
+        return whole[self.rank :: self.count]
+
+    def add_up(self, part: Tensor) -> Tensor:
+        """Return the sum of all parts, in the first process; in the others something to be thrown away."""
+        if self.count > 1:
+            part = part.clone()
+            dist.reduce(part, 0)
+        return part
+
+    def hand_out(self, noisy: Tensor | None, like: Tensor) -> Tensor:
+        """Return the first process's noisy sum in all of them."""
+        if self.count == 1:
+            assert noisy is not None
+            return noisy
+        value = torch.empty_like(like, dtype=torch.float64) if noisy is None else noisy.contiguous()
+        dist.broadcast(value, 0)
+        return value

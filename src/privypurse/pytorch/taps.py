@@ -1,0 +1,194 @@
+"""[RAW DATA] Listening to a module: what goes into each layer, and what comes back at its output."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from privypurse.core.errors import InvalidArgument
+from privypurse.pytorch.attention import Listening, check_attention
+from privypurse.pytorch.layers import RUNNING_AGAIN, AnyRule, Rule, Use, rule_for
+
+
+class _Tap(torch.autograd.Function):
+    """Passes a layer's output on, and notes the gradient that comes back there."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, anchor: Tensor, use: Use, place: int, arrived: Callable[[], None]) -> Tensor:
+        ctx.use, ctx.place, ctx.arrived = use, place, arrived
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+        earlier = ctx.use.output_grads[ctx.place]
+        ctx.use.output_grads[ctx.place] = grad if earlier is None else earlier + grad
+        ctx.arrived()
+        return grad, None, None, None, None
+
+
+class Taps:
+    """Taps on the layers of a module, open while it is run in training mode with gradients on.
+
+    Parameters
+    ----------
+    module : Module
+        The module. It is not wrapped: hooks are put on its layers, and `remove` takes them off again.
+    names : dict of Parameter
+        The parameters that are trained, by name; a tied one once.
+
+    Guarantees
+    ----------
+    While a pass is listened to, no parameter requires a gradient: the batch's own gradient, which nobody paid for, is never
+    computed, and nothing is ever put in ``parameter.grad`` by the backward pass.
+    """
+
+    def __init__(self, module: nn.Module, trained: dict[str, nn.Parameter]) -> None:
+        self._module = module
+        self._trained = trained
+        self._names = {id(parameter): name for name, parameter in trained.items()}
+        self._anchor = torch.zeros((), requires_grad=True)
+        self._arrived: Callable[[], None] = lambda: None
+        self._depth = 0
+        self._handles: list[Any] = []
+        self._covered: set[str] = set()
+        self.uses: list[Use] = []
+        self.listening = True
+        self._tap_layers(module, "")
+        missing = set(trained) - self._covered
+        assert not missing, f"no layer holds {sorted(missing)}"
+        self._tap_root(module)
+
+    def on_backward(self, arrived: Callable[[], None]) -> None:
+        """Call this each time a gradient has come back at a layer."""
+        self._arrived = arrived
+
+    def take(self) -> list[Use]:
+        """Return the uses that gradients came back for, and forget all."""
+        uses, self.uses = self.uses, []
+        return [use for use in uses if any(grad is not None for grad in use.output_grads)]
+
+    def remove(self) -> None:
+        """Take the taps off."""
+        _remove(self._handles)
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Listen, whatever mode the module is in."""
+        self._depth += 1
+        with self._unrequired():
+            try:
+                yield
+            finally:
+                self._depth -= 1
+
+    def _tap_layers(self, layer: nn.Module, path: str) -> None:
+        """Put a hook on each layer that has a rule; a layer with parameters and no rule is taken as a whole."""
+        dotted = f"{path}." if path else ""
+        own = {
+            name: self._names[id(parameter)]
+            for name, parameter in layer.named_parameters(remove_duplicate=False)
+            if id(parameter) in self._names
+        }
+        if not own:
+            return
+        if isinstance(layer, nn.MultiheadAttention) and type(layer).forward is nn.MultiheadAttention.forward:
+            check_attention(layer, path)
+            self._tap_attention(layer, own)
+            return
+        rule = AnyRule() if parametrize.is_parametrized(layer) or layer._forward_pre_hooks else rule_for(layer)
+        if rule is None:
+            for name, child in layer.named_children():
+                self._tap_layers(child, dotted + name)
+            return
+        if isinstance(rule, AnyRule):
+            _refuse_chance(layer, path)
+        self._covered |= set(own.values())
+
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+            if not self._depth or RUNNING_AGAIN.get() or module is not layer:  # a copy of the module brings the hook along
+                return None
+            if kwargs and isinstance(rule, AnyRule):
+                raise InvalidArgument(
+                    f"{path or 'the module'} ({type(layer).__name__}) was called with keywords {sorted(kwargs)}; gradients of "
+                    "single records need its inputs in order. Call it without keywords."
+                )
+            inputs = args or tuple(kwargs.values())
+            return self._tap(rule, layer, own, inputs, output)
+
+        self._handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+
+    def _tap_attention(self, layer: nn.MultiheadAttention, own: dict[str, str]) -> None:
+        self._covered |= set(own.values())
+
+        def tap(rule: Rule, wanted: dict[str, str], x: Tensor, out: Tensor) -> Tensor:
+            names = {short: own[name] for short, name in wanted.items() if name in own}
+            return self._tap(rule, nn.Identity(), names, (x,), out) if names else out
+
+        self._handles.append(Listening(layer, lambda: tap if self._depth and not RUNNING_AGAIN.get() else None))
+
+    def _tap(self, rule: Rule, layer: nn.Module, names: dict[str, str], inputs: tuple[Any, ...], output: Any) -> Any:
+        kept = tuple(x.detach() if isinstance(x, Tensor) else x for x in inputs)
+        outputs = [output] if isinstance(output, Tensor) else list(output)
+        tensors = [out for out in outputs if isinstance(out, Tensor)]
+        use = Use(rule, layer, names, kept, [None] * len(tensors))
+        self.uses.append(use)
+        if self._anchor.device != tensors[0].device:
+            self._anchor = torch.zeros((), device=tensors[0].device, requires_grad=True)
+        tapped: list[Any] = [_Tap.apply(out, self._anchor, use, k, self._arrived) for k, out in enumerate(tensors)]  # type: ignore[no-untyped-call]
+        if isinstance(output, Tensor):
+            return tapped[0]
+        kind = type(output)
+        mixed = [tapped.pop(0) if isinstance(out, Tensor) else out for out in outputs]
+        return kind(mixed) if kind in (tuple, list) else kind(*mixed)
+
+    @property
+    def anchor(self) -> Tensor:
+        """A leaf that every tapped output leads back to."""
+        return self._anchor
+
+    @contextlib.contextmanager
+    def _unrequired(self) -> Iterator[None]:
+        required = [parameter for parameter in self._trained.values() if parameter.requires_grad]
+        for parameter in required:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in required:
+                parameter.requires_grad_(True)
+
+    def _tap_root(self, root: nn.Module) -> None:
+        """Open the taps while the module runs. Plain functions: a copied module shares them, and finds itself left alone."""
+        passes: list[contextlib.ExitStack] = []
+
+        def begin(module: nn.Module, args: Any) -> None:
+            if module is root and not RUNNING_AGAIN.get():
+                passes.append(contextlib.ExitStack())
+                if self.listening and module.training and torch.is_grad_enabled() and not self._depth:
+                    passes[-1].enter_context(self.open())
+
+        def end(module: nn.Module, args: Any, output: Any) -> None:
+            if module is root and not RUNNING_AGAIN.get():
+                passes.pop().close()
+
+        self._handles.append(root.register_forward_pre_hook(begin, prepend=True))
+        self._handles.append(root.register_forward_hook(end, always_call=True))
+
+
+def _remove(handles: list[Any]) -> None:
+    while handles:
+        handles.pop().remove()
+
+
+def _refuse_chance(layer: nn.Module, path: str) -> None:
+    """Refuse dropout inside a layer that has to be run a second time: it would not be the same dropout."""
+    for name, child in layer.named_modules():
+        if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
+            raise InvalidArgument(
+                f"module has {path or 'a layer'} ({type(layer).__name__}), which has parameters of its own and dropout "
+                f"({name}) inside: it has to be run twice, and chance would differ. Move the parameters into layers such as "
+                "nn.Linear, or set the dropout to 0."
+            )

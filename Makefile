@@ -25,6 +25,7 @@ $(DEMO_READY): pyproject.toml
 	@touch $@
 
 $(READY): $(DEMO_READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0" # this version has a build without gigabytes of CUDA
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	@touch $@
 

@@ -7,8 +7,26 @@ except ImportError as error:  # pragma: no cover
 
 from privypurse.pytorch.adaptive_clip import AdaptiveClip
 from privypurse.pytorch.budgets import open_purse, shape
+from privypurse.pytorch.checkpoint import resume, save
+from privypurse.pytorch.deep_nesterov import DeepNesterov
 from privypurse.pytorch.engine import Engine
+from privypurse.pytorch.fit import Fitted, fit
 from privypurse.pytorch.loader import PrivateLoader
 from privypurse.pytorch.make_private import Private, make_private
+from privypurse.pytorch.oracle import ModuleOracle
 
-__all__ = ["AdaptiveClip", "Engine", "Private", "PrivateLoader", "make_private", "open_purse", "shape"]
+__all__ = [
+    "AdaptiveClip",
+    "DeepNesterov",
+    "Engine",
+    "Fitted",
+    "ModuleOracle",
+    "Private",
+    "PrivateLoader",
+    "fit",
+    "make_private",
+    "open_purse",
+    "resume",
+    "save",
+    "shape",
+]

@@ -85,11 +85,22 @@ class Listening:
 
 def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Do what the layer's own forward does, with taps on its linear maps."""
-    names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights", "is_causal")
+    names = (
+        "query",
+        "key",
+        "value",
+        "key_padding_mask",
+        "need_weights",
+        "attn_mask",
+        "average_attn_weights",
+        "is_causal",
+    )
     given = dict(zip(names, args, strict=False)) | kwargs
     query, key, value = given["query"], given["key"], given["value"]
     if query.dim() != 3:
-        raise InvalidArgument("attention needs inputs with a dimension for records; got one without. Add it with unsqueeze.")
+        raise InvalidArgument(
+            "attention needs inputs with a dimension for records; got one without. Add it with unsqueeze."
+        )
     same = query is key and key is value
     if not layer.batch_first:
         query, key, value = (x.transpose(0, 1) for x in (query, key, value))

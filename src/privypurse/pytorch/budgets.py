@@ -60,7 +60,9 @@ def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, s
         return Weighted(shapes.step_decay(steps, ratio ** (1 / max(1, stairs - 1)), every=-(-steps // stairs)))
     if name == "sigmoid":
         return Weighted(shapes.sigmoid(steps, 10 / steps, ratio))
-    raise InvalidArgument(f"schedule must be one of {', '.join(SHAPES)}, or a Schedule; got {shown(name)}. Leave it out.")
+    raise InvalidArgument(
+        f"schedule must be one of {', '.join(SHAPES)}, or a Schedule; got {shown(name)}. Leave it out."
+    )
 
 
 def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Schedule:
@@ -81,7 +83,12 @@ def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Sch
 
 
 def rule_for(
-    target: GdpFilter, schedule: Schedule, steps: int, sample_prob: float, clip: AdaptiveClip | None, expected_batch: float
+    target: GdpFilter,
+    schedule: Schedule,
+    steps: int,
+    sample_prob: float,
+    clip: AdaptiveClip | None,
+    expected_batch: float,
 ) -> Filter:
     """Return the stopping rule for a run: Gaussian DP for all records, a list fixed in advance or a Rényi filter for samples."""
     if sample_prob == 1:

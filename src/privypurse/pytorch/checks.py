@@ -17,25 +17,42 @@ def check_module(module: Any) -> nn.Module:
     if isinstance(module, nn.parallel.DistributedDataParallel):
         module = module.module
     if hasattr(module, "_orig_mod"):
-        raise InvalidArgument("module was compiled with torch.compile; the engine compiles by itself. Pass the module as it was before.")
+        raise InvalidArgument(
+            "module was compiled with torch.compile; the engine compiles by itself. Pass the module as it was before."
+        )
     for name, layer in module.named_modules():
         where = f"{name} ({type(layer).__name__})" if name else type(layer).__name__
         if isinstance(layer, batchnorm._BatchNorm) and not isinstance(layer, nn.modules.instancenorm._InstanceNorm):
-            _refuse(where, "which normalises over the records of a batch, so that each record's gradient depends on the others",
-                    f"nn.GroupNorm({_groups(layer.num_features)}, {layer.num_features})")
+            _refuse(
+                where,
+                "which normalises over the records of a batch, so that each record's gradient depends on the others",
+                f"nn.GroupNorm({_groups(layer.num_features)}, {layer.num_features})",
+            )
         if isinstance(layer, nn.modules.instancenorm._NormBase) and layer.track_running_stats:
-            _refuse(where, "which keeps a mean over records that nobody pays for", "the same layer with track_running_stats=False")
+            _refuse(
+                where,
+                "which keeps a mean over records that nobody pays for",
+                "the same layer with track_running_stats=False",
+            )
         if isinstance(layer, rnn.RNNBase):
-            _refuse(where, "for which there are no gradients of single records here", "nn.TransformerEncoderLayer, or cells of nn.Linear")
+            _refuse(
+                where,
+                "for which there are no gradients of single records here",
+                "nn.TransformerEncoderLayer, or cells of nn.Linear",
+            )
         if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.sparse or layer.scale_grad_by_freq):
-            _refuse(where, "with max_norm, sparse or scale_grad_by_freq, which depend on the batch", "a plain nn.Embedding")
+            _refuse(
+                where, "with max_norm, sparse or scale_grad_by_freq, which depend on the batch", "a plain nn.Embedding"
+            )
     return module
 
 
 def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:
     """Return the parameters that the optimizer moves, by name, tied ones once; refuses an optimizer of something else."""
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InvalidArgument(f"optimizer must be a torch.optim.Optimizer; got {shown(optimizer)}. Pass for example torch.optim.SGD(...).")
+        raise InvalidArgument(
+            f"optimizer must be a torch.optim.Optimizer; got {shown(optimizer)}. Pass for example torch.optim.SGD(...)."
+        )
     known = {id(parameter): name for name, parameter in module.named_parameters()}
     moved = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if any(id(parameter) not in known for parameter in moved):
@@ -46,9 +63,13 @@ def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parame
     wanted = {id(parameter) for parameter in moved if parameter.requires_grad}
     trained = {name: parameter for name, parameter in module.named_parameters() if id(parameter) in wanted}
     if not trained:
-        raise InvalidArgument("optimizer has no parameters that require a gradient: there is nothing to train. Nothing was spent.")
+        raise InvalidArgument(
+            "optimizer has no parameters that require a gradient: there is nothing to train. Nothing was spent."
+        )
     if len({parameter.device for parameter in trained.values()}) > 1:
-        raise InvalidArgument("module lies on several devices; the engine needs its trained parameters on one. Nothing was spent.")
+        raise InvalidArgument(
+            "module lies on several devices; the engine needs its trained parameters on one. Nothing was spent."
+        )
     if any(not parameter.is_floating_point() for parameter in trained.values()):
         raise InvalidArgument("module has trained parameters that are not real numbers. Nothing was spent.")
     return trained

@@ -30,7 +30,11 @@ class ClippedSum:
 
 
 def clipped_sum(
-    uses: list[Use], sizes: dict[str, torch.Size], weights: Tensor, clip_norm: Tensor | float, scale: Tensor | float = 1.0
+    uses: list[Use],
+    sizes: dict[str, torch.Size],
+    weights: Tensor,
+    clip_norm: Tensor | float,
+    scale: Tensor | float = 1.0,
 ) -> ClippedSum:
     """Clip each record's gradient to a length and add them up.
 
@@ -65,7 +69,9 @@ def clipped_sum(
                 name = use.names[short]
                 sums[name] = value if name not in sums else sums[name] + value
             use.kept = {}
-        parts = [sums[name].flatten() if name in sums else weights.new_zeros(size.numel()) for name, size in sizes.items()]
+        parts = [
+            sums[name].flatten() if name in sums else weights.new_zeros(size.numel()) for name, size in sizes.items()
+        ]
         within = (torch.where(lengths <= bound, 0.5, -0.5) * weights).sum()
         return ClippedSum(torch.cat(parts), within)
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from privypurse.accounting.fixed_schedule import FixedSchedule
-from privypurse.core.charges import GaussianCharge, RepeatedCharge
+from privypurse.accounting.totals import Totals
+from privypurse.core.charges import GaussianCharge, RepeatedCharge, SingleCharge
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.queries import ModuleGradient, ShareWithin
 from privypurse.core.released import Released
@@ -75,9 +76,16 @@ class Engine:
         scaler: Any = None,
         callbacks: Sequence[Callback] = (),
     ) -> None:
-        self.module, self.optimizer, self.purse, self.schedule, self.settings = module, optimizer, purse, schedule, settings
+        self.module, self.optimizer, self.purse, self.schedule, self.settings = (
+            module,
+            optimizer,
+            purse,
+            schedule,
+            settings,
+        )
         self._trained, self._rows, self._sums, self._taps, self._scaler = trained, rows, sums, taps, scaler
         self._callbacks = list(callbacks)
+        self.clip = clip_norm
         self._clip = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
         self.clip_norm = clip_norm.start if isinstance(clip_norm, AdaptiveClip) else clip_norm
         self._sizes = {name: parameter.shape for name, parameter in trained.items()}
@@ -88,7 +96,7 @@ class Engine:
         self.trace = Trace()
         self.gradients = 0
         self._past: list[Released] = []
-        self._look_noise = self._noise_of_looks()
+        self.look_noise = self._noise_of_looks()
         self._budget = self._begin_budget()
         self._forget_sample()
         self._finishing = self._started = False
@@ -133,6 +141,53 @@ class Engine:
         self._taps.take()
         return batch
 
+    # What a checkpoint asks.
+
+    @property
+    def pays(self) -> bool:
+        """Whether this process is the one that pays."""
+        return self._processes.first
+
+    @property
+    def in_sample(self) -> bool:
+        """Whether a sample was begun and not yet released."""
+        return self._chunk is not None
+
+    @property
+    def began_at(self) -> Totals:
+        """What was spent when the run began, looks to come included."""
+        return self._budget.start
+
+    @property
+    def last_value(self) -> Any:
+        """The last noisy gradient, where the schedule looks at it."""
+        return self._past[-1].value if self._past else np.empty(0)
+
+    @property
+    def parameters(self) -> list[list[Any]]:
+        """Names and shapes of what is trained."""
+        return [[name, list(size)] for name, size in self._sizes.items()]
+
+    def go_on(
+        self,
+        trace: Trace,
+        charges: Sequence[tuple[str, SingleCharge, float | None]],
+        start: Totals,
+        clip_norm: float,
+        look_noise: float,
+        last: Any,
+    ) -> None:
+        """Take up a saved run: its record, and what it had spent and planned."""
+        gradients = [(charge, std) for query, charge, std in charges if query == ModuleGradient.__name__]
+        self.trace, self.clip_norm, self.look_noise = trace, clip_norm, look_noise
+        self.gradients = sum(step.query == ModuleGradient.__name__ for step in trace.steps)
+        self._budget = replace(self._budget, start=start, now=start)
+        for charge, std in gradients:
+            self._past.append(Released(np.empty(0), charge, std))
+            self._budget = self._budget.after(charge)
+        if self._past:
+            self._past[-1] = replace(self._past[-1], value=last)
+
     # What the backward pass brings.
 
     def backward(self, *batch: Tensor) -> None:
@@ -141,7 +196,9 @@ class Engine:
         In place of ``loss = criterion(module(x), y); loss.backward()``, and faster. Needs the `loss` in `make_private`.
         """
         if self._sums is None:
-            raise InvalidArgument("backward needs the loss: pass loss=nn.CrossEntropyLoss() to make_private. Nothing was spent.")
+            raise InvalidArgument(
+                "backward needs the loss: pass loss=nn.CrossEntropyLoss() to make_private. Nothing was spent."
+            )
         if len(batch) == 1 and isinstance(batch[0], tuple | list):
             batch = tuple(batch[0])
         if len({len(part) for part in batch} | {self._chunk if self._chunk is not None else -1}) != 1:
@@ -228,7 +285,9 @@ class Engine:
     def _release(self) -> None:
         looking = self.looking
         flat = self._flat if self._flat is not None else self._zeros()
-        value = flat if not looking else (self._zeros()[:1] if self._within is None else self._within.double().reshape(1))
+        value = (
+            flat if not looking else (self._zeros()[:1] if self._within is None else self._within.double().reshape(1))
+        )
         whole = self._processes.add_up(value)
         noisy, failed = None, False
         if self._processes.first:
@@ -326,7 +385,9 @@ class Engine:
     def _noise_of_looks(self) -> float:
         if self._clip is None or isinstance(self.purse.filter, FixedSchedule):
             return 0.0
-        budget = Budget(self.purse.filter, self.purse.totals, self.purse.totals, self.settings.steps, self.settings.sample_prob)
+        budget = Budget(
+            self.purse.filter, self.purse.totals, self.purse.totals, self.settings.steps, self.settings.sample_prob
+        )
         even = budget.gaussian(1 / self.settings.steps).noise_multiplier
         return self._clip.noise_multiplier(self.settings.expected_batch, even)
 
@@ -334,7 +395,9 @@ class Engine:
         """Return what gradients may spend: what is left, less what the looks will cost."""
         rule, start = self.purse.filter, self.purse.totals
         if self.looks and not isinstance(rule, FixedSchedule):
-            start = rule.after(start, RepeatedCharge(GaussianCharge(self._look_noise, self.settings.sample_prob), self.looks))
+            start = rule.after(
+                start, RepeatedCharge(GaussianCharge(self.look_noise, self.settings.sample_prob), self.looks)
+            )
         return Budget(rule, start, start, self.settings.steps, self.settings.sample_prob)
 
     def _plan(self) -> TorchGaussian | None:
@@ -348,7 +411,7 @@ class Engine:
         budget = replace(self._budget, now=self.purse.totals) if fixed else self._budget
         try:
             if self.looking:
-                multiplier = self._look_noise if not fixed else budget.gaussian(1.0).noise_multiplier
+                multiplier = self.look_noise if not fixed else budget.gaussian(1.0).noise_multiplier
             else:
                 query = ModuleGradient(clip_norm=self.clip_norm)
                 multiplier = self.schedule.propose(query, self._past, budget).noise_multiplier  # type: ignore[attr-defined]

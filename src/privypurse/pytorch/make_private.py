@@ -159,7 +159,9 @@ def make_private(
     rate = 1.0 if full_batch else _rate(loader, batch_size, accumulate, public)
     expected = rate * public
     if loss_reduction not in ("mean", "sum"):
-        raise InvalidArgument(f"loss_reduction must be 'mean' or 'sum'; got {shown(loss_reduction)}. Nothing was spent.")
+        raise InvalidArgument(
+            f"loss_reduction must be 'mean' or 'sum'; got {shown(loss_reduction)}. Nothing was spent."
+        )
     check_callbacks(callbacks)
     target = _target(purse, epsilon, delta, relation, noise, public)
     count = _steps(steps, epochs, rate, clip, schedule, purse, target, public, sum(p.numel() for p in trained.values()))
@@ -174,7 +176,12 @@ def make_private(
         sample_prob=rate,
         expected_batch=expected,
         chunks=accumulate,
-        piece=piece_size(expected / accumulate, rate, None if micro_batch is None else positive_integer(micro_batch=micro_batch), device),
+        piece=piece_size(
+            expected / accumulate,
+            rate,
+            None if micro_batch is None else positive_integer(micro_batch=micro_batch),
+            device,
+        ),
         mean_loss=loss_reduction == "mean",
         block=positive_integer(block=block),
     )
@@ -182,9 +189,22 @@ def make_private(
     taps = Taps(module, trained)
     sums = None
     if loss is not None:
-        sums = ClippedSums(module, taps, loss, trained, compile=device.type != "cpu" if compile is None else bool(compile))
+        sums = ClippedSums(
+            module, taps, loss, trained, compile=device.type != "cpu" if compile is None else bool(compile)
+        )
     engine = Engine(
-        module, optimizer, trained, rows, purse, chosen, clip_norm, settings, sums=sums, taps=taps, scaler=scaler, callbacks=callbacks
+        module,
+        optimizer,
+        trained,
+        rows,
+        purse,
+        chosen,
+        clip_norm,
+        settings,
+        sums=sums,
+        taps=taps,
+        scaler=scaler,
+        callbacks=callbacks,
     )
     return Private(module, optimizer, PrivateLoader(engine))
 
@@ -218,7 +238,12 @@ def _rate(loader: Any, batch_size: int | None, accumulate: int, records: float) 
 
 
 def _target(
-    purse: Purse | None, epsilon: float | None, delta: float | None, relation: Neighbouring, noise: NoiseSource | None, records: float
+    purse: Purse | None,
+    epsilon: float | None,
+    delta: float | None,
+    relation: Neighbouring,
+    noise: NoiseSource | None,
+    records: float,
 ) -> GdpFilter | None:
     """Return the budget to plan with; None where the purse's own schedule says it all."""
     if purse is None:
@@ -229,10 +254,14 @@ def _target(
         check_delta(delta, records)
         return GdpFilter(epsilon, delta, relation)
     if not isinstance(purse, Purse):
-        raise InvalidArgument(f"purse must be a Purse or None; got {shown(purse)}. Open one with privypurse.pytorch.open_purse(...).")
+        raise InvalidArgument(
+            f"purse must be a Purse or None; got {shown(purse)}. Open one with privypurse.pytorch.open_purse(...)."
+        )
     for name, value in (("epsilon", epsilon), ("delta", delta), ("noise", noise)):
         if value is not None:
-            raise InvalidArgument(f"{name} is the purse's where there is one; got {shown(value)}. Leave it out. Nothing was spent.")
+            raise InvalidArgument(
+                f"{name} is the purse's where there is one; got {shown(value)}. Leave it out. Nothing was spent."
+            )
     return None
 
 

@@ -27,7 +27,9 @@ def piece_size(expected: float, sample_prob: float, at_most: int | None, device:
     return min(-(-size // 8) * 8, limit) if limit >= 8 else limit
 
 
-def sum_in_pieces(sums: ClippedSums, batch: Sequence[Tensor], size: int, clip_norm: float, where: torch.device) -> ClippedSum:
+def sum_in_pieces(
+    sums: ClippedSums, batch: Sequence[Tensor], size: int, clip_norm: float, where: torch.device
+) -> ClippedSum:
     """Return the sum of clipped gradients over a batch, piece by piece; the last piece is padded with records of no weight.
 
     Guarantees

@@ -72,7 +72,11 @@ class DatasetRows:
                 self._empty = _emptied(self._collate([self._dataset[0]]))
             return self._empty
         where = rows.tolist()
-        items = [self._dataset[k] for k in where] if self._pool is None else list(self._pool.map(self._dataset.__getitem__, where))
+        items = (
+            [self._dataset[k] for k in where]
+            if self._pool is None
+            else list(self._pool.map(self._dataset.__getitem__, where))
+        )
         return self._collate(items)
 
 
@@ -95,7 +99,11 @@ def rows_of(data: Any) -> Rows:
         return _some(TensorRows(data.tensors))
     if isinstance(data, tuple | list) and data and all(isinstance(part, Tensor) for part in data):
         return _some(TensorRows(data))
-    if isinstance(data, IterableDataset) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or isinstance(data, str):
+    if (
+        isinstance(data, IterableDataset)
+        or not (hasattr(data, "__len__") and hasattr(data, "__getitem__"))
+        or isinstance(data, str)
+    ):
         raise InvalidArgument(
             f"loader must be a DataLoader, a data set with a length, or a tuple of tensors; got {shown(data)}. A stream cannot be "
             "sampled: load it first. Nothing was spent."
@@ -104,7 +112,10 @@ def rows_of(data: Any) -> Rows:
 
 
 def _check_sampler(loader: "DataLoader[Any]") -> None:
-    plain = type(loader.sampler) in (RandomSampler, SequentialSampler) and type(loader.batch_sampler) in (BatchSampler, type(None))
+    plain = type(loader.sampler) in (RandomSampler, SequentialSampler) and type(loader.batch_sampler) in (
+        BatchSampler,
+        type(None),
+    )
     if isinstance(loader.dataset, IterableDataset) or not plain or getattr(loader.sampler, "replacement", False):
         kind = type(loader.dataset if isinstance(loader.dataset, IterableDataset) else loader.sampler).__name__
         raise InvalidArgument(

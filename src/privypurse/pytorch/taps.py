@@ -108,7 +108,9 @@ class Taps:
         self._covered |= set(own.values())
 
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-            if not self._depth or RUNNING_AGAIN.get() or module is not layer:  # a copy of the module brings the hook along
+            if (
+                not self._depth or RUNNING_AGAIN.get() or module is not layer
+            ):  # a copy of the module brings the hook along
                 return None
             if kwargs and isinstance(rule, AnyRule):
                 raise InvalidArgument(

@@ -132,7 +132,7 @@ class Schedule(Protocol):
 
     Guarantees
     ----------
-    It sees the query, the releases so far and the budget: all public. Whatever it chooses is therefore sound; the purse refuses
+    It sees the query, the releases so far (of vectors, only the newest with its value) and the budget: all public. Whatever it chooses is therefore sound; the purse refuses
     what does not fit.
     """
 

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import zipfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Totals
-from privypurse.core.charges import RepeatedCharge, from_json
+from privypurse.core.charges import RepeatedCharge, SingleCharge, from_json
 from privypurse.core.checks import FloatArray, positive_integer
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt
 from privypurse.core.released import Released
@@ -37,7 +38,17 @@ class Progress:
     def after(self, state: State, step: Step, released: Released) -> "Progress":
         """Return the progress one step on; a new object, so that an interrupt leaves either this one or that one."""
         trace = Trace([*self.trace.steps, step], self.trace.stop_reason)
-        return Progress(state, trace, (*self.past, released), self.budget.after(released.charge))
+        return Progress(state, trace, (*forgotten(self.past), released), self.budget.after(released.charge))
+
+
+def forgotten(past: Sequence[Released]) -> tuple[Released, ...]:
+    """Return the releases so far, the last one's vector forgotten: only the newest is kept, or a large model would fill memory.
+
+    What was selected is a number, and stays.
+    """
+    if not past or past[-1].value.ndim == 0:
+        return tuple(past)
+    return (*past[:-1], replace(past[-1], value=np.empty(0)))
 
 
 class Checkpoint:
@@ -71,11 +82,7 @@ class Checkpoint:
 
     def check(self, purse: Purse, settings: dict[str, str]) -> None:
         """Refuse, before anything is spent, a run that could not be gone on with."""
-        if isinstance(purse.ledger, MemoryLedger) and not purse.noise.simulation:
-            raise InvalidArgument(
-                "checkpoint needs a purse with a ledger file; a ledger in memory forgets what was spent when the process ends. "
-                "Pass Purse(..., ledger='budget.db')."
-            )
+        check_durable(purse)
         for name, value in settings.items():
             if " object at 0x" in value:
                 raise InvalidArgument(
@@ -98,15 +105,10 @@ class Checkpoint:
             "noise": purse.noise.state(),
         }
         arrays: dict[str, Any] = {f"state_{name}": np.asarray(array) for name, array in progress.state.items()}
-        arrays |= {f"answer_{k}": np.asarray(past.value) for k, past in enumerate(progress.past)}
+        arrays |= {f"answer_{k}": np.asarray(past.value) for k, past in enumerate(progress.past) if past.value.size}
         content = io.BytesIO()
         np.savez(content, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8), **arrays)
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        with open(temporary, "wb") as file:
-            file.write(content.getvalue())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._path)
+        write_whole(self._path, content.getvalue())
 
     def load(self, purse: Purse, settings: dict[str, str]) -> Progress | None:
         """Read the file, if it is there; make sure that purse and noise are where they were, or further."""
@@ -116,13 +118,14 @@ class Checkpoint:
         saved = {**facts["settings"], "terms": facts["terms"], "dataset": facts["dataset"]}
         self._compare(saved, purse, settings)
         trace = Trace.from_json(facts["trace"])
-        self._check_ledger(purse, tuple(facts["head"]), trace)
+        check_ledger(purse, tuple(facts["head"]), trace)
         purse.noise.restore(facts["noise"])
         state = {name.removeprefix("state_"): array for name, array in arrays.items() if name.startswith("state_")}
         past = tuple(
-            Released(arrays[f"answer_{k}"], _single(step.charge), step.noise_std) for k, step in enumerate(trace.steps)
+            Released(arrays.get(f"answer_{k}", np.empty(0)), single_charge(step.charge), step.noise_std)
+            for k, step in enumerate(trace.steps)
         )
-        start = _totals(facts["start"])
+        start = totals_from(facts["start"])
         budget = Budget(purse.filter, start, start, facts["steps"], facts["sample_prob"])
         for released in past:
             budget = budget.after(released.charge)
@@ -137,7 +140,7 @@ class Checkpoint:
             return None
         facts, _ = self._read()
         self._compare({"terms": facts["terms"], "dataset": facts["dataset"]}, purse, {})
-        return _totals(facts["start"])
+        return totals_from(facts["start"])
 
     def _compare(self, saved: dict[str, Any], purse: Purse, settings: dict[str, str]) -> None:
         """Refuse a file that was made with something else."""
@@ -148,16 +151,6 @@ class Checkpoint:
                     f"checkpoint {self._path.name!r} was made with another {name}: {saved.get(name)!r}; got {asked.get(name)!r}. "
                     "Go on with the same, or pass another file to start anew."
                 )
-
-    def _check_ledger(self, purse: Purse, head: tuple[int, str], trace: Trace) -> None:
-        """Refuse a ledger that does not remember the run; charge a simulation again that has none."""
-        try:
-            purse.ledger.verify(head)
-        except LedgerCorrupt:
-            if not isinstance(purse.ledger, MemoryLedger):
-                raise
-            for step in trace.steps:
-                purse.pay_again(_single(step.charge), what="releases before the checkpoint")
 
     def _read(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         try:
@@ -178,11 +171,43 @@ class Checkpoint:
         return facts, arrays
 
 
-def _totals(described: dict[str, Any]) -> Totals:
+def check_durable(purse: Purse) -> None:
+    """Refuse to save a run whose ledger would not outlive it."""
+    if isinstance(purse.ledger, MemoryLedger) and not purse.noise.simulation:
+        raise InvalidArgument(
+            "checkpoint needs a purse with a ledger file; a ledger in memory forgets what was spent when the process ends. "
+            "Pass Purse(..., ledger='budget.db')."
+        )
+
+
+def check_ledger(purse: Purse, head: tuple[int, str], trace: Trace) -> None:
+    """Refuse a ledger that does not remember the run; charge a simulation again that has none."""
+    try:
+        purse.ledger.verify(head)
+    except LedgerCorrupt:
+        if not isinstance(purse.ledger, MemoryLedger):
+            raise
+        for step in trace.steps:
+            purse.pay_again(single_charge(step.charge), what="releases before the checkpoint")
+
+
+def write_whole(path: pathlib.Path, content: bytes) -> None:
+    """Write a file beside its place and move it there: it appears whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(temporary, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def totals_from(described: dict[str, Any]) -> Totals:
+    """Read back what `asdict` wrote of totals."""
     return Totals(tuple(described["quanta"]), described["releases"], described["non_private"])
 
 
-def _single(described: dict[str, Any]) -> Any:
+def single_charge(described: dict[str, Any]) -> SingleCharge:
+    """Read the charge of a step."""
     charge = from_json(described)
     if isinstance(charge, RepeatedCharge):
         raise InvalidArgument(f"a checkpoint holds single charges; got {described!r}. The file is damaged.")

@@ -1,0 +1,163 @@
+"""Saving a run of the engine so that it can go on: module, optimizer, purse, schedule, sampler and noise, in one file."""
+
+import io
+import json
+import os
+import pathlib
+import pickle
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+from privypurse.core.checks import shown
+from privypurse.core.errors import InvalidArgument
+from privypurse.pytorch.engine import Engine
+from privypurse.pytorch.make_private import Private
+from privypurse.training.checkpoint import check_durable, check_ledger, single_charge, totals_from, write_whole
+from privypurse.training.trace import Trace
+
+FORMAT = 1
+
+
+def save(private: Private, path: str | os.PathLike[str], **others: Any) -> None:
+    """Save a run between two steps.
+
+    Parameters
+    ----------
+    private : Private
+        What `make_private` returned.
+    path : str or path
+        The file. It appears whole or not at all.
+    **others
+        Anything with a ``state_dict`` that belongs to the loop, such as ``scheduler=scheduler``.
+
+    Guarantees
+    ----------
+    The file holds public values only, and is read without running code (``weights_only=True``).
+    """
+    engine, where = private.engine, _path(path)
+    check_durable(engine.purse)
+    if engine.in_sample:
+        raise InvalidArgument(
+            "a run can be saved between two steps: call save after optimizer.step(). Nothing was saved."
+        )
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "facts": json.dumps(_facts(engine)),
+        "module": private.module.state_dict(),
+        "optimizer": private.optimizer.state_dict(),
+        "others": {name: value.state_dict() for name, value in _stateful(others).items()},
+        "last": torch.from_numpy(np.array(engine.last_value)),
+        "chance": torch.get_rng_state(),
+        "device_chance": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+    if engine.pays:
+        buffer = io.BytesIO()
+        torch.save(content, buffer)
+        write_whole(where, buffer.getvalue())
+
+
+def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> bool:
+    """Go on with a saved run, if the file is there; returns whether it was.
+
+    Call it right after `make_private`, with a purse that has the ledger the run was saved with.
+
+    Parameters
+    ----------
+    private, path, **others
+        As for `save`.
+
+    Guarantees
+    ----------
+    * Going on never lowers what was spent: the ledger must be the saved one, continued; what was released after the file was
+      written is still on it. (A simulation may do with a ledger in memory; its releases are then charged again.)
+    * A simulation on the CPU goes on bit for bit as if it had not been interrupted, as long as the purse can also pay for what
+      was released and lost.
+    """
+    where = _path(path)
+    if not where.exists():
+        return False
+    content = _read(where)
+    engine, facts = private.engine, json.loads(content["facts"])
+    if engine.trace.steps:
+        raise InvalidArgument("resume must be called before the first step; this run has begun. Nothing was changed.")
+    now = _facts(engine)
+    for name in ("settings", "schedule", "clip", "parameters", "terms", "dataset"):
+        if facts[name] != now[name]:
+            raise InvalidArgument(
+                f"checkpoint {where.name!r} was made with another {name}: {facts[name]!r}; got {now[name]!r}. Go on with the same, "
+                "or pass another file to start anew. Nothing was spent."
+            )
+    strangers = set(content["others"]) ^ set(_stateful(others))
+    if strangers:
+        raise InvalidArgument(
+            f"checkpoint and call must name the same others; {sorted(strangers)} is in one of them only."
+        )
+    trace = Trace.from_json(facts["trace"])
+    if engine.pays:
+        check_ledger(engine.purse, tuple(facts["head"]), trace)
+        engine.purse.noise.restore(facts["noise"])
+    private.module.load_state_dict(content["module"])
+    private.optimizer.load_state_dict(content["optimizer"])
+    for name, value in others.items():
+        value.load_state_dict(content["others"][name])
+    torch.set_rng_state(content["chance"])
+    if content["device_chance"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(content["device_chance"])
+    charges = [(step.query, single_charge(step.charge), step.noise_std) for step in trace.steps if step.charge]
+    engine.go_on(
+        trace, charges, totals_from(facts["start"]), facts["clip_norm"], facts["look_noise"], content["last"].numpy()
+    )
+    return True
+
+
+def _facts(engine: Engine) -> dict[str, Any]:
+    return {
+        "settings": repr(engine.settings),
+        "schedule": repr(engine.schedule),
+        "clip": repr(engine.clip),
+        "parameters": engine.parameters,
+        "terms": engine.purse.filter.terms(),
+        "dataset": engine.purse.dataset,
+        "trace": engine.trace.to_json(),
+        "start": asdict(engine.began_at),
+        "clip_norm": engine.clip_norm,
+        "look_noise": engine.look_noise,
+        "head": engine.purse.ledger.head(),
+        "noise": engine.purse.noise.state(),
+    }
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        content = torch.load(io.BytesIO(path.read_bytes()), weights_only=True, map_location="cpu")
+        known = content["format"] == FORMAT
+    except (OSError, RuntimeError, pickle.UnpicklingError, KeyError, TypeError, EOFError, ValueError) as error:
+        raise InvalidArgument(
+            f"{path.name!r} is not a checkpoint of the engine ({type(error).__name__}). Pass another file."
+        ) from error
+    if not known:
+        raise InvalidArgument(
+            f"checkpoint {path.name!r} has format {content['format']!r}; this version reads {FORMAT}."
+        )
+    return content  # type: ignore[no-any-return]
+
+
+def _stateful(others: dict[str, Any]) -> dict[str, Any]:
+    for name, value in others.items():
+        if not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
+            raise InvalidArgument(f"{name} must have state_dict and load_state_dict; got {shown(value)}.")
+    return others
+
+
+def _path(path: str | os.PathLike[str]) -> pathlib.Path:
+    if not isinstance(path, str | os.PathLike) or not str(path):
+        raise InvalidArgument(f"path must be a file name; got {shown(path)}. Pass for example 'run.pt'.")
+    where = pathlib.Path(path).expanduser().absolute()
+    if where.is_dir() or not os.access(where.parent, os.W_OK):
+        raise InvalidArgument(
+            f"path must be a file in a folder that can be written to; got {str(path)!r}. Make it first."
+        )
+    return where

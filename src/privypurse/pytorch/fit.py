@@ -1,0 +1,223 @@
+"""Training a module in one call, with any method of the library."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from privypurse.accounting.filters import GdpFilter
+from privypurse.accounting.totals import Filter
+from privypurse.core.checks import FloatArray, shown
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.queries import Query
+from privypurse.core.randomness import NoiseSource
+from privypurse.core.released import Released
+from privypurse.methods.by_name import method_by_name
+from privypurse.optimizers.base import Optimizer, State
+from privypurse.planning.facts import Facts
+from privypurse.planning.plan import Method, Plan, Recipe
+from privypurse.purse.certificate import Certificate
+from privypurse.purse.opening import check_delta
+from privypurse.purse.purse import Purse
+from privypurse.pytorch.compiled import Loss
+from privypurse.pytorch.deep_nesterov import DeepNesterov
+from privypurse.pytorch.oracle import ModuleOracle
+from privypurse.training.checkpoint import Checkpoint
+from privypurse.training.fit import fit as train_with
+from privypurse.training.progress import Callback
+from privypurse.training.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A finished run: the module, trained in place, and the public record of how it came to be."""
+
+    module: nn.Module
+    trace: Trace
+    purse: Purse
+
+    @property
+    def stop_reason(self) -> str:
+        """Why it ended: "steps" or "budget"."""
+        return self.trace.stop_reason
+
+    def certificate(self) -> Certificate:
+        """State the guarantee and what was spent."""
+        return self.purse.certificate()
+
+    def __repr__(self) -> str:
+        return f"<Fitted: {len(self.trace.steps)} releases, stopped by {self.stop_reason}>"
+
+
+def fit(
+    module: nn.Module,
+    data: Any,
+    *,
+    loss: Loss,
+    records: float,
+    purse: Purse | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    neighbouring: Neighbouring | str = Neighbouring.ADD_REMOVE,
+    method: "Method | str | None" = None,
+    clip_norm: float = 0.1,
+    loss_range: float = 1.0,
+    l2: float = 0.0,
+    micro_batch: int | None = None,
+    compile: bool | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    noise: NoiseSource | None = None,
+    block: int = 100,
+) -> Fitted:
+    """Train a module on all that a budget allows, with nothing to tune.
+
+    Parameters
+    ----------
+    module : Module
+        The module, on its device. It is trained in place, from the parameters it has.
+    data : DataLoader, Dataset or tuple of Tensor
+        The records: inputs and, last, targets.
+    loss : callable
+        ``loss(module(*inputs), target)``, such as ``nn.CrossEntropyLoss()``.
+    records : float
+        The public number of records; a nominal one will do.
+    purse : Purse, optional
+        Who pays; without one, `epsilon` and `delta` in memory.
+    epsilon, delta, neighbouring
+        The budget, where no purse is given.
+    method : Method, str or None
+        Who plans; `DeepNesterov`, full batches with momentum, by default. ``DPAGD()`` and ``ADPSGD()`` select their step sizes
+        privately, ``Dynamic()`` shares out the budget by influence, ``DPSGD()`` takes Poisson samples, ...
+    clip_norm : float, default 0.1
+        Largest length of one record's gradient. Steps are relative to it, so that it hardly matters.
+    loss_range : float, default 1.0
+        For line searches: how much one record's loss may change along a search.
+    l2 : float, default 0.0
+        Ridge penalty on the mean loss.
+    micro_batch, compile, noise, block
+        As for `make_private`.
+    callbacks : sequence of Callback
+        Such as ``ProgressBar()``.
+    checkpoint : Checkpoint or path, optional
+        Where to save the run, and to go on from if it is there.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> X = torch.randn(500, 4)
+    >>> module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    >>> fit(module, (X, (X[:, 0] > 0).long()), loss=nn.CrossEntropyLoss(), records=500, epsilon=4.0, delta=1e-5)
+    <Fitted: 56 releases, stopped by steps>
+    """
+    chosen = _method(method)
+    oracle = ModuleOracle(
+        module,
+        data,
+        loss=loss,
+        records=records,
+        clip_norm=clip_norm,
+        loss_range=loss_range,
+        micro_batch=micro_batch,
+        compile=compile,
+    )
+    try:
+        settings: dict[str, Any] = {"records": records, "l2": l2, "clip_norm": clip_norm}
+        if purse is None:
+            if epsilon is None or delta is None:
+                raise InvalidArgument(
+                    f"epsilon and delta must be given where there is no purse; got {epsilon!r} and {delta!r}. Pass epsilon=2.0, "
+                    "delta=1e-5. Nothing was spent."
+                )
+            check_delta(delta, records)
+            rule = GdpFilter(epsilon, delta, neighbouring)
+            facts = Facts(dimension=oracle.dimension, rule=rule, bounds=oracle.bounds, **settings)
+            purse = Purse.with_filter(chosen.filter(facts), noise=noise)
+        else:
+            for name, value in (("epsilon", epsilon), ("delta", delta), ("noise", noise)):
+                if value is not None:
+                    raise InvalidArgument(
+                        f"{name} is the purse's where there is one; got {shown(value)}. Leave it out."
+                    )
+        begun = FromModule(chosen, oracle.point)
+        result = train_with(oracle, begun, purse, callbacks=callbacks, checkpoint=checkpoint, block=block, **settings)
+        oracle.set_point(result.point)
+    finally:
+        oracle.release_module()
+    return Fitted(module, result.trace, purse)
+
+
+def _method(method: "Method | str | None") -> Method:
+    if method is None:
+        return DeepNesterov()
+    return method_by_name(method) if isinstance(method, str) else method
+
+
+@dataclass(frozen=True)
+class FromModule:
+    """A method that begins at a module's own parameters.
+
+    Parameters
+    ----------
+    method : Method
+        Who plans.
+    start : ndarray
+        The parameters; public.
+    """
+
+    method: Method
+    start: FloatArray
+
+    @property
+    def name(self) -> str:
+        """What the method is called."""
+        return self.method.name
+
+    def recipe(self, facts: Facts) -> Recipe:
+        """Take the method's recipe, begun elsewhere."""
+        recipe = self.method.recipe(facts)
+        return replace(recipe, optimizer=Begun(recipe.optimizer, self.start))
+
+    def plan(self, facts: Facts) -> Plan:
+        """Plan as the method does."""
+        return self.method.plan(facts)
+
+    def filter(self, facts: Facts) -> Filter:
+        """Return the method's rule."""
+        return self.method.filter(facts)
+
+
+@dataclass(frozen=True, repr=False)
+class Begun:
+    """An optimizer that begins at a given point; `StartingAt` for points too long to be written out."""
+
+    optimizer: Optimizer
+    start: FloatArray
+
+    def init(self, dimension: int) -> State:
+        """Begin at the start."""
+        state = self.optimizer.init(dimension)
+        if "point" not in state:
+            raise InvalidArgument(f"{type(self.optimizer).__name__} does not move a point, and cannot train a module.")
+        return {**state, "point": np.array(self.start)}
+
+    def ask(self, state: State) -> Query:
+        """Ask what the other asks."""
+        return self.optimizer.ask(state)
+
+    def tell(self, state: State, released: Released) -> State:
+        """Pass the answer on."""
+        return self.optimizer.tell(state, released)
+
+    def point(self, state: State) -> FloatArray:
+        """Return where the other stands."""
+        return self.optimizer.point(state)
+
+    def __repr__(self) -> str:
+        return f"Begun({self.optimizer!r}, start={hashlib.sha256(self.start.tobytes()).hexdigest()[:16]})"

@@ -97,6 +97,7 @@ def test_schedules_see_only_what_was_released(oracle):
     result = train(oracle, DESCENT, Adaptive(), purse, steps=500)
     assert result.trace.stop_reason == "budget"
     assert seen[3] == [(6,)] * 3
+    assert seen[20] == [(0,)] * 10 + [(6,)] * 10  # older vectors are forgotten
     assert purse.spent.epsilon <= 2.0
 
 

@@ -86,7 +86,7 @@ def to_normals(key: Tensor, blocks: Tensor) -> Tensor:
 
 @functools.cache
 def _compiled() -> Callable[[Tensor, Tensor], Tensor] | None:
-    """Return the compiled function, or None where nothing can be compiled: a thousand small kernels would be slower than the CPU."""
+    """Return the compiled function, or None where nothing compiles: a thousand small kernels would be slower than the CPU."""
     function = torch.compile(to_normals, dynamic=True)
     try:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,4 +1,4 @@
-"""Nesterov's descent for noisy gradients of deep models: the weights shrink a little at each step, and the last points are averaged."""
+"""Nesterov's descent for noisy gradients of deep models: weights shrink a little at each step, the last points are averaged."""
 
 from dataclasses import dataclass
 

@@ -79,7 +79,7 @@ def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Sch
         raise InvalidArgument(
             f"schedule has {len(schedule.weights)} weights, and there are {steps} steps. Pass steps={len(schedule.weights)}."
         )
-    return schedule
+    return schedule  # type: ignore[return-value]
 
 
 def rule_for(
@@ -175,8 +175,8 @@ def check_rule(rule: Filter, sample_prob: float, schedule: Schedule, steps: int,
             )
     elif sample_prob < 1 and rule.name in ("gdp", "zcdp"):
         raise InvalidArgument(
-            f"purse has a {rule.name} filter, which has no price for Poisson samples (sample_prob={sample_prob:g}). Leave the purse "
-            "out and pass epsilon and delta, open it with privypurse.pytorch.open_purse(...), or take all records at each step "
+            f"purse has a {rule.name} filter, which has no price for Poisson samples (sample_prob={sample_prob:g}). Leave the "
+            "purse out and pass epsilon and delta, open it with privypurse.pytorch.open_purse(...), or take all records at each step "
             "with full_batch=True. Nothing was spent."
         )
 

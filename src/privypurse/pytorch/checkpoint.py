@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import pickle
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.engine import Engine
 from privypurse.pytorch.make_private import Private
-from privypurse.training.checkpoint import check_durable, check_ledger, single_charge, totals_from, write_whole
+from privypurse.training.checkpoint import check_durable, check_ledger, write_whole
 from privypurse.training.trace import Trace
 
 FORMAT = 1
@@ -49,7 +48,7 @@ def save(private: Private, path: str | os.PathLike[str], **others: Any) -> None:
         "module": private.module.state_dict(),
         "optimizer": private.optimizer.state_dict(),
         "others": {name: value.state_dict() for name, value in _stateful(others).items()},
-        "last": torch.from_numpy(np.array(engine.last_value)),
+        "vectors": [torch.from_numpy(np.array(vector)) for vector in engine.payments.vectors],
         "chance": torch.get_rng_state(),
         "device_chance": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
     }
@@ -87,8 +86,8 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
     for name in ("settings", "schedule", "clip", "parameters", "terms", "dataset"):
         if facts[name] != now[name]:
             raise InvalidArgument(
-                f"checkpoint {where.name!r} was made with another {name}: {facts[name]!r}; got {now[name]!r}. Go on with the same, "
-                "or pass another file to start anew. Nothing was spent."
+                f"checkpoint {where.name!r} was made with another {name}: {facts[name]!r}; got {now[name]!r}. Go on with the "
+                "same, or pass another file to start anew. Nothing was spent."
             )
     strangers = set(content["others"]) ^ set(_stateful(others))
     if strangers:
@@ -106,25 +105,16 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
     torch.set_rng_state(content["chance"])
     if content["device_chance"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(content["device_chance"])
-    charges = [(step.query, single_charge(step.charge), step.noise_std) for step in trace.steps if step.charge]
-    engine.go_on(
-        trace, charges, totals_from(facts["start"]), facts["clip_norm"], facts["look_noise"], content["last"].numpy()
-    )
+    engine.payments.go_on(facts, [vector.numpy() for vector in content["vectors"]])
     return True
 
 
 def _facts(engine: Engine) -> dict[str, Any]:
     return {
-        "settings": repr(engine.settings),
-        "schedule": repr(engine.schedule),
-        "clip": repr(engine.clip),
+        **engine.payments.state(),
         "parameters": engine.parameters,
         "terms": engine.purse.filter.terms(),
         "dataset": engine.purse.dataset,
-        "trace": engine.trace.to_json(),
-        "start": asdict(engine.began_at),
-        "clip_norm": engine.clip_norm,
-        "look_noise": engine.look_noise,
         "head": engine.purse.ledger.head(),
         "noise": engine.purse.noise.state(),
     }

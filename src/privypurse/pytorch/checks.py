@@ -1,4 +1,4 @@
-"""What a module must be like, so that its gradients belong to single records; refused with the remedy before anything is spent."""
+"""What a module must be like, so that gradients belong to single records; refused, with the remedy, before anything is spent."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def check_module(module: Any) -> nn.Module:
                 "which normalises over the records of a batch, so that each record's gradient depends on the others",
                 f"nn.GroupNorm({_groups(layer.num_features)}, {layer.num_features})",
             )
-        if isinstance(layer, nn.modules.instancenorm._NormBase) and layer.track_running_stats:
+        if isinstance(layer, batchnorm._NormBase) and layer.track_running_stats:
             _refuse(
                 where,
                 "which keeps a mean over records that nobody pays for",
@@ -44,7 +44,7 @@ def check_module(module: Any) -> nn.Module:
             _refuse(
                 where, "with max_norm, sparse or scale_grad_by_freq, which depend on the batch", "a plain nn.Embedding"
             )
-    return module
+    return module  # type: ignore[no-any-return]
 
 
 def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:

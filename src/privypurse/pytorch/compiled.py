@@ -101,18 +101,18 @@ class ClippedSums:
             )
             self._compile = False
             return self._run
-        return function  # type: ignore[no-any-return]
+        return function
 
 
 def per_record(loss: Loss) -> Callable[[Any, Any], Tensor]:
     """Return a function that gives one loss for each record, whatever the loss reduces to."""
-    if type(loss) in _KNOWN:
+    if isinstance(loss, _KNOWN) and type(loss) in _KNOWN:
         reduction = {"reduction": "none"}
         single = type(loss)(**{name: getattr(loss, name) for name in _settings(loss)} | reduction)
 
         def each(outputs: Any, target: Any) -> Tensor:
             values = single(outputs, target)
-            return values.flatten(1).mean(1) if values.dim() > 1 else values
+            return _mean_of_rows(values)
 
         return each
 
@@ -122,6 +122,10 @@ def per_record(loss: Loss) -> Callable[[Any, Any], Tensor]:
         return loss(outputs, target).reshape(())
 
     return torch.func.vmap(one)
+
+
+def _mean_of_rows(values: Tensor) -> Tensor:
+    return values.flatten(1).mean(1) if values.dim() > 1 else values
 
 
 _KNOWN = (nn.CrossEntropyLoss, nn.MSELoss, nn.L1Loss, nn.BCEWithLogitsLoss, nn.HuberLoss, nn.SmoothL1Loss)

@@ -1,7 +1,7 @@
 """[RAW DATA] Gradients of single records, layer by layer, from what went into a layer and what came back at its output.
 
-For each kind of layer there is a rule, with three questions: the squared length of each record's gradient, the sum of the records'
-gradients with a weight each, and (where neither has a shortcut) the gradients one by one. The sum needs no gradients one by one;
+For each kind of layer there is a rule, with three questions: the squared length of each record's gradient, the weighted sum of
+the records' gradients, and (where neither has a shortcut) the gradients one by one. The sum needs no gradients one by one;
 for most layers the lengths do not either (Goodfellow 2015; Li et al. 2022, arXiv:2110.05679; Bu et al. 2023, arXiv:2210.00038).
 """
 
@@ -121,7 +121,7 @@ class OuterProducts(Rule):
         if "bias" in use.names:
             sums["bias"] = back.sum((0, 2)).flatten()
         if "weight" in use.names:
-            shape = use.layer.weight.shape if hasattr(use.layer, "weight") else (back.shape[3], seen.shape[3])
+            shape = _weight_shape(use, seen, back)
             if "weight" in use.kept:
                 sums["weight"] = _weigh(masked(use.kept["weight"], fit), weights).reshape(shape)
             else:
@@ -137,7 +137,7 @@ class OuterProducts(Rule):
         if "bias" in use.names:
             each["bias"] = back.sum(2).flatten(1)
         if "weight" in use.names:
-            shape = use.layer.weight.shape if hasattr(use.layer, "weight") else (back.shape[3], seen.shape[3])
+            shape = _weight_shape(use, seen, back)
             each["weight"] = (back.mT @ seen).reshape(-1, *shape)
         return each
 
@@ -251,7 +251,7 @@ class AnyRule(Rule):
                 listed = [outputs] if isinstance(outputs, Tensor) else [o for o in outputs if isinstance(o, Tensor)]
                 return [listed[k] for k in which]
 
-            _, pull = torch.func.vjp(run, moving)
+            _, pull = torch.func.vjp(run, moving)  # type: ignore[misc]
             (values,) = pull([g.unsqueeze(0) for g in back])
             return {name: value.float() for name, value in values.items()}
 
@@ -287,6 +287,11 @@ def masked(values: Tensor, fit: Tensor) -> Tensor:
 
 def _weigh(each: Tensor, weights: Tensor) -> Tensor:
     return (weights @ each.flatten(1)).reshape(each.shape[1:])
+
+
+def _weight_shape(use: Use, seen: Tensor, back: Tensor) -> tuple[int, ...]:
+    weight = getattr(use.layer, "weight", None)  # a linear map of an attention layer has no layer of its own
+    return tuple(weight.shape) if isinstance(weight, Tensor) else (back.shape[3], seen.shape[3])
 
 
 def _one_group(values: Tensor) -> Tensor:

@@ -21,9 +21,11 @@ from privypurse.pytorch.adaptive_clip import AdaptiveClip
 from privypurse.pytorch.budgets import check_rule, default_steps, rule_for, schedule_of
 from privypurse.pytorch.checks import check_independence, check_module, trained_parameters
 from privypurse.pytorch.compiled import ClippedSums, Loss
-from privypurse.pytorch.engine import Engine, Settings
+from privypurse.pytorch.engine import Engine
 from privypurse.pytorch.loader import PrivateLoader
+from privypurse.pytorch.payments import Payments, Settings
 from privypurse.pytorch.pieces import piece_size
+from privypurse.pytorch.processes import Processes
 from privypurse.pytorch.rows import Rows, rows_of
 from privypurse.pytorch.taps import Taps
 from privypurse.schedules.base import Schedule
@@ -192,19 +194,9 @@ def make_private(
         sums = ClippedSums(
             module, taps, loss, trained, compile=device.type != "cpu" if compile is None else bool(compile)
         )
+    payments = Payments(purse, chosen, clip_norm, settings, callbacks)
     engine = Engine(
-        module,
-        optimizer,
-        trained,
-        rows,
-        purse,
-        chosen,
-        clip_norm,
-        settings,
-        sums=sums,
-        taps=taps,
-        scaler=scaler,
-        callbacks=callbacks,
+        module, optimizer, trained, rows, payments, sums=sums, taps=taps, processes=Processes(), scaler=scaler
     )
     return Private(module, optimizer, PrivateLoader(engine))
 
@@ -215,8 +207,8 @@ def _public_records(records: float | None, relation: Neighbouring, rows: Rows) -
     if relation is Neighbouring.REPLACE_ONE:
         return float(len(rows))
     raise InvalidArgument(
-        "records must be given under add/remove, where the true number of records is private; got None. Pass the public or nominal "
-        "number, such as records=60_000 (it need not be exact), or neighbouring='replace-one'. Nothing was spent."
+        "records must be given under add/remove, where the true number of records is private; got None. Pass the public or "
+        "nominal number, such as records=60_000 (it need not be exact), or neighbouring='replace-one'. Nothing was spent."
     )
 
 
@@ -231,8 +223,8 @@ def _rate(loader: Any, batch_size: int | None, accumulate: int, records: float) 
     rate = positive_integer(batch_size=batch_size) * accumulate / records
     if not LEAST_RATE <= rate <= 1:
         raise InvalidArgument(
-            f"batch_size={batch_size} (times accumulate={accumulate}) must be at most records={records:g}. Pass a smaller one, or "
-            "full_batch=True. Nothing was spent."
+            f"batch_size={batch_size} (times accumulate={accumulate}) must be at most records={records:g}. Pass a smaller "
+            "one, or full_batch=True. Nothing was spent."
         )
     return rate
 
@@ -249,7 +241,8 @@ def _target(
     if purse is None:
         if epsilon is None or delta is None:
             raise InvalidArgument(
-                f"epsilon and delta must be given where there is no purse; got {epsilon!r} and {delta!r}. Pass epsilon=2.0, delta=1e-5."
+                f"epsilon and delta must be given where there is no purse; got {epsilon!r} and {delta!r}. Pass epsilon=2.0, "
+                "delta=1e-5."
             )
         check_delta(delta, records)
         return GdpFilter(epsilon, delta, relation)
@@ -303,8 +296,8 @@ def _check_fresh(module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     for hook in optimizer._optimizer_step_pre_hooks.values():
         if getattr(hook, "__module__", "") == Engine.__module__:
             raise InvalidArgument(
-                "optimizer is private already: make_private was called with it before. Make a new module and optimizer, or take the "
-                "first engine off with private.engine.detach(). Nothing was spent."
+                "optimizer is private already: make_private was called with it before. Make a new module and optimizer, or take "
+                "the first engine off with private.engine.detach(). Nothing was spent."
             )
 
 

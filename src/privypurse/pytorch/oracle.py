@@ -117,7 +117,7 @@ class ModuleOracle:
         if isinstance(query, Count):
             return Sensitive(float(len(rows)), norm=Norm.L2, add_remove=1.0, replace_one=1.0, sample_prob=sample_prob)
         raise InvalidArgument(
-            f"a module answers GradientAt, LossesAlong and Count; got {shown(type(query))}. Use a method such as Nesterov or DPAGD."
+            f"a module answers GradientAt, LossesAlong and Count; got {shown(type(query))}. Use Nesterov, DPAGD, ..."
         )
 
     def _gradient(self, query: GradientAt, rows: Indexes, size: int, sample_prob: float) -> Sensitive:
@@ -165,7 +165,7 @@ class ModuleOracle:
         sizes = [parameter.numel() for parameter in self._trained.values()]
         return {
             name: part.view(parameter.shape).to(parameter.dtype)
-            for (name, parameter), part in zip(self._trained.items(), flat.split(sizes), strict=True)
+            for (name, parameter), part in zip(self._trained.items(), torch.split(flat, sizes), strict=True)
         }
 
     def release_module(self) -> None:

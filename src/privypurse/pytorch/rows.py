@@ -84,7 +84,7 @@ Rows = TensorRows | DatasetRows
 
 
 def rows_of(data: Any) -> Rows:
-    """Return the records of a loader, a data set or a tuple of tensors; refuses loaders that choose records by a rule of their own.
+    """Return the records of a loader, a data set or a tuple of tensors; refuses loaders that choose records by their own rule.
 
     Guarantees
     ----------
@@ -105,8 +105,8 @@ def rows_of(data: Any) -> Rows:
         or isinstance(data, str)
     ):
         raise InvalidArgument(
-            f"loader must be a DataLoader, a data set with a length, or a tuple of tensors; got {shown(data)}. A stream cannot be "
-            "sampled: load it first. Nothing was spent."
+            f"loader must be a DataLoader, a data set with a length, or a tuple of tensors; got {shown(data)}. A stream cannot "
+            "be sampled: load it first. Nothing was spent."
         )
     return _some(DatasetRows(data, default_collate))
 

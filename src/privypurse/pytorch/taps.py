@@ -22,7 +22,7 @@ class _Tap(torch.autograd.Function):
         return output.view_as(output)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Any:
         earlier = ctx.use.output_grads[ctx.place]
         ctx.use.output_grads[ctx.place] = grad if earlier is None else earlier + grad
         ctx.arrived()

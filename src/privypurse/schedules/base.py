@@ -132,8 +132,8 @@ class Schedule(Protocol):
 
     Guarantees
     ----------
-    It sees the query, the releases so far (of vectors, only the newest with its value) and the budget: all public. Whatever it chooses is therefore sound; the purse refuses
-    what does not fit.
+    It sees the query, the releases so far (of vectors, the newest ten with their values) and the budget: all public. Whatever it
+    chooses is therefore sound; the purse refuses what does not fit.
     """
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:

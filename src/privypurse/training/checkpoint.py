@@ -24,6 +24,8 @@ from privypurse.schedules.base import Budget
 from privypurse.training.trace import Step, Trace
 
 FORMAT = 2
+# How many of the newest releases keep their vectors, for schedules to look at.
+VECTORS_KEPT = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,17 +40,18 @@ class Progress:
     def after(self, state: State, step: Step, released: Released) -> "Progress":
         """Return the progress one step on; a new object, so that an interrupt leaves either this one or that one."""
         trace = Trace([*self.trace.steps, step], self.trace.stop_reason)
-        return Progress(state, trace, (*forgotten(self.past), released), self.budget.after(released.charge))
+        return Progress(state, trace, remembered(self.past, released), self.budget.after(released.charge))
 
 
-def forgotten(past: Sequence[Released]) -> tuple[Released, ...]:
-    """Return the releases so far, the last one's vector forgotten: only the newest is kept, or a large model would fill memory.
+def remembered(past: Sequence[Released], newest: Released) -> tuple[Released, ...]:
+    """Return the releases with one more. Of vectors only the newest keep their values, or a large model would fill memory.
 
     What was selected is a number, and stays.
     """
-    if not past or past[-1].value.ndim == 0:
-        return tuple(past)
-    return (*past[:-1], replace(past[-1], value=np.empty(0)))
+    if len(past) < VECTORS_KEPT or past[-VECTORS_KEPT].value.ndim == 0:
+        return (*past, newest)
+    old = replace(past[-VECTORS_KEPT], value=np.empty(0))
+    return (*past[:-VECTORS_KEPT], old, *past[len(past) - VECTORS_KEPT + 1 :], newest)
 
 
 class Checkpoint:

@@ -1,0 +1,240 @@
+"""[PUBLIC] What a run of the engine pays, and with how much noise: the schedule, the budget and the record."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.accounting.totals import Totals
+from privypurse.core.charges import GaussianCharge, RepeatedCharge
+from privypurse.core.errors import BudgetExhausted
+from privypurse.core.queries import ModuleGradient, ShareWithin
+from privypurse.core.released import Released
+from privypurse.core.sensitive import Norm, Sample, SensitiveTensor
+from privypurse.mechanisms.torch_gaussian import TorchGaussian
+from privypurse.purse.purse import Purse
+from privypurse.pytorch.adaptive_clip import AdaptiveClip
+from privypurse.schedules.base import Budget, Schedule
+from privypurse.schedules.weighted import EvenSplit, Weighted
+from privypurse.training.checkpoint import remembered, single_charge
+from privypurse.training.progress import Callback
+from privypurse.training.trace import Step, Trace
+
+GRADIENT = ModuleGradient.__name__
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run is like; public, and fixed before it begins."""
+
+    steps: int
+    sample_prob: float
+    expected_batch: float
+    chunks: int
+    piece: int
+    mean_loss: bool
+    block: int
+
+
+class Payments:
+    """Chooses the noise of each release before its sample is drawn, pays for it, and keeps the record.
+
+    Parameters
+    ----------
+    purse : Purse
+        Who pays.
+    schedule : Schedule
+        How the budget is shared out over gradients.
+    clip_norm : float or AdaptiveClip
+        The bound on gradients; an adaptive one has looks, which are paid for apart.
+    settings : Settings
+        What the run is like.
+    callbacks : sequence of Callback
+        Told of each release.
+
+    Guarantees
+    ----------
+    The noise of a release is chosen from what was released before. The bound in the box is the clip norm that gradients were
+    clipped to: both are this object's, and it moves only after a release.
+    """
+
+    def __init__(
+        self,
+        purse: Purse,
+        schedule: Schedule,
+        clip_norm: float | AdaptiveClip,
+        settings: Settings,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.purse, self.schedule, self.clip, self.settings = purse, schedule, clip_norm, settings
+        self._adaptive = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
+        self._clip_norm = clip_norm.start if isinstance(clip_norm, AdaptiveClip) else clip_norm
+        self._callbacks = list(callbacks)
+        self._fixed = isinstance(purse.filter, FixedSchedule)
+        self.trace = Trace()
+        self.gradients = 0
+        self._past: tuple[Released, ...] = ()
+        self._look_noise = self._noise_of_looks()
+        self._budget = self._begin_budget()
+        self._next: TorchGaussian | None = None
+        self._started = self._reserved = False
+        self._blocks = contextlib.ExitStack()
+
+    @property
+    def clip_norm(self) -> float:
+        """The bound on the length of one record's gradient."""
+        return self._clip_norm
+
+    @property
+    def looking(self) -> bool:
+        """Whether the next release is a look at the lengths of gradients, for an adaptive clip norm."""
+        looks = len(self.trace.steps) - self.gradients
+        return self._adaptive is not None and self.gradients == looks * self._adaptive.every
+
+    @property
+    def looks(self) -> int:
+        """How many looks the run has."""
+        return 0 if self._adaptive is None else self._adaptive.looks(self.settings.steps)
+
+    def plan(self) -> None:
+        """Choose the noise of the next release; where nothing more fits, the run ends."""
+        self._next = None
+        if self.trace.stop_reason:
+            return
+        if self.gradients >= self.settings.steps:
+            self.finish("steps")
+            return
+        try:
+            multiplier = self._noise_multiplier()
+        except BudgetExhausted:
+            self.finish("budget")
+            return
+        # A schedule that shares out what there is cannot ask for too much; others are asked whether it fits.
+        asks = not isinstance(self.schedule, Weighted | EvenSplit)
+        if asks and multiplier < self.purse.filter.smallest_noise_multiplier(
+            self.purse.totals, self.settings.sample_prob
+        ):
+            self.finish("budget")
+            return
+        self._next = TorchGaussian(multiplier)
+
+    def _noise_multiplier(self) -> float:
+        budget = replace(self._budget, now=self.purse.totals) if self._fixed else self._budget
+        if self.looking:
+            return budget.gaussian(1.0).noise_multiplier if self._fixed else self._look_noise
+        mechanism: Any = self.schedule.propose(ModuleGradient(clip_norm=self.clip_norm), self._past, budget)
+        return float(mechanism.noise_multiplier)
+
+    def pay(self, value: Tensor, sample: Sample) -> Tensor:
+        """Release a sum through the purse, and put it on record."""
+        assert self._next is not None
+        if not self._reserved:
+            self._blocks.enter_context(self.purse.reserve(self.settings.block))
+            self._reserved = True
+        looking, mechanism, relation = self.looking, self._next, self.purse.neighbouring
+        # What a look counts is 1/2 for a record within the norm and -1/2 for one beyond.
+        bound = 0.5 if looking else self.clip_norm
+        box = SensitiveTensor(
+            value,
+            norm=Norm.L2,
+            add_remove=bound,
+            replace_one=2 * bound,
+            sample_prob=self.settings.sample_prob,
+            sample=sample,
+        )
+        query = ShareWithin(clip_norm=self.clip_norm) if looking else ModuleGradient(clip_norm=self.clip_norm)
+        noisy: Any = self.purse.release(box, mechanism, what=type(query).__name__)
+        charge = mechanism.charge(box, relation)
+        seen = np.empty(0) if isinstance(self.schedule, Weighted | EvenSplit) else noisy.detach().cpu().numpy()
+        released = Released(seen, charge, mechanism.noise_std(box, relation))
+        if not looking:
+            self._past = remembered(self._past, released)
+            self._budget = self._budget.after(charge)
+            self.gradients += 1
+        self._record(Step.of(len(self.trace.steps) + 1, query, released, self.purse.fraction_left))
+        return noisy  # type: ignore[no-any-return]
+
+    def follow(self) -> None:
+        """Count along, in a process that does not pay."""
+        query = ShareWithin if self.looking else ModuleGradient
+        self.gradients += not self.looking
+        self.trace.steps.append(Step(len(self.trace.steps) + 1, query.__name__, {}, None, None, 0.0))
+
+    def move_clip_norm(self, noisy_count: float) -> None:
+        """Take in what a look released."""
+        assert self._adaptive is not None
+        self._clip_norm = self._adaptive.moved(self._clip_norm, noisy_count, self.settings.expected_batch)
+
+    def finish(self, reason: str) -> None:
+        """End the run."""
+        if self.trace.stop_reason:
+            return
+        self.trace.stop_reason = reason
+        self.close()
+        for callback in self._callbacks:
+            callback.on_end(self.trace)
+
+    def close(self) -> None:
+        """Give back what was reserved and not used."""
+        self._blocks.close()
+        self._reserved = False
+
+    def state(self) -> dict[str, Any]:
+        """Describe where the run stands, in JSON types; the newest vectors apart, in `vectors`."""
+        start = self._budget.start
+        return {
+            "settings": repr(self.settings),
+            "schedule": repr(self.schedule),
+            "clip": repr(self.clip),
+            "trace": self.trace.to_json(),
+            "start": [list(start.quanta), start.releases, start.non_private],
+            "clip_norm": self._clip_norm,
+            "look_noise": self._look_noise,
+        }
+
+    @property
+    def vectors(self) -> list[Any]:
+        """The newest noisy gradients, where the schedule looks at them."""
+        return [released.value for released in self._past if released.value.size]
+
+    def go_on(self, state: dict[str, Any], vectors: list[Any]) -> None:
+        """Take up a run from its `state`: the record, and what was spent and planned."""
+        self.trace = Trace.from_json(state["trace"])
+        self._clip_norm, self._look_noise = state["clip_norm"], state["look_noise"]
+        gradients = [step for step in self.trace.steps if step.query == GRADIENT]
+        self.gradients = len(gradients)
+        quanta, releases, non_private = state["start"]
+        start = Totals(tuple(quanta), releases, non_private)
+        self._budget, self._past = replace(self._budget, start=start, now=start), ()
+        empty = [np.empty(0)] * (len(gradients) - len(vectors))
+        for step, vector in zip(gradients, [*empty, *vectors], strict=True):
+            if step.charge:  # a process that does not pay has none
+                charge = single_charge(step.charge)
+                self._past = (*self._past, Released(vector, charge, step.noise_std))
+                self._budget = self._budget.after(charge)
+
+    def _record(self, step: Step) -> None:
+        self.trace.steps.append(step)
+        for callback in self._callbacks:
+            if not self._started:
+                callback.on_start(self.settings.steps + self.looks, step.number - 1)
+            callback.on_step(step)
+        self._started = True
+
+    def _noise_of_looks(self) -> float:
+        if self._adaptive is None or self._fixed:
+            return 0.0
+        spent, steps, rate = self.purse.totals, self.settings.steps, self.settings.sample_prob
+        even = Budget(self.purse.filter, spent, spent, steps, rate).gaussian(1 / steps)
+        return self._adaptive.noise_multiplier(self.settings.expected_batch, even.noise_multiplier)
+
+    def _begin_budget(self) -> Budget:
+        """Return what gradients may spend: what is left, less what the looks will cost."""
+        rule, start, rate = self.purse.filter, self.purse.totals, self.settings.sample_prob
+        if self.looks and not self._fixed:
+            start = rule.after(start, RepeatedCharge(GaussianCharge(self._look_noise, rate), self.looks))
+        return Budget(rule, start, start, self.settings.steps, rate)

@@ -23,6 +23,8 @@ from privypurse.pytorch.taps import Taps  # noqa: E402
 
 CPU = torch.device("cpu")
 LOSS = nn.CrossEntropyLoss()
+OLD_TORCH_SCRIPT = "ignore:`torch.jit:DeprecationWarning"  # the compiler's own
+SLOW_VMAP = "ignore:There is a performance drop:UserWarning"
 
 
 def trained_of(module):
@@ -372,6 +374,7 @@ def made(case, count=7, seed=0):
     return make(), (*inputs(count), torch.randint(2, (count,)))
 
 
+@pytest.mark.filterwarnings(SLOW_VMAP)
 @pytest.mark.parametrize("case", CASES)
 def test_clipped_sums_are_those_of_one_record_at_a_time(case):
     assert_parity(*made(case))
@@ -412,6 +415,7 @@ def test_mixed_precision_gives_about_the_same(case):
 
 
 # BUG (layers.py, AnyRule.gradients): the layer is run again with autocast off, on inputs that autocast had rounded.
+@pytest.mark.filterwarnings(SLOW_VMAP)
 @pytest.mark.parametrize("case", ["prelu", "parameters of its own", "weight norm"])
 def test_mixed_precision_works_for_layers_without_a_rule_of_their_own(case):
     module, batch = made(case)
@@ -498,17 +502,10 @@ def test_losses_are_taken_apart_into_those_of_records(loss, target):
     assert_parity(module, (torch.randn(7, 4), target(7)), loss)
 
 
-def test_compiled_sums_are_the_same():
-    module, batch = made("conv2d by gram", 8)
-    rows = one_by_one(module, batch)
-    bound = float(rows.norm(dim=1).median())
-    result = by_sums(module, batch, bound, size=5, compile=True)
-    assert torch.allclose(result.flat, clipped(rows, bound), rtol=0, atol=1e-4 * bound)
-
-
 # ------------------------------------------------------------------------------------------------- pieces and padding
 
 
+@pytest.mark.filterwarnings(SLOW_VMAP)
 @settings(max_examples=40)
 @given(
     case=st.sampled_from(["linear", "tied", "conv1d", "several inputs", "self attention"]),
@@ -627,22 +624,26 @@ def test_small_inputs_with_large_errors_are_clipped_too(hooks):
 # BUG (layers.py, clipping.py): squared lengths vanish below 1e-22, and AdaptiveClip may go down to 1e-30.
 def test_gradients_far_below_one_are_clipped_to_a_clip_norm_far_below_one():
     module = nn.Sequential(nn.Flatten(1), nn.Linear(4, 1))
-    nn.init.zeros_(module[1].weight)
+    for value in module.parameters():
+        nn.init.zeros_(value)
     batch = torch.randn(3, 4), torch.full((3, 1), 1e-24)
     assert float(by_hooks(module, batch, 1e-28, nn.MSELoss()).flat.double().norm()) <= 3e-28
 
 
-# BUG (clipping.py, clipped_sum): a sum over all records of a large batch in single precision moves by more than the margin.
-def test_the_bound_holds_in_large_batches():
+# BUG (clipping.py, clipped_sum): sums of many records in single precision move by more than the margin when one record is
+# added; by hundreds of clip norms in the last case.
+@pytest.mark.parametrize("count", [1_000, 60_000, 2**17 + 5, 2**19 + 7])
+def test_the_bound_holds_in_large_batches(count):
     module = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(module.weight)
-
-    def total(count):
-        batch = torch.full((count, 1), 10.0), torch.full((count, 1), 10.0)
-        return float(by_hooks(module, batch, 1.0, nn.MSELoss(reduction="sum")).flat.double())
-
-    for count in (1_000, 2**17 + 5, 2**18 + 1):
-        assert abs(total(count + 1) - total(count)) <= 1.0
+    for seed in range(3):
+        torch.manual_seed(seed)
+        one = torch.randn(1, 1)
+        with_it, without = (
+            by_hooks(module, (one.expand(k, 1), torch.full((k, 1), 10.0)), 1.0, nn.MSELoss()).flat.double()
+            for k in (count + 1, count)
+        )
+        assert float((with_it - without).norm()) <= 1.0
 
 
 # BUG (checks.py, clipping.py): records are told by the length of the first dimension alone, which a transposed layer may share.
@@ -748,12 +749,13 @@ def test_neither_micro_batches_nor_accumulation_change_the_gradient(micro_batch,
     assert torch.allclose(gradient_of(private), (clipped(rows, 0.3) / 7).float(), rtol=0, atol=1e-4)
 
 
+@pytest.mark.filterwarnings(OLD_TORCH_SCRIPT)
 def test_a_compiled_engine_gives_the_same_gradient():
     module, batch = made("linear")
     rows = one_by_one(module, batch)
     private = private_of(module, batch, clip_norm=0.3, loss=LOSS, compile=True, micro_batch=4)
     for part in private.loader:
-        private.engine.backward(part)
+        private.engine.backward(*part)
         private.optimizer.step()
     assert torch.allclose(gradient_of(private), (clipped(rows, 0.3) / 7).float(), rtol=0, atol=1e-4)
 
@@ -775,7 +777,7 @@ def test_the_oracle_answers_with_the_same_sum():
     module, batch = made("linear")
     rows = one_by_one(module, batch)
     oracle = ModuleOracle(module, batch, loss=LOSS, records=7, clip_norm=0.3)
-    box = oracle.answer(GradientAt(oracle.point))
+    box = oracle.answer(GradientAt(point=oracle.point))
     noisy = Purse.not_private(noise=NoiseSource(seed=1)).release(box, SMALL_NOISE.propose(None, (), None))
     assert np.allclose(noisy, clipped(rows, 0.3).numpy(), atol=1e-4)
     oracle.release_module()

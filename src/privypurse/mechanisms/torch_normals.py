@@ -7,8 +7,8 @@ there are parameters, on the device, in one kernel.
 
 import functools
 import math
+import threading
 import warnings
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -38,12 +38,47 @@ def normals(shape: tuple[int, ...], device: torch.device, noise: NoiseSource) ->
     if device.type == "cpu":
         return torch.from_numpy(noise.normal(shape))
     count = math.prod(shape)
-    key = torch.from_numpy(noise.words(4).view("uint32").astype("int64")).to(device, non_blocking=True)
-    blocks = torch.arange(-(-count // _NORMALS_PER_BLOCK), device=device)
-    compiled = _compiled()
-    if compiled is None:
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    drawer = _drawer(device, -(-count // _NORMALS_PER_BLOCK), stream)
+    if drawer is None:
         return torch.from_numpy(noise.normal(shape)).to(device)
-    return compiled(key, blocks).flatten()[:count].reshape(shape)
+    key = torch.from_numpy(noise.words(4).view("uint32").astype("int64"))
+    return drawer(key)[:count].reshape(shape)
+
+
+class _Drawer:
+    """Turns keys into normals on one device and stream: recorded once as a CUDA graph, and played back.
+
+    Guarantees
+    ----------
+    A key is used for one draw: threads take turns, and what is returned is a copy.
+    """
+
+    def __init__(self, device: torch.device, blocks: int) -> None:
+        self._lock = threading.Lock()
+        self._key = torch.zeros(8, dtype=torch.int64, device=device)
+        self._blocks = torch.arange(blocks, device=device)
+        self._function = torch.compile(to_normals, dynamic=True)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._out = self._function(self._key, self._blocks).flatten()
+        if device.type == "cuda":
+            aside = torch.cuda.Stream(device)
+            aside.wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(aside):
+                self._function(self._key, self._blocks)
+            torch.cuda.current_stream(device).wait_stream(aside)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._out = self._function(self._key, self._blocks).flatten()
+
+    def __call__(self, key: Tensor) -> Tensor:
+        """Return the normals of a key."""
+        with self._lock:
+            self._key.copy_(key)
+            if self._graph is None:
+                return self._function(self._key, self._blocks).flatten()
+            self._graph.replay()
+            return self._out.clone()
 
 
 def keystream(key: Tensor, blocks: Tensor, nonce: tuple[int, int, int] = (0, 0, 0)) -> list[Tensor]:
@@ -84,13 +119,11 @@ def to_normals(key: Tensor, blocks: Tensor) -> Tensor:
     return torch.stack(out, dim=-1)
 
 
-@functools.cache
-def _compiled() -> Callable[[Tensor, Tensor], Tensor] | None:
-    """Return the compiled function, or None where nothing compiles: a thousand small kernels would be slower than the CPU."""
-    function = torch.compile(to_normals, dynamic=True)
+@functools.lru_cache(maxsize=16)
+def _drawer(device: torch.device, blocks: int, stream: int) -> _Drawer | None:
+    """Return what draws so many blocks, or None where nothing compiles: a thousand small kernels would be slower than the CPU."""
     try:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        function(torch.zeros(8, dtype=torch.int64, device=device), torch.arange(4, device=device))
+        return _Drawer(device, blocks)
     except Exception as error:
         warnings.warn(
             f"noise could not be compiled for the device ({type(error).__name__}): it is drawn on the CPU, which is slower.",
@@ -98,4 +131,3 @@ def _compiled() -> Callable[[Tensor, Tensor], Tensor] | None:
             stacklevel=4,
         )
         return None
-    return function

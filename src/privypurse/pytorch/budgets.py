@@ -175,9 +175,9 @@ def check_rule(rule: Filter, sample_prob: float, schedule: Schedule, steps: int,
             )
     elif sample_prob < 1 and rule.name in ("gdp", "zcdp"):
         raise InvalidArgument(
-            f"purse has a {rule.name} filter, which has no price for Poisson samples (sample_prob={sample_prob:g}). Leave the "
-            "purse out and pass epsilon and delta, open it with privypurse.pytorch.open_purse(...), or take all records at each step "
-            "with full_batch=True. Nothing was spent."
+            f"purse has a {rule.name} filter, which has no price for Poisson samples (here {sample_prob:g}). Leave the "
+            "purse out and pass epsilon and delta, open it with privypurse.pytorch.open_purse(...), or take all records at each "
+            "step with full_batch=True. Nothing was spent."
         )
 
 

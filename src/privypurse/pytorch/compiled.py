@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.clipping import ClippedSum, check_records, clipped_sum
+from privypurse.pytorch.replayed import Replayed, fill_up
 from privypurse.pytorch.taps import Taps
 
 Loss = Callable[[Any, Any], Tensor]
+Function = Callable[[list[Tensor], Sequence[Tensor], Tensor], tuple[Tensor, Tensor]]
 
 
 class ClippedSums:
@@ -48,21 +50,31 @@ class ClippedSums:
         self._module, self._taps, self._trained = module, taps, trained
         self._losses = per_record(loss)
         self._compile = compile
-        self._functions: dict[Any, Callable[..., Any]] = {}
+        self._functions: dict[Any, Function] = {}
+        self._last_bound: tuple[float, Tensor] | None = None
         self.sizes = {name: parameter.shape for name, parameter in trained.items()}
 
-    def __call__(self, batch: Sequence[Tensor], weights: Tensor, clip_norm: Tensor) -> ClippedSum:
-        """Return the sum over one batch: inputs and, last, targets."""
+    def __call__(self, batch: Sequence[Tensor], size: int, clip_norm: float) -> ClippedSum:
+        """Return the sum over a batch of at most `size` records: inputs and, last, targets.
+
+        Compiled code wants batches of one size: what is missing is filled up with records of no weight.
+        """
         values = [parameter.detach() for parameter in self._trained.values()]
-        arguments = [*values, *batch, weights, clip_norm]
-        if not self._compile:
-            with _full_precision():
-                return ClippedSum(*self._run(*arguments))
-        key = (tuple((x.shape, x.dtype, x.device) for x in batch), self._module.training)
+        where, bound = values[0].device, self._bound(clip_norm, values[0].device)
         with _full_precision():
+            if not self._compile:
+                weights = torch.ones(len(batch[0]), device=where)
+                return ClippedSum(*self._run(*values, *batch, weights, bound))
+            key = (size, tuple((x.shape[1:], x.dtype) for x in batch), self._module.training)
             if key not in self._functions:
-                self._functions[key] = self._compiled(arguments)
-            return ClippedSum(*self._functions[key](*arguments))
+                self._functions[key] = self._compiled(values, batch, size, bound)
+            return ClippedSum(*self._functions[key](values, batch, bound))
+
+    def _bound(self, clip_norm: float, where: torch.device) -> Tensor:
+        """Return the clip norm as a tensor, the same one while it does not change: copies to a device make it wait."""
+        if self._last_bound is None or self._last_bound[0] != clip_norm:
+            self._last_bound = clip_norm, torch.tensor(clip_norm, dtype=torch.float32, device=where)
+        return self._last_bound[1]
 
     def losses(self, batch: Sequence[Tensor], values: dict[str, Tensor] | None = None) -> Tensor:
         """Return the loss of each record, at the module's parameters or at others; sealed by whoever asks."""
@@ -77,7 +89,7 @@ class ClippedSums:
         count = len(self._trained)
         values, (*inputs, target) = dict(zip(self._trained, rest[:count], strict=True)), rest[count:]
         self._taps.take()
-        with torch.enable_grad(), self._taps.open():
+        with torch.enable_grad(), self._taps.open(quietly=True):
             losses = self._losses(torch.func.functional_call(self._module, values, tuple(inputs)), target)
             torch.autograd.grad(losses.sum(), [self._taps.anchor], allow_unused=True)
         uses = self._taps.take()
@@ -85,9 +97,12 @@ class ClippedSums:
         result = clipped_sum(uses, self.sizes, weights, clip_norm)
         return result.flat, result.within
 
-    def _compiled(self, arguments: list[Tensor]) -> Callable[..., Any]:
+    def _compiled(self, values: list[Tensor], batch: Sequence[Tensor], size: int, bound: Tensor) -> Function:
+        """Trace and compile the function for one size of batches."""
         from torch.fx.experimental.proxy_tensor import make_fx
 
+        filled, weights = fill_up(batch, size)
+        arguments = (*values, *filled, weights, bound)
         graph = make_fx(self._run)(*arguments)
         try:
             function = torch.compile(graph, fullgraph=True, dynamic=False)
@@ -97,11 +112,19 @@ class ClippedSums:
                 f"the gradients could not be compiled ({type(error).__name__}) and are computed eagerly, which is slower and "
                 "gives the same. Pass compile=False to do without this message.",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
             self._compile = False
-            return self._run
-        return function
+            function = self._run
+        if weights.is_cuda and self._compile:
+            return Replayed(function, values, filled, weights, bound)
+
+        def call(values: list[Tensor], batch: Sequence[Tensor], bound: Tensor) -> tuple[Tensor, Tensor]:
+            filled, weights = fill_up(batch, size)
+            flat, within = function(*values, *filled, weights, bound)
+            return flat, within
+
+        return call
 
 
 def per_record(loss: Loss) -> Callable[[Any, Any], Tensor]:

@@ -52,6 +52,8 @@ class Engine:
         self.module, self.optimizer, self.payments = module, optimizer, payments
         self._trained, self._rows, self._sums, self._taps, self._scaler = trained, rows, sums, taps, scaler
         self._sizes = {name: parameter.shape for name, parameter in trained.items()}
+        self._lengths = [size.numel() for size in self._sizes.values()]
+        self._dtypes = {parameter.dtype for parameter in trained.values()}
         self._known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._device = next(iter(trained.values())).device
         self._processes = processes
@@ -126,7 +128,8 @@ class Engine:
         if self.pays:
             rows = poisson_rows(len(self._rows), self.settings.sample_prob, self.purse.noise)
         self._forget_sample()
-        return np.array_split(self._processes.share(rows), self.settings.chunks)
+        mine, chunks = self._processes.share(rows), self.settings.chunks
+        return [mine] if chunks == 1 else np.array_split(mine, chunks)
 
     def begin_chunk(self, rows: Indexes, last: bool) -> Any:
         """Fetch a chunk of the sample; the next backward pass is over its records."""
@@ -250,11 +253,11 @@ class Engine:
     def _give(self, noisy: Tensor) -> None:
         """Put the mean noisy gradient where the optimizer takes it from."""
         mean = noisy / self.settings.expected_batch
-        kinds = {parameter.dtype for parameter in self._trained.values()}
-        if len(kinds) == 1:
-            mean = mean.to(kinds.pop())
+        if len(self._dtypes) == 1:
+            mean = mean.to(next(iter(self._dtypes)))
         for parameter, part in zip(self._trained.values(), torch.split(mean, self._lengths), strict=True):
-            parameter.grad = part.view(parameter.shape).to(parameter.dtype)
+            part = part.view(parameter.shape)
+            parameter.grad = part if part.dtype == parameter.dtype else part.to(parameter.dtype)
 
     def _clear_gradients(self) -> None:
         for group in self.optimizer.param_groups:
@@ -284,10 +287,6 @@ class Engine:
         self._chunk = self._flat = self._within = None
         self._last = self._used = False
         self._sample = Sample()
-
-    @property
-    def _lengths(self) -> list[int]:
-        return [size.numel() for size in self._sizes.values()]
 
     def _sum_of(self, value: Tensor | None, length: int) -> Tensor:
         if value is None:  # an empty sample

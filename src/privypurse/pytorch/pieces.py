@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from privypurse.pytorch.clipping import ClippedSum
@@ -30,27 +29,20 @@ def piece_size(expected: float, sample_prob: float, at_most: int | None, device:
 def sum_in_pieces(
     sums: ClippedSums, batch: Sequence[Tensor], size: int, clip_norm: float, where: torch.device
 ) -> ClippedSum:
-    """Return the sum of clipped gradients over a batch, piece by piece; the last piece is padded with records of no weight.
+    """Return the sum of clipped gradients over a batch, piece by piece.
 
     Guarantees
     ----------
     Pieces are added up in double precision; how many there are changes rounding and nothing else.
     """
-    bound = torch.tensor(clip_norm, dtype=torch.float32, device=where)
-    records = len(batch[0])
+    count = sum(shape.numel() for shape in sums.sizes.values())
     flat: Tensor | None = None
-    within = torch.zeros((), dtype=torch.float64, device=where)
-    for first in range(0, records, size):
+    within: Tensor | None = None
+    for first in range(0, len(batch[0]), size):
         piece = [part[first : first + size].to(where, non_blocking=True) for part in batch]
-        missing = size - len(piece[0])
-        weights = torch.ones(size, device=where)
-        if missing:
-            weights[size - missing :] = 0
-            piece = [F.pad(part, (0, 0) * (part.dim() - 1) + (0, missing)) for part in piece]
-        part_sum = sums(piece, weights, bound)
+        part_sum = sums(piece, size, clip_norm)
         flat = part_sum.flat.double() if flat is None else flat + part_sum.flat
-        within = within + part_sum.within
-    if flat is None:
-        count = sum(size.numel() for size in sums.sizes.values())
-        flat = torch.zeros(count, dtype=torch.float64, device=where)
+        within = part_sum.within.double() if within is None else within + part_sum.within
+    if flat is None or within is None:
+        flat, within = (torch.zeros(shape, dtype=torch.float64, device=where) for shape in ((count,), ()))
     return ClippedSum(flat, within)

@@ -38,9 +38,9 @@ class TensorRows:
 
     def fetch(self, rows: Indexes) -> tuple[Tensor, ...]:
         """Return the records of some rows."""
-        if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
+        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):  # rows are in order, so these are without gaps
             return tuple(tensor[int(rows[0]) : int(rows[-1]) + 1] for tensor in self._tensors)
-        index = torch.from_numpy(rows)
+        index = torch.from_numpy(rows).to(self._tensors[0].device)
         return tuple(tensor[index.to(tensor.device)] for tensor in self._tensors)
 
 

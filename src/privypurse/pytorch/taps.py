@@ -50,7 +50,7 @@ class Taps:
         self._trained = trained
         self._names = {id(parameter): name for name, parameter in trained.items()}
         self._anchor = torch.zeros((), requires_grad=True)
-        self._arrived: Callable[[], None] = lambda: None
+        self._arrived: Callable[[], None] = _nothing
         self._depth = 0
         self._handles: list[Any] = []
         self._covered: set[str] = set()
@@ -75,14 +75,18 @@ class Taps:
         _remove(self._handles)
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[None]:
-        """Listen, whatever mode the module is in."""
+    def open(self, *, quietly: bool = False) -> Iterator[None]:
+        """Listen, whatever mode the module is in; quietly: nobody is told when gradients come back."""
+        arrived = self._arrived
+        if quietly:
+            self._arrived = _nothing
         self._depth += 1
         with self._unrequired():
             try:
                 yield
             finally:
                 self._depth -= 1
+                self._arrived = arrived
 
     def _tap_layers(self, layer: nn.Module, path: str) -> None:
         """Put a hook on each layer that has a rule; a layer with parameters and no rule is taken as a whole."""
@@ -178,6 +182,10 @@ class Taps:
 
         self._handles.append(root.register_forward_pre_hook(begin, prepend=True))
         self._handles.append(root.register_forward_hook(end, always_call=True))
+
+
+def _nothing() -> None:
+    pass
 
 
 def _remove(handles: list[Any]) -> None:

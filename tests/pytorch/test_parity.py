@@ -698,7 +698,7 @@ def test_a_table_of_positions_is_refused_even_where_the_numbers_agree():
 
 
 def private_of(module, batch, **changes):
-    arguments = {"records": len(batch[0]), "purse": Purse.not_private(noise=NoiseSource(seed=1))}
+    arguments = {"records": len(batch[0]), "purse": without_noise()}
     arguments |= {"full_batch": True, "steps": 2, "schedule": SMALL_NOISE}
     return make_private(module, torch.optim.SGD(module.parameters(), 0.0), batch, **arguments | changes)
 
@@ -839,6 +839,38 @@ def test_lstm_cells_are_either_right_or_refused_in_plain_words():
 
     torch.manual_seed(0)
     assert_parity(Cells(), (torch.randn(5, 3, 2), torch.randint(2, (5,))))
+
+
+# BUG (taps.py): a parameter that is used without its layer is not heard, and its gradient is too short without a word.
+def test_weights_that_are_tied_by_hand_are_either_right_or_refused():
+    class ByHand(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(5, 4)
+
+        def forward(self, x):
+            return F.linear(torch.tanh(self.words(x)), self.words.weight).mean(1)
+
+    torch.manual_seed(0)
+    module, batch = ByHand(), (torch.randint(5, (6, 3)), torch.randint(5, (6,)))
+    optimizer = torch.optim.SGD(module.parameters(), 0.0)
+    try:
+        private = make_private(
+            module, optimizer, batch, records=6, full_batch=True, steps=1, schedule=SMALL_NOISE, purse=without_noise()
+        )
+    except ValueError as refusal:
+        assert "words" in str(refusal)  # noqa: PT017
+        return
+    for x, target in private.loader:
+        LOSS(module(x), target).backward()
+        private.optimizer.step()
+    private.engine.detach()
+    expected = clipped(one_by_one(module, batch), 1.0) / 6
+    assert torch.allclose(gradient_of(private).double(), expected, rtol=0, atol=1e-4)
+
+
+def without_noise():
+    return Purse.not_private(noise=NoiseSource(seed=1))
 
 
 # BUG (taps.py): a layer that is run again in the backward pass is not heard, and its batch gradient lands in ``.grad``.

@@ -130,33 +130,34 @@ def test_adaptive_clipping_is_counted():
 @pytest.mark.parametrize("change", [0.01, 100.0])
 def test_a_clip_norm_changed_by_hand_changes_the_noise_with_it(change):
     """The accountant is told by the release and never by an attribute: bound and noise cannot part."""
-    inputs = torch.full((1, 4), 1e3)
-    private = make((inputs, torch.zeros(1, dtype=torch.long)), records=1, **LOUD)
-    before = private.purse.filter.terms()
-    with contextlib.suppress(AttributeError, InvalidArgument):
-        private.engine.clip_norm = change
-    train(private, 1)
-    step = private.engine.trace.steps[0]
-    bound = step.noise_std / step.charge["noise_multiplier"]
+    private, bound = long_step(1.0, before=change)
     assert float(given(private.module).norm()) <= bound * (1 + 1e-3)
-    assert private.purse.filter.terms() == before
+    assert float(given(private.module).norm()) > 0.99 * bound, "or this shows nothing"
+
+
+def long_step(clip_norm, before=None, between=None):
+    """One step with a gradient longer than any clip norm here, which is changed by hand; returns the bound that was priced."""
+    data = (torch.ones(1, 4), torch.zeros(1, dtype=torch.long))
+    private = make(data, records=1, clip_norm=clip_norm, **LOUD)
+    terms = private.purse.filter.terms()
+    for inputs, _ in private.loader:
+        with contextlib.suppress(AttributeError, InvalidArgument):
+            private.engine.clip_norm = clip_norm if before is None else before
+        (private.module(inputs)[:, 0] * 1e6).sum().backward()
+        if between is not None:
+            with contextlib.suppress(AttributeError, InvalidArgument):
+                private.engine.clip_norm = between
+        private.optimizer.step()
+        break
+    assert private.purse.filter.terms() == terms
+    step = private.engine.trace.steps[0]
+    return private, step.noise_std / step.charge["noise_multiplier"]
 
 
 def test_a_clip_norm_changed_between_backward_and_step_does_not_lower_the_noise():
     """Clipped at 10 and sold as clipped at 0.1 would be a hundredth of the noise that is due."""
-    inputs = torch.full((1, 4), 1e3)
-    module = small()
-    private = make((inputs, torch.zeros(1, dtype=torch.long)), module, records=1, clip_norm=10.0, **LOUD)
-    for batch, targets in private.loader:
-        # The other class: the gradient is longer than any clip norm here.
-        nn.functional.cross_entropy(module(batch) * 1e3, 1 - targets).backward()
-        with contextlib.suppress(AttributeError, InvalidArgument):
-            private.engine.clip_norm = 0.1
-        private.optimizer.step()
-        break
-    step = private.engine.trace.steps[0]
-    bound = step.noise_std / step.charge["noise_multiplier"]
-    assert float(given(module).norm()) <= bound * (1 + 1e-3)
+    private, bound = long_step(10.0, between=0.1)
+    assert 0.99 * bound < float(given(private.module).norm()) <= bound * (1 + 1e-3)
 
 
 def test_attributes_changed_after_the_start_do_not_change_the_price():
@@ -332,6 +333,7 @@ def test_no_gradient_that_nobody_paid_for_is_ever_left_in_a_parameter():
 
 def test_a_second_optimizer_of_the_same_module_does_not_train_without_noise():
     """One optimizer for each half of a module: only the first was made private."""
+    # FAILS: taps ask no gradient of trained parameters only; others that require one get the batch's own (taps.py, _unrequired).
     module = small()
     first = torch.optim.SGD(module[0].parameters(), lr=0.1)
     second = torch.optim.SGD(module[2].parameters(), lr=0.1)

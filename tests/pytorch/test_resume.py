@@ -93,7 +93,7 @@ RUNS = {
     "adaptive clip, full batch": (lambda **s: Purse(**TERMS, **s), {"clip_norm": AdaptiveClip(every=2), "full": True}),
     "gradient norm": (rdp, {"schedule": FollowGradientNorm(0.1)}),
     "gradient norm, full batch": (lambda **s: Purse(**TERMS, **s), {"schedule": FollowGradientNorm(0.1), "full": True}),
-    "growing": (rdp, {"schedule": GrowingBudget(0.05, 1.5)}),
+    "growing": (rdp, {"schedule": GrowingBudget(rounds=3)}),
     "constant": (rdp, {"schedule": ConstantNoise(5.0)}),
     "full batch": (lambda **s: Purse(**TERMS, **s), {"full": True}),
     "full batch, exponential": (lambda **s: Purse(**TERMS, **s), {"full": True, "schedule": "exponential"}),
@@ -116,6 +116,8 @@ def test_a_simulation_interrupted_anywhere_ends_bit_for_bit_the_same(tmp_path, n
     expected = everything(*whole)
     releases = len(whole[0].engine.trace.steps)
     assert releases >= 3
+    # FAILS for "adaptive clip, full batch" on a file after the last release: make_private prices looks with what is left, which
+    # is nothing (payments.py, _noise_of_looks), so that a finished run cannot be opened again.
     for k in range(releases + 1):
         where = tmp_path / f"{k}.db"
         first = begin(purse(where), **settings)
@@ -341,6 +343,11 @@ def refused(tmp_path, content):
     assert everything(private, scheduler) == before
 
 
+# torch warns of the protocol before it refuses the file.
+OLD_PICKLES = pytest.mark.filterwarnings("ignore:Detected pickle protocol:UserWarning")
+
+
+@OLD_PICKLES
 @pytest.mark.parametrize(
     "content", [b"", b"not a checkpoint", b"PK\x03\x04 nonsense", b"\x80\x02N.", b"\x80\x04.", b"0."]
 )
@@ -348,6 +355,7 @@ def test_garbage_is_refused(tmp_path, content):
     refused(tmp_path, content)
 
 
+@OLD_PICKLES
 def test_random_bytes_and_files_cut_short_are_refused(tmp_path):
     whole = saved(tmp_path).read_bytes()
     rng = random.Random(3)
@@ -357,6 +365,7 @@ def test_random_bytes_and_files_cut_short_are_refused(tmp_path):
         refused(tmp_path, rng.randbytes(rng.randrange(200)))
 
 
+@OLD_PICKLES
 @pytest.mark.parametrize("wrapped", [False, True], ids=["pickle", "torch.save"])
 def test_a_pickle_bomb_is_refused_and_does_not_go_off(tmp_path, wrapped):
     content = {"format": 1, "facts": Bomb(str(tmp_path / "went off"))}
@@ -374,6 +383,7 @@ def test_a_pickle_bomb_is_refused_and_does_not_go_off(tmp_path, wrapped):
     ids=lambda content: str(content)[:30],
 )
 def test_a_file_of_something_else_is_refused(tmp_path, content):
+    # FAILS for a tensor (IndexError, as for b"\x80\x04." above), for facts that are missing (KeyError) or are no JSON: checkpoint.py, _read and resume.
     torch.save(content, tmp_path / "other.pt")
     refused(tmp_path, (tmp_path / "other.pt").read_bytes())
 

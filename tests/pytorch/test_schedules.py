@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from privypurse import NoiseSource, Purse  # noqa: E402
+from privypurse import BudgetExhausted, NoiseSource, Purse  # noqa: E402
 from privypurse.methods import ADPSGD, DPAGD, DPSGD, Dynamic  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, DeepNesterov, fit, make_private, open_purse, shape  # noqa: E402
 from privypurse.pytorch.budgets import SHAPES  # noqa: E402
-from privypurse.schedules import ConstantNoise, EvenSplit, FollowGradientNorm, GrowingBudget, Weighted  # noqa: E402
+from privypurse.schedules import ConstantNoise, EvenSplit, FollowGradientNorm, Weighted  # noqa: E402
 
 STEPS = 4
 LISTED = (1.0, 3.0, 2.0, 5.0)
@@ -167,14 +167,6 @@ def test_constant_noise_stops_at_the_last_step_that_fits():
     assert private.purse.spent.epsilon <= 2.0
 
 
-def test_growing_budgets():
-    private = run(begin(GrowingBudget(first_share=0.05, growth=1.5), steps=30))
-    assert private.engine.stop_reason in ("steps", "budget")
-    assert private.purse.spent.epsilon <= 2.0
-    noise = noise_of(private)
-    assert noise[0] >= noise[1] >= noise[2]
-
-
 def test_schedules_of_ones_own_see_noisy_gradients_and_nothing_else():
     seen = []
 
@@ -188,7 +180,8 @@ def test_schedules_of_ones_own_see_noisy_gradients_and_nothing_else():
     private = run(begin(Mine(), steps=20))
     assert private.engine.stop_reason == "budget"
     assert private.engine.gradients == 9 == len(seen) - 1
-    assert seen[3] == ("ModuleGradient", 1.0, [(0,), (0,), (8,)])
+    assert seen[3][:2] == ("ModuleGradient", 1.0)
+    assert seen[3][2][-1] == (8,)
 
 
 @settings(max_examples=25)
@@ -362,15 +355,17 @@ def test_two_runs_at_the_same_time_never_spend_more_than_there_is(tmp_path):
 
 def test_a_fixed_schedule_is_shared_by_runs_that_follow_each_other(tmp_path):
     terms = {"epsilon": 2.0, "delta": 1e-5, "neighbouring": "add-remove", "steps": 6, "sample_prob": 0.2}
-    purse = open_purse(**terms, ledger=tmp_path / "budget.db", dataset="mine")
-    first = run(begin(purse=purse, batch_size=20, steps=2))
+
+    def purse():
+        return open_purse(**terms, ledger=tmp_path / "budget.db", dataset="mine")
+
+    first = run(begin(purse=purse(), batch_size=20, steps=2))
     assert (first.engine.stop_reason, first.engine.gradients) == ("steps", 2)
-    again = Purse.reopen(tmp_path / "budget.db", "mine")
-    second = run(begin(purse=again, batch_size=20, steps=None))
+    second = run(begin(purse=purse(), batch_size=20, steps=None))
     assert (second.engine.stop_reason, second.engine.gradients) == ("steps", 4)
     assert_all_spent(second)
-    assert again.spent.releases == 6
-    third = run(begin(purse=Purse.reopen(tmp_path / "budget.db", "mine"), batch_size=20, steps=3))
+    assert purse().spent.releases == 6
+    third = run(begin(purse=purse(), batch_size=20, steps=3))
     assert (third.engine.stop_reason, third.engine.gradients) == ("budget", 0)
 
 
@@ -389,7 +384,7 @@ def test_a_run_that_is_dropped_gives_back_what_it_had_reserved(tmp_path):
 
 METHODS = [
     None,
-    "dpagd",
+    "dp-agd",
     DeepNesterov(steps=12),
     DPAGD(rounds=4),
     ADPSGD(rounds=4),
@@ -451,6 +446,6 @@ def test_two_fits_share_a_purse(tmp_path):
     arguments = {"loss": nn.CrossEntropyLoss(), "records": 100, "purse": purse}
     first = fit(nn.Linear(3, 2), data(), method=DeepNesterov(steps=5), **arguments)
     assert first.stop_reason == "steps"
-    second = fit(nn.Linear(3, 2), data(), method=DeepNesterov(steps=5), **arguments)
-    assert second.stop_reason == "budget"
+    with pytest.raises(BudgetExhausted, match="nothing is left"):
+        fit(nn.Linear(3, 2), data(), method=DeepNesterov(steps=5), **arguments)
     assert purse.spent.releases == 5

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from privypurse.core.checks import positive_integer
 from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.checkpoint import resume
 from privypurse.pytorch.frameworks import (
@@ -36,12 +37,13 @@ _NOT_HERE = {
     "accumulate": "It is gradient_accumulation_steps of the Trainer",
     "scaler": "It is the Trainer's",
     "loss_reduction": "Pass loss=, with one loss for each record",
-    "compile": "It needs a loop of one's own",
-    "micro_batch": "It needs a loop of one's own",
+    **dict.fromkeys(("compile", "micro_batch"), "It needs a loop of one's own"),
 }
 
 
-def private_trainer(trainer: Any, *, loss: Callable[[Any, Any], Tensor] | None = None, **settings: Any) -> Private:
+def private_trainer(
+    trainer: Any, *, loss: Callable[[Any, Any], Tensor] | None = None, epsilon_every: int = 100, **settings: Any
+) -> Private:
     """Make a Trainer private; then call ``trainer.train()`` as usual.
 
     Parameters
@@ -51,6 +53,8 @@ def private_trainer(trainer: Any, *, loss: Callable[[Any, Any], Tensor] | None =
     loss : callable, optional
         ``loss(outputs, labels)`` with one loss for each record. By default the usual one of the model's task: cross-entropy (for
         texts the mean over a record's own words), squared error or, for several labels, binary cross-entropy.
+    epsilon_every : int, default 100
+        Log the epsilon that is spent at most every so many steps, and at the end. It may take a second each time.
     **settings
         As for `make_private`: ``records``, ``epsilon``, ``delta``, ``clip_norm``, ... Without ``steps`` and ``epochs`` the run is
         as long as the Trainer's ``max_steps`` or ``num_train_epochs``.
@@ -58,7 +62,7 @@ def private_trainer(trainer: Any, *, loss: Callable[[Any, Any], Tensor] | None =
     Returns
     -------
     Private
-        For ``private.engine`` and ``private.purse``.
+        The run.
 
     Guarantees
     ----------
@@ -88,8 +92,9 @@ def private_trainer(trainer: Any, *, loss: Callable[[Any, Any], Tensor] | None =
     trainer.get_batch_samples = batches_of(trainer.model)
     trainer.compute_loss_func = mean_of(loss or _usual_loss(trainer))
     trainer.floating_point_ops = lambda inputs: 0
-    trainer.training_step = _without_loss(trainer.training_step)
-    follow = PrivateCallback(private)
+    step = trainer.training_step
+    trainer.training_step = lambda *batch: torch.full_like(step(*batch), math.nan)  # its loss is not private
+    follow = PrivateCallback(private, epsilon_every)
     trainer.log = follow.told(trainer.log)
     trainer.add_callback(follow)
     return private
@@ -102,20 +107,25 @@ class PrivateCallback(_Base):  # type: ignore[misc]
     ----------
     private : Private
         The run.
+    epsilon_every : int
+        Steps between two logs of epsilon.
     """
 
-    def __init__(self, private: Private) -> None:
+    def __init__(self, private: Private, epsilon_every: int) -> None:
         self._private, self._engine = private, private.engine
-        self._before = 0
+        self._every = positive_integer(epsilon_every=epsilon_every)
+        self._before = self._told = 0
 
     def told(self, log: Callable[..., None]) -> Callable[..., None]:
         """Return the Trainer's ``log`` without what is private, and with what is spent."""
 
         def public(logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
             values = {name: value for name, value in logs.items() if name not in SECRET}
-            if self._engine.trace.steps:
-                values["privacy_budget_left"] = self._engine.trace.steps[-1].fraction_left
+            steps = self._engine.trace.steps
+            values |= {"privacy_budget_left": step.fraction_left for step in steps[-1:]}
+            if steps and (self._engine.stop_reason or len(steps) - self._told >= self._every):
                 values["epsilon"] = self._private.purse.spent.epsilon
+                self._told = len(steps)
             log(values, *args, **kwargs)
 
         return public
@@ -152,10 +162,6 @@ class PrivateCallback(_Base):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Give back what was reserved."""
         self._engine.close()
-
-
-def _without_loss(training_step: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda *args, **kwargs: torch.full_like(training_step(*args, **kwargs), math.nan)
 
 
 def _usual_loss(trainer: Any) -> Callable[[Any, Any], Tensor]:

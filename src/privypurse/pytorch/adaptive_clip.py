@@ -3,8 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from privypurse.core.checks import ordinary, positive, positive_integer, probability
+from privypurse.core.checks import positive, positive_integer, probability
 from privypurse.core.errors import InvalidArgument
+from privypurse.pytorch.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, check_clip_norm
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class AdaptiveClip:
     error: float = 0.05
 
     def __post_init__(self) -> None:
-        ordinary(start=self.start)
+        check_clip_norm(self.start)
         if probability(quantile=self.quantile) >= 1:
             raise InvalidArgument(f"quantile must be below 1; got {self.quantile!r}. Pass for example 0.5.")
         positive_integer(every=self.every)
@@ -57,4 +58,4 @@ class AdaptiveClip:
     def moved(self, clip_norm: float, noisy_count: float, expected_batch: float) -> float:
         """Return the norm after a look."""
         share = min(max(noisy_count / expected_batch + 0.5, 0.0), 1.0)
-        return min(max(clip_norm * math.exp(self.rate * (self.quantile - share)), 1e-30), 1e30)
+        return min(max(clip_norm * math.exp(self.rate * (self.quantile - share)), LEAST_CLIP_NORM), MOST_CLIP_NORM)

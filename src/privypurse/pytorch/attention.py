@@ -139,13 +139,13 @@ def _mask(given: dict[str, Any], q: Tensor) -> Tensor | None:
     """Return both masks as one that is added to scores of shape (records, heads, places, places)."""
     mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
     total: Tensor | None = None
-    for part, shape in ((mask, None), (padding, (q.shape[0], 1, 1, -1))):
+    for part, shape in ((mask, None), (padding, None if padding is None else (q.shape[0], 1, 1, padding.shape[-1]))):
         if part is None:
             continue
         added = q.new_zeros(part.shape).masked_fill(part, -math.inf) if part.dtype == torch.bool else part.to(q.dtype)
         if shape is not None:
             added = added.reshape(shape)
         elif added.dim() == 3:
-            added = added.reshape(q.shape[0], -1, *added.shape[1:])
+            added = added.reshape(q.shape[0], q.shape[1], *added.shape[1:])
         total = added if total is None else total + added
     return total

@@ -70,7 +70,7 @@ def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Sch
     if isinstance(schedule, str):
         return shape(schedule, steps)
     if isinstance(schedule, tuple | list):
-        return Weighted(tuple(schedule))
+        schedule = Weighted(tuple(schedule))
     if isinstance(schedule, type) or not hasattr(schedule, "propose"):
         raise InvalidArgument(
             f"schedule must be one of {', '.join(SHAPES)}, a list of weights or a Schedule; got {shown(schedule)}. Leave it out."

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules import batchnorm, rnn
 
 from privypurse.core.checks import shown
@@ -73,59 +73,6 @@ def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parame
     if any(not parameter.is_floating_point() for parameter in trained.values()):
         raise InvalidArgument("module has trained parameters that are not real numbers. Nothing was spent.")
     return trained
-
-
-def check_independence(module: nn.Module, batch: Any) -> None:
-    """Run made-up records together and alone: a module that mixes them gives different answers.
-
-    Parameters
-    ----------
-    module : Module
-        The module.
-    batch : Any
-        One record, for shapes and types; its values are not used.
-    """
-    if not isinstance(batch, tuple | list) or not all(isinstance(part, Tensor) for part in batch) or len(batch) < 2:
-        return
-    device = next(module.parameters()).device
-    generator = torch.Generator().manual_seed(0)
-    made = [_made_up(part, generator).to(device) for part in batch[:-1]]
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    state = torch.get_rng_state()
-    training = {name: layer.training for name, layer in module.named_modules()}
-    try:
-        for layer in module.modules():
-            if isinstance(layer, nn.modules.dropout._DropoutNd | nn.MultiheadAttention):
-                layer.training = False
-        with torch.no_grad():
-            together = module(*made)
-            alone = module(*[part[:1] for part in made])
-        if not isinstance(together, Tensor) or together.shape[:1] != (3,) or alone.shape[:1] != (1,):
-            return
-    except Exception:  # made-up records need not make sense to every module
-        return
-    finally:
-        for name, layer in module.named_modules():
-            layer.training = training[name]
-        torch.set_rng_state(state)
-    if not torch.allclose(together[:1], alone, rtol=1e-2, atol=1e-3, equal_nan=True):
-        raise InvalidArgument(
-            "module mixes records: what it says about a made-up record depends on the other records in the batch. Each record's "
-            "gradient must be its own: take out what is computed over the first dimension. Nothing was spent."
-        )
-    changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, buffers[name])]
-    if changed:
-        raise InvalidArgument(
-            f"module changes its buffers ({changed[0]}) when it is run: that would keep a trace of records that nobody paid for. "
-            "Take it out, or keep it from changing in training. Nothing was spent."
-        )
-
-
-def _made_up(part: Tensor, generator: torch.Generator) -> Tensor:
-    shape = (3, *part.shape[1:])
-    if part.is_floating_point():
-        return torch.randn(shape, generator=generator).to(part.dtype)
-    return torch.randint(0, 2, shape, generator=generator).to(part.dtype)
 
 
 def _groups(channels: int) -> int:

@@ -1,16 +1,30 @@
 """[RAW DATA] From what the taps heard to the sum of clipped gradients: the bound of everything the engine releases."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from privypurse.core.checks import positive
 from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.layers import Use
 
 # Gradients are clipped this much inside the bound that is stated, so that rounding in single precision stays within it.
 MARGIN = 2.0**-10
+# Clip norms outside of these would meet the limits of single precision.
+LEAST_CLIP_NORM, MOST_CLIP_NORM = 1e-12, 1e12
+
+
+def check_clip_norm(clip_norm: float) -> float:
+    """Refuse a clip norm with which lengths could vanish or overflow."""
+    number = positive(clip_norm=clip_norm)
+    if not LEAST_CLIP_NORM <= number <= MOST_CLIP_NORM:
+        raise InvalidArgument(
+            f"clip_norm must be from 1e-12 to 1e12; got {clip_norm!r}. Pass for example clip_norm=1.0."
+        )
+    return number
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,15 +68,16 @@ def clipped_sum(
     Guarantees
     ----------
     Each record adds a vector no longer than `clip_norm`, and nothing where its gradient is not finite; what it adds depends on
-    the other records through rounding alone. Lengths and sums are in single precision whatever the module computes in.
+    the other records through rounding alone. Products are in single precision whatever the module computes in, sums of more than
+    a few hundred records and lengths in double.
     """
     with torch.autocast(weights.device.type, enabled=False), torch.no_grad():
-        squared = _squared_lengths(uses, weights)
-        lengths = squared.sqrt() * scale
+        lengths = _squared_lengths(uses, weights).sqrt() * scale
         bound = clip_norm * (1 - MARGIN)
         fit = torch.isfinite(lengths) & (weights > 0)
         # `scale` is part of the gradient; the factor holds it, so that the sums below need not.
-        factors = torch.where(fit, scale * (bound / lengths.clamp(min=1e-30)).clamp(max=1.0), lengths.new_zeros(()))
+        shrunk = scale * (bound / lengths.clamp(min=1e-100)).clamp(max=1.0)
+        factors = torch.where(fit, shrunk, lengths.new_zeros(())).float()
         sums: dict[str, Tensor] = {}
         for use in uses:
             for short, value in use.rule.weighted_sums(use, factors, fit).items():
@@ -90,9 +105,12 @@ def check_records(uses: list[Use], records: int) -> None:
 def _squared_lengths(uses: list[Use], weights: Tensor) -> Tensor:
     """Return the squared length of each record's gradient; parameters that are used twice are added up first."""
     times = Counter(name for use in uses for name in use.names.values())
-    total = weights.new_zeros(weights.shape[0], dtype=torch.float32)
+    total = weights.new_zeros(weights.shape[0], dtype=torch.float64)
     shared: dict[str, Tensor] = {}
     for use in uses:
+        broken = use.rule.broken(use)
+        if broken is not None:
+            total = total.masked_fill(broken, math.inf)
         if all(times[name] == 1 for name in use.names.values()):
             total = total + use.rule.squared_lengths(use)
             continue
@@ -100,5 +118,5 @@ def _squared_lengths(uses: list[Use], weights: Tensor) -> Tensor:
             name = use.names[short]
             shared[name] = each.float() if name not in shared else shared[name] + each
     for each in shared.values():
-        total = total + each.flatten(1).square().sum(1)
+        total = total + each.flatten(1).square().sum(1, dtype=torch.float64)
     return total

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privypurse.core.errors import BudgetExhausted, InvalidArgument
+from privypurse.core.errors import BudgetExhausted, InvalidArgument, SharedAcrossProcesses
 from privypurse.core.sensitive import Sample
 from privypurse.oracles.sampling import poisson_rows
 from privypurse.purse.purse import Purse
@@ -173,6 +173,10 @@ class Engine:
             )
         check_records(uses, self._chunk)
         self._use_chunk()
+        if self._scaler is not None:
+            # A scaler looks for gradients before the step, and would not step without them.
+            for parameter in self._trained.values():
+                parameter.grad = torch.zeros_like(parameter)
         if self._chunk == 0:
             return
         scale = float(self._chunk) if self.settings.mean_loss else 1.0
@@ -180,10 +184,6 @@ class Engine:
             scale /= self._scaler.get_scale()
         weights = torch.ones(self._chunk, device=self._device)
         self._add(clipped_sum(uses, self._sizes, weights, self.clip_norm, scale))
-        if self._scaler is not None:
-            # A scaler looks for gradients before the step, and would not step without them.
-            for parameter in self._trained.values():
-                parameter.grad = torch.zeros_like(parameter)
 
     def _use_chunk(self) -> None:
         if self._used:
@@ -233,11 +233,17 @@ class Engine:
         whole = self._processes.add_up(value)
         self._forget_sample()
         noisy: Tensor | None = None
+        failure: Exception | None = None
         if self.pays:
             try:
                 noisy = self.payments.pay(whole, sample)
             except BudgetExhausted:
                 self._finish("budget")
+            except Exception as error:  # the others wait for word, and must not wait for ever
+                failure = error
+        failed = self._processes.tell(failure is not None)
+        if failed:
+            raise failure or SharedAcrossProcesses("the process that pays could not, and the step was not made.")
         reason = self._processes.tell(self.stop_reason)
         if reason:
             self._finish(reason)

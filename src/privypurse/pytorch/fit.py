@@ -11,7 +11,7 @@ from torch import nn
 
 from privypurse.accounting.filters import GdpFilter
 from privypurse.accounting.totals import Filter
-from privypurse.core.checks import FloatArray, shown
+from privypurse.core.checks import FloatArray, shown, small_probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.queries import Query
@@ -27,6 +27,7 @@ from privypurse.purse.purse import Purse
 from privypurse.pytorch.compiled import Loss
 from privypurse.pytorch.deep_nesterov import DeepNesterov
 from privypurse.pytorch.oracle import ModuleOracle
+from privypurse.pytorch.processes import Processes
 from privypurse.training.checkpoint import Checkpoint
 from privypurse.training.fit import fit as train_with
 from privypurse.training.progress import Callback
@@ -117,6 +118,11 @@ def fit(
     <Fitted: 56 releases, stopped by steps>
     """
     chosen = _method(method)
+    if Processes().count > 1:
+        raise InvalidArgument(
+            "fit is for one process, and there are several: each would pay for the same records. Use make_private, whose noise is "
+            "added once, or call fit in one process. Nothing was spent."
+        )
     oracle = ModuleOracle(
         module,
         data,
@@ -135,7 +141,7 @@ def fit(
                     f"epsilon and delta must be given where there is no purse; got {epsilon!r} and {delta!r}. Pass epsilon=2.0, "
                     "delta=1e-5. Nothing was spent."
                 )
-            check_delta(delta, records)
+            check_delta(small_probability(delta=delta), records)
             rule = GdpFilter(epsilon, delta, neighbouring)
             facts = Facts(dimension=oracle.dimension, rule=rule, bounds=oracle.bounds, **settings)
             purse = Purse.with_filter(chosen.filter(facts), noise=noise)

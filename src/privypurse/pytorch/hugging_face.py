@@ -122,7 +122,8 @@ class PrivateCallback(_Base):  # type: ignore[misc]
         def public(logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
             values = {name: value for name, value in logs.items() if name not in SECRET}
             steps = self._engine.trace.steps
-            values |= {"privacy_budget_left": step.fraction_left for step in steps[-1:]}
+            if steps:
+                values["privacy_budget_left"] = steps[-1].fraction_left
             if steps and (self._engine.stop_reason or len(steps) - self._told >= self._every):
                 values["epsilon"] = self._private.purse.spent.epsilon
                 self._told = len(steps)

@@ -7,6 +7,7 @@ for most layers the lengths do not either (Goodfellow 2015; Li et al. 2022, arXi
 
 import contextvars
 import math
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,12 @@ from torch import Tensor, nn
 # Lengths from products of Gram matrices cancel: this much of the sum of all lengths, which is never less than the length itself,
 # is added to what they give. Single precision loses less.
 GRAM_GUARD = 2.0**-20
+# Gram matrices are taken where they are this much smaller than the gradients one by one.
+GRAM_GAIN = 8
+# Below this, squares may vanish in single precision.
+TINY = 1e-15
+# Records that are added up in single precision; sums of these are added in double. More would round by more than a record adds.
+BLOCK = 256
 
 # Whether a layer is being run a second time, for its gradients: taps are closed then.
 RUNNING_AGAIN = contextvars.ContextVar("RUNNING_AGAIN", default=False)
@@ -65,13 +72,17 @@ class Rule:
 
     def records(self, use: Use) -> int:
         """Return the number of records in the input."""
-        return int(use.inputs[0].shape[0])
+        first = next(x for x in torch.utils._pytree.tree_leaves(use.inputs) if isinstance(x, Tensor))
+        return int(first.shape[0])
+
+    def broken(self, use: Use) -> Tensor | None:
+        """Return which records went in with something that is not a finite number, where the other answers would not show it."""
+        return None
 
     def squared_lengths(self, use: Use) -> Tensor:
         """Return the squared length of each record's gradient, over all trainable parameters of the layer."""
-        each = self.gradients(use)
-        use.kept = each
-        return torch.stack([g.flatten(1).square().sum(1) for g in each.values()]).sum(0)
+        use.kept = self.gradients(use)
+        return torch.stack([_squared(each) for each in use.kept.values()]).sum(0)
 
     def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
         """Return the sum of the records' gradients times their weights; records that are not `fit` count as zero."""
@@ -90,44 +101,57 @@ class OuterProducts(Rule):
     came back there. `places` returns both, as (records, groups, places, features).
     """
 
-    def places(self, use: Use) -> tuple[Tensor, Tensor]:
+    def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return what the layer saw and what came back, at each place."""
         raise NotImplementedError
+
+    def broken(self, use: Use) -> Tensor:
+        """Return which records' inputs are not finite; they are replaced by zeros in all that follows."""
+        self._placed(use)
+        return use.kept["broken"]
 
     def squared_lengths(self, use: Use) -> Tensor:
         """Return squared lengths by the cheapest of three ways."""
         seen, back = self._placed(use)
-        lengths = back.new_zeros(back.shape[0])
+        lengths = torch.zeros(back.shape[0], dtype=torch.float64, device=back.device)
         if "bias" in use.names:
-            lengths = lengths + back.sum(2).flatten(1).square().sum(1)
+            lengths = lengths + _squared(back.sum(2))
         if "weight" not in use.names:
             return lengths
         count = seen.shape[2]
         if count == 1:
-            return lengths + (seen.square().sum((2, 3)) * back.square().sum((2, 3))).sum(1)
-        if 2 * count**2 <= seen.shape[3] * back.shape[3]:
-            grams = (seen @ seen.mT) * (back @ back.mT)
-            # Never less than the truth: rounding is relative to the sum of the lengths, not to the length of the sum.
-            loose = (seen.square().sum(3) * back.square().sum(3)).sqrt().sum(2).square()
-            return lengths + (grams.sum((2, 3)).clamp(min=0) + GRAM_GUARD * loose).sum(1)
+            # In double precision: what went in may be tiny where what came back is huge.
+            squares = [x.double().square().sum((2, 3)) for x in (seen, back)]
+            return lengths + (squares[0] * squares[1]).sum(1)
+        if GRAM_GAIN * 2 * count**2 <= seen.shape[3] * back.shape[3]:
+            return lengths + self._by_grams(seen, back)
         use.kept["weight"] = back.mT @ seen
-        return lengths + use.kept["weight"].flatten(1).square().sum(1)
+        return lengths + _squared(use.kept["weight"])
+
+    @staticmethod
+    def _by_grams(seen: Tensor, back: Tensor) -> Tensor:
+        """Return squared lengths from the inner products of all pairs of places; never less than the truth.
+
+        Rounding is relative to the sum of the lengths at all places, `loose`, not to the length of the sum; and where squares
+        could vanish in single precision, `loose` itself is the answer.
+        """
+        grams = ((seen @ seen.mT) * (back @ back.mT)).sum((2, 3), dtype=torch.float64)
+        loose = (seen.double().square().sum(3) * back.double().square().sum(3)).sqrt().sum(2).square()
+        tiny = [(x.abs().amax((2, 3)) < TINY) & (x != 0).flatten(2).any(2) for x in (seen, back)]
+        return torch.where(tiny[0] | tiny[1], loose, grams.clamp(min=0) + GRAM_GUARD * loose).sum(1)
 
     def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
-        """Return weighted sums: one matrix product over all records and places."""
+        """Return weighted sums: matrix products over blocks of records and all places."""
         seen, back = self._placed(use)
-        back = masked(back, fit) * weights[:, None, None, None]
+        weighted = masked(back, fit) * weights[:, None, None, None]
         sums = {}
         if "bias" in use.names:
-            sums["bias"] = back.sum((0, 2)).flatten()
+            sums["bias"] = weighted.sum((0, 2), dtype=torch.float64).flatten()
         if "weight" in use.names:
             shape = _weight_shape(use, seen, back)
-            if "weight" in use.kept:
-                sums["weight"] = _weigh(masked(use.kept["weight"], fit), weights).reshape(shape)
-            else:
-                groups = seen.shape[1]
-                flat = [masked(x, fit).transpose(0, 1).reshape(groups, -1, x.shape[3]) for x in (back, seen)]
-                sums["weight"] = (flat[0].mT @ flat[1]).reshape(shape)
+            kept = use.kept.get("weight")
+            total = _products(weighted, seen) if kept is None else _weigh(masked(kept, fit), weights)
+            sums["weight"] = total.reshape(shape)
         return sums
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
@@ -143,25 +167,27 @@ class OuterProducts(Rule):
 
     def _placed(self, use: Use) -> tuple[Tensor, Tensor]:
         if "seen" not in use.kept:
-            use.kept["seen"], use.kept["back"] = self.places(use)
+            inputs = use.inputs[0].float()
+            finite = torch.isfinite(inputs).flatten(1).all(1)
+            use.kept["broken"] = ~finite
+            use.kept["seen"], use.kept["back"] = self.places(use, masked(inputs, finite))
         return use.kept["seen"], use.kept["back"]
 
 
 class LinearRule(OuterProducts):
     """`nn.Linear`, on inputs (records, ..., features)."""
 
-    def places(self, use: Use) -> tuple[Tensor, Tensor]:
+    def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Flatten whatever lies between records and features."""
-        seen, back = use.inputs[0].float(), use.grad
-        return _one_group(seen), _one_group(back)
+        return _one_group(inputs), _one_group(use.grad)
 
 
 class ConvolutionRule(OuterProducts):
     """`nn.Conv1d` and `nn.Conv2d`: the patches under the kernel are what the layer saw at each place."""
 
-    def places(self, use: Use) -> tuple[Tensor, Tensor]:
+    def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Cut the input into patches."""
-        layer, image, back = use.layer, use.inputs[0].float(), use.grad
+        layer, image, back = use.layer, inputs, use.grad
         assert isinstance(layer, nn.Conv1d | nn.Conv2d)
         kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
         padding = layer._reversed_padding_repeated_twice
@@ -169,10 +195,19 @@ class ConvolutionRule(OuterProducts):
             image = F.pad(image, padding, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
         if isinstance(layer, nn.Conv1d):
             image, kernel, stride, dilation = image.unsqueeze(2), (1, *kernel), (1, *stride), (1, *dilation)
-        patches = F.unfold(image, kernel, dilation=dilation, stride=stride)
-        groups, count = layer.groups, patches.shape[2]
-        seen = patches.reshape(image.shape[0], groups, patches.shape[1] // groups, count).mT
-        return seen, back.reshape(back.shape[0], groups, layer.out_channels // groups, count).mT
+        records, groups = image.shape[0], layer.groups
+        features = layer.in_channels // groups * kernel[0] * kernel[1]
+        if set(dilation) == {1}:
+            # A view, and one copy; F.unfold works record by record on GPUs.
+            patches = image.unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])
+            count = patches.shape[2] * patches.shape[3]
+            split = patches.reshape(records, groups, layer.in_channels // groups, *patches.shape[2:])
+            seen = split.permute(0, 1, 3, 4, 2, 5, 6).reshape(records, groups, count, features)
+        else:
+            columns = F.unfold(image, kernel, dilation=dilation, stride=stride)
+            count = columns.shape[2]
+            seen = columns.reshape(records, groups, features, count).mT
+        return seen, back.reshape(records, groups, layer.out_channels // groups, count).mT
 
 
 class EmbeddingRule(Rule):
@@ -182,14 +217,14 @@ class EmbeddingRule(Rule):
         """Return squared lengths by comparing every two words of a record."""
         words, back = self._words(use)
         same = (words[:, :, None] == words[:, None, :]).float()
-        grams = ((back @ back.mT) * same).sum((1, 2)).clamp(min=0)
-        loose = (back.square().sum(2).sqrt()).sum(1).square()
+        grams = ((back @ back.mT) * same).sum((1, 2), dtype=torch.float64).clamp(min=0)
+        loose = back.double().square().sum(2).sqrt().sum(1).square()
         return grams + GRAM_GUARD * loose
 
     def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
         """Add the weighted gradients into the rows they belong to."""
         words, back = self._words(use)
-        back = masked(back, fit) * weights[:, None, None]
+        back = (masked(back, fit) * weights[:, None, None]).double()
         assert isinstance(use.layer, nn.Embedding)
         table = back.new_zeros(use.layer.num_embeddings, use.layer.embedding_dim)
         return {"weight": table.index_add(0, words.flatten(), back.flatten(0, 1))}
@@ -238,27 +273,33 @@ class AnyRule(Rule):
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
         """Return each record's gradient by `vmap` over a second run of the layer."""
-        layer = use.layer
+        layer, tree_map = use.layer, torch.utils._pytree.tree_map
         fixed = dict(layer.named_parameters()) | dict(layer.named_buffers())
         moving = {name: fixed.pop(name).detach() for name in use.names}
+        kind = next(iter(moving.values())).dtype
         grads = [grad for grad in use.output_grads if grad is not None]
         which = [k for k, grad in enumerate(use.output_grads) if grad is not None]
 
-        def one(inputs: tuple[Tensor, ...], back: list[Tensor]) -> dict[str, Tensor]:
+        def single(x: Any) -> Any:
+            # Under autocast inputs have another precision than the parameters.
+            return (x.to(kind) if x.is_floating_point() else x).unsqueeze(0) if isinstance(x, Tensor) else x
+
+        def one(inputs: tuple[Any, ...], back: list[Tensor]) -> dict[str, Tensor]:
             def run(values: dict[str, Tensor]) -> list[Tensor]:
-                single = tuple(x.unsqueeze(0) if isinstance(x, Tensor) else x for x in inputs)
-                outputs = torch.func.functional_call(layer, {**values, **fixed}, single)
+                outputs = torch.func.functional_call(layer, {**values, **fixed}, tree_map(single, inputs))
                 listed = [outputs] if isinstance(outputs, Tensor) else [o for o in outputs if isinstance(o, Tensor)]
                 return [listed[k] for k in which]
 
-            _, pull = torch.func.vjp(run, moving)  # type: ignore[misc]
-            (values,) = pull([g.unsqueeze(0) for g in back])
+            outputs, pull = torch.func.vjp(run, moving)  # type: ignore[misc]
+            (values,) = pull([g.unsqueeze(0).to(out.dtype) for g, out in zip(back, outputs, strict=True)])
             return {name: value.float() for name, value in values.items()}
 
-        dims = tuple(0 if isinstance(x, Tensor) else None for x in use.inputs)
+        dims = tree_map(lambda x: 0 if isinstance(x, Tensor) else None, use.inputs)
         again = RUNNING_AGAIN.set(True)
         try:
-            return torch.func.vmap(one, in_dims=(dims, 0))(use.inputs, grads)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "There is a performance drop")
+                return torch.func.vmap(one, in_dims=(dims, 0))(use.inputs, grads)
         finally:
             RUNNING_AGAIN.reset(again)
 
@@ -285,8 +326,33 @@ def masked(values: Tensor, fit: Tensor) -> Tensor:
     return torch.where(fit.reshape(-1, *(1,) * (values.dim() - 1)), values, values.new_zeros(()))
 
 
+def _squared(each: Tensor) -> Tensor:
+    return each.flatten(1).square().sum(1, dtype=torch.float64)
+
+
+def _blocks(values: Tensor) -> Tensor:
+    """Cut records into blocks of equal size, the last one filled up with zeros."""
+    records = values.shape[0]
+    count = max(1, math.ceil(records / BLOCK))
+    size = math.ceil(records / count)
+    if count * size > records:
+        values = F.pad(values, (0, 0) * (values.dim() - 1) + (0, count * size - records))
+    return values.reshape(count, size, *values.shape[1:])
+
+
 def _weigh(each: Tensor, weights: Tensor) -> Tensor:
-    return (weights @ each.flatten(1)).reshape(each.shape[1:])
+    """Return the weighted sum over records: in single precision within blocks, in double beyond."""
+    blocks = _blocks(weights).unsqueeze(1) @ _blocks(each.flatten(1))
+    return blocks.sum((0, 1), dtype=torch.float64).reshape(each.shape[1:])
+
+
+def _products(back: Tensor, seen: Tensor) -> Tensor:
+    """Return the sum of outer products over records and places, for each group: in blocks as well."""
+
+    def stacked(values: Tensor) -> Tensor:
+        return _blocks(values).transpose(1, 2).flatten(2, 3)
+
+    return (stacked(back).mT @ stacked(seen)).sum(0, dtype=torch.float64)
 
 
 def _weight_shape(use: Use, seen: Tensor, back: Tensor) -> tuple[int, ...]:

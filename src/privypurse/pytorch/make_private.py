@@ -4,13 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
 from privypurse.accounting.filters import GdpFilter
 from privypurse.accounting.fixed_schedule import FixedSchedule
-from privypurse.core.checks import ordinary, positive, positive_integer, shown
+from privypurse.core.checks import positive, positive_integer, shown, small_probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
@@ -19,7 +20,8 @@ from privypurse.purse.opening import check_delta
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.adaptive_clip import AdaptiveClip
 from privypurse.pytorch.budgets import check_rule, default_steps, rule_for, schedule_of
-from privypurse.pytorch.checks import check_independence, check_module, trained_parameters
+from privypurse.pytorch.checks import check_module, trained_parameters
+from privypurse.pytorch.clipping import check_clip_norm
 from privypurse.pytorch.compiled import ClippedSums, Loss
 from privypurse.pytorch.engine import Engine
 from privypurse.pytorch.loader import PrivateLoader
@@ -28,6 +30,7 @@ from privypurse.pytorch.pieces import piece_size
 from privypurse.pytorch.processes import Processes
 from privypurse.pytorch.rows import Rows, rows_of
 from privypurse.pytorch.taps import Taps
+from privypurse.pytorch.trial import try_out
 from privypurse.schedules.base import Schedule
 from privypurse.training.loop import check_callbacks
 from privypurse.training.progress import Callback
@@ -112,7 +115,9 @@ def make_private(
         ``loss(module(*inputs), target)``. With it ``private.engine.backward(*batch)`` does forward and backward in one compiled
         call, several times faster than hooks.
     loss_reduction : {"mean", "sum"}, default "mean"
-        What the loop's own loss does over the records of a batch.
+        What the loop's own loss does over the records of a batch. It must treat records alike: one that weighs them by the
+        others, such as ``CrossEntropyLoss(weight=...)`` with a mean, mixes records, and hooks cannot see it. Pass `loss` instead,
+        or ``reduction="sum"``.
     micro_batch : int, optional
         Records at a time in the compiled call; changes memory and speed, not the result.
     compile : bool, optional
@@ -150,11 +155,11 @@ def make_private(
     """
     module = check_module(module)
     trained = trained_parameters(module, optimizer)
-    _check_fresh(module, optimizer)
+    _check_fresh(optimizer)
     rows = rows_of(loader)
     clip = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
     if clip is None:
-        clip_norm = ordinary(clip_norm=clip_norm)
+        clip_norm = check_clip_norm(clip_norm)
     relation = purse.neighbouring if isinstance(purse, Purse) else Neighbouring.parse(neighbouring)
     public = _public_records(records, relation, rows)
     accumulate = positive_integer(accumulate=accumulate)
@@ -187,17 +192,21 @@ def make_private(
         mean_loss=loss_reduction == "mean",
         block=positive_integer(block=block),
     )
-    check_independence(module, rows.fetch(_first_row()))
-    taps = Taps(module, trained)
-    sums = None
-    if loss is not None:
-        sums = ClippedSums(
-            module, taps, loss, trained, compile=device.type != "cpu" if compile is None else bool(compile)
-        )
     payments = Payments(purse, chosen, clip_norm, settings, callbacks)
-    engine = Engine(
-        module, optimizer, trained, rows, payments, sums=sums, taps=taps, processes=Processes(), scaler=scaler
-    )
+    taps = Taps(module, trained)
+    try:
+        try_out(module, taps, trained, rows.fetch(np.zeros(1, dtype=np.intp)))
+        sums = None
+        if loss is not None:
+            compiles = device.type != "cpu" if compile is None else bool(compile)
+            sums = ClippedSums(module, taps, loss, trained, compile=compiles)
+        processes = Processes()
+        engine = Engine(
+            module, optimizer, trained, rows, payments, sums=sums, taps=taps, processes=processes, scaler=scaler
+        )
+    except BaseException:
+        taps.remove()
+        raise
     return Private(module, optimizer, PrivateLoader(engine))
 
 
@@ -244,7 +253,7 @@ def _target(
                 f"epsilon and delta must be given where there is no purse; got {epsilon!r} and {delta!r}. Pass epsilon=2.0, "
                 "delta=1e-5."
             )
-        check_delta(delta, records)
+        check_delta(small_probability(delta=delta), records)
         return GdpFilter(epsilon, delta, relation)
     if not isinstance(purse, Purse):
         raise InvalidArgument(
@@ -291,7 +300,7 @@ def _steps(
     raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10. Nothing was spent.")
 
 
-def _check_fresh(module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def _check_fresh(optimizer: torch.optim.Optimizer) -> None:
     """Refuse to make private what is private already: two engines would each think themselves alone."""
     for hook in optimizer._optimizer_step_pre_hooks.values():
         if getattr(hook, "__module__", "") == Engine.__module__:
@@ -299,9 +308,3 @@ def _check_fresh(module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
                 "optimizer is private already: make_private was called with it before. Make a new module and optimizer, or take "
                 "the first engine off with private.engine.detach(). Nothing was spent."
             )
-
-
-def _first_row() -> Any:
-    import numpy as np
-
-    return np.zeros(1, dtype=np.intp)

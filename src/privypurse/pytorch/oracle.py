@@ -13,12 +13,13 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.losses.bounds import Bounds
 from privypurse.oracles.sampling import check_sampling, poisson_rows
-from privypurse.pytorch.checks import check_independence, check_module
-from privypurse.pytorch.clipping import MARGIN
+from privypurse.pytorch.checks import check_module
+from privypurse.pytorch.clipping import MARGIN, check_clip_norm
 from privypurse.pytorch.compiled import ClippedSums, Loss
 from privypurse.pytorch.pieces import piece_size, sum_in_pieces
 from privypurse.pytorch.rows import Indexes, rows_of
 from privypurse.pytorch.taps import Taps
+from privypurse.pytorch.trial import try_out
 
 
 class ModuleOracle:
@@ -67,21 +68,25 @@ class ModuleOracle:
     ) -> None:
         self._module = check_module(module)
         self._rows = rows_of(data)
-        check_independence(module, self._rows.fetch(np.zeros(1, dtype=np.intp)))
         self._trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
         if not self._trained:
             raise InvalidArgument(
                 "module has no parameters that require a gradient: there is nothing to train. Nothing was spent."
             )
         self._device = next(iter(self._trained.values())).device
-        self._clip_norm, self._loss_range = ordinary(clip_norm=clip_norm), ordinary(loss_range=loss_range)
+        self._clip_norm, self._loss_range = check_clip_norm(clip_norm), ordinary(loss_range=loss_range)
         self._records = positive(records=records)
         self._micro_batch = None if micro_batch is None else positive_integer(micro_batch=micro_batch)
         self._curvature = self._clip_norm if curvature is None else positive(curvature=curvature)
         self._taps = Taps(module, self._trained)
         self._taps.listening = False  # it listens while it answers, and at no other time
         compiled = self._device.type != "cpu" if compile is None else bool(compile)
-        self._sums = ClippedSums(module, self._taps, loss, self._trained, compile=compiled)
+        try:
+            try_out(module, self._taps, self._trained, self._rows.fetch(np.zeros(1, dtype=np.intp)))
+            self._sums = ClippedSums(module, self._taps, loss, self._trained, compile=compiled)
+        except BaseException:
+            self._taps.remove()
+            raise
 
     @property
     def dimension(self) -> int:
@@ -121,7 +126,7 @@ class ModuleOracle:
         )
 
     def _gradient(self, query: GradientAt, rows: Indexes, size: int, sample_prob: float) -> Sensitive:
-        bound = self._clip_norm if query.clip_norm is None else query.clip_norm
+        bound = self._clip_norm if query.clip_norm is None else check_clip_norm(query.clip_norm)
         self.set_point(query.point)
         training = self._module.training
         self._module.train()

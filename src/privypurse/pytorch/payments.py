@@ -1,6 +1,7 @@
 """[PUBLIC] What a run of the engine pays, and with how much noise: the schedule, the budget and the record."""
 
 import contextlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -125,6 +126,8 @@ class Payments:
     def _noise_multiplier(self) -> float:
         budget = replace(self._budget, now=self.purse.totals) if self._fixed else self._budget
         if self.looking:
+            if math.isinf(self._look_noise):
+                raise BudgetExhausted("nothing is left of the budget. Nothing was spent.")
             return budget.gaussian(1.0).noise_multiplier if self._fixed else self._look_noise
         mechanism: Any = self.schedule.propose(ModuleGradient(clip_norm=self.clip_norm), self._past, budget)
         return float(mechanism.noise_multiplier)
@@ -229,12 +232,15 @@ class Payments:
         if self._adaptive is None or self._fixed:
             return 0.0
         spent, steps, rate = self.purse.totals, self.settings.steps, self.settings.sample_prob
-        even = Budget(self.purse.filter, spent, spent, steps, rate).gaussian(1 / steps)
+        try:
+            even = Budget(self.purse.filter, spent, spent, steps, rate).gaussian(1 / steps)
+        except BudgetExhausted:
+            return math.inf  # a run that has ended may be opened again, to go on from where it ended
         return self._adaptive.noise_multiplier(self.settings.expected_batch, even.noise_multiplier)
 
     def _begin_budget(self) -> Budget:
         """Return what gradients may spend: what is left, less what the looks will cost."""
         rule, start, rate = self.purse.filter, self.purse.totals, self.settings.sample_prob
-        if self.looks and not self._fixed:
+        if self.looks and not self._fixed and math.isfinite(self._look_noise):
             start = rule.after(start, RepeatedCharge(GaussianCharge(self._look_noise, rate), self.looks))
         return Budget(rule, start, start, self.settings.steps, rate)

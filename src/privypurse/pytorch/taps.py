@@ -1,6 +1,7 @@
 """[RAW DATA] Listening to a module: what goes into each layer, and what comes back at its output."""
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,9 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.attention import Listening, check_attention
 from privypurse.pytorch.layers import RUNNING_AGAIN, AnyRule, Rule, Use, rule_for
 
+# Modules that somebody listens to.
+_TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()
+
 
 class _Tap(torch.autograd.Function):
     """Passes a layer's output on, and notes the gradient that comes back there."""
@@ -19,7 +23,8 @@ class _Tap(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, output: Tensor, anchor: Tensor, use: Use, place: int, arrived: Callable[[], None]) -> Tensor:
         ctx.use, ctx.place, ctx.arrived = use, place, arrived
-        return output.view_as(output)
+        # Not a view: what comes after a layer may change it in place.
+        return output.detach()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -46,8 +51,12 @@ class Taps:
     """
 
     def __init__(self, module: nn.Module, trained: dict[str, nn.Parameter]) -> None:
+        if module in _TAPPED:
+            raise InvalidArgument(
+                "module is listened to already, by an earlier make_private. Make a new module, or take the first engine off with "
+                "private.engine.detach(). Nothing was spent."
+            )
         self._module = module
-        self._trained = trained
         self._names = {id(parameter): name for name, parameter in trained.items()}
         self._anchor = torch.zeros((), requires_grad=True)
         self._arrived: Callable[[], None] = _nothing
@@ -56,7 +65,12 @@ class Taps:
         self._covered: set[str] = set()
         self.uses: list[Use] = []
         self.listening = True
-        self._tap_layers(module, "")
+        try:
+            self._tap_layers(module, "")
+        except InvalidArgument:
+            self.remove()
+            raise
+        _TAPPED.add(module)
         missing = set(trained) - self._covered
         assert not missing, f"no layer holds {sorted(missing)}"
         self._tap_root(module)
@@ -72,7 +86,9 @@ class Taps:
 
     def remove(self) -> None:
         """Take the taps off."""
-        _remove(self._handles)
+        while self._handles:
+            self._handles.pop().remove()
+        _TAPPED.discard(self._module)
 
     @contextlib.contextmanager
     def open(self, *, quietly: bool = False) -> Iterator[None]:
@@ -88,14 +104,19 @@ class Taps:
                 self._depth -= 1
                 self._arrived = arrived
 
+    @contextlib.contextmanager
+    def deaf(self) -> Iterator[None]:
+        """Let the module be its plain self for a while."""
+        before, self.listening = self.listening, False
+        try:
+            yield
+        finally:
+            self.listening = before
+
     def _tap_layers(self, layer: nn.Module, path: str) -> None:
         """Put a hook on each layer that has a rule; a layer with parameters and no rule is taken as a whole."""
         dotted = f"{path}." if path else ""
-        own = {
-            name: self._names[id(parameter)]
-            for name, parameter in layer.named_parameters(remove_duplicate=False)
-            if id(parameter) in self._names
-        }
+        own = self._own(layer)
         if not own:
             return
         if isinstance(layer, nn.MultiheadAttention) and type(layer).forward is nn.MultiheadAttention.forward:
@@ -109,6 +130,7 @@ class Taps:
             return
         if isinstance(rule, AnyRule):
             _refuse_chance(layer, path)
+            own = self._own(layer, once=True)
         self._covered |= set(own.values())
 
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
@@ -125,6 +147,11 @@ class Taps:
             return self._tap(rule, layer, own, inputs, output)
 
         self._handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+
+    def _own(self, layer: nn.Module, *, once: bool = False) -> dict[str, str]:
+        """Return the full names of a layer's trained parameters by their names within it; tied ones once, or each time."""
+        named = layer.named_parameters(remove_duplicate=once)
+        return {name: self._names[id(parameter)] for name, parameter in named if id(parameter) in self._names}
 
     def _tap_attention(self, layer: nn.MultiheadAttention, own: dict[str, str]) -> None:
         self._covered |= set(own.values())
@@ -157,7 +184,7 @@ class Taps:
 
     @contextlib.contextmanager
     def _unrequired(self) -> Iterator[None]:
-        required = [parameter for parameter in self._trained.values() if parameter.requires_grad]
+        required = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
         for parameter in required:
             parameter.requires_grad_(False)
         try:
@@ -186,11 +213,6 @@ class Taps:
 
 def _nothing() -> None:
     pass
-
-
-def _remove(handles: list[Any]) -> None:
-    while handles:
-        handles.pop().remove()
 
 
 def _refuse_chance(layer: nn.Module, path: str) -> None:

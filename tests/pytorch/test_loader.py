@@ -204,7 +204,6 @@ class Attending(nn.Module):
         return self.out(self.attention(x, x, x, **given, need_weights=False)[0].mean(1))
 
 
-# BUG (attention.py, _mask): reshape(..., -1) of a mask without records.
 @pytest.mark.parametrize("masks", ["padding", "heads"])
 def test_attention_with_masks_takes_empty_samples(masks):
     loader = torch.randn(60, 3, 4), torch.zeros(60, 3, dtype=torch.bool), torch.randint(2, (60,))
@@ -215,7 +214,6 @@ def test_attention_with_masks_takes_empty_samples(masks):
     assert private.engine.gradients == 30
 
 
-# BUG (engine.py, _after_backward): returns before a scaler is given the zeros that it wants to see.
 def test_a_scaler_takes_empty_samples():
     scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
     private = begin(batch_size=1, steps=30, scaler=scaler)

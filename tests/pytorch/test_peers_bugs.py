@@ -333,7 +333,6 @@ def test_no_gradient_that_nobody_paid_for_is_ever_left_in_a_parameter():
 
 def test_a_second_optimizer_of_the_same_module_does_not_train_without_noise():
     """One optimizer for each half of a module: only the first was made private."""
-    # FAILS: taps ask no gradient of trained parameters only; others that require one get the batch's own (taps.py, _unrequired).
     module = small()
     first = torch.optim.SGD(module[0].parameters(), lr=0.1)
     second = torch.optim.SGD(module[2].parameters(), lr=0.1)

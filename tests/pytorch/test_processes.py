@@ -393,7 +393,6 @@ def test_a_run_of_two_processes_goes_on_from_its_file(reports):
 
 
 def test_fit_is_refused_or_releases_once(reports):
-    # FAILS: each process pays its own purse for releases of the same records, and their modules differ (fit.py, oracle.py).
     first, second = (some["fit_run"] for some in reports)
     assert np.array_equal(first["point"], second["point"])
     assert second["spent"] == 0

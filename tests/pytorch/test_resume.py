@@ -116,8 +116,6 @@ def test_a_simulation_interrupted_anywhere_ends_bit_for_bit_the_same(tmp_path, n
     expected = everything(*whole)
     releases = len(whole[0].engine.trace.steps)
     assert releases >= 3
-    # FAILS for "adaptive clip, full batch" on a file after the last release: make_private prices looks with what is left, which
-    # is nothing (payments.py, _noise_of_looks), so that a finished run cannot be opened again.
     for k in range(releases + 1):
         where = tmp_path / f"{k}.db"
         first = begin(purse(where), **settings)
@@ -383,7 +381,6 @@ def test_a_pickle_bomb_is_refused_and_does_not_go_off(tmp_path, wrapped):
     ids=lambda content: str(content)[:30],
 )
 def test_a_file_of_something_else_is_refused(tmp_path, content):
-    # FAILS for a tensor (IndexError, as for b"\x80\x04." above), for facts that are missing (KeyError) or are no JSON: checkpoint.py, _read and resume.
     torch.save(content, tmp_path / "other.pt")
     refused(tmp_path, (tmp_path / "other.pt").read_bytes())
 

@@ -37,8 +37,8 @@ def tally(charges: Iterable[Charge]) -> "Counter[SingleCharge]":
 
 
 def default_interval(epsilon: float) -> float:
-    """Return a grid of the privacy loss that is fine enough for budgets of this size: about 0.05 % of epsilon."""
-    return min(1e-3, max(1e-6, epsilon / 2000))
+    """Return a grid of the privacy loss that is fine enough for budgets of this size: about 0.05 % of epsilon, or less."""
+    return max(min(1e-3, max(1e-6, epsilon / 2000)), epsilon / 50_000)
 
 
 def pld_epsilon(

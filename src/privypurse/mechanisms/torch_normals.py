@@ -62,7 +62,7 @@ class _Drawer:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._out = self._function(self._key, self._blocks).flatten()
         if device.type == "cuda":
-            aside = torch.cuda.Stream(device)
+            aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             aside.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(aside):
                 self._function(self._key, self._blocks)

@@ -37,7 +37,7 @@ class AdaptiveClip:
     error: float = 0.05
 
     def __post_init__(self) -> None:
-        check_clip_norm(self.start)
+        check_clip_norm(start=self.start)
         if probability(quantile=self.quantile) >= 1:
             raise InvalidArgument(f"quantile must be below 1; got {self.quantile!r}. Pass for example 0.5.")
         positive_integer(every=self.every)

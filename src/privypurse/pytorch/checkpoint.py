@@ -4,7 +4,7 @@ import io
 import json
 import os
 import pathlib
-import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -78,15 +78,15 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
     where = _path(path)
     if not where.exists():
         return False
-    content = _read(where)
-    engine, facts = private.engine, json.loads(content["facts"])
+    content, facts = _read(where)
+    engine = private.engine
     if engine.trace.steps:
         raise InvalidArgument("resume must be called before the first step; this run has begun. Nothing was changed.")
     now = _facts(engine)
     for name in ("settings", "schedule", "clip", "parameters", "terms", "dataset"):
-        if facts[name] != now[name]:
+        if facts.get(name) != now[name]:
             raise InvalidArgument(
-                f"checkpoint {where.name!r} was made with another {name}: {facts[name]!r}; got {now[name]!r}. Go on with the "
+                f"checkpoint {where.name!r} was made with another {name}: {facts.get(name)!r}; got {now[name]!r}. Go on with the "
                 "same, or pass another file to start anew. Nothing was spent."
             )
     strangers = set(content["others"]) ^ set(_stateful(others))
@@ -120,19 +120,23 @@ def _facts(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _read(path: pathlib.Path) -> dict[str, Any]:
+def _read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what is in a file, and its facts; whatever else it is, it is refused and nothing of it is run."""
     try:
-        content = torch.load(io.BytesIO(path.read_bytes()), weights_only=True, map_location="cpu")
-        known = content["format"] == FORMAT
-    except (OSError, RuntimeError, pickle.UnpicklingError, KeyError, TypeError, EOFError, ValueError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own about strange files
+            content = torch.load(io.BytesIO(path.read_bytes()), weights_only=True, map_location="cpu")
+        form, facts = content["format"], json.loads(content["facts"])
+        missing = {"module", "optimizer", "others", "vectors", "chance", "device_chance"} - set(content)
+        if missing or not isinstance(facts, dict):
+            raise ValueError("parts are missing")
+    except Exception as error:
         raise InvalidArgument(
             f"{path.name!r} is not a checkpoint of the engine ({type(error).__name__}). Pass another file."
         ) from error
-    if not known:
-        raise InvalidArgument(
-            f"checkpoint {path.name!r} has format {content['format']!r}; this version reads {FORMAT}."
-        )
-    return content  # type: ignore[no-any-return]
+    if form != FORMAT:
+        raise InvalidArgument(f"checkpoint {path.name!r} has format {form!r}; this version reads {FORMAT}.")
+    return content, facts
 
 
 def _stateful(others: dict[str, Any]) -> dict[str, Any]:

@@ -17,14 +17,20 @@ MARGIN = 2.0**-10
 LEAST_CLIP_NORM, MOST_CLIP_NORM = 1e-12, 1e12
 
 
-def check_clip_norm(clip_norm: float) -> float:
+def check_clip_norm(**named: float) -> float:
     """Refuse a clip norm with which lengths could vanish or overflow."""
-    number = positive(clip_norm=clip_norm)
+    number, (name,) = positive(**named), named
     if not LEAST_CLIP_NORM <= number <= MOST_CLIP_NORM:
-        raise InvalidArgument(
-            f"clip_norm must be from 1e-12 to 1e12; got {clip_norm!r}. Pass for example clip_norm=1.0."
-        )
+        raise InvalidArgument(f"{name} must be from 1e-12 to 1e12; got {number!r}. Pass for example {name}=1.0.")
     return number
+
+
+def margin_for(records: float) -> float:
+    """Return how far inside the bound to clip where losses are averaged over about so many records; a public number.
+
+    The mean rounds every record's gradient, by up to 2^-24 of itself, in a way that changes with the number of records.
+    """
+    return min(max(MARGIN, records * 2.0**-22), 0.5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +55,7 @@ def clipped_sum(
     weights: Tensor,
     clip_norm: Tensor | float,
     scale: Tensor | float = 1.0,
+    margin: float = MARGIN,
 ) -> ClippedSum:
     """Clip each record's gradient to a length and add them up.
 
@@ -64,6 +71,8 @@ def clipped_sum(
         The bound on the length of one record's gradient over all parameters.
     scale : float or Tensor
         What to multiply gradients by before they are clipped, such as the number of records where losses were averaged.
+    margin : float
+        How far inside the bound to clip, as a share of it.
 
     Guarantees
     ----------
@@ -73,7 +82,7 @@ def clipped_sum(
     """
     with torch.autocast(weights.device.type, enabled=False), torch.no_grad():
         lengths = _squared_lengths(uses, weights).sqrt() * scale
-        bound = clip_norm * (1 - MARGIN)
+        bound = clip_norm * (1 - margin)
         fit = torch.isfinite(lengths) & (weights > 0)
         # `scale` is part of the gradient; the factor holds it, so that the sums below need not.
         shrunk = scale * (bound / lengths.clamp(min=1e-100)).clamp(max=1.0)
@@ -97,8 +106,8 @@ def check_records(uses: list[Use], records: int) -> None:
         if use.records != records:
             raise InvalidArgument(
                 f"a layer ({type(use.layer).__name__}) was run on {use.records} records where the loader gave {records}. "
-                "Records must be the first dimension throughout, as the loader gave them: no repeating, mixing or slicing. "
-                "Nothing was spent."
+                "Records must be the first dimension throughout, as the loader gave them: no repeating, mixing or slicing, and "
+                "one row of positions for each record. Nothing was spent."
             )
 
 

@@ -12,7 +12,7 @@ from privypurse.core.errors import BudgetExhausted, InvalidArgument, SharedAcros
 from privypurse.core.sensitive import Sample
 from privypurse.oracles.sampling import poisson_rows
 from privypurse.purse.purse import Purse
-from privypurse.pytorch.clipping import ClippedSum, check_records, clipped_sum
+from privypurse.pytorch.clipping import ClippedSum, check_records, clipped_sum, margin_for
 from privypurse.pytorch.compiled import ClippedSums
 from privypurse.pytorch.payments import Payments, Settings
 from privypurse.pytorch.pieces import sum_in_pieces
@@ -59,6 +59,7 @@ class Engine:
         self._processes = processes
         processes.agree(module)
         self._finishing = False
+        self._given: dict[str, Tensor] = {}
         self._chunk: int | None = None
         self._flat: Tensor | None = None
         self._within: Tensor | None = None
@@ -172,18 +173,29 @@ class Engine:
                 "make_private returned; use torch.no_grad() or module.eval() for anything else. Nothing was spent."
             )
         check_records(uses, self._chunk)
+        self._check_unheard()
         self._use_chunk()
         if self._scaler is not None:
             # A scaler looks for gradients before the step, and would not step without them.
-            for parameter in self._trained.values():
-                parameter.grad = torch.zeros_like(parameter)
+            for name, parameter in self._trained.items():
+                parameter.grad = self._given[name] = torch.zeros_like(parameter)
         if self._chunk == 0:
             return
         scale = float(self._chunk) if self.settings.mean_loss else 1.0
         if self._scaler is not None:
             scale /= self._scaler.get_scale()
         weights = torch.ones(self._chunk, device=self._device)
-        self._add(clipped_sum(uses, self._sizes, weights, self.clip_norm, scale))
+        margin = margin_for(self.settings.expected_batch / self.settings.chunks)
+        self._add(clipped_sum(uses, self._sizes, weights, self.clip_norm, scale, margin))
+
+    def _check_unheard(self) -> None:
+        """Refuse a pass that put the batch's own gradient, which nobody pays for, where noisy gradients go."""
+        for name, parameter in self._trained.items():
+            if parameter.grad is not None and parameter.grad is not self._given.get(name):
+                raise InvalidArgument(
+                    f"the backward pass computed a gradient of {name} past the taps, as activation checkpointing does. Train "
+                    "without it. Nothing was spent."
+                )
 
     def _use_chunk(self) -> None:
         if self._used:
@@ -238,15 +250,14 @@ class Engine:
             try:
                 noisy = self.payments.pay(whole, sample)
             except BudgetExhausted:
-                self._finish("budget")
+                pass  # the run ends, below
             except Exception as error:  # the others wait for word, and must not wait for ever
                 failure = error
-        failed = self._processes.tell(failure is not None)
+        failed, refused = self._processes.tell((failure is not None, noisy is None))
         if failed:
             raise failure or SharedAcrossProcesses("the process that pays could not, and the step was not made.")
-        reason = self._processes.tell(self.stop_reason)
-        if reason:
-            self._finish(reason)
+        if refused:
+            self._finish("budget")
             return
         noisy = self._processes.hand_out(noisy, whole)
         if not self.pays:
@@ -255,15 +266,17 @@ class Engine:
             self.payments.move_clip_norm(float(noisy))
         else:
             self._give(noisy)
+            if self.gradients == self.settings.steps:
+                self._finish("steps")
 
     def _give(self, noisy: Tensor) -> None:
         """Put the mean noisy gradient where the optimizer takes it from."""
         mean = noisy / self.settings.expected_batch
         if len(self._dtypes) == 1:
             mean = mean.to(next(iter(self._dtypes)))
-        for parameter, part in zip(self._trained.values(), torch.split(mean, self._lengths), strict=True):
+        for (name, parameter), part in zip(self._trained.items(), torch.split(mean, self._lengths), strict=True):
             part = part.view(parameter.shape)
-            parameter.grad = part if part.dtype == parameter.dtype else part.to(parameter.dtype)
+            parameter.grad = self._given[name] = part if part.dtype == parameter.dtype else part.to(parameter.dtype)
 
     def _clear_gradients(self) -> None:
         for group in self.optimizer.param_groups:

@@ -120,8 +120,8 @@ def fit(
     chosen = _method(method)
     if Processes().count > 1:
         raise InvalidArgument(
-            "fit is for one process, and there are several: each would pay for the same records. Use make_private, whose noise is "
-            "added once, or call fit in one process. Nothing was spent."
+            "fit is for one process, and there are several: each would pay for the same records. Use make_private, whose noise "
+            "is added once, or call fit in one process. Nothing was spent."
         )
     oracle = ModuleOracle(
         module,

@@ -25,7 +25,7 @@ from privypurse.pytorch.frameworks import (
 )
 from privypurse.pytorch.make_private import Private, make_private
 from privypurse.pytorch.record_losses import mean_of, usual_loss
-from privypurse.pytorch.sample_batches import batches_of
+from privypurse.pytorch.sample_batches import get_batch_samples
 
 _Base: Any = object
 with contextlib.suppress(ImportError):
@@ -89,7 +89,7 @@ def private_trainer(
     lend_purse(settings.get("callbacks", ()), private.purse)
     args.max_grad_norm, args.ignore_data_skip, args.logging_nan_inf_filter = 0.0, True, False
     trainer.get_train_dataloader = lambda: private.loader
-    trainer.get_batch_samples = batches_of(trainer.model)
+    trainer.get_batch_samples = get_batch_samples
     trainer.compute_loss_func = mean_of(loss or _usual_loss(trainer))
     trainer.floating_point_ops = lambda inputs: 0
     step = trainer.training_step

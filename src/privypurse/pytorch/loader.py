@@ -32,8 +32,6 @@ class PrivateLoader:
                 return
             for number, rows in enumerate(chunks, 1):
                 yield self._engine.begin_chunk(rows, number == len(chunks))
-        if self._engine.gradients >= self._engine.settings.steps:
-            self._engine.draw_sample()  # which ends the run
 
     def __repr__(self) -> str:
         settings = self._engine.settings

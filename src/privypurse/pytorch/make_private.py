@@ -158,8 +158,7 @@ def make_private(
     _check_fresh(optimizer)
     rows = rows_of(loader)
     clip = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
-    if clip is None:
-        clip_norm = check_clip_norm(clip_norm)
+    clip_norm = clip_norm if isinstance(clip_norm, AdaptiveClip) else check_clip_norm(clip_norm=clip_norm)
     relation = purse.neighbouring if isinstance(purse, Purse) else Neighbouring.parse(neighbouring)
     public = _public_records(records, relation, rows)
     accumulate = positive_integer(accumulate=accumulate)

@@ -74,7 +74,7 @@ class ModuleOracle:
                 "module has no parameters that require a gradient: there is nothing to train. Nothing was spent."
             )
         self._device = next(iter(self._trained.values())).device
-        self._clip_norm, self._loss_range = check_clip_norm(clip_norm), ordinary(loss_range=loss_range)
+        self._clip_norm, self._loss_range = check_clip_norm(clip_norm=clip_norm), ordinary(loss_range=loss_range)
         self._records = positive(records=records)
         self._micro_batch = None if micro_batch is None else positive_integer(micro_batch=micro_batch)
         self._curvature = self._clip_norm if curvature is None else positive(curvature=curvature)
@@ -126,7 +126,7 @@ class ModuleOracle:
         )
 
     def _gradient(self, query: GradientAt, rows: Indexes, size: int, sample_prob: float) -> Sensitive:
-        bound = self._clip_norm if query.clip_norm is None else check_clip_norm(query.clip_norm)
+        bound = self._clip_norm if query.clip_norm is None else check_clip_norm(clip_norm=query.clip_norm)
         self.set_point(query.point)
         training = self._module.training
         self._module.train()

@@ -62,7 +62,7 @@ class Replayed:
     def _record(self, values: list[Tensor]) -> None:
         self._addresses = [value.data_ptr() for value in values]
         arguments = (*values, *self._batch, self._weights, self._bound)
-        aside = torch.cuda.Stream()
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             for _ in range(3):

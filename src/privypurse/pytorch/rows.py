@@ -1,6 +1,6 @@
 """[RAW DATA] Where records come from: tensors, or any data set with a length, fetched by row."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -99,6 +99,14 @@ def rows_of(data: Any) -> Rows:
         return _some(TensorRows(data.tensors))
     if isinstance(data, tuple | list) and data and all(isinstance(part, Tensor) for part in data):
         return _some(TensorRows(data))
+    wrong = isinstance(data, tuple | list) and any(
+        hasattr(part, "shape") or isinstance(part, DataLoader) for part in data
+    )
+    if wrong or isinstance(data, Mapping):
+        raise InvalidArgument(
+            f"loader must be a DataLoader, a data set with a length, or a tuple of tensors; got {shown(type(data))} of something "
+            "else. Turn arrays into tensors with torch.from_numpy first. Nothing was spent."
+        )
     if (
         isinstance(data, IterableDataset)
         or not (hasattr(data, "__len__") and hasattr(data, "__getitem__"))

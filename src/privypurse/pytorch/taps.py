@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 
 from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.attention import Listening, check_attention
-from privypurse.pytorch.layers import RUNNING_AGAIN, AnyRule, Rule, Use, rule_for
+from privypurse.pytorch.layers import RUNNING_AGAIN, AnyRule, EmbeddingRule, Rule, Use, rule_for
 
 # Modules that somebody listens to.
 _TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()
@@ -53,14 +53,14 @@ class Taps:
     def __init__(self, module: nn.Module, trained: dict[str, nn.Parameter]) -> None:
         if module in _TAPPED:
             raise InvalidArgument(
-                "module is listened to already, by an earlier make_private. Make a new module, or take the first engine off with "
-                "private.engine.detach(). Nothing was spent."
+                "module is private already: make_private was called with it before. Make a new module, or take the first engine "
+                "off with private.engine.detach(). Nothing was spent."
             )
         self._module = module
         self._names = {id(parameter): name for name, parameter in trained.items()}
         self._anchor = torch.zeros((), requires_grad=True)
         self._arrived: Callable[[], None] = _nothing
-        self._depth = 0
+        self._depth, self._records = 0, 1
         self._handles: list[Any] = []
         self._covered: set[str] = set()
         self.uses: list[Use] = []
@@ -147,6 +147,18 @@ class Taps:
             return self._tap(rule, layer, own, inputs, output)
 
         self._handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+        if isinstance(rule, EmbeddingRule):
+            self._give_each_its_positions(layer)
+
+    def _give_each_its_positions(self, layer: nn.Module) -> None:
+        """Look positions up once for each record, where a model does it once for all: there would be one gradient for all."""
+
+        def expand(module: nn.Module, args: tuple[Any, ...]) -> Any:
+            if self._depth and module is layer and args and args[0].dim() > 1 and len(args[0]) == 1 != self._records:
+                return (args[0].expand(self._records, *args[0].shape[1:]), *args[1:])
+            return None
+
+        self._handles.append(layer.register_forward_pre_hook(expand))
 
     def _own(self, layer: nn.Module, *, once: bool = False) -> dict[str, str]:
         """Return the full names of a layer's trained parameters by their names within it; tied ones once, or each time."""
@@ -197,8 +209,12 @@ class Taps:
         """Open the taps while the module runs. Plain functions: a copied module shares them, and finds itself left alone."""
         passes: list[contextlib.ExitStack] = []
 
-        def begin(module: nn.Module, args: Any) -> None:
+        def begin(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
             if module is root and not RUNNING_AGAIN.get():
+                tensors = [
+                    x for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.dim()
+                ]
+                self._records = len(tensors[0]) if tensors else 1
                 passes.append(contextlib.ExitStack())
                 if self.listening and module.training and torch.is_grad_enabled() and not self._depth:
                     passes[-1].enter_context(self.open())
@@ -207,7 +223,7 @@ class Taps:
             if module is root and not RUNNING_AGAIN.get():
                 passes.pop().close()
 
-        self._handles.append(root.register_forward_pre_hook(begin, prepend=True))
+        self._handles.append(root.register_forward_pre_hook(begin, prepend=True, with_kwargs=True))
         self._handles.append(root.register_forward_hook(end, always_call=True))
 
 

@@ -87,8 +87,7 @@ def _check_heard(
             sizes = {name: parameter.shape for name, parameter in trained.items()}
             heard = clipped_sum(uses, sizes, torch.ones(count, device=device), 1e12).flat
             with taps.deaf():
-                outputs = _run(module, made, keywords) or []
-                grads = torch.autograd.grad(_something(outputs), list(trained.values()), allow_unused=True)
+                grads = _plain_gradients(module, made, keywords, list(trained.values()))
     except InvalidArgument:
         raise
     except Exception as error:
@@ -110,6 +109,21 @@ def _check_heard(
             )
 
 
+def _plain_gradients(
+    module: nn.Module, made: Any, keywords: bool, parameters: list[nn.Parameter]
+) -> list[Tensor | None]:
+    """Return what a plain backward pass puts in ``.grad``; by that name, since checkpointing tells no other way."""
+    before = {parameter: parameter.grad for parameter in module.parameters()}
+    try:
+        for parameter in before:
+            parameter.grad = None
+        _something(_run(module, made, keywords) or []).backward()  # type: ignore[no-untyped-call]
+        return [parameter.grad for parameter in parameters]
+    finally:
+        for parameter, grad in before.items():
+            parameter.grad = grad
+
+
 def _something(outputs: list[Tensor]) -> Tensor:
     """Return a number that depends on all outputs, on each place in its own way."""
     total = outputs[0].new_zeros((), dtype=torch.float64)
@@ -120,6 +134,7 @@ def _something(outputs: list[Tensor]) -> Tensor:
 
 
 def _run(module: nn.Module, made: Any, keywords: bool) -> list[Tensor] | None:
+    made = tree_map(lambda x: x.detach().clone(), made)  # a module may change its inputs
     outputs = module(**made) if keywords else module(*made)
     kept = [x for x in tree_leaves(outputs) if isinstance(x, Tensor) and x.is_floating_point() and x.dim() > 0]
     return kept or None

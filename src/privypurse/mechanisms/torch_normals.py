@@ -74,7 +74,8 @@ class _Drawer:
     def __call__(self, key: Tensor) -> Tensor:
         """Return the normals of a key."""
         with self._lock:
-            self._key.copy_(key)
+            # Pinned, so that the copy need not wait for the device; in order with what follows on the stream all the same.
+            self._key.copy_(key.pin_memory() if self._graph is not None else key, non_blocking=True)
             if self._graph is None:
                 return self._function(self._key, self._blocks).flatten()
             self._graph.replay()

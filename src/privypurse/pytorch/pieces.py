@@ -16,10 +16,10 @@ ON_CPU, ELSEWHERE = 512, 4096
 def piece_size(expected: float, sample_prob: float, at_most: int | None, device: torch.device) -> int:
     """Return how many records to take at a time, from public numbers only.
 
-    A Poisson sample is larger than expected half of the time; four standard deviations more than expected fit in one piece.
+    A Poisson sample is larger than expected half of the time; three standard deviations more than expected fit in one piece.
     """
     spread = math.sqrt(expected * (1 - sample_prob))
-    largest = max(1, math.ceil(expected + 4 * spread))
+    largest = max(1, math.ceil(expected + 3 * spread))
     limit = at_most or (ON_CPU if device.type == "cpu" else ELSEWHERE)
     passes = max(1, math.ceil(expected / limit)) if sample_prob == 1 else math.ceil(largest / limit)
     size = math.ceil(largest / passes)

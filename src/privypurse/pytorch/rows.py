@@ -40,7 +40,10 @@ class TensorRows:
         """Return the records of some rows."""
         if len(rows) and rows[-1] - rows[0] + 1 == len(rows):  # rows are in order, so these are without gaps
             return tuple(tensor[int(rows[0]) : int(rows[-1]) + 1] for tensor in self._tensors)
-        index = torch.from_numpy(rows).to(self._tensors[0].device)
+        index = torch.from_numpy(rows)
+        if self._tensors[0].is_cuda:
+            index = index.pin_memory()  # so that the copy need not wait for the device
+        index = index.to(self._tensors[0].device, non_blocking=True)
         return tuple(tensor[index.to(tensor.device)] for tensor in self._tensors)
 
 

@@ -23,6 +23,10 @@ Schedules: "uniform"; "exponential", its expinfl, noise that decays by a constan
 library's exact influences for averaged gradients in place of two exponentials; "dynamic", from the influences of a quadratic with
 the curvatures (Gauss-Newton, at the start) of the network on public images, with nothing to search for. A ratio is the budget of
 the last step over that of the first, for "momentum" before averaging; below 1 the noise grows.
+
+"No noise" is the same descent with uniform noise at epsilon 10,000. Where a schedule ends below it, noise itself helps: the
+descent is still at its slow beginning after 100 steps, large noise in early steps lengthens the weights, and with longer weights
+it goes faster. Such a gain says nothing about how much noise hurts, and may come with fewer images told rightly.
 """
 
 import argparse
@@ -51,10 +55,11 @@ from privypurse.training import train
 SCHEDULES = ("uniform", "exponential", "momentum", "dynamic")
 COLOURS = {"uniform": "0.35", "exponential": "tab:orange", "momentum": "tab:blue", "dynamic": "tab:green"}
 SCALES = [5.0, 10.0, 15.0, 20.0, 25.0]
-RATIOS = (0.5, 2.0, 5.0, 20.0)
+RATIOS = (0.5, 2.0, 5.0, 20.0, 100.0, 500.0)
 RECORDS, PUBLIC, COMPONENTS, HIDDEN, CLASSES = 1_000, 9_000, 60, 100, 10
 EPSILON, DELTA, CLIP_NORM, STEP_SIZE, MOMENTUM, STEPS = 4.0, 1e-8, 4.0, 0.1, 0.9, 100
 REHEARSALS, CURVED = 2, 150  # public runs for each candidate of the search; public images for the curvatures
+NO_LIMIT = 1e4  # epsilon at which noise is as good as none, to compare with
 PAPER_BUDGET = 0.3927  # its R at epsilon 4: the sum of 1/noise^2, which is mu^2 here
 
 
@@ -187,9 +192,21 @@ def at_scale(data, scale, settings):
             row["spent"].append(purse.spent.epsilon)
             row["left"].append(purse.fraction_left)
         rows.append(row)
+    silent = []
+    for seed in settings.seeds:
+        part, _ = data.split(seed, scale, 0)
+        module, _, _ = one_run(shape("uniform", settings.steps), part, seed, NO_LIMIT)
+        silent.append(loss_and_accuracy(module, part)[0])
     for row in rows:
-        row["relative"] = [100 * (loss / even - 1) for loss, even in zip(row["losses"], rows[0]["losses"], strict=True)]
+        row["no_noise"] = silent
+        row["relative"] = percent(row["losses"], rows[0]["losses"])
+        row["excess"] = percent(row["losses"], silent)
     return rows
+
+
+def percent(losses, others):
+    """Return by how many percent losses are above others, pair by pair."""
+    return [100 * (loss / other - 1) for loss, other in zip(losses, others, strict=True)]
 
 
 def spread(values):
@@ -209,7 +226,7 @@ def print_rows(rows):
         print(
             f"| {row['scale']:g} | {row['schedule']} | {ratio} "
             f"| {statistics.mean(row['losses']):.4f} ± {spread(row['losses']):.4f} "
-            f"| {'0' if row['schedule'] == 'uniform' else relative} "
+            f"| {'0' if row['schedule'] == 'uniform' else relative} | {statistics.mean(row['excess']):+.1f} "
             f"| {statistics.mean(row['test_losses']):.4f} | {statistics.mean(row['accuracies']):.1f} "
             f"| {max(row['spent']):.6f} |",
             flush=True,
@@ -217,20 +234,32 @@ def print_rows(rows):
 
 
 def verdict(rows):
-    """Say which schedule is best at each scale, and whether chance could do it."""
-    said = []
+    """Say which schedule is best at each scale, whether chance could do it, and where noise itself helps."""
+    said, helped = [], []
     for scale in dict.fromkeys(row["scale"] for row in rows):
         ranked = sorted((row for row in rows if row["scale"] == scale), key=lambda row: statistics.mean(row["losses"]))
         best = ranked[0]
         other = ranked[1] if best["schedule"] == "uniform" else next(r for r in ranked if r["schedule"] == "uniform")
-        gaps = [100 * (one / two - 1) for one, two in zip(best["losses"], other["losses"], strict=True)]
-        mean, half = statistics.mean(gaps), half_width(gaps)
-        sure = "one seed, no spread" if len(gaps) == 1 else "beyond the spread" if -mean > half else "within the spread"
-        said.append(f"{best['schedule']} at {scale:g} ({mean:+.1f}% against {other['schedule']}, {sure})")
+        gaps = percent(best["losses"], other["losses"])
+        sure = "beyond" if beyond(gaps) else "within"
+        sure = "one seed, no spread" if len(gaps) == 1 else f"{sure} the spread"
+        points = statistics.mean(best["accuracies"]) - statistics.mean(other["accuracies"])
+        said.append(
+            f"{best['schedule']} at {scale:g} ({statistics.mean(gaps):+.1f}% against {other['schedule']}, {sure}; "
+            f"test accuracy {points:+.1f} points)"
+        )
+        if beyond(best["excess"]):
+            helped.append(f"{scale:g}")
+    noise = f"; at {' and '.join(helped)} the loss is below that without noise, which helps there" if helped else ""
     return (
-        f"Least training loss by data scale: {'; '.join(said)}. (Beyond the spread: the 95% interval of the paired "
+        f"Least training loss by data scale: {'; '.join(said)}{noise}. (Beyond the spread: the 95% interval of the paired "
         "difference leaves out 0; not corrected for having picked the best.)"
     )
+
+
+def beyond(gaps):
+    """Say whether the mean of these differences is below 0 by more than chance would do."""
+    return -statistics.mean(gaps) > half_width(gaps)
 
 
 def draw(rows, settings, file):
@@ -263,13 +292,18 @@ def draw(rows, settings, file):
             capsize=3,
             **style,
         )
+    silent = [row["no_noise"] for row in rows if row["schedule"] == "uniform"]
+    even = [row["losses"] for row in rows if row["schedule"] == "uniform"]
+    dotted = {"color": "black", "ls": ":", "lw": 1.4}
+    middle.plot(scales, [statistics.mean(losses) for losses in silent], label="no noise", **dotted)
+    right.plot(scales, [statistics.mean(percent(a, b)) for a, b in zip(silent, even, strict=True)], **dotted)
     left.set(xlabel="step", ylabel="noise on the clipped sum (std)", ylim=(0, None))
     left.set_title(f"Schedules at data scale {shown:g}", fontsize=10)
     middle.set(xlabel="data scale", ylabel="training loss at the end", xticks=scales, ylim=(0, None))
     middle.set_title(f"Loss after {settings.steps} steps, mean of {len(settings.seeds)} seeds", fontsize=10)
     right.set(xlabel="data scale", ylabel="loss relative to uniform (%)", xticks=scales)
     right.set_title("Relative loss, 95% intervals of the mean", fontsize=10)
-    figure.legend(*middle.get_legend_handles_labels(), loc="outside lower center", ncols=len(SCHEDULES), frameon=False)
+    figure.legend(*middle.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
     figure.savefig(file, dpi=150)
     plt.close(figure)
 
@@ -306,10 +340,10 @@ def main(arguments=None):
             f"epsilon {settings.epsilon:g}, delta {DELTA:g}, add/remove, sum of 1/noise^2 = {budget:.4f}{there}.\n"
         )
         print(
-            "| data scale | schedule | ratio | training loss | relative to uniform, % | test loss | test accuracy, % ",
+            "| data scale | schedule | ratio | training loss | relative to uniform, % | to no noise, % | test loss | test accuracy, % ",
             end="",
         )
-        print("| epsilon spent |\n|---|---|---|---|---|---|---|---|")
+        print("| epsilon spent |\n|---|---|---|---|---|---|---|---|---|")
         rows = []
         for scale in settings.scales:
             rows += at_scale(data, scale, settings)

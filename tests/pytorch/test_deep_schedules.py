@@ -61,7 +61,7 @@ def test_all_schedules_are_compared_and_spend_all_of_their_budget_and_no_more(be
     assert shared == pytest.approx([shared[0]] * len(shared), rel=1e-6)  # the same budget, shared out otherwise
     assert len({tuple(each) for each in noises.values()}) == len(benchmark.SCHEDULES)
     assert "Least training loss by data scale: " in printed
-    assert printed.count(" the spread)") == len(scales)
+    assert printed.count(" the spread; test accuracy ") == len(scales)
 
 
 @pytest.mark.usefixtures("mnist")

@@ -1,8 +1,9 @@
 """From a target to a noise level, never overshooting the target."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from scipy import optimize
@@ -81,26 +82,47 @@ def scale_to_budget(
             "Pass for example [GaussianCharge(1.0)] * 10."
         )
 
-    def log_overshoot(log_factor: float) -> float:
-        spent = pld_epsilon(_scaled(listed, math.exp(log_factor)), delta, relation, interval=interval)
+    def log_overshoot(log_factor: float, grid: float) -> float:
+        spent = pld_epsilon(_scaled(listed, math.exp(log_factor)), delta, relation, interval=grid)
         return math.log(max(spent, 1e-12) / epsilon) if math.isfinite(spent) else 50.0
 
-    # Rényi accounting is fast and a little pessimistic: the answer lies just below its own.
-    high = _rdp_log_factor(listed, epsilon, delta, relation)
-    low = high - 0.2
+    # Rényi accounting is fast and a little pessimistic: the answer lies just below its own. A coarse grid comes nearer.
+    root, reach = _rdp_log_factor(listed, epsilon, delta, relation), 0.2
+    for grid, tolerance in ((max(interval, epsilon / 200), 1e-4), (interval, 1e-5)):
+        root = _root(functools.partial(log_overshoot, grid=grid), root, reach, tolerance, epsilon, interval)
+        reach = 0.01
+    return _scaled(listed, math.exp(root))
+
+
+def _root(
+    log_overshoot: Callable[[float], float],
+    guess: float,
+    reach: float,
+    tolerance: float,
+    epsilon: float,
+    interval: float,
+) -> float:
+    """Return a logarithm of the noise that just does not overshoot, near a guess."""
+    low, high = guess - reach, guess
     while log_overshoot(high) > 0:
-        high += 0.2
+        low, high = high, high + reach
         if high > 40:
             raise InvalidArgument(
                 f"epsilon={epsilon!r} cannot be met by more noise alone: the selections in the schedule, or the grid "
                 f"interval={interval!r}, already cost more. Pass fewer selections, a larger epsilon or a finer interval."
             )
+        reach *= 2
     while log_overshoot(low) < 0:
-        low -= 0.2
-    root = float(optimize.brentq(log_overshoot, low, high, xtol=1e-5, rtol=1e-5))
+        low, high, reach = low - reach, low, 2 * reach
+    root = float(optimize.brentq(log_overshoot, low, high, xtol=tolerance, rtol=tolerance))
     while log_overshoot(root) > 0:
-        root += 1e-5
-    return _scaled(listed, math.exp(root))
+        root += tolerance
+    return root
+
+
+def rdp_noise_factor(charges: Iterable[Charge], epsilon: float, delta: float, neighbouring: Neighbouring) -> float:
+    """Return about by how much to scale the noise of a schedule to meet a target: quick, by Rényi accounting, a little much."""
+    return math.exp(_rdp_log_factor(tuple(charges), epsilon, delta, neighbouring))
 
 
 def _rdp_log_factor(charges: tuple[Charge, ...], epsilon: float, delta: float, neighbouring: Neighbouring) -> float:

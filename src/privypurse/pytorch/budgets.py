@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from privypurse.accounting.calibrate import rdp_noise_factor
 from privypurse.accounting.filters import GdpFilter, RdpFilter
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Filter
@@ -101,13 +102,13 @@ def rule_for(
     charges = relative_charges(weights, sample_prob)
     if clip is None:
         return calibrated(charges, target)
-    # Noise of looks relative to that of gradients, before the common factor is known: from the schedule without looks.
-    alone = calibrated(charges, target).schedule
-    typical = min(charge.noise_multiplier for charge in alone if isinstance(charge, GaussianCharge))
+    # Noise of looks relative to that of gradients, before the common factor is known: about what it would be without looks.
+    factor = rdp_noise_factor(charges, target.epsilon, target.delta, target.neighbouring)
+    alone = [GaussianCharge(factor * charge.noise_multiplier, sample_prob) for charge in charges]
+    typical = min(charge.noise_multiplier for charge in alone)
     look = GaussianCharge(clip.noise_multiplier(expected_batch, typical), sample_prob)
     mixed: list[GaussianCharge] = []
     for k, charge in enumerate(alone):
-        assert isinstance(charge, GaussianCharge)
         mixed += [look, charge] if k % clip.every == 0 else [charge]
     return calibrated(mixed, target)
 

@@ -61,6 +61,7 @@ MAY_IMPORT["pytorch"] = {
     "core",
     "accounting",
     "losses.bounds",
+    "mechanisms.gaussian",
     "mechanisms.torch_gaussian",
     "oracles.sampling",
     "optimizers",

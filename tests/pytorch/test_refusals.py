@@ -643,10 +643,15 @@ def test_a_run_goes_on_after_a_mistake():
     loss.backward()
     refused_in_loop(private, private.optimizer.step, "training mode")
     private.module.train()
-    while not private.engine.stop_reason:
-        for inputs, targets in private.loader:
-            F.cross_entropy(private.module(inputs), targets).backward()
-            private.optimizer.step()
+
+    def go_on():
+        while not private.engine.stop_reason:
+            for inputs, targets in private.loader:
+                F.cross_entropy(private.module(inputs), targets).backward()
+                private.optimizer.step()
+
+    with pytest.warns(UserWarning, match="no step was made"):
+        go_on()
     assert private.purse.spent.releases == 3
 
 

@@ -13,7 +13,8 @@ from typing import Any
 from privypurse.accounting import convert, gdp, rdp, zcdp
 from privypurse.accounting.additive import SELECTION, AdditiveFilter
 from privypurse.accounting.exact import float_up
-from privypurse.accounting.totals import Totals
+from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.accounting.totals import Filter, Totals
 from privypurse.core import charges as charge_format
 from privypurse.core.charges import (
     BoundedRangeCharge,
@@ -261,9 +262,11 @@ class DeclaredNonPrivate(AdditiveFilter):
 BY_NAME = {"gdp": GdpFilter, "zcdp": ZcdpFilter, "rdp": RdpFilter}
 
 
-def from_terms(terms: dict[str, Any]) -> AdditiveFilter:
+def from_terms(terms: dict[str, Any]) -> Filter:
     """Rebuild a filter from its terms, as a ledger keeps them."""
     name, relation = terms["filter"], terms["neighbouring"]
+    if name == FixedSchedule.name and "schedule" in terms:
+        return FixedSchedule.from_terms(terms)
     if name == DeclaredNonPrivate.name:
         return DeclaredNonPrivate(terms["delta"], relation)
     epsilon, delta = terms["epsilon"], terms["delta"]

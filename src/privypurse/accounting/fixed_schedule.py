@@ -1,6 +1,7 @@
 """[DECIDES] The one rule that does not allow adaptive budgets: a schedule fixed in advance, priced as a whole."""
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -150,9 +151,20 @@ class FixedSchedule:
             "epsilon": self.epsilon,
             "delta": self.delta,
             "neighbouring": self.neighbouring.value,
+            "interval": self.interval,
+            "schedule": [
+                [charge_format.to_json(charge), sum(1 for _ in same)]
+                for charge, same in itertools.groupby(self.schedule)
+            ],
             "schedule_length": len(self.schedule),
             "schedule_sha256": hashlib.sha256(listed.encode()).hexdigest(),
         }
+
+    @classmethod
+    def from_terms(cls, terms: dict[str, Any]) -> "FixedSchedule":
+        """Rebuild a schedule from its terms, as a ledger keeps them; priced again, which may take a second."""
+        runs = [RepeatedCharge(charge_format.from_json(charge), count) for charge, count in terms["schedule"]]  # type: ignore[arg-type]
+        return cls(runs, terms["epsilon"], terms["delta"], terms["neighbouring"], interval=terms["interval"])
 
     def __repr__(self) -> str:
         return f"<FixedSchedule: {len(self.schedule)} releases, epsilon={self.epsilon:g}, delta={self.delta:g}>"

@@ -14,6 +14,7 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.planning import influence
 from privypurse.planning.sampled import calibrated, fixed_schedule, relative_charges
+from privypurse.purse.opening import part_of
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.adaptive_clip import AdaptiveClip
 from privypurse.schedules import shapes
@@ -29,8 +30,8 @@ def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, s
     Parameters
     ----------
     name : {"uniform", "dynamic", "momentum", "exponential", "step", "sigmoid"}
-        "dynamic" follows how much the noise of each step matters at the end, "momentum" the same for averaged gradients, and the
-        others are as they are called.
+        "dynamic" follows how much the noise of each step matters at the end, which for a steady contraction is "exponential" by
+        another name; "momentum" the same for averaged gradients; the others are as they are called.
     steps : int
         How many gradients.
     ratio : float, default 4.0
@@ -155,13 +156,30 @@ def open_purse(
     return Purse.with_filter(rule, **settings)
 
 
-def check_rule(rule: Filter, sample_prob: float, schedule: Schedule, steps: int, looks: int) -> None:
-    """Refuse a purse that cannot price the run, before anything is spent."""
+def share_of(purse: Purse, epsilon: float, sample_prob: float) -> Purse:
+    """Return a part of a purse for one run; only releases of all records can be paid for that way."""
+    if sample_prob < 1:
+        raise InvalidArgument(
+            f"epsilon is the purse's for Poisson samples, whose price is that of the whole list; got {shown(epsilon)}. Leave it "
+            "out, open a purse of that epsilon with privypurse.pytorch.open_purse(...), or take full_batch=True. Nothing was spent."
+        )
+    return part_of(purse, positive(epsilon=epsilon), strict=True)
+
+
+def check_rule(
+    rule: Filter, sample_prob: float, schedule: Schedule, steps: int, looks: int, *, followed: bool = False
+) -> None:
+    """Refuse a purse that cannot price the run, before anything is spent; a schedule nobody asked for follows the purse's."""
     if isinstance(rule, FixedSchedule):
         if len(rule.schedule) < steps + looks:
             raise InvalidArgument(
                 f"purse was opened for {len(rule.schedule)} releases, and the run has {steps + looks}. Open it with the same "
                 "steps, schedule and clip_norm: privypurse.pytorch.open_purse(...). Nothing was spent."
+            )
+        if isinstance(schedule, Weighted) and not followed and not looks and not _alike(schedule, rule, sample_prob):
+            raise InvalidArgument(
+                "purse was opened for another schedule than the one given here. Leave schedule out, or open the purse with the "
+                "same. Nothing was spent."
             )
         if not isinstance(schedule, Weighted | EvenSplit):
             raise InvalidArgument(
@@ -180,6 +198,14 @@ def check_rule(rule: Filter, sample_prob: float, schedule: Schedule, steps: int,
             "purse out and pass epsilon and delta, open it with privypurse.pytorch.open_purse(...), or take all records at each "
             "step with full_batch=True. Nothing was spent."
         )
+
+
+def _alike(schedule: Weighted, rule: FixedSchedule, sample_prob: float) -> bool:
+    """Whether a list fixed in advance has noise in the proportions of a schedule, as far as it goes."""
+    wanted = [charge.noise_multiplier for charge in relative_charges(schedule.weights, sample_prob)]
+    planned = [charge.noise_multiplier for charge in rule.schedule if isinstance(charge, GaussianCharge)]
+    ratios = [a / b for a, b in zip(planned, wanted, strict=False)]
+    return max(ratios) <= min(ratios) * (1 + 1e-6)
 
 
 def default_steps(rule: GdpFilter, records: float, parameters: int) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules import batchnorm, rnn
+from torch.nn.modules import batchnorm, instancenorm, rnn
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
@@ -22,13 +22,13 @@ def check_module(module: Any) -> nn.Module:
         )
     for name, layer in module.named_modules():
         where = f"{name} ({type(layer).__name__})" if name else type(layer).__name__
-        if isinstance(layer, batchnorm._BatchNorm) and not isinstance(layer, nn.modules.instancenorm._InstanceNorm):
+        if isinstance(layer, batchnorm._BatchNorm) and not _is_frozen(layer):
             _refuse(
                 where,
                 "which normalises over the records of a batch, so that each record's gradient depends on the others",
                 f"nn.GroupNorm({_groups(layer.num_features)}, {layer.num_features})",
             )
-        if isinstance(layer, batchnorm._NormBase) and layer.track_running_stats:
+        if isinstance(layer, instancenorm._InstanceNorm) and layer.track_running_stats:
             _refuse(
                 where,
                 "which keeps a mean over records that nobody pays for",
@@ -53,6 +53,11 @@ def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parame
         raise InvalidArgument(
             f"optimizer must be a torch.optim.Optimizer; got {shown(optimizer)}. Pass for example torch.optim.SGD(...)."
         )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidArgument(
+            "optimizer steps by the loss itself (LBFGS), which nobody pays for. Use SGD, Adam or another that needs gradients "
+            "only. Nothing was spent."
+        )
     known = {id(parameter): name for name, parameter in module.named_parameters()}
     moved = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if any(id(parameter) not in known for parameter in moved):
@@ -73,6 +78,13 @@ def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parame
     if any(not parameter.is_floating_point() for parameter in trained.values()):
         raise InvalidArgument("module has trained parameters that are not real numbers. Nothing was spent.")
     return trained
+
+
+def _is_frozen(layer: batchnorm._BatchNorm) -> bool:
+    """Whether a normalisation is not trained and has statistics of its own: it then treats each record by itself."""
+    parameters = list(layer.parameters())
+    frozen = not any(parameter.requires_grad for parameter in parameters) if parameters else not layer.training
+    return layer.running_mean is not None and frozen
 
 
 def _groups(channels: int) -> int:

@@ -1,7 +1,9 @@
 """[RAW DATA] From what the taps heard to the sum of clipped gradients: the bound of everything the engine releases."""
 
+import contextlib
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -9,12 +11,13 @@ from torch import Tensor
 
 from privypurse.core.checks import positive
 from privypurse.core.errors import InvalidArgument
-from privypurse.pytorch.layers import Use
+from privypurse.pytorch.layers import Use, masked, weigh
 
 # Gradients are clipped this much inside the bound that is stated, so that rounding in single precision stays within it.
 MARGIN = 2.0**-10
 # Clip norms outside of these would meet the limits of single precision.
 LEAST_CLIP_NORM, MOST_CLIP_NORM = 1e-12, 1e12
+LEAST_FACTOR = 2.0**-100
 
 
 def check_clip_norm(**named: float) -> float:
@@ -80,22 +83,22 @@ def clipped_sum(
     the other records through rounding alone. Products are in single precision whatever the module computes in, sums of more than
     a few hundred records and lengths in double.
     """
-    with torch.autocast(weights.device.type, enabled=False), torch.no_grad():
-        lengths = _squared_lengths(uses, weights).sqrt() * scale
+    with torch.autocast(weights.device.type, enabled=False), torch.no_grad(), full_precision():
+        squared, shared = _squared_lengths(uses, weights)
+        lengths = squared.sqrt() * scale
         bound = clip_norm * (1 - margin)
-        fit = torch.isfinite(lengths) & (weights > 0)
         # `scale` is part of the gradient; the factor holds it, so that the sums below need not.
         shrunk = scale * (bound / lengths.clamp(min=1e-100)).clamp(max=1.0)
+        # A factor that vanishes in single precision would not bound what it is multiplied with.
+        fit = torch.isfinite(lengths) & (weights > 0) & (shrunk >= LEAST_FACTOR)
         factors = torch.where(fit, shrunk, lengths.new_zeros(())).float()
-        sums: dict[str, Tensor] = {}
+        sums = {name: weigh(masked(each, fit), factors) for name, each in shared.items()}
         for use in uses:
-            for short, value in use.rule.weighted_sums(use, factors, fit).items():
-                name = use.names[short]
-                sums[name] = value if name not in sums else sums[name] + value
+            if not shared.keys() & set(use.names.values()):
+                sums |= {use.names[short]: total for short, total in use.rule.weighted_sums(use, factors, fit).items()}
             use.kept = {}
-        parts = [
-            sums[name].flatten() if name in sums else weights.new_zeros(size.numel()) for name, size in sizes.items()
-        ]
+        nothing = lengths.new_zeros(())
+        parts = [sums[name].flatten() if name in sums else nothing.expand(size.numel()) for name, size in sizes.items()]
         within = (torch.where(lengths <= bound, 0.5, -0.5) * weights).sum()
         return ClippedSum(torch.cat(parts), within)
 
@@ -111,8 +114,11 @@ def check_records(uses: list[Use], records: int) -> None:
             )
 
 
-def _squared_lengths(uses: list[Use], weights: Tensor) -> Tensor:
-    """Return the squared length of each record's gradient; parameters that are used twice are added up first."""
+def _squared_lengths(uses: list[Use], weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the squared length of each record's gradient, and the gradients of parameters that are used more than once.
+
+    These are added up before they are measured, and what was measured is what is summed later: uses may cancel each other.
+    """
     times = Counter(name for use in uses for name in use.names.values())
     total = weights.new_zeros(weights.shape[0], dtype=torch.float64)
     shared: dict[str, Tensor] = {}
@@ -125,7 +131,21 @@ def _squared_lengths(uses: list[Use], weights: Tensor) -> Tensor:
             continue
         for short, each in use.rule.gradients(use).items():
             name = use.names[short]
-            shared[name] = each.float() if name not in shared else shared[name] + each
+            shared[name] = each if name not in shared else shared[name] + each
     for each in shared.values():
-        total = total + each.flatten(1).square().sum(1, dtype=torch.float64)
-    return total
+        total = total + each.flatten(1).double().square().sum(1)
+    return total, shared
+
+
+@contextlib.contextmanager
+def full_precision() -> Iterator[None]:
+    """Keep sums and lengths in full single precision on devices that would round factors to ten bits."""
+    before = torch.get_float32_matmul_precision()
+    if before == "highest":
+        yield
+        return
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

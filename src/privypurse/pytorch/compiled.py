@@ -1,8 +1,7 @@
 """[RAW DATA] The whole of forward, backward, lengths, clipping and sum as one compiled function, where the loss is known."""
 
-import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
-from privypurse.pytorch.clipping import ClippedSum, check_records, clipped_sum
+from privypurse.pytorch.clipping import ClippedSum, check_records, clipped_sum, full_precision
 from privypurse.pytorch.replayed import Replayed, fill_up
 from privypurse.pytorch.taps import Taps
 
@@ -61,7 +60,7 @@ class ClippedSums:
         """
         values = [parameter.detach() for parameter in self._trained.values()]
         where, bound = values[0].device, self._bound(clip_norm, values[0].device)
-        with _full_precision():
+        with full_precision():
             if not self._compile:
                 weights = torch.ones(len(batch[0]), device=where)
                 return ClippedSum(*self._run(*values, *batch, weights, bound))
@@ -134,6 +133,11 @@ def per_record(loss: Loss) -> Callable[[Any, Any], Tensor]:
         single = type(loss)(**{name: getattr(loss, name) for name in _settings(loss)} | reduction)
 
         def each(outputs: Any, target: Any) -> Tensor:
+            if not isinstance(single, nn.CrossEntropyLoss) and outputs.shape != target.shape:
+                raise InvalidArgument(
+                    f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(target.shape)} would be compared each "
+                    "with each, records with other records. Give them one shape, for example with targets.unsqueeze(1)."
+                )
             values = single(outputs, target)
             return _mean_of_rows(values)
 
@@ -157,17 +161,3 @@ _KNOWN = (nn.CrossEntropyLoss, nn.MSELoss, nn.L1Loss, nn.BCEWithLogitsLoss, nn.H
 def _settings(loss: nn.Module) -> tuple[str, ...]:
     names = ("weight", "label_smoothing", "ignore_index", "pos_weight", "delta", "beta")
     return tuple(name for name in names if hasattr(loss, name))
-
-
-@contextlib.contextmanager
-def _full_precision() -> Iterator[None]:
-    """Keep sums and lengths in full single precision on devices that would round factors to ten bits."""
-    before = torch.get_float32_matmul_precision()
-    if before == "highest":
-        yield
-        return
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -1,5 +1,9 @@
 """[RAW DATA] The engine: takes clipped sums from the backward pass to the purse, and noisy gradients to the optimizer."""
 
+import hashlib
+import math
+import secrets
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +23,10 @@ from privypurse.pytorch.pieces import sum_in_pieces
 from privypurse.pytorch.processes import Processes
 from privypurse.pytorch.rows import Indexes, Rows
 from privypurse.pytorch.taps import Taps
+from privypurse.pytorch.trial import changing_buffer
 from privypurse.training.trace import Trace
+
+LEFT_OUT = "batches that were taken from the loader and not trained on: whether that depended on their records is not known here"
 
 
 class Engine:
@@ -58,8 +65,13 @@ class Engine:
         self._device = next(iter(trained.values())).device
         self._processes = processes
         processes.agree(module)
+        processes.check_same("numbers of records", len(rows))
+        processes.check_same("records", self._fingerprint() if processes.count > 1 else "")
         self._finishing = False
-        self._given: dict[str, Tensor] = {}
+        self._buffers: dict[str, tuple[int, int]] = {}
+        self._noted = self._last = self._used = False
+        self._number = 0
+        self._sample = Sample()
         self._chunk: int | None = None
         self._flat: Tensor | None = None
         self._within: Tensor | None = None
@@ -67,6 +79,14 @@ class Engine:
         weakref.finalize(self, payments.close)
         taps.on_backward(self._on_backward)
         self._step_hook = optimizer.register_step_pre_hook(_calling(weakref.ref(self)))
+
+    def _fingerprint(self) -> str:
+        """Return a keyed digest of one record, the same one in each process, to tell whether they have the same records."""
+        key, row = self._processes.tell((secrets.token_bytes(32), secrets.randbelow(len(self._rows))))
+        record = self._rows.fetch(np.array([row], dtype=np.intp))
+        parts = [x for x in torch.utils._pytree.tree_leaves(record) if isinstance(x, Tensor)]
+        content = b"".join(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for x in parts)
+        return hashlib.blake2b(content, key=key).hexdigest()
 
     # What is public about the run.
 
@@ -117,8 +137,10 @@ class Engine:
 
     # What the loader asks.
 
-    def draw_sample(self) -> list[Indexes] | None:
-        """Draw a fresh sample, as chunks of rows, or say None where the run has ended."""
+    def draw_sample(self) -> tuple[Sample, list[Indexes]] | None:
+        """Draw a fresh sample, as its token and chunks of rows, or say None where the run has ended."""
+        if self._chunk is not None:
+            self._left_out()
         if self.pays:
             self.payments.plan()
         reason = self._processes.tell(self.stop_reason)
@@ -130,14 +152,39 @@ class Engine:
             rows = poisson_rows(len(self._rows), self.settings.sample_prob, self.purse.noise)
         self._forget_sample()
         mine, chunks = self._processes.share(rows), self.settings.chunks
-        return [mine] if chunks == 1 else np.array_split(mine, chunks)
+        return self._sample, [mine] if chunks == 1 else np.array_split(mine, chunks)
 
-    def begin_chunk(self, rows: Indexes, last: bool) -> Any:
+    def begin_chunk(self, sample: Sample, number: int, rows: Indexes) -> Any:
         """Fetch a chunk of the sample; the next backward pass is over its records."""
+        if sample is not self._sample or number != self._number + 1:
+            raise InvalidArgument(
+                "this loop over the loader is out of date: another one has begun a sample since. Go through the loader in one "
+                "loop at a time. Nothing was spent."
+            )
+        if self._chunk and not self._used:
+            self._left_out()
         batch = self._rows.fetch(rows)
-        self._chunk, self._last, self._used = len(rows), last, False
+        self._number, self._chunk, self._used = number, len(rows), False
+        self._last = number == self.settings.chunks
         self._taps.take()
+        for parameter in self._trained.values():
+            parameter.grad = None
+        self._taps.output_scale = float(max(1, len(rows))) if self.settings.mean_loss else 1.0
+        self._buffers = {name: (id(buffer), buffer._version) for name, buffer in self.module.named_buffers()}
         return batch
+
+    def _left_out(self) -> None:
+        """Put on record, once, that records were handed out and not released: whether they were may have depended on them."""
+        if not self._noted and self.pays:
+            self._noted = True
+            self.purse.declare_uncovered(LEFT_OUT)
+            warnings.warn(
+                "a batch was taken from the private loader and no step was made with it. If that depended on its records (a loss "
+                "that was too large, an empty batch), it is a release that nobody paid for; the certificate now says so. Make a "
+                "step with each batch, stop by steps= or epochs=, and accumulate gradients with accumulate=k.",
+                UserWarning,
+                stacklevel=4,
+            )
 
     # What the backward pass brings.
 
@@ -149,6 +196,11 @@ class Engine:
         if self._sums is None:
             raise InvalidArgument(
                 "backward needs the loss: pass loss=nn.CrossEntropyLoss() to make_private. Nothing was spent."
+            )
+        if not all(isinstance(part, Tensor) for part in batch):
+            raise InvalidArgument(
+                "backward takes the parts of a batch in order, inputs and then targets, as tensors. For batches of names call "
+                "the module yourself, then loss.backward(). Nothing was spent."
             )
         if len({len(part) for part in batch} | {-1 if self._chunk is None else self._chunk}) != 1:
             raise InvalidArgument(
@@ -177,11 +229,11 @@ class Engine:
         self._use_chunk()
         if self._scaler is not None:
             # A scaler looks for gradients before the step, and would not step without them.
-            for name, parameter in self._trained.items():
-                parameter.grad = self._given[name] = torch.zeros_like(parameter)
+            for parameter in self._trained.values():
+                parameter.grad = torch.zeros_like(parameter)
         if self._chunk == 0:
             return
-        scale = float(self._chunk) if self.settings.mean_loss else 1.0
+        scale = 1.0 if self._taps.mean_undone else self._taps.output_scale
         if self._scaler is not None:
             scale /= self._scaler.get_scale()
         weights = torch.ones(self._chunk, device=self._device)
@@ -191,11 +243,17 @@ class Engine:
     def _check_unheard(self) -> None:
         """Refuse a pass that put the batch's own gradient, which nobody pays for, where noisy gradients go."""
         for name, parameter in self._trained.items():
-            if parameter.grad is not None and parameter.grad is not self._given.get(name):
+            if parameter.grad is not None:  # there was none when the batch was handed out
                 raise InvalidArgument(
-                    f"the backward pass computed a gradient of {name} past the taps, as activation checkpointing does. Train "
-                    "without it. Nothing was spent."
+                    f"the backward pass computed a gradient of {name} past the taps, as activation checkpointing and penalties "
+                    "on parameters in the loss do. Train without; for a penalty use the optimizer's weight_decay. Nothing was spent."
                 )
+
+    def _check_buffers(self) -> None:
+        """Refuse a module that keeps something of the records in its buffers."""
+        for name, buffer in self.module.named_buffers():
+            if self._buffers.get(name) != (id(buffer), buffer._version):
+                raise changing_buffer(name)
 
     def _use_chunk(self) -> None:
         if self._used:
@@ -212,12 +270,11 @@ class Engine:
 
     # What the optimizer is given.
 
-    def before_step(self, closure: Callable[[], Any] | None) -> Any:
-        """Pay for the gradient and give it to the parameters; returns what a closure returned."""
-        loss = None
+    def before_step(self, closure: Callable[[], Any] | None) -> None:
+        """Pay for the gradient, which a closure may have to compute first, and give it to the parameters."""
         if closure is not None:
             with torch.enable_grad():
-                loss = closure()
+                closure()
         self._clear_gradients()
         if self._chunk is None:
             if self.stop_reason:
@@ -234,9 +291,9 @@ class Engine:
                 "step was called and no backward pass came through the module: is it in training mode (module.train()), and is "
                 "the loss computed from its output? Nothing was spent."
             )
+        self._check_buffers()
         if self._last:  # else the sample goes on in the next batch
             self._release()
-        return loss
 
     def _release(self) -> None:
         """Release the sample; where the budget does not pay for it, the run ends and the step is made with no gradient."""
@@ -274,9 +331,9 @@ class Engine:
         mean = noisy / self.settings.expected_batch
         if len(self._dtypes) == 1:
             mean = mean.to(next(iter(self._dtypes)))
-        for (name, parameter), part in zip(self._trained.items(), torch.split(mean, self._lengths), strict=True):
+        for parameter, part in zip(self._trained.values(), torch.split(mean, self._lengths), strict=True):
             part = part.view(parameter.shape)
-            parameter.grad = self._given[name] = part if part.dtype == parameter.dtype else part.to(parameter.dtype)
+            parameter.grad = part if part.dtype == parameter.dtype else part.to(parameter.dtype)
 
     def _clear_gradients(self) -> None:
         for group in self.optimizer.param_groups:
@@ -304,6 +361,7 @@ class Engine:
 
     def _forget_sample(self) -> None:
         self._chunk = self._flat = self._within = None
+        self._number = 0
         self._last = self._used = False
         self._sample = Sample()
 
@@ -324,9 +382,11 @@ def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:
                 "make_private returned. Nothing was spent."
             )
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        loss = it.before_step(closure)
+        it.before_step(closure)
         if closure is None:
             return None
-        return (optimizer, lambda: loss), {name: value for name, value in kwargs.items() if name != "closure"}
+        # Not the loss: an optimizer may step by it, and nobody paid for it.
+        nothing = torch.full((), math.nan)
+        return (optimizer, lambda: nothing), {name: value for name, value in kwargs.items() if name != "closure"}
 
     return hook

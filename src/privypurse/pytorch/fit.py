@@ -11,7 +11,7 @@ from torch import nn
 
 from privypurse.accounting.filters import GdpFilter
 from privypurse.accounting.totals import Filter
-from privypurse.core.checks import FloatArray, shown, small_probability
+from privypurse.core.checks import FloatArray, positive, shown, small_probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.queries import Query
@@ -22,10 +22,11 @@ from privypurse.optimizers.base import Optimizer, State
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Method, Plan, Recipe
 from privypurse.purse.certificate import Certificate
-from privypurse.purse.opening import check_delta
+from privypurse.purse.opening import check_delta, part_of
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.compiled import Loss
 from privypurse.pytorch.deep_nesterov import DeepNesterov
+from privypurse.pytorch.make_private import UNTRIED
 from privypurse.pytorch.oracle import ModuleOracle
 from privypurse.pytorch.processes import Processes
 from privypurse.training.checkpoint import Checkpoint
@@ -68,6 +69,7 @@ def fit(
     method: "Method | str | None" = None,
     clip_norm: float = 0.1,
     loss_range: float = 1.0,
+    curvature: float | None = None,
     l2: float = 0.0,
     micro_batch: int | None = None,
     compile: bool | None = None,
@@ -91,7 +93,7 @@ def fit(
     purse : Purse, optional
         Who pays; without one, `epsilon` and `delta` in memory.
     epsilon, delta, neighbouring
-        The budget, where no purse is given.
+        The budget, where no purse is given; with one, `epsilon` is what this run may spend of it.
     method : Method, str or None
         Who plans; `DeepNesterov`, full batches with momentum, by default. ``DPAGD()`` and ``ADPSGD()`` select their step sizes
         privately, ``Dynamic()`` shares out the budget by influence, ``DPSGD()`` takes Poisson samples, ...
@@ -99,6 +101,8 @@ def fit(
         Largest length of one record's gradient. Steps are relative to it, so that it hardly matters.
     loss_range : float, default 1.0
         For line searches: how much one record's loss may change along a search.
+    curvature : float or None
+        What methods other than the default take for the largest curvature: their steps are its inverse. The clip norm by default.
     l2 : float, default 0.0
         Ridge penalty on the mean loss.
     micro_batch, compile, noise, block
@@ -130,6 +134,7 @@ def fit(
         records=records,
         clip_norm=clip_norm,
         loss_range=loss_range,
+        curvature=curvature,
         micro_batch=micro_batch,
         compile=compile,
     )
@@ -146,11 +151,15 @@ def fit(
             facts = Facts(dimension=oracle.dimension, rule=rule, bounds=oracle.bounds, **settings)
             purse = Purse.with_filter(chosen.filter(facts), noise=noise)
         else:
-            for name, value in (("epsilon", epsilon), ("delta", delta), ("noise", noise)):
+            if epsilon is not None:
+                purse = part_of(purse, positive(epsilon=epsilon), strict=True)
+            for name, value in (("delta", delta), ("noise", noise)):
                 if value is not None:
                     raise InvalidArgument(
                         f"{name} is the purse's where there is one; got {shown(value)}. Leave it out."
                     )
+        if not oracle.tried:
+            purse.declare_uncovered(UNTRIED)
         begun = FromModule(chosen, oracle.point)
         result = train_with(oracle, begun, purse, callbacks=callbacks, checkpoint=checkpoint, block=block, **settings)
         oracle.set_point(result.point)

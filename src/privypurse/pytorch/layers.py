@@ -22,6 +22,8 @@ GRAM_GUARD = 2.0**-20
 GRAM_GAIN = 8
 # Below this, squares may vanish in single precision.
 TINY = 1e-15
+# Above this, products of what went in and what came back could overflow on their way to a bounded sum.
+LARGEST = 1e25
 # Records that are added up in single precision; sums of these are added in double. More would round by more than a record adds.
 BLOCK = 256
 
@@ -87,7 +89,7 @@ class Rule:
     def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
         """Return the sum of the records' gradients times their weights; records that are not `fit` count as zero."""
         each = use.kept or self.gradients(use)
-        return {name: _weigh(masked(g, fit), weights) for name, g in each.items()}
+        return {name: weigh(masked(g, fit), weights) for name, g in each.items()}
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
         """Return each record's gradient, for each trainable parameter."""
@@ -115,7 +117,9 @@ class OuterProducts(Rule):
         seen, back = self._placed(use)
         lengths = torch.zeros(back.shape[0], dtype=torch.float64, device=back.device)
         if "bias" in use.names:
-            lengths = lengths + _squared(back.sum(2))
+            # In double precision, and kept: places may cancel, and what is measured must be what is added.
+            use.kept["bias"] = back.sum(2, dtype=torch.float64).flatten(1)
+            lengths = lengths + use.kept["bias"].square().sum(1)
         if "weight" not in use.names:
             return lengths
         count = seen.shape[2]
@@ -146,11 +150,11 @@ class OuterProducts(Rule):
         weighted = masked(back, fit) * weights[:, None, None, None]
         sums = {}
         if "bias" in use.names:
-            sums["bias"] = weighted.sum((0, 2), dtype=torch.float64).flatten()
+            sums["bias"] = weights.double() @ masked(use.kept["bias"], fit)
         if "weight" in use.names:
             shape = _weight_shape(use, seen, back)
             kept = use.kept.get("weight")
-            total = _products(weighted, seen) if kept is None else _weigh(masked(kept, fit), weights)
+            total = _products(weighted, seen) if kept is None else weigh(masked(kept, fit), weights)
             sums["weight"] = total.reshape(shape)
         return sums
 
@@ -159,7 +163,7 @@ class OuterProducts(Rule):
         seen, back = self._placed(use)
         each = {}
         if "bias" in use.names:
-            each["bias"] = back.sum(2).flatten(1)
+            each["bias"] = back.sum(2, dtype=torch.float64).flatten(1)
         if "weight" in use.names:
             shape = _weight_shape(use, seen, back)
             each["weight"] = (back.mT @ seen).reshape(-1, *shape)
@@ -168,7 +172,7 @@ class OuterProducts(Rule):
     def _placed(self, use: Use) -> tuple[Tensor, Tensor]:
         if "seen" not in use.kept:
             inputs = use.inputs[0].float()
-            finite = torch.isfinite(inputs).flatten(1).all(1)
+            finite = (inputs.abs() <= LARGEST).flatten(1).all(1)  # not true of what is not a number
             use.kept["broken"] = ~finite
             use.kept["seen"], use.kept["back"] = self.places(use, masked(inputs, finite))
         return use.kept["seen"], use.kept["back"]
@@ -340,9 +344,9 @@ def _blocks(values: Tensor) -> Tensor:
     return values.reshape(count, size, *values.shape[1:])
 
 
-def _weigh(each: Tensor, weights: Tensor) -> Tensor:
+def weigh(each: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted sum over records: in single precision within blocks, in double beyond."""
-    blocks = _blocks(weights).unsqueeze(1) @ _blocks(each.flatten(1))
+    blocks = _blocks(weights.to(each.dtype)).unsqueeze(1) @ _blocks(each.flatten(1))
     return blocks.sum((0, 1), dtype=torch.float64).reshape(each.shape[1:])
 
 

@@ -9,7 +9,8 @@ from privypurse.pytorch.engine import Engine
 class PrivateLoader:
     """Gives the batches of a private run, one sample for each step, and ends with the run.
 
-    Going through it once is an epoch: as many samples as would cover the records once. An epoch after the run has ended is empty.
+    Where the length of the run was given in epochs, going through it once is one of them: as many samples as would cover the
+    records once. Where it was given in steps, going through it once is the whole run. After the run has ended it is empty.
     Where samples come in several batches (``accumulate``), each sample has exactly that many, some of which may be empty.
 
     Guarantees
@@ -23,15 +24,16 @@ class PrivateLoader:
 
     def __len__(self) -> int:
         settings = self._engine.settings
-        return max(1, round(1 / settings.sample_prob)) * settings.chunks
+        return settings.samples_per_pass * settings.chunks
 
     def __iter__(self) -> Iterator[Any]:
-        for _ in range(len(self) // self._engine.settings.chunks):
-            chunks = self._engine.draw_sample()
-            if chunks is None:
+        for _ in range(self._engine.settings.samples_per_pass):
+            drawn = self._engine.draw_sample()
+            if drawn is None:
                 return
+            sample, chunks = drawn
             for number, rows in enumerate(chunks, 1):
-                yield self._engine.begin_chunk(rows, number == len(chunks))
+                yield self._engine.begin_chunk(sample, number, rows)
 
     def __repr__(self) -> str:
         settings = self._engine.settings

@@ -1,6 +1,7 @@
 """Making a training loop private: same module, same optimizer, another loader."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from privypurse.oracles.sampling import LEAST_RATE
 from privypurse.purse.opening import check_delta
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.adaptive_clip import AdaptiveClip
-from privypurse.pytorch.budgets import check_rule, default_steps, rule_for, schedule_of
+from privypurse.pytorch.budgets import check_rule, default_steps, rule_for, schedule_of, share_of
 from privypurse.pytorch.checks import check_module, trained_parameters
 from privypurse.pytorch.clipping import check_clip_norm
 from privypurse.pytorch.compiled import ClippedSums, Loss
@@ -28,12 +29,15 @@ from privypurse.pytorch.loader import PrivateLoader
 from privypurse.pytorch.payments import Payments, Settings
 from privypurse.pytorch.pieces import piece_size
 from privypurse.pytorch.processes import Processes
-from privypurse.pytorch.rows import Rows, rows_of
+from privypurse.pytorch.rows import DatasetRows, Rows, rows_of
 from privypurse.pytorch.taps import Taps
 from privypurse.pytorch.trial import try_out
 from privypurse.schedules.base import Schedule
 from privypurse.training.loop import check_callbacks
 from privypurse.training.progress import Callback
+
+UNTRIED = "that the module keeps records apart: it could not be tried out on made-up records"
+COLLATED = "that the loader's collate_fn keeps records apart: it is the user's own"
 
 
 class Private(NamedTuple):
@@ -65,7 +69,7 @@ def make_private(
     delta: float | None = None,
     neighbouring: Neighbouring | str = Neighbouring.ADD_REMOVE,
     clip_norm: float | AdaptiveClip = 1.0,
-    schedule: "str | Schedule | Sequence[float]" = "uniform",
+    schedule: "str | Schedule | Sequence[float] | None" = None,
     steps: int | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -97,14 +101,17 @@ def make_private(
         Who pays, from ``privypurse.pytorch.open_purse`` or, for full batches, any. Without one, a purse of `epsilon` and `delta`
         is opened, in memory.
     epsilon, delta, neighbouring
-        The budget, where no purse is given. The run spends all of it, whatever the schedule.
+        The budget, where no purse is given. The run spends all of it, whatever the schedule. With a purse and full batches,
+        `epsilon` is what this run may spend of it.
     clip_norm : float or AdaptiveClip, default 1.0
         Largest length of one record's gradient. ``AdaptiveClip()`` finds it, and pays for that.
-    schedule : str, sequence of float or Schedule, default "uniform"
+    schedule : str, sequence of float, Schedule or None
         How the budget is shared out over the steps: "uniform", "dynamic", "momentum", "exponential", "step" or "sigmoid" (see
-        `shape`), one weight for each step, or a schedule that chooses on the way.
+        `shape`), one weight for each step, or a schedule that chooses on the way. By default the purse's, where that was fixed in
+        advance, and "uniform" otherwise.
     steps, epochs : int, optional
-        How long: gradients, or passes. One of the two for samples; for full batches ``n mu/sqrt(d)`` steps by default.
+        How long: gradients, or passes. One of the two for samples; for full batches ``n mu/sqrt(d)`` steps by default. With
+        `epochs` one loop over the loader is one of them; with `steps` it is the whole run.
     batch_size : int, optional
         Expected number of records in a sample; that of the loader by default.
     full_batch : bool, default False
@@ -170,18 +177,22 @@ def make_private(
         )
     check_callbacks(callbacks)
     target = _target(purse, epsilon, delta, relation, noise, public)
+    if purse is not None and epsilon is not None:
+        purse = share_of(purse, epsilon, rate)
     count = _steps(steps, epochs, rate, clip, schedule, purse, target, public, sum(p.numel() for p in trained.values()))
-    chosen = schedule_of(schedule, count)
+    chosen = schedule_of("uniform" if schedule is None else schedule, count)
     if purse is None:
         assert target is not None
         purse = Purse.with_filter(rule_for(target, chosen, count, rate, clip, expected), noise=noise)
-    check_rule(purse.filter, rate, chosen, count, 0 if clip is None else clip.looks(count))
+    looks = 0 if clip is None else clip.looks(count)
+    check_rule(purse.filter, rate, chosen, count, looks, followed=schedule is None)
     device = next(iter(trained.values())).device
     settings = Settings(
         steps=count,
         sample_prob=rate,
         expected_batch=expected,
         chunks=accumulate,
+        samples_per_pass=max(1, round(1 / rate)) if epochs is not None else count + looks,
         piece=piece_size(
             expected / accumulate,
             rate,
@@ -194,7 +205,7 @@ def make_private(
     payments = Payments(purse, chosen, clip_norm, settings, callbacks)
     taps = Taps(module, trained)
     try:
-        try_out(module, taps, trained, rows.fetch(np.zeros(1, dtype=np.intp)))
+        tried = try_out(module, taps, trained, rows.fetch(np.zeros(1, dtype=np.intp)))
         sums = None
         if loss is not None:
             compiles = device.type != "cpu" if compile is None else bool(compile)
@@ -206,6 +217,7 @@ def make_private(
     except BaseException:
         taps.remove()
         raise
+    _put_on_record(purse, tried, rows)
     return Private(module, optimizer, PrivateLoader(engine))
 
 
@@ -258,7 +270,7 @@ def _target(
         raise InvalidArgument(
             f"purse must be a Purse or None; got {shown(purse)}. Open one with privypurse.pytorch.open_purse(...)."
         )
-    for name, value in (("epsilon", epsilon), ("delta", delta), ("noise", noise)):
+    for name, value in (("delta", delta), ("noise", noise)):
         if value is not None:
             raise InvalidArgument(
                 f"{name} is the purse's where there is one; got {shown(value)}. Leave it out. Nothing was spent."
@@ -297,6 +309,20 @@ def _steps(
             rule = GdpFilter(purse.filter.epsilon_left(purse.totals), purse.delta, purse.neighbouring)
         return default_steps(rule, records, parameters)
     raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10. Nothing was spent.")
+
+
+def _put_on_record(purse: Purse, tried: bool, rows: Rows) -> None:
+    """Name on the certificate what could not be looked into."""
+    if not tried:
+        purse.declare_uncovered(UNTRIED)
+        warnings.warn(
+            "the module could not be tried out on made-up records, so it is not known that it keeps records apart; the "
+            "certificate says so. Let it take the batches of the loader (all but the last part, or by name).",
+            UserWarning,
+            stacklevel=3,
+        )
+    if isinstance(rows, DatasetRows) and rows.collates_by_itself:
+        purse.declare_uncovered(COLLATED)
 
 
 def _check_fresh(optimizer: torch.optim.Optimizer) -> None:

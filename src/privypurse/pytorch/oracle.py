@@ -82,7 +82,7 @@ class ModuleOracle:
         self._taps.listening = False  # it listens while it answers, and at no other time
         compiled = self._device.type != "cpu" if compile is None else bool(compile)
         try:
-            try_out(module, self._taps, self._trained, self._rows.fetch(np.zeros(1, dtype=np.intp)))
+            self.tried = try_out(module, self._taps, self._trained, self._rows.fetch(np.zeros(1, dtype=np.intp)))
             self._sums = ClippedSums(module, self._taps, loss, self._trained, compile=compiled)
         except BaseException:
             self._taps.remove()

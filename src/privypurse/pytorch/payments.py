@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,10 +13,12 @@ from torch import Tensor
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Totals
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
-from privypurse.core.errors import BudgetExhausted
+from privypurse.core.checks import shown
+from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.queries import ModuleGradient, ShareWithin
 from privypurse.core.released import Released
 from privypurse.core.sensitive import Norm, Sample, SensitiveTensor
+from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.mechanisms.torch_gaussian import TorchGaussian
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.adaptive_clip import AdaptiveClip
@@ -36,6 +39,7 @@ class Settings:
     sample_prob: float
     expected_batch: float
     chunks: int
+    samples_per_pass: int
     piece: int
     mean_loss: bool
     block: int
@@ -130,7 +134,12 @@ class Payments:
                 raise BudgetExhausted("nothing is left of the budget. Nothing was spent.")
             return budget.gaussian(1.0).noise_multiplier if self._fixed else self._look_noise
         mechanism: Any = self.schedule.propose(ModuleGradient(clip_norm=self.clip_norm), self._past, budget)
-        return float(mechanism.noise_multiplier)
+        if not isinstance(mechanism, Gaussian):
+            raise InvalidArgument(
+                f"schedule must propose a Gaussian mechanism; {type(self.schedule).__name__} proposed {shown(mechanism)}. Return "
+                "for example Gaussian(noise_multiplier=2.0), or budget.gaussian(0.01). Nothing was spent."
+            )
+        return mechanism.noise_multiplier
 
     def pay(self, value: Tensor, sample: Sample) -> Tensor:
         """Release a sum through the purse, and put it on record."""
@@ -178,6 +187,13 @@ class Payments:
             return
         self.trace.stop_reason = reason
         self.close()
+        if reason == "budget" and not self.trace.steps:
+            warnings.warn(
+                f"no step was made: what is left of the budget of data set {self.purse.dataset!r} does not pay for the first one, "
+                "so that the loader is empty and the module as it was.",
+                UserWarning,
+                stacklevel=5,
+            )
         for callback in self._callbacks:
             callback.on_end(self.trace)
 

@@ -8,6 +8,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from privypurse.core.errors import InvalidArgument
+
 
 class Processes:
     """The processes of a `torch.distributed` group, or this one alone.
@@ -22,6 +24,17 @@ class Processes:
         together = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if together else 0
         self.count = dist.get_world_size() if together else 1
+
+    def check_same(self, what: str, value: Any) -> None:
+        """Refuse to go on where processes have different values of something."""
+        if self.count > 1:
+            values: list[Any] = [None] * self.count
+            dist.all_gather_object(values, value)
+            if any(other != values[0] for other in values):
+                raise InvalidArgument(
+                    f"processes have different {what}. Give each the whole data set, in the same order: the first one draws the "
+                    "sample for all. Nothing was spent."
+                )
 
     @property
     def first(self) -> bool:

@@ -64,6 +64,7 @@ class DatasetRows:
         self._dataset, self._collate = dataset, collate
         self._pool = ThreadPoolExecutor(workers) if workers else None
         self._empty: Any = None
+        self.collates_by_itself = collate is not default_collate
 
     def __len__(self) -> int:
         return len(self._dataset)  # type: ignore[arg-type]

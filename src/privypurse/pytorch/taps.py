@@ -34,6 +34,19 @@ class _Tap(torch.autograd.Function):
         return grad, None, None, None, None
 
 
+class _Scaled(torch.autograd.Function):
+    """Passes an output on in single precision, and multiplies the gradient that comes back there."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, scale: float) -> Tensor:
+        ctx.scale, ctx.kind = scale, output.dtype
+        return output.detach().float() if output.dtype in (torch.float16, torch.bfloat16) else output.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return (grad * ctx.scale).to(ctx.kind), None
+
+
 class Taps:
     """Taps on the layers of a module, open while it is run in training mode with gradients on.
 
@@ -65,12 +78,17 @@ class Taps:
         self._covered: set[str] = set()
         self.uses: list[Use] = []
         self.listening = True
+        self.output_scale, self.mean_undone = 1.0, False
         try:
             self._tap_layers(module, "")
         except InvalidArgument:
             self.remove()
             raise
         _TAPPED.add(module)
+        for layer in module.modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                # Let in because it is frozen: it must stay as it is when the module is put in training mode.
+                self._handles.append(layer.register_forward_pre_hook(lambda frozen, _: frozen.train(False) and None))
         missing = set(trained) - self._covered
         assert not missing, f"no layer holds {sorted(missing)}"
         self._tap_root(module)
@@ -207,24 +225,48 @@ class Taps:
 
     def _tap_root(self, root: nn.Module) -> None:
         """Open the taps while the module runs. Plain functions: a copied module shares them, and finds itself left alone."""
-        passes: list[contextlib.ExitStack] = []
+        passes: list[tuple[contextlib.ExitStack, bool]] = []
 
         def begin(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-            if module is root and not RUNNING_AGAIN.get():
-                tensors = [
-                    x for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.dim()
-                ]
-                self._records = len(tensors[0]) if tensors else 1
-                passes.append(contextlib.ExitStack())
-                if self.listening and module.training and torch.is_grad_enabled() and not self._depth:
-                    passes[-1].enter_context(self.open())
+            if module is not root or RUNNING_AGAIN.get():
+                return
+            leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+            self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)
+            opens = self.listening and module.training and torch.is_grad_enabled() and not self._depth
+            if opens and any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
+                raise InvalidArgument(
+                    "the inputs of the private module require a gradient: what comes before it would be trained without privacy. "
+                    "Put it into the module, or pass inputs.detach(). Nothing was spent."
+                )
+            passes.append((contextlib.ExitStack(), opens))
+            if opens:
+                passes[-1][0].enter_context(self.open())
 
-        def end(module: nn.Module, args: Any, output: Any) -> None:
-            if module is root and not RUNNING_AGAIN.get():
-                passes.pop().close()
+        def end(module: nn.Module, args: Any, output: Any) -> Any:
+            if module is not root or RUNNING_AGAIN.get():
+                return None
+            stack, opened = passes.pop()
+            stack.close()
+            return self._undo_the_mean(output) if opened else None
 
         self._handles.append(root.register_forward_pre_hook(begin, prepend=True, with_kwargs=True))
         self._handles.append(root.register_forward_hook(end, always_call=True))
+
+    def _undo_the_mean(self, output: Any) -> Any:
+        """Multiply what comes back at the module's outputs by the number of records their loss is averaged over.
+
+        Here, before anything is rounded to less than single precision: else the rounding of every record's gradient would depend
+        on the number of records. Where the outputs cannot be found, the sum is multiplied later.
+        """
+        self.mean_undone = False
+
+        def scaled(x: Any) -> Any:
+            if not isinstance(x, Tensor) or not x.is_floating_point() or not x.requires_grad:
+                return x
+            self.mean_undone = True
+            return _Scaled.apply(x, self.output_scale)  # type: ignore[no-untyped-call]
+
+        return torch.utils._pytree.tree_map(scaled, output)
 
 
 def _nothing() -> None:

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
 
 
@@ -24,8 +23,21 @@ class TrainingStep(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Make the step."""
-        # Without gradients it is the model that is asked: make_private looks whether it mixes records.
-        return self._step(*args, **kwargs) if torch.is_grad_enabled() else self.model(*args, **kwargs)
+        return self._step(*args, **kwargs)
+
+    def on_batch(self, batch: Any) -> Any:
+        """Make the step on made-up records, logging nothing."""
+        logs = {name: self.model.__dict__.get(name) for name in ("log", "log_dict")}
+        try:
+            for name in logs:
+                self.model.__dict__[name] = lambda *_, **__: None
+            return self(batch, 0)
+        finally:
+            for name, own in logs.items():
+                if own is None:
+                    del self.model.__dict__[name]
+                else:
+                    self.model.__dict__[name] = own
 
 
 def through(module: nn.Module, step: Callable[..., Any]) -> Callable[..., Any]:

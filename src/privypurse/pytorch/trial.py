@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -13,10 +13,11 @@ from privypurse.pytorch.clipping import check_records, clipped_sum
 from privypurse.pytorch.taps import Taps
 
 tree_map, tree_leaves = torch.utils._pytree.tree_map, torch.utils._pytree.tree_leaves
+Call = Callable[[Any], Any]
 
 
-def try_out(module: nn.Module, taps: Taps, trained: dict[str, nn.Parameter], batch: Any) -> None:
-    """Run made-up records through a module, together and alone, with and without taps; refuse what does not agree.
+def try_out(module: nn.Module, taps: Taps, trained: dict[str, nn.Parameter], batch: Any) -> bool:
+    """Run made-up records through a module, in company of others and of fewer, with and without taps; refuse what does not agree.
 
     Parameters
     ----------
@@ -29,132 +30,172 @@ def try_out(module: nn.Module, taps: Taps, trained: dict[str, nn.Parameter], bat
     batch : Any
         One record as the loader gives it, for shapes and types; its values are not used.
 
-    Notes
-    -----
-    Made-up records need not make sense to every module: where it fails on them, nothing is checked here.
+    Returns
+    -------
+    bool
+        Whether the trial could be made: made-up records need not make sense to every module.
     """
     device = next(iter(trained.values())).device
-    inputs, keywords = _inputs(batch)
-    if inputs is None:
-        return
     with _unchanged(module), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for count in (2, 3):
-            made = tree_map(lambda x, count=count: _made_up(x, count, device), inputs)
-            if keywords:  # what masked places say is nobody's business, and differs
-                made |= {name: torch.ones_like(value) for name, value in made.items() if "mask" in name}
-            try:
-                with torch.no_grad():
-                    if not _repeats_itself(module, made, keywords):
-                        module.eval()  # chance that is not in a dropout layer
-                    together = _run(module, made, keywords)
-                    alone = _run(module, tree_map(lambda x: x[:1], made), keywords)
-            except Exception:
-                return
-            if together is None or alone is None or any(len(x) != count for x in together):
-                return
-            _check_apart(together, alone)
-            _check_heard(module, taps, trained, made, keywords, count)
+        three, other, two = (_made_up(batch, count, device, odd) for count, odd in ((3, False), (3, True), (2, False)))
+        call = _call(module, three)
+        if call is None:
+            return False
+        trial = _Trial(taps, trained, call)
+        in_company = trial.gradients(three, [1.0, 1.0, 0.0])
+        if not torch.equal(in_company, trial.gradients(three, [1.0, 1.0, 0.0])):
+            module.eval()  # chance that is not in a dropout layer
+            in_company = trial.gradients(three, [1.0, 1.0, 0.0])
+        _check_apart(in_company, trial.gradients(other, [1.0, 1.0, 0.0]))
+        _check_apart(in_company, trial.gradients(two, [1.0, 1.0]))
+        trial.check_heard(module, three)
+    return True
 
 
-def _repeats_itself(module: nn.Module, made: Any, keywords: bool) -> bool:
-    first, second = (_run(module, made, keywords) or [] for _ in range(2))
-    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+class _Trial:
+    """Gradients of made-up records, as the taps hear them."""
 
+    def __init__(self, taps: Taps, trained: dict[str, nn.Parameter], call: Call) -> None:
+        self._taps, self._trained, self._call = taps, trained, call
 
-def _check_apart(together: list[Tensor], alone: list[Tensor]) -> None:
-    for whole, single in zip(together, alone, strict=True):
-        if not torch.allclose(whole[:1], single, rtol=1e-2, atol=1e-3, equal_nan=True):
+    def gradients(self, made: Any, weights: list[float]) -> Tensor:
+        """Return the sum of the gradients of some of the records."""
+        self._taps.take()
+        sizes = {name: parameter.shape for name, parameter in self._trained.items()}
+        device = next(iter(self._trained.values())).device
+        try:
+            with torch.enable_grad(), self._taps.open(quietly=True):
+                total = _something(self._call(made), len(weights))
+                torch.autograd.grad(total, [self._taps.anchor], allow_unused=True)
+            uses = self._taps.take()
+            check_records(uses, len(weights))
+            return clipped_sum(uses, sizes, torch.tensor(weights, device=device), 1e12).flat
+        except InvalidArgument:
+            raise
+        except Exception as error:
             raise InvalidArgument(
-                "module mixes records: what it says about a made-up record depends on the other records in the batch. Each "
-                "record's gradient must be its own: take out what is computed over the first dimension. Nothing was spent."
-            )
+                f"the gradients of single records could not be computed for this module ({type(error).__name__}: {error}). "
+                "Write it with the layers of torch.nn, without activation checkpointing. Nothing was spent."
+            ) from error
+
+    def check_heard(self, module: nn.Module, made: Any) -> None:
+        """Compare the sum of gradients that the taps hear with the one that autograd computes."""
+        heard = self.gradients(made, [1.0, 1.0, 1.0])
+        with self._taps.deaf(), torch.enable_grad():
+            grads = _plain_gradients(module, lambda: _something(self._call(made), 3), list(self._trained.values()))
+        right = [
+            (parameter.new_zeros(parameter.shape) if grad is None else grad).double().flatten()
+            for grad, parameter in zip(grads, self._trained.values(), strict=True)
+        ]
+        if not all(bool(torch.isfinite(part).all()) for part in right):
+            return
+        whole = float(torch.cat(right).norm())
+        parts = torch.split(heard, [len(part) for part in right])
+        for name, wrong, part in zip(self._trained, parts, right, strict=True):
+            if float((wrong - part).norm()) > 0.02 * whole + 1e-6:
+                raise InvalidArgument(
+                    f"module uses {name} in a way that its layer does not show (by hand, as in F.linear(x, layer.weight), by "
+                    "activation checkpointing, or on something else than the records as they come): gradients of single records "
+                    "would be wrong. Put each use of a parameter in a layer. Nothing was spent."
+                )
 
 
-def _check_heard(
-    module: nn.Module, taps: Taps, trained: dict[str, nn.Parameter], made: Any, keywords: bool, count: int
-) -> None:
-    """Compare the sum of gradients that the taps hear with the one that autograd computes."""
-    device = next(iter(trained.values())).device
-    taps.take()
-    try:
-        with torch.enable_grad():
-            with taps.open(quietly=True):
-                outputs = _run(module, made, keywords) or []
-                torch.autograd.grad(_something(outputs), [taps.anchor], allow_unused=True)
-            uses = taps.take()
-            check_records(uses, count)
-            sizes = {name: parameter.shape for name, parameter in trained.items()}
-            heard = clipped_sum(uses, sizes, torch.ones(count, device=device), 1e12).flat
-            with taps.deaf():
-                grads = _plain_gradients(module, made, keywords, list(trained.values()))
-    except InvalidArgument:
-        raise
-    except Exception as error:
+def _check_apart(first: Tensor, second: Tensor) -> None:
+    if float((first - second).norm()) > 0.02 * float(first.norm()) + 1e-6:
         raise InvalidArgument(
-            f"the gradients of single records could not be computed for this module ({type(error).__name__}: {error}). Write it "
-            "with the layers of torch.nn, without activation checkpointing. Nothing was spent."
-        ) from error
-    pairs = zip(grads, trained.values(), strict=True)
-    right = [(p.new_zeros(p.shape) if grad is None else grad).double().flatten() for grad, p in pairs]
-    if not all(bool(torch.isfinite(part).all()) for part in right):
-        return
-    whole = float(torch.cat(right).norm())
-    for name, wrong, part in zip(trained, torch.split(heard, [len(part) for part in right]), right, strict=True):
-        if float((wrong - part).norm()) > 0.02 * whole + 1e-6:
-            raise InvalidArgument(
-                f"module uses {name} in a way that its layer does not show (by hand, as in F.linear(x, layer.weight), by "
-                "activation checkpointing, or on something else than the records as they come): gradients of single records "
-                "would be wrong. Put each use of a parameter in a layer. Nothing was spent."
-            )
+            "module mixes records: the gradients of made-up records depend on the other records in the batch. Each record's "
+            "gradient must be its own: take out what is computed over the first dimension. Nothing was spent."
+        )
+
+
+def _call(module: nn.Module, made: Any) -> Call | None:
+    """Return how to run the module on a batch, by trying; None where no way works."""
+    for call in _ways(module, made):
+        try:
+            with torch.no_grad():
+                if _outputs(call(made)):
+                    return call
+        except Exception:
+            continue
+    return None
+
+
+def _ways(module: nn.Module, made: Any) -> list[Call]:
+    def fresh(x: Any) -> Any:
+        return tree_map(lambda part: part.detach().clone() if isinstance(part, Tensor) else part, x)
+
+    if hasattr(module, "on_batch"):  # a module that knows what to do with a whole batch
+        return [lambda batch: module.on_batch(fresh(batch))]  # type: ignore[operator]
+    if isinstance(made, dict):
+        labels = {"labels", "label", "targets", "target", "y"}
+        return [
+            lambda batch: module(**fresh(batch)),
+            lambda batch: module(**{name: x for name, x in fresh(batch).items() if name not in labels}),
+            *(lambda batch, name=name: module(fresh(batch)[name]) for name in made),
+        ]
+    if isinstance(made, tuple | list) and len(made) > 1:
+        return [
+            lambda batch: module(*fresh(batch)[:-1]),
+            lambda batch: module(*fresh(batch)),
+            lambda batch: module(fresh(batch)[0]),
+        ]
+    return [lambda batch: module(*fresh(batch)) if isinstance(batch, tuple | list) else module(fresh(batch))]
+
+
+def _outputs(answer: Any) -> list[Tensor]:
+    """Return what a module answers with for each record; its loss, where it answers with nothing else."""
+    floats = [x for x in tree_leaves(answer) if isinstance(x, Tensor) and x.is_floating_point()]
+    return [x for x in floats if x.dim() > 0] or floats
+
+
+def _something(answer: Any, count: int) -> Tensor:
+    """Return a number that depends on all outputs, on each place in its own way."""
+    outputs = _outputs(answer)
+    total = outputs[0].new_zeros((), dtype=torch.float64)
+    for output in outputs:
+        if output.dim() == 0:
+            total = total + count * output.double()  # a mean over records
+        else:
+            places = torch.arange(output[:1].numel(), device=output.device, dtype=torch.float64)
+            total = total + (output.double().flatten(1) * torch.cos(places + 1)).sum()
+    return total
 
 
 def _plain_gradients(
-    module: nn.Module, made: Any, keywords: bool, parameters: list[nn.Parameter]
+    module: nn.Module, total: Callable[[], Tensor], parameters: list[nn.Parameter]
 ) -> list[Tensor | None]:
     """Return what a plain backward pass puts in ``.grad``; by that name, since checkpointing tells no other way."""
     before = {parameter: parameter.grad for parameter in module.parameters()}
     try:
         for parameter in before:
             parameter.grad = None
-        _something(_run(module, made, keywords) or []).backward()  # type: ignore[no-untyped-call]
+        total().backward()  # type: ignore[no-untyped-call]
         return [parameter.grad for parameter in parameters]
     finally:
         for parameter, grad in before.items():
             parameter.grad = grad
 
 
-def _something(outputs: list[Tensor]) -> Tensor:
-    """Return a number that depends on all outputs, on each place in its own way."""
-    total = outputs[0].new_zeros((), dtype=torch.float64)
-    for output in outputs:
-        places = torch.arange(output[0].numel(), device=output.device, dtype=torch.float64)
-        total = total + (output.double().flatten(1) * torch.cos(places + 1)).sum()
-    return total
+def _made_up(batch: Any, count: int, device: torch.device, odd: bool) -> Any:
+    """Make records up in the shape of one; the odd batch has another last record."""
 
+    def one(x: Any, name: str = "") -> Any:
+        if not isinstance(x, Tensor) or x.dim() == 0:
+            return x
+        generators = [torch.Generator().manual_seed(17 * odd + k if k == 2 else k) for k in range(count)]
+        shape = x.shape[1:]
+        if "mask" in name:  # what masked places say is nobody's business, and differs
+            return torch.ones((count, *shape), dtype=x.dtype, device=device)
+        if x.is_floating_point():
+            rows = [torch.randn(shape, generator=generator) for generator in generators]
+        else:
+            rows = [torch.randint(0, 2, shape, generator=generator) for generator in generators]
+        return torch.stack(rows).to(device, x.dtype)
 
-def _run(module: nn.Module, made: Any, keywords: bool) -> list[Tensor] | None:
-    made = tree_map(lambda x: x.detach().clone(), made)  # a module may change its inputs
-    outputs = module(**made) if keywords else module(*made)
-    kept = [x for x in tree_leaves(outputs) if isinstance(x, Tensor) and x.is_floating_point() and x.dim() > 0]
-    return kept or None
-
-
-def _inputs(batch: Any) -> tuple[Any, bool]:
-    """Return what a module is given of a batch, and whether by keyword."""
-    if isinstance(batch, dict) and all(isinstance(part, Tensor) for part in batch.values()):
-        return dict(batch), True
-    if isinstance(batch, tuple | list) and len(batch) > 1 and all(isinstance(part, Tensor) for part in batch):
-        return list(batch[:-1]), False
-    return None, False
-
-
-def _made_up(part: Tensor, count: int, device: torch.device) -> Tensor:
-    generator = torch.Generator().manual_seed(count)
-    shape = (count, *part.shape[1:])
-    if part.is_floating_point():
-        return torch.randn(shape, generator=generator).to(device, part.dtype)
-    return torch.randint(0, 2, shape, generator=generator).to(device, part.dtype)
+    if isinstance(batch, dict):
+        return {name: tree_map(lambda x, name=name: one(x, name), value) for name, value in batch.items()}
+    return tree_map(one, batch)
 
 
 @contextlib.contextmanager
@@ -176,7 +217,12 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
             layer.training = mode
         torch.set_rng_state(state)
     if changed:
-        raise InvalidArgument(
-            f"module changes its buffers ({changed[0]}) when it is run: that would keep a trace of records that nobody paid for. "
-            "Take it out, or keep it from changing in training. Nothing was spent."
-        )
+        raise changing_buffer(changed[0])
+
+
+def changing_buffer(name: str) -> InvalidArgument:
+    """Return the refusal of a module that keeps something of the records it is run on."""
+    return InvalidArgument(
+        f"module changes its buffers ({name}) when it is run: that would keep a trace of records that nobody paid for. Take it "
+        "out, or keep it from changing in training. Nothing was spent."
+    )

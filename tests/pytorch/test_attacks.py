@@ -1,0 +1,249 @@
+"""Attacks on the bound: one record, chosen to count for more than the clip norm, on every way from records to a sum."""
+
+import itertools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+from privypurse import NoiseSource, Purse  # noqa: E402
+from privypurse.core.errors import InvalidArgument  # noqa: E402
+from privypurse.core.queries import GradientAt  # noqa: E402
+from privypurse.mechanisms.non_private import NonPrivateRelease  # noqa: E402
+from privypurse.pytorch import ModuleOracle, make_private  # noqa: E402
+from privypurse.schedules import ConstantNoise  # noqa: E402
+
+NEXT_TO_NONE = 1e-9
+
+
+def summed(module, data, way, loss, **settings):
+    """The sum of clipped gradients, next to no noise, by hooks, by the engine's own backward, or by the oracle."""
+    if way == "oracle":
+        oracle = ModuleOracle(module, data, loss=loss, records=100, clip_norm=1.0)
+        purse = Purse.not_private(noise=NoiseSource(seed=0))
+        box = oracle.answer(GradientAt(point=oracle.point, clip_norm=1.0))
+        oracle.release_module()
+        return torch.from_numpy(purse.release(box, NonPrivateRelease("a test")))
+    private = make_private(
+        module,
+        torch.optim.SGD(module.parameters(), 0.0),
+        data,
+        records=100,
+        full_batch=True,
+        steps=1,
+        purse=Purse.not_private(noise=NoiseSource(seed=0)),
+        schedule=ConstantNoise(NEXT_TO_NONE),
+        loss=loss,
+        **settings,
+    )
+    for batch in private.loader:
+        if way == "hooks":
+            loss(module(*batch[:-1]), batch[-1]).backward()
+        else:
+            private.engine.backward(*batch)
+        private.optimizer.step()
+    private.engine.detach()
+    return 100 * torch.cat([parameter.grad.flatten().double() for parameter in module.parameters()])
+
+
+def moved(module, data, way, loss, **settings):
+    """How far the first record moves the sum."""
+    without = tuple(part[1:] for part in data)
+    return float((summed(module, data, way, loss, **settings) - summed(module, without, way, loss, **settings)).norm())
+
+
+WAYS = ["hooks", "backward", "oracle"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("layer", ["linear", "convolution"])
+def test_places_that_cancel_hide_nothing(way, layer):
+    torch.manual_seed(0)
+    X, y = torch.randn(30, 3, 2), torch.randn(30, 3, 1)
+    X[0], y[0] = 0, torch.tensor([[-1e15], [-1e7], [1e15]])
+    if layer == "convolution":
+        X, y = X.mT.contiguous(), y.mT.contiguous()
+    module = nn.Linear(2, 1) if layer == "linear" else nn.Conv1d(2, 1, 1)
+    assert moved(module, (X, y), way, nn.MSELoss()) <= 1.0001
+
+
+class Difference(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(3, 1)
+
+    def forward(self, first, second):
+        return self.map(first) - self.map(second)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [1.0, 1e6, 1e10, 1e15])
+def test_uses_that_cancel_hide_nothing(way, size):
+    torch.manual_seed(0)
+    first, second, y = torch.randn(100, 3), torch.randn(100, 3), torch.randn(100, 1)
+    first[0] = second[0] = size
+    y[0] = size
+    assert moved(Difference(), (first, second, y), way, nn.MSELoss()) <= 1.0001
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("size", [1e36, 1.2e36, 1.4e36, 3e37])
+def test_factors_that_vanish_do_not_round_up(way, size):
+    torch.manual_seed(0)
+    X, y = torch.randn(20, 1), torch.randn(20, 1)
+    X[0], y[0] = 1e9, size
+    assert moved(nn.Linear(1, 1), (X, y), way, nn.MSELoss()) <= 1.0001
+
+
+@pytest.mark.parametrize("way", ["backward", "oracle"])
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.L1Loss(), nn.HuberLoss(), nn.SmoothL1Loss()])
+def test_targets_of_another_shape_are_refused(way, loss):
+    with pytest.raises(InvalidArgument, match="shape"):
+        summed(nn.Linear(3, 1), (torch.randn(10, 3), torch.randn(10)), way, loss)
+
+
+@pytest.mark.parametrize("kind", ["autocast", "module"])
+@pytest.mark.parametrize("records", [500, 2_000])
+def test_half_precision_does_not_add_up(kind, records):
+    """Rounding that depends on the number of records, alike for all of them, would move every gradient at once."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    X, y = torch.randn(1, 4).expand(records, 4).clone(), torch.zeros(records, dtype=torch.long)
+    if kind == "module":
+        module, X = module.bfloat16(), X.bfloat16()
+
+    def loss(outputs, targets):
+        return F.cross_entropy(outputs, targets)
+
+    sums = []
+    for count in range(records - 12, records):
+        data = X[:count], y[:count]
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+            sums.append(summed(module, data, "hooks", loss))
+    # Gradients are given in the module's own precision; the sums are compared by their lengths.
+    steps = [abs(float(b.norm() - a.norm())) for a, b in itertools.pairwise(sums)]
+    coarse = 100 * 2.0**-8 * float(sums[-1].norm()) / 100 if kind == "module" else 0.0
+    assert max(steps) <= 1.01 + coarse
+
+
+class OverTheBatch(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.map(F.batch_norm(x, None, None, training=True))
+
+
+class RunningMean(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(3, 3)
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x, *_):
+        if self.training:
+            self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        return self.map(x)
+
+
+def begin(module, data, **settings):
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    budget = {"records": 30, "epsilon": 2.0, "delta": 1e-5, "steps": 3, "batch_size": 10}
+    return make_private(module, optimizer, data, **budget | settings)
+
+
+class Named(torch.utils.data.Dataset):
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, index):
+        return {"x": torch.randn(3), "label": torch.tensor(1)}
+
+
+@pytest.mark.parametrize("module", [OverTheBatch, RunningMean])
+@pytest.mark.parametrize("data", ["pair", "inputs only", "names"])
+def test_modules_that_mix_or_keep_records_are_refused_whatever_the_batch_is(module, data):
+    chosen = {
+        "pair": (torch.randn(30, 3), torch.randint(2, (30,))),
+        "inputs only": TensorDataset(torch.randn(30, 3)),
+        "names": DataLoader(Named(), batch_size=10),
+    }[data]
+    with pytest.raises(InvalidArgument, match=r"mixes records|changes its buffers"):
+        begin(module(), chosen)
+
+
+class OnlyTogether(nn.Module):
+    """Takes a whole batch in a way that nobody could guess."""
+
+    def __init__(self, keeps):
+        super().__init__()
+        self.map, self.keeps = nn.Linear(3, 2), keeps
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, *, inputs):
+        if self.keeps:
+            self.seen.add_(inputs.detach().mean(0))
+        return self.map(inputs)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_could_not_be_tried_is_on_the_certificate_and_watched(keeps):
+    module = OnlyTogether(keeps)
+    with pytest.warns(UserWarning, match="could not be tried"):
+        private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))))
+    assert any("tried out" in line for line in private.purse.certificate().uncovered)
+    inputs, targets = next(iter(private.loader))
+    F.cross_entropy(module(inputs=inputs), targets).backward()
+    if keeps:
+        with pytest.raises(InvalidArgument, match="seen"):
+            private.optimizer.step()
+        assert private.purse.spent.releases == 0
+    else:
+        private.optimizer.step()
+        assert private.purse.spent.releases == 1
+
+
+def test_a_collation_of_ones_own_is_on_the_certificate():
+    data = TensorDataset(torch.randn(30, 3), torch.randint(2, (30,)))
+    loader = DataLoader(data, batch_size=10, collate_fn=lambda items: torch.utils.data.default_collate(items))
+    private = begin(nn.Linear(3, 2), loader)
+    assert any("collate_fn" in line for line in private.purse.certificate().uncovered)
+
+
+def test_two_loops_at_once_cannot_count_a_record_twice():
+    module = nn.Linear(3, 2)
+    private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))), accumulate=2, batch_size=5)
+    first = iter(private.loader)
+    inputs, targets = next(first)
+    F.cross_entropy(module(inputs), targets).backward()
+    private.optimizer.step()
+    with pytest.warns(UserWarning, match="no step was made"):
+        next(iter(private.loader))
+    with pytest.raises(InvalidArgument, match="out of date"):
+        next(first)
+
+
+def test_lengths_are_measured_in_full_precision_by_hooks_too():
+    seen = []
+    module = nn.Linear(3, 2)
+    private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))))
+    inputs, targets = next(iter(private.loader))
+    from privypurse.pytorch import layers
+
+    original = layers.LinearRule.squared_lengths
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        layers.LinearRule.squared_lengths = lambda self, use: (
+            seen.append(torch.get_float32_matmul_precision()) or original(self, use)
+        )
+        F.cross_entropy(module(inputs), targets).backward()
+    finally:
+        layers.LinearRule.squared_lengths = original
+        torch.set_float32_matmul_precision(before)
+    assert seen == ["highest"]

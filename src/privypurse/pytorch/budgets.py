@@ -161,7 +161,8 @@ def share_of(purse: Purse, epsilon: float, sample_prob: float) -> Purse:
     if sample_prob < 1:
         raise InvalidArgument(
             f"epsilon is the purse's for Poisson samples, whose price is that of the whole list; got {shown(epsilon)}. Leave it "
-            "out, open a purse of that epsilon with privypurse.pytorch.open_purse(...), or take full_batch=True. Nothing was spent."
+            "out, open a purse of that epsilon with privypurse.pytorch.open_purse(...), or take full_batch=True. Nothing was "
+            "spent."
         )
     return part_of(purse, positive(epsilon=epsilon), strict=True)
 

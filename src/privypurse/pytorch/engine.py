@@ -246,7 +246,8 @@ class Engine:
             if parameter.grad is not None:  # there was none when the batch was handed out
                 raise InvalidArgument(
                     f"the backward pass computed a gradient of {name} past the taps, as activation checkpointing and penalties "
-                    "on parameters in the loss do. Train without; for a penalty use the optimizer's weight_decay. Nothing was spent."
+                    "on parameters in the loss do. Train without; for a penalty use the optimizer's weight_decay. Nothing was "
+                    "spent."
                 )
 
     def _check_buffers(self) -> None:

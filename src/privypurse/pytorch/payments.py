@@ -189,8 +189,8 @@ class Payments:
         self.close()
         if reason == "budget" and not self.trace.steps:
             warnings.warn(
-                f"no step was made: what is left of the budget of data set {self.purse.dataset!r} does not pay for the first one, "
-                "so that the loader is empty and the module as it was.",
+                f"no step was made: what is left of the budget of data set {self.purse.dataset!r} does not pay for the first "
+                "one, so that the loader is empty and the module as it was.",
                 UserWarning,
                 stacklevel=5,
             )

@@ -15,6 +15,10 @@ from privypurse.core.errors import InvalidArgument  # noqa: E402
 from privypurse.core.queries import GradientAt  # noqa: E402
 from privypurse.mechanisms.non_private import NonPrivateRelease  # noqa: E402
 from privypurse.pytorch import ModuleOracle, make_private  # noqa: E402
+from privypurse.pytorch.clipping import clipped_sum  # noqa: E402
+from privypurse.pytorch.compiled import ClippedSums  # noqa: E402
+from privypurse.pytorch.replayed import Replayed, fill_up  # noqa: E402
+from privypurse.pytorch.taps import Taps  # noqa: E402
 from privypurse.schedules import ConstantNoise  # noqa: E402
 
 NEXT_TO_NONE = 1e-9
@@ -247,3 +251,126 @@ def test_lengths_are_measured_in_full_precision_by_hooks_too():
         layers.LinearRule.squared_lengths = original
         torch.set_float32_matmul_precision(before)
     assert seen == ["highest"]
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "autocast"])
+def test_a_mean_leaves_no_trace_of_the_number_of_records(kind):
+    """Gradients that lie between two numbers of lower precision: rounding must not depend on the number of records."""
+    module = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(module.weight)
+    data = torch.ones(4_000, 1), torch.full((4_000, 1), -(1 + 2.0**-8) / 2)
+    if kind == "bfloat16":
+        module = module.bfloat16()
+        data = data[0].bfloat16(), data[1]
+    lengths = []
+    for count in range(3_960, 4_000):
+        taps = Taps(module, dict(module.named_parameters()))
+        taps.averaged_over = float(count)
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == "autocast"):
+            outputs = module(data[0][:count])
+        F.mse_loss(outputs, data[1][:count].double()).backward()
+        sizes = {"weight": module.weight.shape}
+        lengths.append(float(clipped_sum(taps.take(), sizes, torch.ones(count), 10.0).flat))
+        taps.remove()
+    assert max(abs(b - a) for a, b in itertools.pairwise(lengths)) <= 1.02
+
+
+class Head(nn.Module):
+    """A frozen head whose two outputs cancel: what a mean rounds off does not."""
+
+    def __init__(self):
+        super().__init__()
+        self.map, self.head = nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False)
+        nn.init.zeros_(self.map.weight)
+        nn.init.ones_(self.head.weight)
+        self.head.weight.requires_grad_(False)
+
+    def forward(self, x):
+        return self.head(self.map(x))
+
+
+@pytest.mark.parametrize("size", [1e3, 1e5, 3e6])
+def test_a_mean_is_not_amplified_by_a_head_that_cancels(size):
+    module = Head()
+    sums = []
+    for count in (9_998, 9_999, 10_000, 10_001):
+        taps = Taps(module, {"map.weight": module.map.weight})
+        taps.averaged_over = float(count)
+        targets = torch.tensor([size, -size - 0.5]).expand(count, 2)
+        (F.mse_loss(module(torch.ones(count, 1)), targets.double(), reduction="none").sum(1) / 2).mean().backward()
+        sums.append(
+            float(clipped_sum(taps.take(), {"map.weight": (module.map.weight.shape)}, torch.ones(count), 1.0).flat)
+        )
+        taps.remove()
+    assert max(abs(b - a) for a, b in itertools.pairwise(sums)) <= 1.001
+
+
+class Graph:
+    """What a CUDA graph does with its results: every replay writes into the same tensors."""
+
+    def __init__(self, function, arguments, results):
+        self._function, self._arguments, self._results = function, arguments, results
+
+    def replay(self):
+        for kept, fresh in zip(self._results, self._function(*self._arguments), strict=True):
+            kept.copy_(fresh)
+
+
+@pytest.mark.parametrize("settings", [{"micro_batch": 8}, {"accumulate": 2}])
+def test_a_replay_does_not_write_over_an_earlier_piece(monkeypatch, settings):
+    def record(self, values):
+        self._addresses = [value.data_ptr() for value in values]
+        arguments = (*values, *self._batch, self._weights, self._bound)
+        self._results = tuple(result.clone() for result in self._function(*arguments))
+        self._graph = Graph(self._function, arguments, self._results)
+
+    def compiled(self, values, batch, size, bound):
+        filled, weights = fill_up(batch, size)
+        return Replayed(self._run, values, filled, weights, bound)
+
+    monkeypatch.setattr(Replayed, "_record", record)
+    monkeypatch.setattr(ClippedSums, "_compiled", compiled)
+    torch.manual_seed(0)
+    data = torch.randn(16, 3), torch.randint(2, (16,))
+    module = nn.Linear(3, 2)
+    played = summed(module, data, "backward", nn.CrossEntropyLoss(), compile=True, **settings)
+    plain = summed(module, data, "backward", nn.CrossEntropyLoss(), compile=False)
+    assert torch.allclose(played, plain, rtol=0, atol=1e-4)
+
+
+class Quantised(nn.Module):
+    """Scales by the largest number in the batch, as training in eight bits does."""
+
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(3, 2)
+
+    def forward(self, x):
+        scale = x.abs().max() / 127
+        return self.map((x / scale).round() * scale)
+
+
+class NoisyOverTheBatch(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(3, 2)
+
+    def forward(self, x):
+        x = x + 0.1 * torch.randn_like(x)
+        return self.map(x - x.mean(0) if self.training else x)
+
+
+class OwnLoss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.map = nn.Linear(3, 2)
+
+    def forward(self, x, labels):
+        logits = self.map(x)
+        return {"loss": F.cross_entropy(logits, labels) / x.abs().max(), "logits": logits}
+
+
+@pytest.mark.parametrize("module", [Quantised, NoisyOverTheBatch, OwnLoss])
+def test_modules_that_mix_records_in_less_plain_ways_are_refused(module):
+    with pytest.raises(InvalidArgument, match="mixes records"):
+        begin(module(), (torch.randn(30, 3), torch.randint(2, (30,))))

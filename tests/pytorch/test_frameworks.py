@@ -12,11 +12,13 @@ from privypurse.pytorch import make_private
 from privypurse.pytorch.frameworks import check_updates, has_ended, save_along, settings_for
 
 
-def make_run(steps=2):
+def make_run(**length):
     module = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     data = (torch.zeros(20, 3), torch.zeros(20, dtype=torch.long))
-    return make_private(module, optimizer, data, records=20, full_batch=True, steps=steps, epsilon=2.0, delta=1e-3)
+    return make_private(
+        module, optimizer, data, records=20, full_batch=True, epsilon=2.0, delta=1e-3, **length or {"steps": 2}
+    )
 
 
 def test_an_update_that_was_not_paid_for_is_noticed():
@@ -27,7 +29,7 @@ def test_an_update_that_was_not_paid_for_is_noticed():
 
 
 def test_a_run_with_all_steps_made_has_ended_and_not_before():
-    private = make_run()
+    private = make_run(epochs=2)
     for ended in (False, True):
         for inputs, targets in private.loader:
             nn.functional.cross_entropy(private.module(inputs), targets).backward()

@@ -15,7 +15,9 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset  # noqa:
 
 from privypurse import Gaussian, NoiseSource, Purse  # noqa: E402
 from privypurse.core.errors import InvalidArgument  # noqa: E402
-from privypurse.pytorch import make_private, open_purse  # noqa: E402
+from privypurse.pytorch import AdaptiveClip, make_private, open_purse  # noqa: E402
+from privypurse.pytorch.engine import LEFT_OUT  # noqa: E402
+from privypurse.schedules import ConstantNoise  # noqa: E402
 
 
 def data(count=60, seed=0):
@@ -114,6 +116,7 @@ def test_samples_are_poisson():
     assert private.purse.spent.releases == 0, "batches that no step is made with cost nothing"
 
 
+@pytest.mark.filterwarnings("ignore:a batch was taken")
 def test_full_batches_hold_every_record_once():
     private = begin(loader=(torch.randn(60, 3), torch.arange(60)), full_batch=True)
     for _, which in private.loader:
@@ -140,12 +143,76 @@ def test_seeds_of_torch_have_no_say_in_noise_or_samples():
 
 def test_the_loader_ends_with_the_run():
     private = begin(steps=7)
-    assert len(private.loader) == 5
-    lengths = [sum(1 for batch in private.loader if step(private, *batch) is None) for _ in range(4)]
-    assert lengths == [5, 2, 0, 0]
+    assert len(private.loader) == 7
+    lengths = [sum(1 for batch in private.loader if step(private, *batch) is None) for _ in range(3)]
+    assert lengths == [7, 0, 0]
     assert private.engine.stop_reason == "steps"
     assert private.engine.gradients == private.purse.spent.releases == 7
     assert list(private.loader) == []
+
+
+def lengths_of_loops(private, loops):
+    return [sum(1 for batch in private.loader if step(private, *batch) is None) for _ in range(loops)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "batches"),
+    [
+        ({"steps": 7}, 7, 7),
+        ({"steps": 7, "batch_size": 60}, 7, 7),
+        ({"steps": 3, "batch_size": 4, "accumulate": 3}, 3, 9),
+        ({"steps": 7, "full_batch": True}, 7, 7),
+        ({"steps": 3, "full_batch": True, "accumulate": 2}, 3, 6),
+    ],
+    ids=["samples", "all", "accumulated", "full batches", "full batches accumulated"],
+)
+def test_one_loop_is_the_whole_run_where_its_length_is_given_in_steps(changes, steps, batches):
+    private = begin(**changes)
+    assert len(private.loader) == batches
+    assert lengths_of_loops(private, 2) == [batches, 0]
+    assert private.engine.stop_reason == "steps"
+    assert private.engine.gradients == private.purse.spent.releases == steps
+
+
+def test_one_loop_is_the_whole_run_where_the_purse_or_the_library_says_how_long_it_is():
+    private = begin(purse=Purse.with_filter(rule(6, 0.2)), steps=None)
+    assert len(private.loader) == 6
+    assert lengths_of_loops(private, 2) == [6, 0]
+    private = begin(purse=Purse(1.0, 1e-5, neighbouring="add-remove"), full_batch=True, steps=None)
+    steps = private.engine.settings.steps
+    assert steps >= 10
+    assert len(private.loader) == steps
+    assert lengths_of_loops(private, 2) == [steps, 0]
+    assert private.engine.stop_reason == "steps"
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_looks_at_the_clip_norm_are_in_the_one_loop_too(accumulate):
+    purse = Purse(1.0, 1e-5, neighbouring="add-remove")
+    clip_norm = AdaptiveClip(every=2)
+    private = begin(purse=purse, full_batch=True, steps=5, accumulate=accumulate, clip_norm=clip_norm)
+    assert len(private.loader) == (5 + 3) * accumulate
+    assert lengths_of_loops(private, 2) == [(5 + 3) * accumulate, 0]
+    assert private.engine.stop_reason == "steps"
+    assert (private.engine.gradients, private.purse.spent.releases) == (5, 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "batches"),
+    [
+        ({}, 5),
+        ({"batch_size": 4, "accumulate": 3}, 15),
+        ({"full_batch": True}, 1),
+        ({"full_batch": True, "accumulate": 2}, 2),
+    ],
+    ids=["samples", "accumulated", "full batches", "full batches accumulated"],
+)
+def test_one_loop_is_an_epoch_where_the_length_is_given_in_epochs(changes, batches):
+    private = begin(steps=None, epochs=3, **changes)
+    assert len(private.loader) == batches
+    assert lengths_of_loops(private, 5) == [batches] * 3 + [0, 0]
+    assert private.engine.stop_reason == "steps"
+    assert private.engine.gradients * changes.get("accumulate", 1) == 3 * batches
 
 
 def test_a_run_that_fills_its_epochs_has_ended_after_them():
@@ -496,7 +563,7 @@ def test_gradients_are_clipped_by_the_engine_and_may_be_clipped_again_after_it()
         F.cross_entropy(private.module(inputs), targets).backward()
         nn.utils.clip_grad_norm_(private.module.parameters(), 1.0)  # of nothing: gradients come with the step
         private.optimizer.step()
-    assert private.engine.gradients == 5
+    assert private.engine.gradients == 6
 
 
 # --------------------------------------------------------------------------------------------------- around the training
@@ -581,3 +648,61 @@ def test_leaving_a_loop_early_spends_only_what_was_stepped():
         loop(private)
     assert private.engine.gradients == private.purse.spent.releases == 6
     assert any("not trained on" in line for line in private.purse.certificate().uncovered)
+
+
+def leave_out(private, *numbers):
+    for number, batch in enumerate(private.loader):
+        if number not in numbers:
+            step(private, *batch)
+
+
+def test_a_batch_that_is_dropped_is_told_once_and_stands_on_the_certificate():
+    private = begin()
+    assert LEFT_OUT not in private.purse.certificate().uncovered
+    with pytest.warns(UserWarning, match="a batch was taken from the private loader and no step was made") as caught:
+        leave_out(private, 1, 3)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    loop(private)  # the rest
+    assert private.engine.gradients == private.purse.spent.releases == 6
+    certificate = private.purse.certificate()
+    assert certificate.uncovered.count(LEFT_OUT) == 1
+    assert "not trained on" in str(certificate)
+
+
+def test_a_part_of_a_sample_that_no_backward_pass_is_made_over_is_told_too():
+    private = begin(accumulate=2, batch_size=6, steps=2)
+    with pytest.warns(UserWarning, match="a batch was taken from the private loader and no step was made") as caught:
+        leave_out(private, 0, 2)
+    assert len(caught) == 1
+    assert private.engine.gradients == 2
+    assert LEFT_OUT in private.purse.certificate().uncovered
+
+
+def test_a_run_that_steps_with_every_batch_has_nothing_to_tell():
+    private = loop(begin())
+    assert private.engine.gradients == 6
+    assert LEFT_OUT not in private.purse.certificate().uncovered
+
+
+def test_a_run_that_ends_before_its_first_step_says_so_once():
+    purse = Purse(1.0, 1e-5, neighbouring="add-remove", dataset="survey")
+    loop(begin(purse=purse, full_batch=True, steps=2))
+    assert purse.fraction_left < 1e-6
+    private = begin(purse=purse, full_batch=True, steps=2)
+    before, spent = weights_of(private.module), purse.spent
+    with pytest.warns(UserWarning, match="no step was made: what is left of the budget of data set 'survey'") as caught:
+        assert list(private.loader) == []
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert list(private.loader) == []  # and no second word
+    assert private.engine.stop_reason == "budget"
+    assert torch.equal(weights_of(private.module), before)
+    assert purse.spent == spent
+
+
+def test_a_run_that_made_some_steps_ends_without_a_warning():
+    purse = Purse(1.0, 1e-5, neighbouring="add-remove")
+    private = begin(purse=purse, full_batch=True, steps=500, schedule=ConstantNoise(10.0))
+    assert 0 < len([step(private, *batch) for batch in private.loader]) < 500
+    assert private.engine.stop_reason == "budget"

@@ -17,8 +17,9 @@ from privypurse import NoiseSource, Purse  # noqa: E402
 from privypurse.core.errors import InvalidArgument  # noqa: E402
 from privypurse.core.queries import GradientAt  # noqa: E402
 from privypurse.pytorch import ModuleOracle, make_private  # noqa: E402
-from privypurse.pytorch.clipping import MARGIN, check_records, clipped_sum, margin_for  # noqa: E402
+from privypurse.pytorch.clipping import MARGIN, check_records, clipped_sum  # noqa: E402
 from privypurse.pytorch.compiled import ClippedSums  # noqa: E402
+from privypurse.pytorch.layers import GRAM_GAIN  # noqa: E402
 from privypurse.pytorch.pieces import sum_in_pieces  # noqa: E402
 from privypurse.pytorch.taps import Taps  # noqa: E402
 
@@ -51,18 +52,21 @@ def clipped(rows, bound):
     return (rows * (bound * (1 - MARGIN) / lengths.clamp(min=1e-300)).clamp(max=1)).sum(0)
 
 
-def by_hooks(module, batch, bound, loss=LOSS, weights=None, margin=MARGIN):
+def by_hooks(module, batch, bound, loss=LOSS, weights=None):
     trained = trained_of(module)
     taps = Taps(module, trained)
     try:
         *inputs, target = batch
+        count = len(batch[0])
+        taps.averaged_over = float(count)
+        if isinstance(loss, nn.HuberLoss):  # outputs come in double precision, which it wants of targets too
+            target = target.double()
         loss(module(*inputs), target).backward()
         uses = taps.take()
-        count = len(batch[0])
         check_records(uses, count)
         sizes = {name: value.shape for name, value in trained.items()}
         weights = torch.ones(count) if weights is None else weights
-        result = clipped_sum(uses, sizes, weights, bound, float(count), margin)
+        result = clipped_sum(uses, sizes, weights, bound, 1.0)
     finally:
         taps.remove()
     assert all(value.grad is None and value.requires_grad for value in trained.values())
@@ -87,7 +91,7 @@ def assert_parity(module, batch, loss=LOSS, tolerance=2e-5):
     bound = float(lengths.median())
     assert bound > 0
     expected = clipped(rows, bound)
-    scale = tolerance * bound * len(rows)
+    scale = tolerance * bound * len(rows) + 2e-7  # hooks take the loss in double precision, which differs where it saturates
     within = float((lengths <= bound * (1 - MARGIN)).sum()) - len(rows) / 2
     for result in (
         by_hooks(module, batch, bound, loss),
@@ -395,7 +399,7 @@ def test_all_three_ways_of_measuring_a_convolution_are_taken():
         layer = module[0]
         places = layer(x).flatten(2).shape[2]
         seen, back = layer.weight[0].numel(), layer.out_channels
-        ways.add("single" if places == 1 else "gram" if 2 * places**2 <= seen * back else "direct")
+        ways.add("single" if places == 1 else "gram" if GRAM_GAIN * 2 * places**2 <= seen * back else "direct")
     assert ways == {"single", "gram", "direct"}
 
 
@@ -407,10 +411,11 @@ def test_mixed_precision_gives_about_the_same(case):
     with torch.autocast("cpu", torch.bfloat16):
         trained = trained_of(module)
         taps = Taps(module, trained)
+        taps.averaged_over = 7.0
         loss = LOSS(module(*batch[:-1]), batch[-1])
     loss.backward()
     sizes = {name: value.shape for name, value in trained.items()}
-    result = clipped_sum(taps.take(), sizes, torch.ones(7), bound, 7.0)
+    result = clipped_sum(taps.take(), sizes, torch.ones(7), bound)
     taps.remove()
     assert result.flat.dtype == torch.float64
     assert float((result.flat - clipped(rows, bound)).norm()) < 0.05 * bound * 7
@@ -424,10 +429,11 @@ def test_mixed_precision_works_for_layers_without_a_rule_of_their_own(case):
     bound = float(one_by_one(module, batch).norm(dim=1).median())
     with torch.autocast("cpu", torch.bfloat16):
         taps = Taps(module, trained_of(module))
+        taps.averaged_over = 7.0
         loss = LOSS(module(*batch[:-1]), batch[-1])
     loss.backward()
     sizes = {name: value.shape for name, value in trained_of(module).items()}
-    result = clipped_sum(taps.take(), sizes, torch.ones(7), bound, 7.0)
+    result = clipped_sum(taps.take(), sizes, torch.ones(7), bound)
     assert float((result.flat - clipped(one_by_one_after(module, taps, batch), bound)).norm()) < 0.1 * bound * 7
 
 
@@ -637,9 +643,7 @@ def test_the_bound_holds_in_large_batches(count):
         torch.manual_seed(seed)
         one = torch.randn(1, 1)
         with_it, without = (
-            by_hooks(
-                module, (one.expand(k, 1), torch.full((k, 1), 10.0)), 1.0, nn.MSELoss(), margin=margin_for(count)
-            ).flat.double()
+            by_hooks(module, (one.expand(k, 1), torch.full((k, 1), 10.0)), 1.0, nn.MSELoss()).flat.double()
             for k in (count + 1, count)
         )
         assert float((with_it - without).norm()) <= 1.0
@@ -696,7 +700,7 @@ def test_a_table_of_positions_is_refused_even_where_the_numbers_agree():
 
 def private_of(module, batch, **changes):
     arguments = {"records": len(batch[0]), "purse": without_noise()}
-    arguments |= {"full_batch": True, "steps": 2, "schedule": SMALL_NOISE}
+    arguments |= {"full_batch": True, "steps": 1, "schedule": SMALL_NOISE}
     return make_private(module, torch.optim.SGD(module.parameters(), 0.0), batch, **arguments | changes)
 
 
@@ -950,6 +954,12 @@ def test_parameters_that_the_optimizer_does_not_move_get_no_gradient_either():
         full_batch=True,
         steps=2,
     )
+    before = copy.deepcopy(module[0].state_dict())
     for x, target in private.loader:
         LOSS(module(x), target).backward()
         assert all(value.grad is None for value in module.parameters())
+        private.optimizer.step()
+        assert all(value.grad is None for value in module[0].parameters())
+        assert all(value.grad is not None for value in module[2].parameters())
+    assert private.engine.gradients == 2
+    assert all(torch.equal(before[name], value) for name, value in module[0].state_dict().items())

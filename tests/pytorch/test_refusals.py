@@ -1,5 +1,6 @@
 """What cannot be private is refused in plain words, before anything is spent and without a word about the records."""
 
+import contextlib
 import math
 import re
 
@@ -19,7 +20,7 @@ from torch.utils.data import (  # noqa: E402
 )
 from torch.utils.data.sampler import BatchSampler, SequentialSampler  # noqa: E402
 
-from privypurse import BudgetExhausted, InvalidArgument, NoiseSource, Purse  # noqa: E402
+from privypurse import BudgetExhausted, Gaussian, InvalidArgument, NoiseSource, PermuteAndFlip, Purse  # noqa: E402
 from privypurse.core.errors import PrivypurseError  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, ModuleOracle, fit, make_private, open_purse, shape  # noqa: E402
 from privypurse.schedules import ConstantNoise, Weighted  # noqa: E402
@@ -354,7 +355,6 @@ SAMPLED = {"full_batch": False, "batch_size": 6}
         ({"loss_reduction": "none"}, "loss_reduction must be"),
         ({"loss_reduction": None}, "loss_reduction must be"),
         ({"schedule": "cosine"}, "schedule must be one of uniform"),
-        ({"schedule": None}, "schedule must be"),
         ({"schedule": 3.0}, "schedule must be"),
         ({"schedule": ConstantNoise}, "schedule must be"),
         ({"schedule": Weighted((1.0, 2.0))}, "2 weights, and there are 3 steps"),
@@ -402,12 +402,17 @@ def test_odd_deltas(delta):
     refused("delta must be", epsilon=1.0, delta=delta)
 
 
-@pytest.mark.parametrize(
-    "given", [{"epsilon": 1.0}, {"delta": 1e-5}, {"noise": NoiseSource(seed=1)}], ids=["e", "d", "n"]
-)
+@pytest.mark.parametrize("given", [{"delta": 1e-5}, {"noise": NoiseSource(seed=1)}], ids=["d", "n"])
 def test_a_purse_has_its_own_budget_and_noise(given):
     purse = Purse(1.0, 1e-5, neighbouring="add-remove")
     refused("is the purse's where there is one", purse=purse, **given)
+
+
+def test_a_part_of_a_purse_is_for_full_batches(planned):
+    for purse in (Purse(1.0, 1e-5, neighbouring="add-remove", filter="rdp"), Purse.with_filter(planned)):
+        refused("epsilon is the purse's for Poisson samples", purse=purse, epsilon=0.5, **SAMPLED)
+    for epsilon in (0.0, -1.0, math.nan, True, "all"):
+        refused("epsilon must be", purse=Purse(1.0, 1e-5, neighbouring="add-remove"), epsilon=epsilon)
 
 
 @pytest.mark.parametrize("kind", ["gdp", "zcdp"])
@@ -431,6 +436,7 @@ def test_purses_with_a_schedule_for_another_run(planned):
     refused("opened for 3 releases, and the run has 4", purse=purse(), steps=4, **SAMPLED)
     refused("opened for 3 releases, and the run has 4", purse=purse(), clip_norm=AdaptiveClip(), **SAMPLED)
     refused("chooses on the way", purse=purse(), schedule=ConstantNoise(3.0), **SAMPLED)
+    refused("opened for another schedule", purse=purse(), schedule="exponential", **SAMPLED)
     assert begin(purse=purse(), **SAMPLED).engine.gradients == 0
 
 
@@ -583,16 +589,65 @@ def test_a_second_step_over_one_batch():
 @pytest.mark.parametrize("schedule", ["uniform", ConstantNoise(0.01)], ids=str)
 def test_a_step_after_the_end(schedule):
     private = begin(schedule=schedule)
-    for _ in range(5):
-        for inputs, targets in private.loader:
-            F.cross_entropy(private.module(inputs), targets).backward()
-            private.optimizer.step()
     reason = "steps" if schedule == "uniform" else "budget"
+    with (
+        contextlib.nullcontext() if reason == "steps" else pytest.warns(UserWarning, match="no step was made: what is")
+    ):
+        for _ in range(5):
+            for inputs, targets in private.loader:
+                F.cross_entropy(private.module(inputs), targets).backward()
+                private.optimizer.step()
     assert private.engine.stop_reason == reason
     match = rf"the run has ended \({reason}\)"
     refused_in_loop(private, private.optimizer.step, match, BudgetExhausted, 3 if reason == "steps" else 0)
     loss = F.cross_entropy(private.module(data()[0]), data()[1])
     refused_in_loop(private, loss.backward, "not from the private loader", releases=private.purse.spent.releases)
+
+
+class Proposing:
+    def __init__(self, mechanism):
+        self.mechanism = mechanism
+
+    def propose(self, query, past, budget):
+        return self.mechanism
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [None, 2.0, "gaussian", Gaussian, PermuteAndFlip(0.1), torch.ones(3)],
+    ids=["none", "number", "name", "class", "selection", "tensor"],
+)
+def test_schedules_that_propose_something_else_than_a_gaussian(mechanism):
+    private = begin(schedule=Proposing(mechanism))
+    refused_in_loop(
+        private, lambda: next(iter(private.loader)), "must propose a Gaussian mechanism; Proposing proposed"
+    )
+    refused_in_loop(private, private.optimizer.step, "without a batch")
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_inputs_that_require_a_gradient(by_name):
+    private = begin(module=Named())
+    inputs, targets = next(iter(private.loader))
+    before = nn.Linear(3, 3)
+    made = before(inputs)
+    call = (lambda: private.module(x=made)) if by_name else (lambda: private.module(made))
+    refused_in_loop(private, call, "require a gradient")
+    with torch.no_grad():
+        private.module(made)  # evaluation is no business of the engine's
+    F.cross_entropy(private.module(made.detach()), targets).backward()
+    private.optimizer.step()
+    assert private.purse.spent.releases == 1
+    assert before.weight.grad is None
+
+
+class Named(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.layer(x)
 
 
 def test_the_engines_own_backward():

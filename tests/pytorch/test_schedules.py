@@ -1,5 +1,6 @@
 """Every schedule, full batches and samples, fixed and adaptive clip norms: never more than the budget, and all of it."""
 
+import contextlib
 import functools
 
 import numpy as np
@@ -12,8 +13,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from privypurse import BudgetExhausted, NoiseSource, Purse  # noqa: E402
+from privypurse import BudgetExhausted, GdpFilter, InvalidArgument, NoiseSource, Purse  # noqa: E402
 from privypurse.methods import ADPSGD, DPAGD, DPSGD, Dynamic  # noqa: E402
+from privypurse.purse.allowance import Allowance  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, DeepNesterov, fit, make_private, open_purse, shape  # noqa: E402
 from privypurse.pytorch.budgets import SHAPES  # noqa: E402
 from privypurse.schedules import ConstantNoise, EvenSplit, FollowGradientNorm, Weighted  # noqa: E402
@@ -134,7 +136,10 @@ def test_replace_one_of_samples():
 @pytest.mark.parametrize("batch_size", [None, 20])
 def test_schedules_that_choose_on_the_way_stay_within_the_budget(schedule, clip_norm, batch_size):
     sampled = {} if batch_size is None else {"batch_size": batch_size}
-    private = run(begin(schedule, steps=12, clip_norm=clip_norm, **sampled))
+    # What does not fit is not begun, and the user is told; with an adaptive clip norm a look comes first.
+    told = schedule == ConstantNoise(0.3) and clip_norm == 1.0
+    with pytest.warns(UserWarning, match="no step was made: what is") if told else contextlib.nullcontext():
+        private = run(begin(schedule, steps=12, clip_norm=clip_norm, **sampled))
     assert private.purse.filter.name == ("gdp" if batch_size is None else "rdp")
     assert private.purse.spent.epsilon <= 2.0
     assert private.purse.spent.releases == len(private.engine.trace.steps)
@@ -184,6 +189,7 @@ def test_schedules_of_ones_own_see_noisy_gradients_and_nothing_else():
     assert seen[3][2][-1] == (8,)
 
 
+@pytest.mark.filterwarnings("ignore:no step was made")
 @settings(max_examples=25)
 @given(
     schedule=st.sampled_from([*SHAPES, FollowGradientNorm(first_share=0.2), ConstantNoise(2.0), ConstantNoise(50.0)]),
@@ -331,7 +337,8 @@ def test_two_runs_share_a_ledger_file(tmp_path):
     assert second.purse.spent.releases == 5 + STEPS
     assert spent < 1.0
     assert_all_spent(second)
-    third = run(begin(purse=purse()))
+    with pytest.warns(UserWarning, match="no step was made: what is left of the budget of data set 'default'"):
+        third = run(begin(purse=purse()))
     assert (third.engine.stop_reason, third.engine.gradients) == ("budget", 0)
     assert purse().spent.releases == 5 + STEPS
 
@@ -339,7 +346,7 @@ def test_two_runs_share_a_ledger_file(tmp_path):
 def test_two_runs_at_the_same_time_never_spend_more_than_there_is(tmp_path):
     def private():
         purse = Purse(2.0, 1e-5, neighbouring="add-remove", ledger=tmp_path / "budget.db")
-        return begin("uniform", purse=purse, steps=6, block=2)
+        return begin("uniform", purse=purse, steps=None, epochs=6, block=2)
 
     runs = [private(), private()]
     while not all(one.engine.stop_reason for one in runs):
@@ -365,18 +372,123 @@ def test_a_fixed_schedule_is_shared_by_runs_that_follow_each_other(tmp_path):
     assert (second.engine.stop_reason, second.engine.gradients) == ("steps", 4)
     assert_all_spent(second)
     assert purse().spent.releases == 6
-    third = run(begin(purse=purse(), batch_size=20, steps=3))
+    with pytest.warns(UserWarning, match="no step was made: what is left of the budget of data set 'mine'"):
+        third = run(begin(purse=purse(), batch_size=20, steps=3))
     assert (third.engine.stop_reason, third.engine.gradients) == ("budget", 0)
 
 
 def test_a_run_that_is_dropped_gives_back_what_it_had_reserved(tmp_path):
     purse = Purse(2.0, 1e-5, neighbouring="add-remove", ledger=tmp_path / "budget.db")
-    private = begin(ConstantNoise(20.0), purse=purse, steps=50, block=10)
+    private = begin(ConstantNoise(20.0), purse=purse, steps=None, epochs=50, block=10)
     for inputs, targets in private.loader:
         F.cross_entropy(private.module(inputs), targets).backward()
         private.optimizer.step()
     private.engine.close()
     assert Purse(2.0, 1e-5, neighbouring="add-remove", ledger=tmp_path / "budget.db").spent.releases == 1
+
+
+# ---------------------------------------------------------------------------- schedules of purses, and parts of purses
+
+
+@functools.cache
+def exponential_rule():
+    terms = {"epsilon": 2.0, "delta": 1e-5, "neighbouring": "add-remove", "steps": STEPS, "sample_prob": 0.2}
+    return open_purse(**terms, schedule="exponential").filter
+
+
+def test_without_a_schedule_budgets_are_even():
+    for changes in ({}, {"batch_size": 20}):
+        private = run(begin(None, **changes))
+        assert_all_spent(private)
+        assert_shape(private, "uniform")
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [None, "exponential", shape("exponential", STEPS), [7 * w for w in shape("exponential", STEPS).weights]],
+    ids=["none", "name", "schedule", "list"],
+)
+def test_the_schedule_of_a_purse_is_followed_and_may_be_named(schedule):
+    private = run(begin(schedule, purse=Purse.with_filter(exponential_rule()), batch_size=20))
+    assert (private.engine.stop_reason, private.engine.gradients) == ("steps", STEPS)
+    assert_all_spent(private)
+    assert_shape(private, "exponential")
+
+
+@pytest.mark.parametrize("schedule", ["uniform", "sigmoid", LISTED, Weighted(LISTED)], ids=str)
+def test_another_schedule_than_that_of_the_purse_is_refused(schedule):
+    purse = Purse.with_filter(exponential_rule())
+    with pytest.raises(InvalidArgument, match="opened for another schedule"):
+        begin(schedule, purse=purse, batch_size=20)
+    assert purse.spent.releases == 0
+
+
+def mu_of(epsilon):
+    return GdpFilter(epsilon, 1e-5, "add-remove").mu
+
+
+def test_runs_of_full_batches_take_parts_of_one_purse(tmp_path):
+    def purse():
+        return Purse(2.0, 1e-5, neighbouring="add-remove", ledger=tmp_path / "budget.db")
+
+    first = run(begin(purse=purse(), epsilon=0.5))
+    assert isinstance(first.purse, Allowance)
+    assert first.purse.epsilon == pytest.approx(0.5)
+    assert (first.engine.stop_reason, first.engine.gradients) == ("steps", STEPS)
+    assert_all_spent(first)
+    assert purse().spent.epsilon == pytest.approx(first.purse.spent.epsilon)
+    assert "a purse with epsilon 2" in str(first.purse.certificate())
+
+    second = run(begin("exponential", purse=purse(), epsilon=0.7, clip_norm=AdaptiveClip(every=2)))
+    assert second.engine.stop_reason == "steps"
+    assert_all_spent(second)
+    assert_shape(second, "exponential")
+    assert purse().spent.releases == STEPS + STEPS + 2
+    together = purse().filter.mu * np.sqrt(1 - purse().fraction_left)
+    assert together == pytest.approx(np.hypot(mu_of(0.5), mu_of(0.7)), rel=3e-3)
+    assert together <= np.hypot(mu_of(0.5), mu_of(0.7)) * (1 + 1e-12)
+
+    with pytest.raises(BudgetExhausted, match=r"epsilon=1\.9 was asked for"):
+        begin(purse=purse(), epsilon=1.9)
+    assert purse().spent.releases == STEPS + STEPS + 2
+    rest = run(begin(purse=purse()))
+    assert rest.engine.stop_reason == "steps"
+    assert_all_spent(rest)
+    assert purse().spent.releases == 3 * STEPS + 2
+    with pytest.raises(BudgetExhausted, match="nothing is left"):
+        begin(purse=purse(), epsilon=0.1)
+
+
+def test_a_part_of_a_purse_ends_the_run_and_not_the_purse(tmp_path):
+    purse = Purse(2.0, 1e-5, neighbouring="add-remove", ledger=tmp_path / "budget.db")
+    private = run(begin(ConstantNoise(12.0), purse=purse, epsilon=0.5, steps=100))
+    assert private.engine.stop_reason == "budget"
+    assert private.engine.gradients == int((mu_of(0.5) * 12.0) ** 2) == purse.spent.releases
+    assert purse.spent.epsilon <= 0.5
+    assert purse.fraction_left > 0.5
+
+
+def test_fits_take_parts_of_one_purse(tmp_path):
+    def purse():
+        return Purse(2.0, 1e-5, neighbouring="add-remove", ledger=tmp_path / "budget.db")
+
+    arguments = {"loss": nn.CrossEntropyLoss(), "records": 100, "method": DeepNesterov(steps=5)}
+    for number, epsilon in enumerate((0.5, 0.7), 1):
+        fitted = fit(nn.Linear(3, 2), data(), purse=purse(), epsilon=epsilon, **arguments)
+        assert fitted.stop_reason == "steps"
+        assert isinstance(fitted.purse, Allowance)
+        assert 0.998 * epsilon <= fitted.purse.spent.epsilon <= epsilon
+        assert purse().spent.releases == 5 * number
+    spent = purse().filter.mu * np.sqrt(1 - purse().fraction_left)
+    assert spent == pytest.approx(np.hypot(mu_of(0.5), mu_of(0.7)), rel=3e-3)
+    with pytest.raises(BudgetExhausted, match="was asked for"):
+        fit(nn.Linear(3, 2), data(), purse=purse(), epsilon=1.9, **arguments)
+    last = run(begin(purse=purse(), epsilon=0.9))
+    assert last.engine.stop_reason == "steps"
+    assert purse().spent.releases == 10 + STEPS
+    spent = purse().filter.mu * np.sqrt(1 - purse().fraction_left)
+    assert spent == pytest.approx(np.sqrt(mu_of(0.5) ** 2 + mu_of(0.7) ** 2 + mu_of(0.9) ** 2), rel=3e-3)
+    assert purse().spent.epsilon <= 2.0
 
 
 # -------------------------------------------------------------------------------------------------------------------- fit

@@ -20,7 +20,7 @@ from privypurse.core.charges import (
     SingleCharge,
 )
 from privypurse.core.checks import positive, small_probability
-from privypurse.core.errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
+from privypurse.core.errors import BudgetExhausted, InvalidArgument, LedgerCorrupt, UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 
 
@@ -164,7 +164,12 @@ class FixedSchedule:
     def from_terms(cls, terms: dict[str, Any]) -> "FixedSchedule":
         """Rebuild a schedule from its terms, as a ledger keeps them; priced again, which may take a second."""
         runs = [RepeatedCharge(charge_format.from_json(charge), count) for charge, count in terms["schedule"]]  # type: ignore[arg-type]
-        return cls(runs, terms["epsilon"], terms["delta"], terms["neighbouring"], interval=terms["interval"])
+        schedule = cls(runs, terms["epsilon"], terms["delta"], terms["neighbouring"], interval=terms["interval"])
+        if schedule.terms() != terms:
+            raise LedgerCorrupt(
+                "the terms of a schedule fixed in advance do not agree with each other: the line was changed."
+            )
+        return schedule
 
     def __repr__(self) -> str:
         return f"<FixedSchedule: {len(self.schedule)} releases, epsilon={self.epsilon:g}, delta={self.delta:g}>"

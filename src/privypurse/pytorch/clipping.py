@@ -28,14 +28,6 @@ def check_clip_norm(**named: float) -> float:
     return number
 
 
-def margin_for(records: float) -> float:
-    """Return how far inside the bound to clip where losses are averaged over about so many records; a public number.
-
-    The mean rounds every record's gradient, by up to 2^-24 of itself, in a way that changes with the number of records.
-    """
-    return min(max(MARGIN, records * 2.0**-22), 0.5)
-
-
 @dataclass(frozen=True, eq=False)
 class ClippedSum:
     """The sum of clipped gradients of some records, and how many of them were within the bound before.
@@ -58,7 +50,6 @@ def clipped_sum(
     weights: Tensor,
     clip_norm: Tensor | float,
     scale: Tensor | float = 1.0,
-    margin: float = MARGIN,
 ) -> ClippedSum:
     """Clip each record's gradient to a length and add them up.
 
@@ -73,9 +64,7 @@ def clipped_sum(
     clip_norm : float or Tensor
         The bound on the length of one record's gradient over all parameters.
     scale : float or Tensor
-        What to multiply gradients by before they are clipped, such as the number of records where losses were averaged.
-    margin : float
-        How far inside the bound to clip, as a share of it.
+        What to multiply gradients by before they are clipped, such as the inverse of a loss scale.
 
     Guarantees
     ----------
@@ -86,7 +75,7 @@ def clipped_sum(
     with torch.autocast(weights.device.type, enabled=False), torch.no_grad(), full_precision():
         squared, shared = _squared_lengths(uses, weights)
         lengths = squared.sqrt() * scale
-        bound = clip_norm * (1 - margin)
+        bound = clip_norm * (1 - MARGIN)
         # `scale` is part of the gradient; the factor holds it, so that the sums below need not.
         shrunk = scale * (bound / lengths.clamp(min=1e-100)).clamp(max=1.0)
         # A factor that vanishes in single precision would not bound what it is multiplied with.

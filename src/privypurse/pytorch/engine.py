@@ -16,7 +16,7 @@ from privypurse.core.errors import BudgetExhausted, InvalidArgument, SharedAcros
 from privypurse.core.sensitive import Sample
 from privypurse.oracles.sampling import poisson_rows
 from privypurse.purse.purse import Purse
-from privypurse.pytorch.clipping import ClippedSum, check_records, clipped_sum, margin_for
+from privypurse.pytorch.clipping import ClippedSum, check_records, clipped_sum
 from privypurse.pytorch.compiled import ClippedSums
 from privypurse.pytorch.payments import Payments, Settings
 from privypurse.pytorch.pieces import sum_in_pieces
@@ -169,7 +169,7 @@ class Engine:
         self._taps.take()
         for parameter in self._trained.values():
             parameter.grad = None
-        self._taps.output_scale = float(max(1, len(rows))) if self.settings.mean_loss else 1.0
+        self._taps.averaged_over = float(max(1, len(rows))) if self.settings.mean_loss else None
         self._buffers = {name: (id(buffer), buffer._version) for name, buffer in self.module.named_buffers()}
         return batch
 
@@ -233,12 +233,9 @@ class Engine:
                 parameter.grad = torch.zeros_like(parameter)
         if self._chunk == 0:
             return
-        scale = 1.0 if self._taps.mean_undone else self._taps.output_scale
-        if self._scaler is not None:
-            scale /= self._scaler.get_scale()
+        scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
         weights = torch.ones(self._chunk, device=self._device)
-        margin = margin_for(self.settings.expected_batch / self.settings.chunks)
-        self._add(clipped_sum(uses, self._sizes, weights, self.clip_norm, scale, margin))
+        self._add(clipped_sum(uses, self._sizes, weights, self.clip_norm, scale))
 
     def _check_unheard(self) -> None:
         """Refuse a pass that put the batch's own gradient, which nobody pays for, where noisy gradients go."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.attention import Listening, check_attention
 from privypurse.pytorch.layers import RUNNING_AGAIN, AnyRule, EmbeddingRule, Rule, Use, rule_for
@@ -34,17 +35,26 @@ class _Tap(torch.autograd.Function):
         return grad, None, None, None, None
 
 
-class _Scaled(torch.autograd.Function):
-    """Passes an output on in single precision, and multiplies the gradient that comes back there."""
+class _MeanUndone(torch.autograd.Function):
+    """Passes an output on in double precision, and multiplies what comes back by the number of records it was averaged over.
+
+    A mean divides each record's gradient by a number that changes when a record comes or goes, and rounds. In double precision,
+    multiplied again, and rounded to the 37 leading bits (Veltkamp), nothing of that is left but for values that lie exactly
+    between two such numbers.
+    """
 
     @staticmethod
-    def forward(ctx: Any, output: Tensor, scale: float) -> Tensor:
-        ctx.scale, ctx.kind = scale, output.dtype
-        return output.detach().float() if output.dtype in (torch.float16, torch.bfloat16) else output.detach()
+    def forward(ctx: Any, output: Tensor, records: float) -> Tensor:
+        ctx.records, ctx.kind = records, output.dtype
+        return output.detach().double() if output.dim() else output.detach()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return (grad * ctx.scale).to(ctx.kind), None
+        whole = grad.double() * ctx.records
+        spread = whole * (2.0**16 + 1)
+        rounded = spread - (spread - whole)
+        # What overflows on the way is left to be what it is: it is not finite, or far beyond single precision.
+        return torch.where(torch.isfinite(rounded), rounded, whole).to(ctx.kind), None
 
 
 class Taps:
@@ -78,7 +88,7 @@ class Taps:
         self._covered: set[str] = set()
         self.uses: list[Use] = []
         self.listening = True
-        self.output_scale, self.mean_undone = 1.0, False
+        self.averaged_over: float | None = None
         try:
             self._tap_layers(module, "")
         except InvalidArgument:
@@ -247,26 +257,29 @@ class Taps:
                 return None
             stack, opened = passes.pop()
             stack.close()
-            return self._undo_the_mean(output) if opened else None
+            return self._undo_the_mean(output) if opened and self.averaged_over and output is not None else None
 
         self._handles.append(root.register_forward_pre_hook(begin, prepend=True, with_kwargs=True))
         self._handles.append(root.register_forward_hook(end, always_call=True))
 
     def _undo_the_mean(self, output: Any) -> Any:
-        """Multiply what comes back at the module's outputs by the number of records their loss is averaged over.
+        """Let gradients in at the module's outputs as those of a sum; the loss of a batch is a mean over its records."""
+        found = False
 
-        Here, before anything is rounded to less than single precision: else the rounding of every record's gradient would depend
-        on the number of records. Where the outputs cannot be found, the sum is multiplied later.
-        """
-        self.mean_undone = False
-
-        def scaled(x: Any) -> Any:
+        def undone(x: Any) -> Any:
+            nonlocal found
             if not isinstance(x, Tensor) or not x.is_floating_point() or not x.requires_grad:
                 return x
-            self.mean_undone = True
-            return _Scaled.apply(x, self.output_scale)  # type: ignore[no-untyped-call]
+            found = True
+            return _MeanUndone.apply(x, self.averaged_over)  # type: ignore[no-untyped-call]
 
-        return torch.utils._pytree.tree_map(scaled, output)
+        result = torch.utils._pytree.tree_map(undone, output)
+        if not found:
+            raise InvalidArgument(
+                f"the module's outputs ({shown(type(output))}) hold no tensors that could be found. Return tensors, tuples or "
+                "dicts of them, or add losses up and pass loss_reduction='sum'. Nothing was spent."
+            )
+        return result
 
 
 def _nothing() -> None:

@@ -91,7 +91,9 @@ def assert_parity(module, batch, loss=LOSS, tolerance=2e-5):
     bound = float(lengths.median())
     assert bound > 0
     expected = clipped(rows, bound)
-    scale = tolerance * bound * len(rows) + 2e-7  # hooks take the loss in double precision, which differs where it saturates
+    scale = (
+        tolerance * bound * len(rows) + 2e-7
+    )  # hooks take the loss in double precision, which differs where it saturates
     within = float((lengths <= bound * (1 - MARGIN)).sum()) - len(rows) / 2
     for result in (
         by_hooks(module, batch, bound, loss),

@@ -168,7 +168,14 @@ def share_of(purse: Purse, epsilon: float, sample_prob: float) -> Purse:
 
 
 def check_rule(
-    rule: Filter, sample_prob: float, schedule: Schedule, steps: int, looks: int, *, followed: bool = False
+    rule: Filter,
+    sample_prob: float,
+    schedule: Schedule,
+    steps: int,
+    looks: int,
+    *,
+    every: int | None = None,
+    followed: bool = False,
 ) -> None:
     """Refuse a purse that cannot price the run, before anything is spent; a schedule nobody asked for follows the purse's."""
     if isinstance(rule, FixedSchedule):
@@ -177,7 +184,11 @@ def check_rule(
                 f"purse was opened for {len(rule.schedule)} releases, and the run has {steps + looks}. Open it with the same "
                 "steps, schedule and clip_norm: privypurse.pytorch.open_purse(...). Nothing was spent."
             )
-        if isinstance(schedule, Weighted) and not followed and not looks and not _alike(schedule, rule, sample_prob):
+        if (
+            isinstance(schedule, Weighted | EvenSplit)
+            and not followed
+            and not _alike(schedule, rule, steps, sample_prob, every)
+        ):
             raise InvalidArgument(
                 "purse was opened for another schedule than the one given here. Leave schedule out, or open the purse with the "
                 "same. Nothing was spent."
@@ -201,10 +212,15 @@ def check_rule(
         )
 
 
-def _alike(schedule: Weighted, rule: FixedSchedule, sample_prob: float) -> bool:
-    """Whether a list fixed in advance has noise in the proportions of a schedule, as far as it goes."""
-    wanted = [charge.noise_multiplier for charge in relative_charges(schedule.weights, sample_prob)]
+def _alike(
+    schedule: Weighted | EvenSplit, rule: FixedSchedule, steps: int, sample_prob: float, every: int | None
+) -> bool:
+    """Whether a list fixed in advance has noise in the proportions of a schedule, as far as it goes; looks do not count."""
+    weights = schedule.weights if isinstance(schedule, Weighted) else shapes.uniform(steps)
+    wanted = [charge.noise_multiplier for charge in relative_charges(weights, sample_prob)]
     planned = [charge.noise_multiplier for charge in rule.schedule if isinstance(charge, GaussianCharge)]
+    if every is not None:  # a look comes before every so many gradients
+        planned = [noise for k, noise in enumerate(planned) if k % (every + 1)]
     ratios = [a / b for a, b in zip(planned, wanted, strict=False)]
     return max(ratios) <= min(ratios) * (1 + 1e-6)
 

@@ -349,6 +349,8 @@ class Engine:
 
     def close(self) -> None:
         """Give back what was reserved and not used; the run may go on all the same."""
+        if self._chunk is not None:
+            self._left_out()
         self.payments.close()
 
     def detach(self) -> None:

@@ -185,7 +185,8 @@ def make_private(
         assert target is not None
         purse = Purse.with_filter(rule_for(target, chosen, count, rate, clip, expected), noise=noise)
     looks = 0 if clip is None else clip.looks(count)
-    check_rule(purse.filter, rate, chosen, count, looks, followed=schedule is None)
+    every = None if clip is None else clip.every
+    check_rule(purse.filter, rate, chosen, count, looks, every=every, followed=schedule is None)
     device = next(iter(trained.values())).device
     settings = Settings(
         steps=count,

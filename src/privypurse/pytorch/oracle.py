@@ -1,5 +1,7 @@
 """[RAW DATA] The oracle of a module: what the methods of the papers ask of a data set, answered for a deep model."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -128,25 +130,19 @@ class ModuleOracle:
     def _gradient(self, query: GradientAt, rows: Indexes, size: int, sample_prob: float) -> Sensitive:
         bound = self._clip_norm if query.clip_norm is None else check_clip_norm(clip_norm=query.clip_norm)
         self.set_point(query.point)
-        training = self._module.training
-        self._module.train()
-        try:
+        with self._in_mode(training=True):
             total = np.zeros(self.dimension)
             # Fetched block by block: a data set that is not in memory need not fit there.
             for first in range(0, len(rows), 8 * size):
                 batch = self._rows.fetch(rows[first : first + 8 * size])
                 total += sum_in_pieces(self._sums, batch, size, bound, self._device).flat.cpu().numpy()
-        finally:
-            self._module.train(training)
         return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
     def _losses(self, query: LossesAlong, rows: Indexes, size: int, sample_prob: float) -> Sensitive:
         bound = self._loss_range if query.clip_loss is None else query.clip_loss
         candidates = [self._values(query.point - step * query.direction) for step in query.steps]
         totals = np.zeros(len(candidates))
-        training = self._module.training
-        self._module.eval()
-        try:
+        with self._in_mode(training=False):
             for first in range(0, len(rows), size):
                 batch = [part.to(self._device) for part in self._rows.fetch(rows[first : first + size])]
                 losses = torch.stack([self._sums.losses(batch, values).double() for values in candidates], dim=1)
@@ -154,12 +150,22 @@ class ModuleOracle:
                 # A record of which any loss is not a number says nothing at all.
                 known = torch.isfinite(losses).all(dim=1, keepdim=True)
                 totals += torch.where(known, losses, 0.0).sum(0).cpu().numpy()
-        finally:
-            self._module.train(training)
         totals = -totals * (1 - MARGIN)
         if query.public_terms is not None:
             totals = totals - query.public_terms
         return Sensitive(totals, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+
+    @contextlib.contextmanager
+    def _in_mode(self, *, training: bool) -> Iterator[None]:
+        """Run the module in a mode; in training, layers that were put in another one stay in it."""
+        modes = {layer: layer.training for layer in self._module.modules()}
+        if not training or not self._module.training:
+            self._module.train(training)
+        try:
+            yield
+        finally:
+            for layer, mode in modes.items():
+                layer.training = mode
 
     @staticmethod
     def _relative(losses: Tensor, bound: float) -> Tensor:

@@ -243,12 +243,12 @@ class Taps:
             leaves = torch.utils._pytree.tree_leaves((args, kwargs))
             self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)
             opens = self.listening and module.training and torch.is_grad_enabled() and not self._depth
+            passes.append((contextlib.ExitStack(), opens))
             if opens and any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
                 raise InvalidArgument(
                     "the inputs of the private module require a gradient: what comes before it would be trained without privacy. "
                     "Put it into the module, or pass inputs.detach(). Nothing was spent."
                 )
-            passes.append((contextlib.ExitStack(), opens))
             if opens:
                 passes[-1][0].enter_context(self.open())
 

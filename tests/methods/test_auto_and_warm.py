@@ -217,8 +217,8 @@ def test_the_start_is_not_changed_by_the_run():
     warm = StartingAt(GradientDescent(0.3, records=1.0), given)
     given[:] = 9.0
     descend(warm, 3)
-    assert warm.start == START
-    assert warm == StartingAt(GradientDescent(0.3, records=1.0), list(START))
+    assert tuple(warm.start) == START
+    assert repr(warm) == repr(StartingAt(GradientDescent(0.3, records=1.0), list(START)))
 
 
 @pytest.mark.parametrize("wrong", [(1.0, math.nan), (math.inf, 0.0), ((1.0, 2.0),), ("a",), 1.0], ids=repr)
@@ -266,7 +266,7 @@ def test_a_warm_method_is_the_other_begun_elsewhere(method, relation):
     facts = facts_for(oracle, purse, records=200)
     cold_recipe, recipe = method.recipe(facts), warm.recipe(facts)
     assert replace(recipe, optimizer=None) == replace(cold_recipe, optimizer=None)
-    assert recipe.optimizer == StartingAt(cold_recipe.optimizer, START)
+    assert repr(recipe.optimizer) == repr(StartingAt(cold_recipe.optimizer, START))
     assert warm.name == method.name
     assert warm.plan(facts) == method.plan(facts)
     assert warm.filter(facts) is facts.rule

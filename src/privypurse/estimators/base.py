@@ -251,7 +251,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         if isinstance(method, Auto):
             method = Auto(slack=preparation.slack)
         if begin is not None:
-            method = WarmStarted(method, tuple(np.ravel(begin).tolist()))
+            method = WarmStarted(method, np.ravel(begin).astype(np.float64))
         oracle = make_oracle(rows.table, preparation)
         if needs_own_schedule:
             facts = facts_for(oracle, purse, records=preparation.records, l2=self.l2)

@@ -3,12 +3,13 @@
 from dataclasses import dataclass, replace
 
 from privypurse.accounting.totals import Filter
+from privypurse.core.checks import FloatArray
 from privypurse.optimizers.warm import StartingAt
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Method, Plan, Recipe
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WarmStarted:
     """Another method, from a public start.
 
@@ -16,12 +17,12 @@ class WarmStarted:
     ----------
     method : Method
         Who plans.
-    start : tuple of float
+    start : ndarray
         Where to begin.
     """
 
     method: Method
-    start: tuple[float, ...]
+    start: FloatArray
 
     @property
     def name(self) -> str:

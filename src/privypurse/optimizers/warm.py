@@ -1,5 +1,6 @@
 """Beginning where an earlier run ended."""
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from privypurse.core.released import Released
 from privypurse.optimizers.base import Optimizer, State
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class StartingAt:
     """Run another optimizer from a public point in place of zero.
 
@@ -19,15 +20,19 @@ class StartingAt:
     ----------
     optimizer : Optimizer
         What moves; one that keeps its place under the name "point", as the descents do.
-    start : sequence of float
-        Where to begin. Public: an earlier model that was paid for.
+    start : array_like
+        Where to begin. Public: an earlier model that was paid for, or one that has not seen the data.
     """
 
     optimizer: Optimizer
-    start: tuple[float, ...]
+    start: FloatArray
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "start", tuple(finite_vector(start=np.asarray(self.start)).tolist()))
+        object.__setattr__(self, "start", finite_vector(start=np.asarray(self.start)))
+
+    def __repr__(self) -> str:
+        # A deep model is too long to be written out, and a checkpoint only asks whether it is the same.
+        return f"StartingAt({self.optimizer!r}, start={hashlib.sha256(self.start.tobytes()).hexdigest()[:16]})"
 
     def init(self, dimension: int) -> State:
         """Begin at the start."""

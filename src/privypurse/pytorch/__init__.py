@@ -10,10 +10,10 @@ from privypurse.pytorch.budgets import open_purse, shape
 from privypurse.pytorch.checkpoint import resume, save
 from privypurse.pytorch.deep_nesterov import DeepNesterov
 from privypurse.pytorch.engine import Engine
-from privypurse.pytorch.fit import Fitted, fit
+from privypurse.pytorch.fitting import Fitted, fit
 from privypurse.pytorch.loader import PrivateLoader
-from privypurse.pytorch.make_private import Private, make_private
 from privypurse.pytorch.oracle import ModuleOracle
+from privypurse.pytorch.private_loop import Private, make_private
 
 __all__ = [
     "AdaptiveClip",

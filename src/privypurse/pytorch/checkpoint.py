@@ -13,7 +13,7 @@ import torch
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.engine import Engine
-from privypurse.pytorch.make_private import Private
+from privypurse.pytorch.private_loop import Private
 from privypurse.training.checkpoint import check_durable, check_ledger, write_whole
 from privypurse.training.trace import Trace
 

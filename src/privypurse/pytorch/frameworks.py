@@ -9,7 +9,7 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.purse.ledger import MemoryLedger
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.checkpoint import save
-from privypurse.pytorch.make_private import Private
+from privypurse.pytorch.private_loop import Private
 from privypurse.pytorch.public_log import PublicLog
 from privypurse.training.progress import Callback
 

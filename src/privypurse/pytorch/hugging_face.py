@@ -23,7 +23,7 @@ from privypurse.pytorch.frameworks import (
     second_budget,
     settings_for,
 )
-from privypurse.pytorch.make_private import Private, make_private
+from privypurse.pytorch.private_loop import Private, make_private
 from privypurse.pytorch.record_losses import mean_of, usual_loss
 from privypurse.pytorch.sample_batches import get_batch_samples
 

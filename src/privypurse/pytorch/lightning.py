@@ -22,7 +22,7 @@ from privypurse.pytorch.frameworks import (
     second_budget,
     settings_for,
 )
-from privypurse.pytorch.make_private import Private, make_private
+from privypurse.pytorch.private_loop import Private, make_private
 from privypurse.pytorch.training_step import TrainingStep, through
 
 

@@ -1,33 +1,28 @@
 """Training a module in one call, with any method of the library."""
 
-import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from privypurse.accounting.filters import GdpFilter
-from privypurse.accounting.totals import Filter
-from privypurse.core.checks import FloatArray, positive, shown, small_probability
+from privypurse.core.checks import positive, shown, small_probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.queries import Query
 from privypurse.core.randomness import NoiseSource
-from privypurse.core.released import Released
 from privypurse.methods.by_name import method_by_name
-from privypurse.optimizers.base import Optimizer, State
+from privypurse.methods.warm import WarmStarted
 from privypurse.planning.facts import Facts
-from privypurse.planning.plan import Method, Plan, Recipe
+from privypurse.planning.plan import Method
 from privypurse.purse.certificate import Certificate
 from privypurse.purse.opening import check_delta, part_of
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.compiled import Loss
 from privypurse.pytorch.deep_nesterov import DeepNesterov
-from privypurse.pytorch.make_private import UNTRIED
 from privypurse.pytorch.oracle import ModuleOracle
+from privypurse.pytorch.private_loop import UNTRIED
 from privypurse.pytorch.processes import Processes
 from privypurse.training.checkpoint import Checkpoint
 from privypurse.training.fit import fit as train_with
@@ -119,7 +114,7 @@ def fit(
     >>> X = torch.randn(500, 4)
     >>> module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     >>> fit(module, (X, (X[:, 0] > 0).long()), loss=nn.CrossEntropyLoss(), records=500, epsilon=4.0, delta=1e-5)
-    <Fitted: 56 releases, stopped by steps>
+    <Fitted: 61 releases, stopped by steps>
     """
     chosen = _method(method)
     if Processes().count > 1:
@@ -160,7 +155,7 @@ def fit(
                     )
         if not oracle.tried:
             purse.declare_uncovered(UNTRIED)
-        begun = FromModule(chosen, oracle.point)
+        begun = WarmStarted(chosen, oracle.point)
         result = train_with(oracle, begun, purse, callbacks=callbacks, checkpoint=checkpoint, block=block, **settings)
         oracle.set_point(result.point)
     finally:
@@ -172,67 +167,3 @@ def _method(method: "Method | str | None") -> Method:
     if method is None:
         return DeepNesterov()
     return method_by_name(method) if isinstance(method, str) else method
-
-
-@dataclass(frozen=True)
-class FromModule:
-    """A method that begins at a module's own parameters.
-
-    Parameters
-    ----------
-    method : Method
-        Who plans.
-    start : ndarray
-        The parameters; public.
-    """
-
-    method: Method
-    start: FloatArray
-
-    @property
-    def name(self) -> str:
-        """What the method is called."""
-        return self.method.name
-
-    def recipe(self, facts: Facts) -> Recipe:
-        """Take the method's recipe, begun elsewhere."""
-        recipe = self.method.recipe(facts)
-        return replace(recipe, optimizer=Begun(recipe.optimizer, self.start))
-
-    def plan(self, facts: Facts) -> Plan:
-        """Plan as the method does."""
-        return self.method.plan(facts)
-
-    def filter(self, facts: Facts) -> Filter:
-        """Return the method's rule."""
-        return self.method.filter(facts)
-
-
-@dataclass(frozen=True, repr=False)
-class Begun:
-    """An optimizer that begins at a given point; `StartingAt` for points too long to be written out."""
-
-    optimizer: Optimizer
-    start: FloatArray
-
-    def init(self, dimension: int) -> State:
-        """Begin at the start."""
-        state = self.optimizer.init(dimension)
-        if "point" not in state:
-            raise InvalidArgument(f"{type(self.optimizer).__name__} does not move a point, and cannot train a module.")
-        return {**state, "point": np.array(self.start)}
-
-    def ask(self, state: State) -> Query:
-        """Ask what the other asks."""
-        return self.optimizer.ask(state)
-
-    def tell(self, state: State, released: Released) -> State:
-        """Pass the answer on."""
-        return self.optimizer.tell(state, released)
-
-    def point(self, state: State) -> FloatArray:
-        """Return where the other stands."""
-        return self.optimizer.point(state)
-
-    def __repr__(self) -> str:
-        return f"Begun({self.optimizer!r}, start={hashlib.sha256(self.start.tobytes()).hexdigest()[:16]})"

@@ -18,7 +18,7 @@ from privypurse.core.charges import (
     PureCharge,
     RepeatedCharge,
 )
-from privypurse.core.errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
+from privypurse.core.errors import BudgetExhausted, InvalidArgument, LedgerCorrupt, UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.mechanisms import Gaussian
 
@@ -294,8 +294,11 @@ class TestFixedSchedule:
     def test_terms_cover_the_whole_list(self):
         other = FixedSchedule([*self.schedule[:2], GaussianCharge(2.5, 0.01)], 1.0, 1e-6, "add-remove")
         assert other.terms() != self.make().terms() == self.make().terms()
+        assert from_terms(other.terms()).terms() == other.terms()
         with pytest.raises(InvalidArgument, match="Make the same filter again"):
-            from_terms(other.terms())
+            from_terms({name: value for name, value in other.terms().items() if name != "schedule"})  # as once written
+        with pytest.raises(LedgerCorrupt, match="do not agree"):
+            from_terms(other.terms() | {"schedule": self.make().terms()["schedule"]})
 
 
 @given(st.floats(0, 1e6, allow_nan=False))

@@ -588,6 +588,7 @@ def test_the_budget_is_checked_before_the_step():
     assert torch.equal(flat(private.module), seen[private.engine.gradients - 1][0])
 
 
+@pytest.mark.filterwarnings("ignore:a batch was taken")
 def test_a_refused_charge_changes_nothing():
     """Somebody else spends the rest of the purse between sample and step."""
     purse = Purse(1.0, 1e-5, neighbouring="add-remove", noise=NoiseSource(seed=2))

@@ -57,6 +57,15 @@ def test_an_interrupt_is_noted_and_the_work_goes_on(kind):
     assert signal.getsignal(kind) is before
 
 
+@pytest.fixture
+def interruptible():
+    """A run in the background ignores interrupts from the start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_interrupts_work_again_afterwards_and_after_errors():
     with pytest.raises(RuntimeError), held_back():
         raise RuntimeError

@@ -9,12 +9,13 @@ from privypurse.accounting.filters import GdpFilter, RdpFilter
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Filter
 from privypurse.core.charges import GaussianCharge
-from privypurse.core.checks import positive, positive_integer, probability, shown
+from privypurse.core.checks import positive, positive_integer, probability, shown, small_probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.randomness import NoiseSource
 from privypurse.planning import influence
 from privypurse.planning.sampled import calibrated, fixed_schedule, relative_charges
-from privypurse.purse.opening import part_of
+from privypurse.purse.opening import check_delta, part_of
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.adaptive_clip import AdaptiveClip
 from privypurse.schedules import shapes
@@ -154,6 +155,35 @@ def open_purse(
     target = GdpFilter(epsilon, delta, neighbouring)
     rule = rule_for(target, schedule_of(schedule, steps), steps, sample_prob, clip, expected)
     return Purse.with_filter(rule, **settings)
+
+
+def target_of(
+    purse: Purse | None,
+    epsilon: float | None,
+    delta: float | None,
+    relation: Neighbouring,
+    noise: NoiseSource | None,
+    records: float,
+) -> GdpFilter | None:
+    """Return the budget to plan with; None where the purse's own schedule says it all."""
+    if purse is None:
+        if epsilon is None or delta is None:
+            raise InvalidArgument(
+                f"epsilon and delta must be given where there is no purse; got {epsilon!r} and {delta!r}. Pass epsilon=2.0, "
+                "delta=1e-5."
+            )
+        check_delta(small_probability(delta=delta), records)
+        return GdpFilter(epsilon, delta, relation)
+    if not isinstance(purse, Purse):
+        raise InvalidArgument(
+            f"purse must be a Purse or None; got {shown(purse)}. Open one with privypurse.pytorch.open_purse(...)."
+        )
+    for name, value in (("delta", delta), ("noise", noise)):
+        if value is not None:
+            raise InvalidArgument(
+                f"{name} is the purse's where there is one; got {shown(value)}. Leave it out. Nothing was spent."
+            )
+    return None
 
 
 def share_of(purse: Purse, epsilon: float, sample_prob: float) -> Purse:

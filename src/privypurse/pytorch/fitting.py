@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from privypurse.accounting.filters import GdpFilter
-from privypurse.core.checks import positive, shown, small_probability
+from privypurse.core.checks import positive
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
@@ -17,12 +16,13 @@ from privypurse.methods.warm import WarmStarted
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Method
 from privypurse.purse.certificate import Certificate
-from privypurse.purse.opening import check_delta, part_of
+from privypurse.purse.opening import part_of
 from privypurse.purse.purse import Purse
+from privypurse.pytorch.budgets import target_of
 from privypurse.pytorch.compiled import Loss
 from privypurse.pytorch.deep_nesterov import DeepNesterov
 from privypurse.pytorch.oracle import ModuleOracle
-from privypurse.pytorch.private_loop import UNTRIED
+from privypurse.pytorch.private_loop import put_on_record
 from privypurse.pytorch.processes import Processes
 from privypurse.training.checkpoint import Checkpoint
 from privypurse.training.fit import fit as train_with
@@ -135,26 +135,14 @@ def fit(
     )
     try:
         settings: dict[str, Any] = {"records": records, "l2": l2, "clip_norm": clip_norm}
-        if purse is None:
-            if epsilon is None or delta is None:
-                raise InvalidArgument(
-                    f"epsilon and delta must be given where there is no purse; got {epsilon!r} and {delta!r}. Pass epsilon=2.0, "
-                    "delta=1e-5. Nothing was spent."
-                )
-            check_delta(small_probability(delta=delta), records)
-            rule = GdpFilter(epsilon, delta, neighbouring)
-            facts = Facts(dimension=oracle.dimension, rule=rule, bounds=oracle.bounds, **settings)
+        target = target_of(purse, epsilon, delta, Neighbouring.parse(neighbouring), noise, records)
+        if target is not None:
+            facts = Facts(dimension=oracle.dimension, rule=target, bounds=oracle.bounds, **settings)
             purse = Purse.with_filter(chosen.filter(facts), noise=noise)
-        else:
-            if epsilon is not None:
-                purse = part_of(purse, positive(epsilon=epsilon), strict=True)
-            for name, value in (("delta", delta), ("noise", noise)):
-                if value is not None:
-                    raise InvalidArgument(
-                        f"{name} is the purse's where there is one; got {shown(value)}. Leave it out."
-                    )
-        if not oracle.tried:
-            purse.declare_uncovered(UNTRIED)
+        assert purse is not None
+        if target is None and epsilon is not None:
+            purse = part_of(purse, positive(epsilon=epsilon), strict=True)
+        put_on_record(purse, oracle.tried, oracle.rows)
         begun = WarmStarted(chosen, oracle.point)
         result = train_with(oracle, begun, purse, callbacks=callbacks, checkpoint=checkpoint, block=block, **settings)
         oracle.set_point(result.point)

@@ -19,7 +19,7 @@ from privypurse.pytorch.checks import check_module
 from privypurse.pytorch.clipping import MARGIN, check_clip_norm
 from privypurse.pytorch.compiled import ClippedSums, Loss
 from privypurse.pytorch.pieces import piece_size, sum_in_pieces
-from privypurse.pytorch.rows import Indexes, rows_of
+from privypurse.pytorch.rows import Indexes, Rows, rows_of
 from privypurse.pytorch.taps import Taps
 from privypurse.pytorch.trial import try_out
 
@@ -99,6 +99,11 @@ class ModuleOracle:
     def bounds(self) -> Bounds:
         """What methods plan with: nothing bounds the gradients of a module but clipping, and the curvature is a convention."""
         return Bounds(gradient=float("inf"), smoothness=self._curvature, initial_gap=1.0)
+
+    @property
+    def rows(self) -> Rows:
+        """Where the records come from."""
+        return self._rows
 
     @property
     def point(self) -> FloatArray:

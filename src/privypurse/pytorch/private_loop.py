@@ -12,15 +12,14 @@ from torch.utils.data import DataLoader
 
 from privypurse.accounting.filters import GdpFilter
 from privypurse.accounting.fixed_schedule import FixedSchedule
-from privypurse.core.checks import positive, positive_integer, shown, small_probability
+from privypurse.core.checks import positive, positive_integer, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.oracles.sampling import LEAST_RATE
-from privypurse.purse.opening import check_delta
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.adaptive_clip import AdaptiveClip
-from privypurse.pytorch.budgets import check_rule, default_steps, rule_for, schedule_of, share_of
+from privypurse.pytorch.budgets import check_rule, default_steps, rule_for, schedule_of, share_of, target_of
 from privypurse.pytorch.checks import check_module, trained_parameters
 from privypurse.pytorch.clipping import check_clip_norm
 from privypurse.pytorch.compiled import ClippedSums, Loss
@@ -176,7 +175,7 @@ def make_private(
             f"loss_reduction must be 'mean' or 'sum'; got {shown(loss_reduction)}. Nothing was spent."
         )
     check_callbacks(callbacks)
-    target = _target(purse, epsilon, delta, relation, noise, public)
+    target = target_of(purse, epsilon, delta, relation, noise, public)
     if purse is not None and epsilon is not None:
         purse = share_of(purse, epsilon, rate)
     count = _steps(steps, epochs, rate, clip, schedule, purse, target, public, sum(p.numel() for p in trained.values()))
@@ -218,7 +217,7 @@ def make_private(
     except BaseException:
         taps.remove()
         raise
-    _put_on_record(purse, tried, rows)
+    put_on_record(purse, tried, rows)
     return Private(module, optimizer, PrivateLoader(engine))
 
 
@@ -248,35 +247,6 @@ def _rate(loader: Any, batch_size: int | None, accumulate: int, records: float) 
             "one, or full_batch=True. Nothing was spent."
         )
     return rate
-
-
-def _target(
-    purse: Purse | None,
-    epsilon: float | None,
-    delta: float | None,
-    relation: Neighbouring,
-    noise: NoiseSource | None,
-    records: float,
-) -> GdpFilter | None:
-    """Return the budget to plan with; None where the purse's own schedule says it all."""
-    if purse is None:
-        if epsilon is None or delta is None:
-            raise InvalidArgument(
-                f"epsilon and delta must be given where there is no purse; got {epsilon!r} and {delta!r}. Pass epsilon=2.0, "
-                "delta=1e-5."
-            )
-        check_delta(small_probability(delta=delta), records)
-        return GdpFilter(epsilon, delta, relation)
-    if not isinstance(purse, Purse):
-        raise InvalidArgument(
-            f"purse must be a Purse or None; got {shown(purse)}. Open one with privypurse.pytorch.open_purse(...)."
-        )
-    for name, value in (("delta", delta), ("noise", noise)):
-        if value is not None:
-            raise InvalidArgument(
-                f"{name} is the purse's where there is one; got {shown(value)}. Leave it out. Nothing was spent."
-            )
-    return None
 
 
 def _steps(
@@ -312,7 +282,7 @@ def _steps(
     raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10. Nothing was spent.")
 
 
-def _put_on_record(purse: Purse, tried: bool, rows: Rows) -> None:
+def put_on_record(purse: Purse, tried: bool, rows: Rows) -> None:
     """Name on the certificate what could not be looked into."""
     if not tried:
         purse.declare_uncovered(UNTRIED)

@@ -74,10 +74,12 @@ MAY_IMPORT["pytorch"] = {
 # Whole jobs and the command line put everything together.
 BELOW_JOBS = set(MAY_IMPORT)
 MAY_IMPORT["jobs"] = BELOW_JOBS
-MAY_IMPORT["cli"] = BELOW_JOBS | {"jobs"}
+# The papers are whole jobs too: they use everything, and nothing uses them.
+MAY_IMPORT["papers"] = BELOW_JOBS | {"jobs.progress"}
+MAY_IMPORT["cli"] = BELOW_JOBS | {"jobs", "papers"}
 # The core is words: it needs arrays and nothing else from outside.
 CORE_THIRD_PARTY = {"numpy"}
-OPTIONAL = {"torch", "dask", "distributed", "plotly", "pandas", "polars", "pyarrow", "typer", "rich"}
+OPTIONAL = {"torch", "dask", "distributed", "plotly", "pandas", "polars", "pyarrow", "typer", "rich", "matplotlib", "joblib"}
 HEAVY = OPTIONAL | {"dp_accounting", "numba", "sklearn"}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from privypurse.cli import compare, data, demo, evaluate, ledger, plan, predict, report, schema, train
+from privypurse.cli import compare, data, demo, evaluate, ledger, plan, predict, report, reproduce, schema, train
 from privypurse.cli.output import emit, stderr, warn
 from privypurse.core.errors import (
     BudgetExhausted,
@@ -96,6 +96,7 @@ app.command("report")(report.report)
 app.add_typer(ledger.app, name="ledger")
 app.command("data")(data.data)
 app.command("demo")(demo.demo)
+app.command("reproduce")(reproduce.reproduce)
 
 
 def _version(asked: bool) -> None:

@@ -1,0 +1,100 @@
+"""`privypurse reproduce`."""
+
+import pathlib
+from typing import Annotated
+
+import typer
+
+from privypurse.cli import options
+from privypurse.cli.output import emit, say, table
+from privypurse.cli.progress import shown_progress
+
+
+def reproduce(
+    paper: Annotated[
+        str, typer.Argument(help="pur, adp-sgd, dp-agd, dynamic-noise, lecture, summary or all.", show_default=False)
+    ] = "",
+    figure: Annotated[str | None, typer.Option("--figure", help="Only this figure.", show_default=False)] = None,
+    table_: Annotated[str | None, typer.Option("--table", help="Only this table.", show_default=False)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few repetitions, small problems: minutes.")] = False,
+    output: Annotated[
+        pathlib.Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder to write to: reproduction, or reproduction-quick.", show_default=False
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes; one for each core by default.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Where seeds begin.")] = 0,
+    also: Annotated[
+        list[str] | None,
+        typer.Option("--also", help="Your own schedule or method: FILE.py:NAME. May be repeated.", show_default=False),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what was finished before.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List tables and figures, and stop.")] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Run the tables and figures of the papers; write CSV files, pictures and a page with the published numbers beside ours.
+
+    Examples:
+
+        privypurse reproduce lecture --quick
+
+        privypurse reproduce pur --figure 1
+
+        privypurse reproduce dynamic-noise --figure 2 --quick --also mine.py:cosine
+
+    Runs that were cut short go on where they ended. All of it is simulation on public data: seeded, exact, NOT PRIVATE.
+    """
+    from privypurse import papers
+    from privypurse.papers.entries import load_entry
+
+    if listing:
+        if json:
+            emit({"items": [{"paper": name, "item": item, "title": title} for name, item, title in papers.listed()]})
+        else:
+            table(("paper", "item", "shows"), papers.listed())
+        return
+    if not paper:
+        raise typer.BadParameter("which paper? Pass pur, adp-sgd, dp-agd, dynamic-noise, lecture, summary or all.")
+    folder = output or pathlib.Path("reproduction-quick" if quick else "reproduction")
+    with shown_progress(quiet) as progress:
+        outcomes = papers.reproduce(
+            paper,
+            figure=figure,
+            table=table_,
+            quick=quick,
+            output=folder,
+            workers=workers,
+            seed=seed,
+            also=dict(load_entry(spec) for spec in also or []),
+            fresh=fresh,
+            progress=progress,
+        )
+    if json:
+        emit(
+            {
+                "output": str(folder),
+                "quick": quick,
+                "seed": seed,
+                "items": [
+                    {
+                        "paper": outcome.paper,
+                        "item": outcome.item,
+                        "title": outcome.title,
+                        "verdict": outcome.verdict,
+                        "why": outcome.why,
+                        "files": [str(path) for path in outcome.files],
+                    }
+                    for outcome in outcomes
+                ],
+            }
+        )
+        return
+    table(
+        ("", "verdict"), [(f"{outcome.paper} {outcome.item}: {outcome.title}", outcome.verdict) for outcome in outcomes]
+    )
+    names = dict.fromkeys(outcome.paper for outcome in outcomes)
+    say(f"pages: {', '.join(str(folder / f'{name}.md') for name in names)}")

@@ -1,0 +1,89 @@
+"""How all pictures look: sound methods are solid, methods that are not private are dashed."""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from privypurse.core.errors import InvalidArgument
+from privypurse.papers.items import NOT_PRIVATE
+
+# Colours that are told apart by most eyes (Okabe and Ito), black last.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F7F7F", "#B2A400", "#000000")
+MARKERS = "osD^vP*X<>"
+
+
+def colour(number: int) -> str:
+    """Return the colour of the n-th line."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def style(number: int, private: bool = True) -> dict[str, Any]:
+    """Return how the n-th line is drawn: solid with a filled marker, or dashed with an empty one if it is not private."""
+    shown = {"color": colour(number), "marker": MARKERS[number % len(MARKERS)], "ms": 4.5, "lw": 1.6}
+    return shown | ({"ls": "-"} if private else {"ls": "--", "mfc": "white"})
+
+
+def label(name: str, private: bool = True) -> str:
+    """Return what the legend says."""
+    return name if private else f"{name} ({NOT_PRIVATE})"
+
+
+def panels(figure: Any, rows: int, columns: int, *, width: float = 3.6, height: float = 2.9) -> Any:
+    """Set the size of a figure and divide it; returns a two-dimensional array of axes."""
+    figure.set_size_inches(width * columns, height * rows + 0.5)
+    return figure.subplots(rows, columns, squeeze=False)
+
+
+def legend_below(figure: Any, axes: Sequence[Any], columns: int = 4) -> None:
+    """Put one legend for all axes below them."""
+    found: dict[str, Any] = {}
+    for each in axes:
+        for handle, text in zip(*each.get_legend_handles_labels(), strict=True):
+            found.setdefault(text, handle)
+    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, frameon=False)
+
+
+def number_ticks(axis: Any, values: Sequence[float]) -> None:
+    """Mark exactly these values on a logarithmic axis, in plain numbers."""
+    axis.set_ticks(list(values), labels=[f"{value:g}" for value in values], minor=False)
+    axis.set_ticks([], minor=True)
+
+
+def save(draw: Callable[[Any], None], stem: pathlib.Path) -> list[pathlib.Path]:
+    """Draw into a PNG and an SVG file; returns their paths."""
+    matplotlib = require_matplotlib()
+    settings = {
+        "font.size": 9,
+        "axes.titlesize": 9,
+        "legend.fontsize": 8,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.alpha": 0.25,
+        "figure.constrained_layout.use": True,
+        "svg.hashsalt": "privypurse",
+        "svg.fonttype": "none",
+    }
+    with matplotlib.rc_context(settings):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure()
+        FigureCanvasAgg(figure)
+        draw(figure)
+        paths = [stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")]
+        figure.savefig(paths[0], dpi=130)
+        # Without a date the same numbers give the same file.
+        figure.savefig(paths[1], metadata={"Date": None})
+    return paths
+
+
+def require_matplotlib() -> Any:
+    """Return matplotlib, or say how to get it."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise InvalidArgument(
+            "pictures of reproductions need matplotlib, which is not here. Install it: pip install 'privypurse[papers]'."
+        ) from error
+    return matplotlib

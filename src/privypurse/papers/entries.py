@@ -1,0 +1,149 @@
+"""A user's own schedule or method, put into the comparisons: ten lines, and no change to this library."""
+
+import importlib
+import importlib.util
+import pathlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.queries import Query
+from privypurse.core.released import Released
+from privypurse.mechanisms.base import Mechanism
+from privypurse.methods.base import PlannedMethod
+from privypurse.methods.nesterov import Nesterov
+from privypurse.planning.facts import Facts
+from privypurse.planning.plan import Method, Recipe
+from privypurse.schedules.base import Budget, Schedule
+from privypurse.schedules.weighted import Weighted
+
+REMEDY = (
+    "Pass a function from the number of steps to the relative budget of each, an object with propose(query, past, budget), or a "
+    "method with recipe(facts)."
+)
+
+
+@dataclass(frozen=True)
+class ByWeights:
+    """A schedule made by a function: ``weights(steps)`` returns the budget of each step relative to the others.
+
+    Parameters
+    ----------
+    weights : callable
+        Sees the number of steps and nothing else.
+    """
+
+    weights: Callable[[int], Sequence[float]]
+    _made: dict[int, Weighted] = field(default_factory=dict, repr=False, compare=False)
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
+        """Return the mechanism that costs this step's share."""
+        return self.of(budget.steps).propose(query, past, budget)
+
+    def of(self, steps: int) -> Weighted:
+        """Return the schedule for this many steps."""
+        if steps not in self._made:
+            weights = tuple(float(weight) for weight in self.weights(steps))
+            if len(weights) != steps:
+                raise InvalidArgument(
+                    f"weights({steps}) must return {steps} numbers, one for each step; got {len(weights)}. Nothing was spent."
+                )
+            self._made[steps] = Weighted(weights)
+        return self._made[steps]
+
+
+@dataclass(frozen=True)
+class Scheduled(PlannedMethod):
+    """A method of the library with the user's schedule in place of its own.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        How the budget is shared out over the steps.
+    base : Method
+        Who moves, for how many steps: by default `Nesterov`.
+    """
+
+    schedule: Schedule
+    base: Method = field(default_factory=Nesterov)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """That of the base, and that its schedule is another."""
+        return f"{self.base.name}, own schedule"
+
+    def recipe(self, facts: Facts) -> Recipe:
+        """Plan as the base does."""
+        return replace(self.base.recipe(facts), schedule=self.schedule)
+
+
+def as_schedule(entry: Any) -> Schedule | None:
+    """Return the schedule that an entry is; None for a whole method."""
+    if hasattr(entry, "recipe"):
+        return None
+    return entry if hasattr(entry, "propose") else ByWeights(entry)
+
+
+def as_method(entry: Any, base: Method | None = None) -> Method:
+    """Return the method that an entry is: itself, or the base with its schedule."""
+    schedule = as_schedule(entry)
+    if schedule is None:
+        return entry  # type: ignore[no-any-return]
+    return Scheduled(schedule, base or Nesterov())
+
+
+def check_entries(also: Mapping[str, Any]) -> None:
+    """Refuse what cannot be compared, before anything is run."""
+    for name, entry in also.items():
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidArgument(
+                f"also must name each entry; got the name {name!r}. Pass for example {{'cosine': ...}}."
+            )
+        if isinstance(entry, type) or not (hasattr(entry, "recipe") or hasattr(entry, "propose") or callable(entry)):
+            raise InvalidArgument(f"also[{name!r}] cannot be compared; got {entry!r}. {REMEDY}")
+        if not hasattr(entry, "recipe") and not hasattr(entry, "propose"):
+            try:
+                ByWeights(entry).of(10)
+            except InvalidArgument:
+                raise
+            except Exception as error:
+                raise InvalidArgument(f"also[{name!r}](10) fails with {error!r}. {REMEDY}") from error
+
+
+def load_entry(spec: str) -> tuple[str, Any]:
+    """Read an entry from a file or module: ``mine.py:cosine`` or ``my_package.schedules:cosine``. Runs that file.
+
+    Returns
+    -------
+    (name, entry)
+        The name is that of the object.
+    """
+    place, _, name = spec.rpartition(":")
+    if not place or not name:
+        raise InvalidArgument(
+            f"also must be FILE.py:NAME or MODULE:NAME; got {spec!r}. Pass for example mine.py:cosine."
+        )
+    if place.endswith(".py"):
+        path = pathlib.Path(place)
+        if not path.is_file():
+            raise InvalidArgument(f"also names the file {place!r}, which is not there. Check the path.")
+        found = importlib.util.spec_from_file_location(path.stem, path)
+        if found is None or found.loader is None:
+            raise InvalidArgument(f"also names {place!r}, which Python cannot read as a module.")
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+        # Other processes do not have this module: its objects are to be sent by value.
+        from joblib.externals import cloudpickle
+
+        sys.modules[path.stem] = module
+        cloudpickle.register_pickle_by_value(module)
+    else:
+        try:
+            module = importlib.import_module(place)
+        except ImportError as error:
+            raise InvalidArgument(f"also names the module {place!r}, which cannot be imported ({error}).") from error
+    if not hasattr(module, name):
+        raise InvalidArgument(f"also names {name!r}, which {place!r} does not have. Check the spelling.")
+    return name, getattr(module, name)

@@ -1,0 +1,88 @@
+"""Following a run step by step, and measuring what it found exactly: for the plots of the papers, and NOT PRIVATE.
+
+What is measured here leaves through purses that are declared not private, never through that of the run.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from privypurse.core.checks import FloatArray
+from privypurse.core.queries import GradientAt, LossesAlong, Query
+from privypurse.core.released import Released
+from privypurse.mechanisms.non_private import NonPrivateRelease
+from privypurse.optimizers.base import Optimizer, State
+from privypurse.purse.purse import Purse
+
+_EXACT = NonPrivateRelease("measured exactly, to draw a figure of a paper")
+
+
+@dataclass(frozen=True)
+class Followed:
+    """Another optimizer, with the points it has been at.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Who moves.
+
+    Attributes
+    ----------
+    points : list of ndarray
+        The model before the first answer and after each one. Public, as everything an optimizer knows.
+    """
+
+    optimizer: Optimizer
+    points: list[FloatArray] = field(default_factory=list, repr=False, compare=False)
+
+    def init(self, dimension: int) -> State:
+        """Begin, and note where."""
+        state = self.optimizer.init(dimension)
+        self.points[:] = [np.array(self.optimizer.point(state))]
+        return state
+
+    def ask(self, state: State) -> Query:
+        """Ask what the other asks."""
+        return self.optimizer.ask(state)
+
+    def tell(self, state: State, released: Released) -> State:
+        """Pass the answer on, and note where it led."""
+        state = self.optimizer.tell(state, released)
+        self.points.append(np.array(self.optimizer.point(state)))
+        return state
+
+    def point(self, state: State) -> FloatArray:
+        """Return where the other stands."""
+        return self.optimizer.point(state)
+
+
+class Exactly:
+    """Exact means of losses and gradients of a data set, with the ridge. NOT PRIVATE.
+
+    Parameters
+    ----------
+    oracle : Oracle
+        The data.
+    records : int
+        How many records there are.
+    l2 : float
+        Ridge penalty on the mean loss.
+    clip_norm : float or None
+        For gradients, where the loss does not bound them; pass a large number for the true gradient.
+    """
+
+    def __init__(self, oracle: Any, records: int, l2: float = 0.0, clip_norm: float | None = None) -> None:
+        self._oracle, self._records, self._l2, self._clip_norm = oracle, records, l2, clip_norm
+        self._purse = Purse.not_private()
+
+    def gradient(self, point: FloatArray) -> FloatArray:
+        """Return the gradient of the objective."""
+        box = self._oracle.answer(GradientAt(point=point, clip_norm=self._clip_norm))
+        return self._purse.release(box, _EXACT, what="exact gradient") / self._records + self._l2 * point
+
+    def loss(self, point: FloatArray, clip_loss: float | None = 1e9) -> float:
+        """Return the objective: mean loss plus ridge."""
+        query = LossesAlong(point=point, direction=np.ones_like(point), steps=np.zeros(1), clip_loss=clip_loss)
+        total = -self._purse.release(self._oracle.answer(query), _EXACT, what="exact loss")
+        return float(total[0]) / self._records + self._l2 / 2 * float(point @ point)

@@ -304,6 +304,7 @@ PAGES = {
     "adult-raw": ("adult.test.csv.gz", "archive.ics.uci.edu"),
     "bank": ("bank.dat.gz", "DP-AGD"),
     "ipums-br": ("ipums-br.dat.gz", "international.ipums.org"),
+    "kddcup99": ("kddcup99-10percent.csv.gz", "archive.ics.uci.edu"),
     "kddcup99-sf": ("kddcup99-10percent.csv.gz", "archive.ics.uci.edu"),
     "mnist": ("mnist/train-images-idx3-ubyte.gz", "openml.org/d/554"),
 }

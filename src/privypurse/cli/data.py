@@ -16,6 +16,7 @@ ABOUT = {
     "bank": "bank marketing, one-hot",
     "bank-raw": "bank marketing, raw columns (download only)",
     "ipums-br": "census of Brazil, one-hot",
+    "kddcup99": "network connections, KDD Cup 1999, ten per cent, one-hot",
     "kddcup99-sf": "network connections, KDD Cup 1999, SF",
     "mnist": "handwritten digits, 28 x 28",
     "iris": "three kinds of iris; comes with scikit-learn",

@@ -53,6 +53,8 @@ BANK_COLUMNS = (
 KDD_CLASSES = ("normal", "attack")
 KDD_COLUMNS = ("duration", "service", "src_bytes", "dst_bytes")
 _KDD_FIELDS = 42
+_KDD_TEXTS = {1: "protocol", 2: "service", 3: "flag"}
+_SCALED_BY_THE_DATA = "columns were scaled to [0, 1] by the smallest and largest value in the data"
 DIGITS = tuple("0123456789")
 PIXELS = tuple(f"pixel_{i + 1}" for i in range(28 * 28))
 
@@ -99,11 +101,39 @@ def bank_from_openml(frame: Any, target: Any, where: str) -> Table:
 def one_hot(name: str, content: bytes, where: str, classes: tuple[str, ...]) -> Table:
     """Read numbers between blanks, the label last, and scale each column to [0, 1] by its own range."""
     numbers = np.loadtxt(io.StringIO(content.decode()))
-    X, y = numbers[:, :-1], numbers[:, -1]
+    scaled, y = sparse.csr_matrix(_to_unit_range(numbers[:, :-1])), numbers[:, -1]
+    return Table(name, scaled, y.astype(np.int64), _SCALED_BY_THE_DATA, classes=classes, source=where)
+
+
+def _to_unit_range(X: NDArray[np.float64]) -> NDArray[np.float64]:
     low, high = X.min(axis=0), X.max(axis=0)
-    scaled = (X - low) / np.where(high > low, high - low, 1.0)
-    note = "columns were scaled to [0, 1] by the smallest and largest value in the data"
-    return Table(name, sparse.csr_matrix(scaled), y.astype(np.int64), note, classes=classes, source=where)
+    return np.asarray((X - low) / np.where(high > low, high - low, 1.0))
+
+
+def kdd_one_hot(content: bytes, where: str) -> Table:
+    """Read all of KDD Cup '99: numbers scaled to [0, 1] by their own range, protocol, service and flag one-hot, attack or not."""
+    lines = content.decode("ascii").splitlines()
+    if any(line.count(",") != _KDD_FIELDS - 1 for line in lines):
+        raise UnexpectedFile(f"{where} should have {_KDD_FIELDS} fields in every line. Get the file again.")
+    places = [place for place in range(_KDD_FIELDS - 1) if place not in _KDD_TEXTS]
+    numbers = np.loadtxt(lines, delimiter=",", usecols=places)
+    parts, names = [sparse.csr_matrix(_to_unit_range(numbers))], [f"number_{place + 1}" for place in places]
+    for place, name in _KDD_TEXTS.items():
+        kinds, found = np.unique([line.split(",", place + 1)[place] for line in lines], return_inverse=True)
+        ones = (np.ones(len(found)), (np.arange(len(found)), found))
+        parts.append(sparse.csr_matrix(ones, shape=(len(found), len(kinds))))
+        names += [f"{name}_{kind}" for kind in kinds]
+    y = np.array([not line.endswith(",normal.") for line in lines], dtype=np.int64)
+    return Table(
+        "kddcup99",
+        sparse.hstack(parts).tocsr(),
+        y,
+        f"{_SCALED_BY_THE_DATA}; the kinds of protocol, service and flag were read from the data",
+        column_names=tuple(names),
+        classes=KDD_CLASSES,
+        source=where,
+        target="label",
+    )
 
 
 def kdd_sf(content: bytes, where: str) -> Table:

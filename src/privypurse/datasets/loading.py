@@ -43,7 +43,7 @@ def load(name: str, part: str = "all", *, checksums: Mapping[str, str] | None = 
     name : str
         "adult" (census income, one-hot: LIBSVM's a9a), "adult-raw" (the same people, mixed columns), "bank" (marketing,
         one-hot, as in the papers), "bank-raw" (the same calls as OpenML has them, mixed columns), "ipums-br" (census of
-        Brazil, one-hot), "kddcup99-sf" (logged-in connections, four mixed columns), "mnist", "iris", "breast-cancer" or
+        Brazil, one-hot), "kddcup99" (network connections, one-hot), "kddcup99-sf" (logged-in connections, four mixed columns), "mnist", "iris", "breast-cancer" or
         "digits".
     part : str
         "all"; or "train" or "test", where the data set has official parts: Adult and MNIST. "all" is train, then test.
@@ -217,6 +217,13 @@ _KNOWN = {
         rows=38_000,
         files={"all": ("ipums-br.dat.gz",)},
         read=lambda content, where: layouts.one_hot("ipums-br", content, where, ("0", "1")),
+    ),
+    "kddcup99": _Known(
+        "the file kddcup.data_10_percent.gz of https://archive.ics.uci.edu/dataset/130/kdd+cup+1999+data, under the name "
+        "above.",
+        rows=494_021,
+        files={"all": ("kddcup99-10percent.csv.gz",)},
+        read=layouts.kdd_one_hot,
     ),
     "kddcup99-sf": _Known(
         "the file kddcup.data_10_percent.gz of https://archive.ics.uci.edu/dataset/130/kdd+cup+1999+data, under the name "

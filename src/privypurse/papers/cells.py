@@ -2,6 +2,7 @@
 
 import datetime
 import hashlib
+import importlib
 import json
 import math
 import os
@@ -47,9 +48,15 @@ class Cell:
 
 def _digest(thing: Any) -> str:
     """Tell one object of the user's from another: by its code and its values."""
-    from joblib.externals import cloudpickle
+    return hashlib.sha256(pickler().dumps(thing)).hexdigest()
 
-    return hashlib.sha256(cloudpickle.dumps(thing)).hexdigest()
+
+def pickler() -> Any:
+    """Return what joblib sends functions to other processes with: a copy of its own up to version 1.5, then cloudpickle."""
+    try:
+        return importlib.import_module("joblib.externals.cloudpickle")
+    except ImportError:
+        return importlib.import_module("cloudpickle")
 
 
 class Results:

@@ -9,7 +9,7 @@ from privypurse.papers.items import NOT_PRIVATE
 
 # Colours that are told apart by most eyes (Okabe and Ito), black last.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F7F7F", "#B2A400", "#000000")
-MARKERS = "osD^vP*X<>"
+MARKERS = "osD^vP*X<>h"  # one more than colours, so that line eleven does not look like line one
 
 
 def colour(number: int) -> str:

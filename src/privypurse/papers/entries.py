@@ -14,6 +14,7 @@ from privypurse.core.released import Released
 from privypurse.mechanisms.base import Mechanism
 from privypurse.methods.base import PlannedMethod
 from privypurse.methods.nesterov import Nesterov
+from privypurse.papers.cells import pickler
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Method, Recipe
 from privypurse.schedules.base import Budget, Schedule
@@ -135,10 +136,8 @@ def load_entry(spec: str) -> tuple[str, Any]:
         module = importlib.util.module_from_spec(found)
         found.loader.exec_module(module)
         # Other processes do not have this module: its objects are to be sent by value.
-        from joblib.externals import cloudpickle
-
         sys.modules[path.stem] = module
-        cloudpickle.register_pickle_by_value(module)
+        pickler().register_pickle_by_value(module)
     else:
         try:
             module = importlib.import_module(place)

@@ -82,7 +82,13 @@ class Exactly:
         return self._purse.release(box, _EXACT, what="exact gradient") / self._records + self._l2 * point
 
     def loss(self, point: FloatArray, clip_loss: float | None = 1e9) -> float:
-        """Return the objective: mean loss plus ridge."""
-        query = LossesAlong(point=point, direction=np.ones_like(point), steps=np.zeros(1), clip_loss=clip_loss)
-        total = -self._purse.release(self._oracle.answer(query), _EXACT, what="exact loss")
-        return float(total[0]) / self._records + self._l2 / 2 * float(point @ point)
+        """Return the objective: mean loss plus ridge.
+
+        Oracles say how losses differ between models, so this begins with the loss at zero, which is the same for all records of a
+        classification, and of a regression on targets of one size (-1 and +1).
+        """
+        # From the point to zero: what is released is the loss at zero minus the one at the point, with a minus before it.
+        query = LossesAlong(point=point, direction=point, steps=np.array([0.0, 1.0]), clip_loss=clip_loss)
+        gains = self._purse.release(self._oracle.answer(query), _EXACT, what="exact loss")
+        at_zero = float(self._oracle.bounds.initial_gap)
+        return at_zero + float(gains[1] - gains[0]) / self._records + self._l2 / 2 * float(point @ point)

@@ -1,0 +1,247 @@
+"""Accuracy, loss and time of contestants over epsilon, by repeated cross-validation: the frame of several figures."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from privypurse.papers import drawing, prepared
+from privypurse.papers.cells import Cell, Result, Results
+from privypurse.papers.contestants import Contestant, Model, cannot_run, fitted, is_private
+from privypurse.papers.entries import as_method
+from privypurse.papers.items import NOT_PRIVATE, Settings, Sheet
+
+EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+FOLDS = 5
+QUICK_ROWS = 4_000
+LABELS = {"adult": "Adult", "bank": "Bank", "ipums-br": "IPUMS-BR", "kddcup99": "KDD Cup '99"}
+
+
+def one_repetition(
+    data: str, model: Model, contestant: str, epsilon: float, seed: int, rows: int | None = None, entry: Any = None
+) -> Result:
+    """Fit one contestant on every fold of one shuffle.
+
+    Parameters
+    ----------
+    data, model, contestant, epsilon
+        What to fit.
+    seed : int
+        Of the shuffle and of the noise.
+    rows : int, optional
+        Take only this many rows.
+    entry : object, optional
+        The user's own method or schedule, in place of a contestant of that name.
+
+    Returns
+    -------
+    dict
+        ``accuracy`` in percent on the held-out fold, ``loss`` (mean training loss of the model's own scores, without ridge) and
+        ``seconds``, one for each fold; nothing where the contestant's accountant has no price for the budget.
+    """
+    table = prepared.table(data)
+    X, y = table.X, table.y
+    if rows is not None:
+        some = np.sort(np.random.default_rng(0).permutation(len(y))[:rows])
+        X, y = X[some], y[some]
+    records = round(len(y) * (FOLDS - 1) / FOLDS)
+    found: Result = {"accuracy": [], "loss": [], "seconds": []}
+    if entry is None and cannot_run(contestant, epsilon, records):
+        return found
+    who: Contestant | str = contestant if entry is None else _of_the_user(contestant, entry)
+    _compile(contestant, model, entry)
+    for number, (train, test) in enumerate(prepared.folds(len(y), FOLDS, seed)):
+        made = fitted(who, model, X[train], y[train], epsilon, records, seed=1_000 * seed + number)
+        right = (made.scores(X[test]) > 0) == (y[test] == 1)
+        found["accuracy"].append(100 * float(right.mean()))
+        found["loss"].append(mean_loss(model, made.scores(X[train]), y[train]))
+        found["seconds"].append(made.seconds)
+    return found
+
+
+def mean_loss(model: Model, scores: np.ndarray, y: np.ndarray) -> float:
+    """Return the mean logistic or hinge loss of scores."""
+    margins = np.where(y == 1, scores, -scores)
+    return float(np.mean(np.logaddexp(0, -margins) if model == "logistic" else np.maximum(0, 1 - margins)))
+
+
+def _of_the_user(name: str, entry: Any) -> Contestant:
+    return Contestant(name, functools.partial(_same, as_method(entry)))
+
+
+def _same(method: Any, epsilon: float, records: int) -> Any:
+    return method
+
+
+@functools.cache
+def _compiled(contestant: str, model: Model) -> None:
+    """Have everything compiled that a fit needs, so that no fit's time holds it."""
+    rng = np.random.default_rng(0)
+    X = rng.random((2_000, 5))
+    fitted(contestant, model, X, (X[:, 0] > 0.5).astype(int), 1.0, 2_000, 0)
+
+
+def _compile(contestant: str, model: Model, entry: Any) -> None:
+    _compiled("Nesterov" if entry is not None else contestant, model)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A grid of data sets, contestants and budgets for one model.
+
+    Parameters
+    ----------
+    data : sequence of str
+        Data sets; those that are not here are left out.
+    model : {"logistic", "svm"}
+        Which loss.
+    contestants : sequence of str
+        Who takes part.
+    repetitions : int
+        Shuffles, of five folds each.
+    epsilons : sequence of float
+        Budgets.
+    fewer : mapping of str to int
+        Contestants that take too long for all repetitions.
+    """
+
+    data: Sequence[str]
+    model: Model
+    contestants: Sequence[str]
+    repetitions: int
+    epsilons: Sequence[float] = EPSILONS
+    fewer: Mapping[str, int] | None = None
+
+    def cells(self, settings: Settings) -> list[Cell]:
+        """Return the work."""
+        return [cell for _, _, _, cells in self._grid(settings) for cell in cells]
+
+    def _grid(self, settings: Settings) -> "list[tuple[str, str, float, list[Cell]]]":
+        epsilons = (self.epsilons[0], self.epsilons[-2]) if settings.quick else self.epsilons
+        data = prepared.here(self.data)[: 1 if settings.quick else None]
+        grid = []
+        for name in data:
+            for contestant in (*self.contestants, *settings.also):
+                repetitions = 1 if settings.quick else (self.fewer or {}).get(contestant, self.repetitions)
+                for epsilon in epsilons:
+                    shared = {"data": name, "model": self.model, "contestant": contestant, "epsilon": epsilon}
+                    shared |= {"rows": QUICK_ROWS} if settings.quick else {}
+                    shared |= {"entry": settings.also[contestant]} if contestant in settings.also else {}
+                    seeds = range(settings.seed, settings.seed + repetitions)
+                    cells = [Cell(one_repetition, {**shared, "seed": seed}) for seed in seeds]
+                    grid.append((name, contestant, epsilon, cells))
+        return grid
+
+    def measured(self, settings: Settings, results: Results) -> "list[Measured]":
+        """Return what was found, one entry for each data set, contestant and budget."""
+        found = []
+        for name, contestant, epsilon, cells in self._grid(settings):
+            # Folds of one shuffle overlap in what they train on; shuffles are what is repeated.
+            runs = [results[cell] for cell in cells]
+            found.append(Measured(name, self.model, contestant, epsilon, [run for run in runs if run["accuracy"]]))
+        return found
+
+    def missing(self) -> list[str]:
+        """Return the data sets that are not here."""
+        return [name for name in self.data if not prepared.is_here(name)]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One contestant at one budget on one data set."""
+
+    data: str
+    model: str
+    contestant: str
+    epsilon: float
+    runs: list[Result]
+
+    @property
+    def ran(self) -> bool:
+        """Whether it could make a step at all."""
+        return bool(self.runs)
+
+    def mean(self, what: str) -> float:
+        """Return the mean over folds and repetitions; of times, the median."""
+        values = [value for run in self.runs for value in run[what]]
+        return float(np.median(values) if what == "seconds" else np.mean(values))
+
+    def spread(self, what: str) -> float:
+        """Return the standard deviation over all fits."""
+        return float(np.std([value for run in self.runs for value in run[what]]))
+
+    def half_width(self, what: str) -> float:
+        """Return half of a 95 % interval of the mean, from the means of repetitions; NaN for a single one."""
+        means = [float(np.mean(run[what])) for run in self.runs]
+        if len(means) < 2:
+            return float("nan")
+        return float(stats.t.ppf(0.975, len(means) - 1) * np.std(means, ddof=1) / len(means) ** 0.5)
+
+    def row(self) -> dict[str, Any]:
+        """Return a line of the CSV file."""
+        known: dict[str, Any] = {
+            "data": self.data,
+            "model": self.model,
+            "method": self.contestant,
+            "private": "yes" if is_private(self.contestant) else NOT_PRIVATE,
+            "epsilon": self.epsilon,
+            "fits": sum(len(run["accuracy"]) for run in self.runs),
+        }
+        for what in ("accuracy", "loss", "seconds"):
+            known[what] = self.mean(what) if self.ran else ""
+            known[f"{what}_spread"] = self.spread(what) if self.ran else ""
+        return known
+
+
+def lines(found: Sequence[Measured], data: str) -> dict[str, list[Measured]]:
+    """Return what was found on a data set, by contestant."""
+    names = dict.fromkeys(entry.contestant for entry in found if entry.data == data)
+    return {name: [entry for entry in found if entry.data == data and entry.contestant == name] for name in names}
+
+
+def draw_over_epsilon(axes: Any, found: Sequence[Measured], data: str, what: str, order: Sequence[str]) -> None:
+    """Draw one line for each contestant; colours follow its place in `order`."""
+    for name, entries in lines(found, data).items():
+        ran = [entry for entry in entries if entry.ran]
+        private = is_private(name)
+        look = drawing.style(order.index(name) if name in order else len(order), private)
+        x, y = [entry.epsilon for entry in ran], [entry.mean(what) for entry in ran]
+        axes.plot(x, y, label=drawing.label(name, private), **look)
+    axes.set_xscale("log")
+    drawing.number_ticks(axes.xaxis, sorted({entry.epsilon for entry in found}))
+    axes.set(title=LABELS.get(data, data), xlabel="epsilon")
+
+
+def accuracy_sheet(found: Sequence[Measured], data: str, what: str = "accuracy") -> Sheet:
+    """Return a table of contestants by epsilon."""
+    epsilons = sorted({entry.epsilon for entry in found})
+    unit = {"accuracy": "accuracy in percent", "loss": "mean training loss", "seconds": "seconds of one fit"}[what]
+    rows = []
+    for name, entries in lines(found, data).items():
+        cells = {entry.epsilon: entry for entry in entries}
+        shown = [_shown(cells[epsilon], what) for epsilon in epsilons]
+        rows.append([drawing.label(name, is_private(name)), *shown])
+    caption = f"{LABELS.get(data, data)}: {unit} by epsilon, mean ± standard deviation over fits:"
+    if what == "seconds":
+        caption = f"{LABELS.get(data, data)}: {unit} by epsilon, median:"
+    return Sheet(caption, ["", *(f"{epsilon:g}" for epsilon in epsilons)], rows)
+
+
+def _shown(entry: Measured, what: str) -> str:
+    if not entry.ran:
+        return "no step"
+    if what == "seconds":
+        return f"{entry.mean(what):.3f}"
+    digits = 2 if what == "accuracy" else 3
+    return f"{entry.mean(what):.{digits}f} ± {entry.spread(what):.{digits}f}"
+
+
+def at(found: Sequence[Measured], data: str, contestant: str, epsilon: float) -> Measured | None:
+    """Return one entry, if it was run and made a step."""
+    for entry in found:
+        if (entry.data, entry.contestant, entry.epsilon) == (data, contestant, epsilon) and entry.ran:
+            return entry
+    return None

@@ -1,0 +1,300 @@
+"""One run of a convolutional network on MNIST, with any method, followed and measured. Needs PyTorch, which is read on use."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from privypurse.accounting.filters import DeclaredNonPrivate
+from privypurse.accounting.totals import Filter
+from privypurse.core.checks import FloatArray
+from privypurse.core.queries import LossesAlong, Query
+from privypurse.core.randomness import NoiseSource
+from privypurse.core.released import Released
+from privypurse.mechanisms.non_private import NonPrivateRelease
+from privypurse.methods.base import PlannedMethod
+from privypurse.optimizers.base import Optimizer, State
+from privypurse.optimizers.gradient_descent import GradientDescent
+from privypurse.papers import prepared
+from privypurse.papers.cells import Result
+from privypurse.planning.facts import Facts
+from privypurse.planning.plan import Method, Plan, Recipe
+from privypurse.purse.purse import Purse
+from privypurse.schedules.base import Budget
+
+DELTA = 1e-5
+_EXACT = NonPrivateRelease("measured exactly, to draw a figure of a paper")
+_AS_IT_IS = NonPrivateRelease("training without privacy, to compare with")
+
+
+def network() -> Any:
+    """Return two convolutions and one linear layer with ReLU, 14,394 parameters: the paper gives no sizes."""
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 8, stride=2, padding=3),
+        nn.ReLU(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Conv2d(16, 32, 4, stride=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Flatten(),
+        nn.Linear(512, 10),
+    )
+
+
+def device() -> Any:
+    """Return the GPU where there is one."""
+    import torch
+
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@functools.lru_cache(maxsize=4)
+def images(part: str, count: int | None) -> tuple[Any, Any]:
+    """Return the first so many images, pixels scaled to [-1, 1] by their known range, and labels, on the device."""
+    import torch
+
+    table = prepared.table("mnist", part)
+    pixels = torch.from_numpy(np.asarray(table.X[:count], dtype=np.float32)).reshape(-1, 1, 28, 28)
+    return (2 * pixels - 1).to(device()), torch.from_numpy(np.asarray(table.y[:count])).to(device())
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Another optimizer, with some of the points it has been at: at most `most`, evenly spread, however many there are.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Who moves.
+    most : int
+        Points to keep.
+
+    Attributes
+    ----------
+    kept : list of (int, ndarray)
+        How many gradients had been released by then, and the model.
+    """
+
+    optimizer: Optimizer
+    most: int = 40
+    kept: list[tuple[int, FloatArray]] = field(default_factory=list, repr=False, compare=False)
+    _counts: dict[str, int] = field(default_factory=lambda: {"gradients": 0, "every": 1}, repr=False, compare=False)
+
+    def init(self, dimension: int) -> State:
+        """Begin with nothing kept."""
+        self.kept.clear()
+        self._counts.update(gradients=0, every=1)
+        return self.optimizer.init(dimension)
+
+    def ask(self, state: State) -> Query:
+        """Ask what the other asks."""
+        return self.optimizer.ask(state)
+
+    def tell(self, state: State, released: Released) -> State:
+        """Pass the answer on, and note where it led."""
+        counts = self._counts
+        counts["gradients"] += not released.is_selection
+        state = self.optimizer.tell(state, released)
+        if counts["gradients"] % counts["every"] == 0:
+            # The model after a gradient and its selection is what counts, not the one in between.
+            if self.kept and self.kept[-1][0] == counts["gradients"]:
+                self.kept.pop()
+            self.kept.append((counts["gradients"], np.array(self.optimizer.point(state))))
+        if len(self.kept) > self.most:
+            counts["every"] *= 2
+            self.kept[:] = [(number, point) for number, point in self.kept if number % counts["every"] == 0]
+        return state
+
+    def point(self, state: State) -> FloatArray:
+        """Return where the other stands."""
+        return self.optimizer.point(state)
+
+
+@dataclass(frozen=True)
+class WatchedMethod:
+    """Another method, watched. `seen` holds the optimizer that ran, and how much of the data each of its gradients was from."""
+
+    method: Method
+    seen: list[tuple[Watched, float]] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """What the other is called."""
+        return self.method.name
+
+    def recipe(self, facts: Facts) -> Recipe:
+        """Take the other's recipe, with its optimizer watched."""
+        recipe = self.method.recipe(facts)
+        self.seen[:] = [(Watched(recipe.optimizer), recipe.sample_prob)]
+        return replace(recipe, optimizer=self.seen[0][0])
+
+    def plan(self, facts: Facts) -> Plan:
+        """Plan as the other does."""
+        return self.method.plan(facts)
+
+    def filter(self, facts: Facts) -> Filter:
+        """Return the other's rule."""
+        return self.method.filter(facts)
+
+
+@dataclass(frozen=True)
+class PlainSGD(PlannedMethod):
+    """Mini-batches without noise or clipping. NOT PRIVATE. Runs only on ``Purse.not_private()``.
+
+    Parameters
+    ----------
+    epochs : float
+        How often each record is seen, on average.
+    batch_size : int, default 128
+        Expected size of a Poisson sample.
+    step_size, momentum : float
+        The paper says nothing of them.
+    """
+
+    epochs: float
+    batch_size: int = 128
+    step_size: float = 0.05
+    momentum: float = 0.9
+    name: ClassVar[str] = "sgd-without-privacy"
+
+    def recipe(self, facts: Facts) -> Recipe:
+        """Plan the epochs."""
+        facts.require_declared(self.name)
+        rate = min(1.0, self.batch_size / facts.records)
+        descent = GradientDescent(
+            self.step_size, records=rate * facts.records, clip_norm=facts.clip_norm, momentum=self.momentum
+        )
+        return Recipe(descent, AsItIs(), max(1, round(self.epochs / rate)), sample_prob=rate, notes=("NOT PRIVATE.",))
+
+    def filter(self, facts: Facts) -> Filter:
+        """Return the rule without a limit."""
+        return DeclaredNonPrivate(facts.delta, facts.neighbouring)
+
+
+@dataclass(frozen=True)
+class AsItIs:
+    """Releases without noise. NOT PRIVATE."""
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> NonPrivateRelease:
+        """Return the declared non-private release."""
+        return _AS_IT_IS
+
+
+class Measured:
+    """Training loss, training accuracy and test accuracy of a network at any parameters, exactly. NOT PRIVATE.
+
+    Parameters
+    ----------
+    module : Module
+        The network; its parameters are set to what is measured.
+    train, test : tuple of Tensor
+        Images and labels.
+    """
+
+    def __init__(self, module: Any, train: tuple[Any, Any], test: tuple[Any, Any]) -> None:
+        from torch import nn
+
+        from privypurse.pytorch.oracle import ModuleOracle
+
+        self._purse = Purse.not_private()
+        self._asked = {
+            name: (ModuleOracle(module, data, loss=loss, records=len(data[1]), compile=False), len(data[1]))
+            for name, data, loss in (
+                ("train_loss", train, nn.CrossEntropyLoss()),
+                ("train_accuracy", train, right),
+                ("test_accuracy", test, right),
+            )
+        }
+
+    def at(self, point: FloatArray) -> dict[str, float]:
+        """Return the three numbers; accuracies in percent."""
+        query = LossesAlong(point=point, direction=np.zeros_like(point), steps=np.zeros(1), clip_loss=1e9)
+        found = {}
+        for name, (oracle, records) in self._asked.items():
+            # Scores are to be maximised, so losses come with a minus.
+            total = -self._purse.release(oracle.answer(query), _EXACT, what=name)[0]
+            found[name] = float(total) / records * (1 if name == "train_loss" else 100)
+        return found
+
+    def close(self) -> None:
+        """Take the hooks off the network."""
+        for oracle, _ in self._asked.values():
+            oracle.release_module()
+
+
+def right(outputs: Any, target: Any) -> Any:
+    """Return one for a record whose largest output is that of its label, else zero: a loss whose mean is the accuracy."""
+    return (outputs.argmax(-1) == target).to(outputs.dtype).mean()
+
+
+def followed_run(
+    method: Method, *, epsilon: float | None, clip_norm: float, seed: int, train: int | None, test: int | None
+) -> Result:
+    """Train the network with a method, and measure it at some twenty to forty places.
+
+    Parameters
+    ----------
+    method : Method
+        Who plans.
+    epsilon : float or None
+        The budget, at delta 1e-5 under add/remove; None for a purse that is declared not private.
+    clip_norm : float
+        Largest length of one record's gradient.
+    seed : int
+        Of the first parameters and of the noise.
+    train, test : int or None
+        How many images; None for all.
+    """
+    import torch
+    from torch import nn
+
+    from privypurse.pytorch.fitting import fit
+
+    torch.manual_seed(seed)
+    data, unseen = images("train", train), images("test", test)
+    module = network().to(device())
+    noise = NoiseSource(seed=seed)
+    budget: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "noise": noise}
+    if epsilon is None:
+        budget = {"purse": Purse.not_private(delta=DELTA, noise=noise)}
+    watched = WatchedMethod(method)
+    measured = Measured(module, data, unseen)
+    try:
+        start = measured.at(_parameters(module))
+    finally:
+        measured.close()
+    fitted = fit(
+        module, data, loss=nn.CrossEntropyLoss(), records=len(data[1]), method=watched, clip_norm=clip_norm, **budget
+    )
+    ((optimizer, rate),) = watched.seen
+    measured = Measured(module, data, unseen)
+    try:
+        final = _parameters(module)
+        end = (len([step for step in fitted.trace.steps if step.query == "GradientAt"]), final)
+        places = [place for place in optimizer.kept if place[0] < end[0]] + [end]
+        path = [
+            {"epochs": 0.0, **start},
+            *({"epochs": number * rate, **measured.at(point)} for number, point in places),
+        ]
+    finally:
+        measured.close()
+    spent = fitted.purse.spent
+    private = not isinstance(fitted.purse.filter, DeclaredNonPrivate)
+    return {
+        "path": path,
+        "private": private,
+        "spent": spent.epsilon if private else None,
+        "releases": spent.releases,
+        "gradients": end[0],
+    }
+
+
+def _parameters(module: Any) -> FloatArray:
+    import torch
+
+    parts = [parameter.detach().flatten().double().cpu() for parameter in module.parameters()]
+    return np.asarray(torch.cat(parts).numpy())

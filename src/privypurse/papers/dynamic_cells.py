@@ -1,0 +1,174 @@
+"""What Figures 2 and 3 of the dynamic-noise paper run, and what is said of both."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from privypurse.papers import drawing, dynamic_influence, prepared
+from privypurse.papers import dynamic_panels as panels
+from privypurse.papers.cells import Cell, Result, Results
+from privypurse.papers.dynamic_problems import NETWORK, STEPS
+from privypurse.papers.entries import as_schedule
+from privypurse.papers.items import NOT_PRIVATE, Settings, Sheet
+
+LEFT_SCALE = 10.0
+
+
+def momentum_cell(**arguments: Any) -> Result:
+    """Cell: the network with momentum at one data scale. PyTorch is loaded here, where it is needed."""
+    from privypurse.papers.dynamic_network import momentum_at_scale
+
+    return momentum_at_scale(**arguments)
+
+
+def also(settings: Settings) -> dict[str, Any]:
+    """Return the user's schedules; whole methods have no place among schedules."""
+    found = {name: as_schedule(entry) for name, entry in settings.also.items()}
+    return {name: schedule for name, schedule in found.items() if schedule is not None}
+
+
+def amounts(name: str, quick: bool) -> dict[str, Any]:
+    """Return how much is run for a comparison."""
+    if name == NETWORK:
+        if quick:
+            return {
+                "counts": [20],
+                "at": [5, 12, 20],
+                "sigmas": [20.0, 200.0],
+                "retrainings": 1,
+                "runs": 2,
+                "rehearsals": 1,
+            }
+        at, sigmas = [10, 40, 70, 90, 100], [20.0, 110.0, 200.0]
+        return {"counts": [50, 100], "at": at, "sigmas": sigmas, "retrainings": 4, "runs": 10, "rehearsals": 2}
+    if quick:
+        return {
+            "counts": [10, 30],
+            "at": [5, 18, 30],
+            "sigmas": [20.0, 200.0],
+            "retrainings": 2,
+            "runs": 4,
+            "rehearsals": 2,
+        }
+    counts, at = [5, 10, 20, 35, 50, 75, STEPS], [1, *range(5, STEPS + 1, 5)]
+    sigmas = [20.0, 65.0, 110.0, 155.0, 200.0]
+    return {"counts": counts, "at": at, "sigmas": sigmas, "retrainings": 8, "runs": 100, "rehearsals": 20}
+
+
+def scales(name: str, quick: bool) -> tuple[float, ...]:
+    """Return the data scales of a row."""
+    if name == NETWORK:
+        return (10.0,) if quick else (5.0, 10.0, 15.0, 20.0)
+    return (5.0, 15.0) if quick else (1.0, 5.0, 10.0, 15.0, 20.0, 25.0)
+
+
+def comparisons(settings: Settings, name: str) -> dict[tuple[bool, float], Cell]:
+    """Return the cells of relative losses and influences of a row, by whether they are sound, and data scale."""
+    shared = {"seed": settings.seed, "also": also(settings), **amounts(name, settings.quick)}
+    return {
+        (sound, scale): Cell(dynamic_influence.compare, {"problem": name, "scale": scale, "sound": sound, **shared})
+        for sound in (False, True)
+        for scale in scales(name, settings.quick)
+    }
+
+
+def single_steps(settings: Settings, name: str) -> dict[int, Cell]:
+    """Return the cells of the left column of Figure 3, by step."""
+    steps, at, runs = (STEPS, (10, 60, 90), 40) if not settings.quick else (30, (5, 18, 27), 3)
+    sigmas = list(np.linspace(20.0, 200.0, 4 if settings.quick else 10))
+    if name == NETWORK:
+        steps, at, runs = (STEPS, (10, 60, 90), 6) if not settings.quick else (20, (5, 12, 18), 1)
+        sigmas = [20.0, 80.0, 140.0, 200.0]
+    shared = {
+        "problem": name,
+        "scale": LEFT_SCALE,
+        "steps": steps,
+        "sigmas": sigmas,
+        "runs": runs,
+        "seed": settings.seed,
+    }
+    return {step: Cell(dynamic_influence.one_step, {**shared, "at": step}) for step in at}
+
+
+def momentum_cells(settings: Settings) -> dict[float, Cell]:
+    """Return the cells of the network with momentum, by data scale; none without PyTorch."""
+    if not prepared.is_here("torch"):
+        return {}
+    shared = {
+        "steps": STEPS,
+        "ratios": [0.5, 2.0, 5.0, 20.0, 100.0, 500.0],
+        "rehearsals": 2,
+        "runs": 10,
+        "test_rows": 50_000,
+    }
+    scales: tuple[float, ...] = (5.0, 10.0, 15.0, 20.0, 25.0)
+    if settings.quick:
+        shared, scales = (
+            {"steps": 20, "ratios": [2.0, 5.0], "rehearsals": 1, "runs": 2, "test_rows": 2_000},
+            (10.0, 25.0),
+        )
+    shared |= {"seed": settings.seed, "also": also(settings)}
+    return {scale: Cell(momentum_cell, {"scale": scale, **shared}) for scale in scales}
+
+
+def read(cells: Mapping[tuple[bool, float], Cell], results: Results, sound: bool) -> dict[float, Result]:
+    """Return the results of one version of a comparison, by data scale."""
+    return {scale: results[cell] for (each, scale), cell in cells.items() if each is sound}
+
+
+def gaps(found: Mapping[float, Result]) -> dict[float, dict[str, panels.Gap]]:
+    """Compare the schedules at every data scale."""
+    return {scale: panels.gaps(result["schedules"]) for scale, result in found.items()}
+
+
+def lower(found: Mapping[float, Mapping[str, panels.Gap]]) -> list[float]:
+    """Return the scales at which a schedule that follows influence ends lower than even noise, by more than chance."""
+    return [scale for scale, each in found.items() if any(each[name].lower for name in panels.GAINS if name in each)]
+
+
+def listed(scales: list[float]) -> str:
+    """Write scales after one another."""
+    return ", ".join(f"{scale:g}" for scale in scales) or "none"
+
+
+def best(found: Mapping[float, Mapping[str, panels.Gap]]) -> str:
+    """Say where a schedule that follows influence gains most."""
+    each = [(gap.mean, name, scale) for scale, by in found.items() for name, gap in by.items() if name in panels.GAINS]
+    mean, name, scale = min(each)
+    return f"{name} at scale {scale:g}, {mean:+.2f} %"
+
+
+def relative_sheet(caption: str, relative: Mapping[bool, Mapping[float, Mapping[str, panels.Gap]]]) -> Sheet:
+    """Return the table of relative losses, as published and sound."""
+    lines = []
+    for sound, by in relative.items():
+        names = list(next(iter(by.values())))
+        for name in names:
+            words = [
+                f"{gap.loss:.4f}" if name == "uniform" else f"{gap.mean:+.2f} ± {gap.half:.2f}"
+                for gap in (each[name] for each in by.values())
+            ]
+            steps = ", ".join(str(each[name].steps) for each in by.values())
+            lines.append([drawing.label(name, sound), *words, steps])
+    heads = ["schedule", *(f"scale {scale:g}" for scale in relative[True]), "steps by scale"]
+    return Sheet(f"{caption}: uniform, the final loss; others, percent above it, 95 % intervals.", heads, lines)
+
+
+def said_of_fits(found: Mapping[bool, Mapping[float, Result]]) -> list[str]:
+    """Say what the fitted exponential would spend, and what is sound and what is not."""
+    spent = [result["fit_spends"] for result in found[False].values()]
+    return [
+        f"As fitted by least squares, the exponential would spend {min(spent):.2f} to {max(spent):.2f} times the budget "
+        f"(as published, by data scale). Here its shape is kept and its level brought back to the budget.",
+        f"As published, {NOT_PRIVATE}: images are projected and scaled by themselves, influences are estimated and numbers of "
+        "steps are chosen on the private images, at no charge; budget 0.1963-zCDP by the classic conversion. Sound: all of "
+        "that on other images of the same digits, taken as public; budget by the exact conversion, epsilon 4, delta "
+        "1e-8, add/remove.",
+    ]
+
+
+def left_out(settings: Settings) -> list[str]:
+    """Say which entries of the user have no place."""
+    names = [name for name, entry in settings.also.items() if as_schedule(entry) is None]
+    return [f"Schedules are compared here: the method {name} has no place in it." for name in names]

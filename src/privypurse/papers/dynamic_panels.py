@@ -1,0 +1,186 @@
+"""The panels that Figures 2 and 3 of the dynamic-noise paper share: their numbers, and how they are drawn."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privypurse.papers import drawing
+from privypurse.papers.cells import Result
+from privypurse.papers.dynamic_influence import at_every_step
+from privypurse.papers.dynamic_theory import half_width
+from privypurse.papers.items import NOT_PRIVATE
+
+GAINS = ("dynamic", "exponential", "dynamic, retrained")
+# Colours of schedules, the same in all panels; those of the user come after.
+ORDER = ("uniform", "dynamic", "exponential", "dynamic, retrained", "expinfl", "momexpinfl")
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How much the final loss of a schedule is above that of even noise, in percent, over seeds that are the same for both.
+
+    Parameters
+    ----------
+    mean, half : float
+        The mean, and half of its 95 percent interval.
+    steps : int
+        How many steps the schedule has.
+    loss : float
+        The mean final loss itself.
+    """
+
+    mean: float
+    half: float
+    steps: int
+    loss: float
+
+    @property
+    def lower(self) -> bool:
+        """Whether the schedule ends lower, by more than chance would do."""
+        return self.mean < -self.half
+
+
+def percent(losses: Sequence[float], others: Sequence[float]) -> list[float]:
+    """Return by how many percent losses are above others, pair by pair."""
+    return [100 * (loss / other - 1) for loss, other in zip(losses, others, strict=True)]
+
+
+def gaps(schedules: Mapping[str, Mapping[str, Any]]) -> dict[str, Gap]:
+    """Compare every schedule with the even one, which is compared with itself."""
+    found = {}
+    for name, each in schedules.items():
+        over = percent(each["losses"], schedules["uniform"]["losses"])
+        half = 0.0 if name == "uniform" else half_width(over)
+        found[name] = Gap(
+            float(np.mean(over)), half, int(each.get("steps", len(each["noise"]))), float(np.mean(each["losses"]))
+        )
+    return found
+
+
+def stamp(sound: bool) -> str:
+    """Return what the column "private" says."""
+    return "yes" if sound else NOT_PRIVATE
+
+
+def relative_rows(panel: str, found: Mapping[float, Mapping[str, Gap]], sound: bool) -> list[dict[str, Any]]:
+    """Return the rows of a panel of relative losses."""
+    return [
+        row(panel, name, scale, gap.mean, sound, half=gap.half, steps=gap.steps, loss=gap.loss)
+        for scale, each in found.items()
+        for name, gap in each.items()
+    ]
+
+
+def row(
+    panel: str,
+    name: str,
+    x: float,
+    value: float,
+    sound: bool,
+    *,
+    half: float | str = "",
+    steps: int | str = "",
+    loss: float | str = "",
+) -> dict[str, Any]:
+    """Return one line of the CSV file; all have the same columns."""
+    return {
+        "panel": panel,
+        "line": name,
+        "x": x,
+        "value": value,
+        "half of 95 % interval": half,
+        "steps": steps,
+        "loss": loss,
+        "private": stamp(sound),
+    }
+
+
+def exponential_shape(result: Result) -> float:
+    """Return how much of the variance of the logarithm of retrained influences a straight line in the step explains."""
+    kept = [(step, value) for step, value in zip(result["at"], result["retrained"], strict=True) if value > 0]
+    if len(kept) < 3:
+        return 0.0
+    steps, values = zip(*kept, strict=True)
+    return float(np.corrcoef(steps, np.log(values))[0, 1]) ** 2
+
+
+def steepness(result: Result) -> float:
+    """Return the influence of the last third of the steps over that of the first third, by retraining."""
+    values = at_every_step(result["at"], result["retrained"], result["steps"])
+    third = max(1, len(values) // 3)
+    return float(values[-third:].mean() / values[:third].mean())
+
+
+def number_of(name: str, extra: Sequence[str]) -> int:
+    """Return which colour a schedule has."""
+    return ORDER.index(name) if name in ORDER else len(ORDER) + list(extra).index(name)
+
+
+def draw_influences(axis: Any, found: Mapping[float, Result], title: str) -> None:
+    """Draw influence by step for some data scales; estimates that came out as nothing or less are left out."""
+    for number, (scale, result) in enumerate(found.items()):
+        shown = [(step, value) for step, value in zip(result["at"], result["retrained"], strict=True) if value > 0]
+        style = drawing.style(number, private=False)
+        if shown:
+            steps, values = zip(*shown, strict=True)
+            axis.plot(steps, values, **style, label=f"scale {scale:g}")
+        if result["curvature"]:
+            least = max(result["curvature"]) * 1e-6
+            line = np.array(result["curvature"])
+            times = np.arange(1, line.size + 1)
+            axis.plot(times[line > least], line[line > least], color=drawing.colour(number), lw=0.8, ls="-")
+    axis.set(yscale="log", xlabel="step t", ylabel="influence of $\\sigma_t^2$", title=title)
+    axis.legend(frameon=False, fontsize=7)
+
+
+def draw_relative(
+    axis: Any,
+    found: Mapping[float, Mapping[str, Gap]],
+    sound: bool,
+    title: str,
+    variances: Mapping[float, float] | None = None,
+    extra: Sequence[str] = (),
+) -> None:
+    """Draw relative losses over data scale, with intervals, and the variance of influence on an axis of its own."""
+    scales = list(found)
+    names = list(next(iter(found.values())))
+    nudge = 0.018 * (max(scales) - min(scales) or 1)
+    for name in names:
+        number = number_of(name, extra)
+        if name == "uniform":
+            axis.axhline(
+                0, color=drawing.colour(number), lw=1.6, ls="-" if sound else "--", label=drawing.label(name, sound)
+            )
+            continue
+        shift = (names.index(name) - len(names) / 2) * nudge
+        axis.errorbar(
+            [scale + shift for scale in scales],
+            [found[scale][name].mean for scale in scales],
+            yerr=[_finite(found[scale][name].half) for scale in scales],
+            capsize=2.5,
+            **drawing.style(number, sound),
+            label=drawing.label(name, sound),
+        )
+    if len(scales) == 1:
+        axis.set_xlim(scales[0] - 5, scales[0] + 5)
+    low, high = axis.get_ylim()
+    if max(-low, high) > 6:
+        # A schedule that fails must not flatten all others.
+        axis.set_yscale("symlog", linthresh=1.0, linscale=0.8)
+        axis.set_ylim(low, high)
+        marks = (-100, -50, -20, -10, -5, -2, -1, 0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
+        drawing.number_ticks(axis.yaxis, [mark for mark in marks if low <= mark <= high])
+    axis.set(xlabel="data scale", xticks=scales, ylabel="loss against uniform (%)", title=title)
+    if variances:
+        second = axis.twinx()
+        second.plot(scales, [variances[scale] for scale in scales], color="0.45", ls=":", marker=".", lw=1.2)
+        second.set(yscale="log")
+        second.set_ylabel("$T^2$ Var $\\sqrt{q_t}$ (dotted)", color="0.45", fontsize=7)
+        second.tick_params(axis="y", which="both", labelsize=7, colors="0.45")
+        second.grid(False)
+
+
+def _finite(value: float) -> float:
+    return value if np.isfinite(value) else 0.0

@@ -1,0 +1,16 @@
+"""The lecture on private gradient descent: its theorem, its lemma on sampling and its accounting."""
+
+from privypurse.papers.items import Paper
+from privypurse.papers.lecture_composition import FIGURE_3
+from privypurse.papers.lecture_descent import FIGURE_1
+from privypurse.papers.lecture_sampling import FIGURE_2
+
+PAPER = Paper(
+    "lecture",
+    "Lecture notes: private gradient descent",
+    "The notes have no numbered figures and no experiments. Here their statements are drawn and held against exact numbers: "
+    "the theorem on noisy projected descent against runs of `privypurse.methods.NoisyPGD` on made data, the lemma on "
+    "sampling and the "
+    "ways to count many steps against exact accounting. No data set is needed.",
+    (FIGURE_1, FIGURE_2, FIGURE_3),
+)

@@ -1,0 +1,90 @@
+"""The numbers that Deng et al. (ADP-SGD) print for Adult at delta 1e-8: accuracy in percent and seconds of training.
+
+Everything else in their figures and in those of Lee and Kifer (DP-AGD) is known as a picture only, and lost in the scans.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from privypurse.papers.accuracy_study import Measured, at
+from privypurse.papers.items import Sheet
+
+
+@dataclass(frozen=True)
+class Published:
+    """One number of the paper."""
+
+    model: str
+    epsilon: float
+    method: str
+    accuracy: float
+    seconds: float
+
+
+# Their method, as we call what was run to get the number.
+ADULT = (
+    Published("logistic", 0.05, "DP-AGD, as published", 79.00, 25.91736),
+    Published("logistic", 0.05, "ADP-SGD, as published", 81.63, 0.5679),
+    Published("svm", 0.05, "DP-AGD, as published", 67.93, 25.86),
+    Published("svm", 0.05, "ADP-SGD, as published", 71.05, 0.94),
+    Published("svm", 0.2, "DP-AGD, as published", 83.23, 25.55),
+    Published("svm", 0.2, "ADP-SGD, as published", 83.50, 2.68),
+    Published("svm", 0.8, "DP-AGD, as published", 84.25, 26.93),
+    Published("svm", 0.8, "ADP-SGD, as published", 84.05, 4.30),
+    Published("svm", 0.8, "SGD-MA (orders to 32)", 84.22, 11.76),
+)
+SOUND = {"DP-AGD, as published": "DP-AGD", "ADP-SGD, as published": "ADP-SGD", "SGD-MA (orders to 32)": "DP-SGD (PLD)"}
+CLOSE = 0.5  # points of accuracy
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A published number beside what its code as published gives, and what the sound version gives."""
+
+    published: Published
+    ours: Measured
+    sound: Measured | None
+
+    @property
+    def off(self) -> float:
+        """By how many points ours is above the published one."""
+        return self.ours.mean("accuracy") - self.published.accuracy
+
+    @property
+    def close(self) -> bool:
+        """Whether the two are within half a point."""
+        return abs(self.off) <= CLOSE
+
+
+def compared(found: Sequence[Measured], model: str, methods: Sequence[str] = ()) -> list[Comparison]:
+    """Put the published numbers beside what was measured on Adult."""
+    comparisons = []
+    for number in ADULT:
+        ours = at(found, "adult", number.method, number.epsilon)
+        if number.model == model and ours is not None and (not methods or number.method in methods):
+            comparisons.append(Comparison(number, ours, at(found, "adult", SOUND[number.method], number.epsilon)))
+    return comparisons
+
+
+def numbers_sheet(comparisons: Sequence[Comparison], what: str = "accuracy") -> Sheet:
+    """Return the table of published and measured numbers."""
+    rows = []
+    for each in comparisons:
+        sound = "" if each.sound is None else f"{each.sound.contestant}: {_shown(each.sound, what)}"
+        rows.append(
+            [
+                f"{each.published.method.removesuffix(', as published')} at epsilon {each.published.epsilon:g}",
+                f"{getattr(each.published, what):.2f}",
+                _shown(each.ours, what),
+                sound,
+            ]
+        )
+    unit = "accuracy in percent" if what == "accuracy" else "seconds"
+    caption = f"Adult, {unit}. Published; what the method as published gives here; what the sound version gives:"
+    return Sheet(caption, ["", "published", "as published, here", "sound"], rows)
+
+
+def _shown(entry: Measured, what: str) -> str:
+    if what == "seconds":
+        return f"{entry.mean(what):.3f}"
+    return f"{entry.mean(what):.2f} ± {entry.spread(what):.2f}"

@@ -1,0 +1,150 @@
+"""Which runs the items of the PUR paper need, and their results put together again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privypurse.core.checks import FloatArray
+from privypurse.papers.cells import Cell, Results
+from privypurse.papers.items import NOT_PRIVATE, Settings
+from privypurse.papers.pur_paths import ADAPTIVE, GRID, MARKS, path, planned, schedules_for
+
+# As in the paper; MNIST is slow, and its runs hardly differ.
+REPETITIONS, MNIST_REPETITIONS = 120, 24
+RANDOM_REPETITIONS, MNIST_RANDOM_REPETITIONS = 40, 12
+QUICK_REPETITIONS, MNIST_QUICK_REPETITIONS = 6, 4
+PLANNED = (0.1, 0.3, 1.0, 3.0, 10.0, 20.0)
+TABLE_RIDGE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """All runs of one schedule on one problem.
+
+    Parameters
+    ----------
+    name : str
+        Of the schedule.
+    private : bool
+        Whether it is.
+    epsilons : sequence of float
+        Where it was measured.
+    norms, risks : ndarray
+        One row for each run: gradient norms at `epsilons`, objectives at `MARKS`.
+    published : ndarray
+        Objectives at `MARKS` if the paper's Lipschitz constant is charged; empty for planned runs.
+    first, reached : float
+        Medians of the cumulative epsilon after one step, and after all.
+    longest : float
+        Z, the length of the longest row.
+    """
+
+    name: str
+    private: bool
+    epsilons: Sequence[float]
+    norms: FloatArray
+    risks: FloatArray
+    published: FloatArray
+    first: float
+    reached: float
+    longest: float
+
+    @property
+    def stamp(self) -> str:
+        """What the CSV file says."""
+        return "yes" if self.private else NOT_PRIVATE
+
+    def norms_at(self, mark: float) -> list[float]:
+        """Return the gradient norms of all runs at one of `MARKS`."""
+        return [float(value) for value in self.norms[:, list(self.epsilons).index(mark)]]
+
+    def risks_at(self, mark: float, published: bool = False) -> list[float]:
+        """Return the objectives of all runs at one of `MARKS`."""
+        return [float(value) for value in (self.published if published else self.risks)[:, MARKS.index(mark)]]
+
+
+def path_cells(settings: Settings, data: str, l2: float, schedule: str, start: str = "zero") -> list[Cell]:
+    """Return the runs of one schedule, some to a cell."""
+    common = {"data": data, "quick": settings.quick, "l2": l2, "schedule": schedule, "start": start}
+    return [Cell(path, common | {"seeds": seeds}) for seeds in _blocks(settings, data, start)]
+
+
+def planned_cells(settings: Settings, data: str, l2: float, entry: Any) -> list[Cell]:
+    """Return the runs of a method or of a user's schedule."""
+    common = {
+        "data": data,
+        "quick": settings.quick,
+        "l2": l2,
+        "entry": entry,
+        "epsilons": list(_budgets(settings, data)),
+    }
+    return [Cell(planned, common | {"seeds": seeds}) for seeds in _blocks(settings, data, "zero")]
+
+
+def all_cells(settings: Settings, data: str, l2: float) -> list[Cell]:
+    """Return all runs from zero on one problem: the paper's schedules, the adaptive rule, and the user's own."""
+    cells = [cell for schedule in schedules_for(l2) for cell in path_cells(settings, data, l2, schedule)]
+    for entry in (None, *settings.also.values()):
+        cells += planned_cells(settings, data, l2, entry)
+    return cells
+
+
+def line(settings: Settings, results: Results, data: str, l2: float, schedule: str, start: str = "zero") -> Line:
+    """Put the runs of one schedule together."""
+    found = [results[cell] for cell in path_cells(settings, data, l2, schedule, start)]
+    joined = {
+        name: [each for one in found for each in one[name]] for name in found[0] if name not in ("private", "longest")
+    }
+    return Line(
+        schedule,
+        found[0]["private"],
+        (*GRID, *MARKS),
+        np.array(joined["norms"]),
+        np.array(joined["risks"]),
+        np.array(joined["published"]),
+        float(np.median(joined["first"])),
+        float(np.median(joined["reached"])),
+        found[0]["longest"],
+    )
+
+
+def planned_line(settings: Settings, results: Results, data: str, l2: float, name: str, entry: Any) -> Line:
+    """Put the runs of a method or of a user's schedule together."""
+    found = [results[cell] for cell in planned_cells(settings, data, l2, entry)]
+    budgets = _budgets(settings, data)
+    marks = [budgets.index(mark) for mark in MARKS]
+    norms = np.array([each for one in found for each in one["norms"]])
+    risks = np.array([each for one in found for each in one["risks"]])[:, marks]
+    private = all(one["private"] for one in found)
+    none = np.empty((0, len(MARKS)))
+    return Line(name, private, budgets, norms, risks, none, budgets[0], budgets[-1], found[0]["longest"])
+
+
+def all_lines(settings: Settings, results: Results, data: str, l2: float) -> list[Line]:
+    """Return everything that starts from zero on one problem."""
+    lines = [line(settings, results, data, l2, schedule) for schedule in schedules_for(l2)]
+    for name, entry in ((ADAPTIVE, None), *settings.also.items()):
+        lines.append(planned_line(settings, results, data, l2, name, entry))
+    return lines
+
+
+def repetitions(settings: Settings, data: str, start: str = "zero") -> int:
+    """Return how many runs there are of each schedule."""
+    mnist = data == "mnist"
+    if settings.quick:
+        return MNIST_QUICK_REPETITIONS if mnist else QUICK_REPETITIONS
+    if start == "random":
+        return MNIST_RANDOM_REPETITIONS if mnist else RANDOM_REPETITIONS
+    return MNIST_REPETITIONS if mnist else REPETITIONS
+
+
+def _blocks(settings: Settings, data: str, start: str) -> list[list[int]]:
+    many, block = repetitions(settings, data, start), 2 if data == "mnist" and not settings.quick else 10
+    seeds = [settings.seed + each for each in range(many)]
+    return [seeds[first : first + block] for first in range(0, many, block)]
+
+
+def _budgets(settings: Settings, data: str) -> tuple[float, ...]:
+    return MARKS if settings.quick or data == "mnist" else PLANNED

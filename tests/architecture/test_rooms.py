@@ -79,7 +79,19 @@ MAY_IMPORT["papers"] = BELOW_JOBS | {"jobs.progress"}
 MAY_IMPORT["cli"] = BELOW_JOBS | {"jobs", "papers"}
 # The core is words: it needs arrays and nothing else from outside.
 CORE_THIRD_PARTY = {"numpy"}
-OPTIONAL = {"torch", "dask", "distributed", "plotly", "pandas", "polars", "pyarrow", "typer", "rich", "matplotlib", "joblib"}
+OPTIONAL = {
+    "torch",
+    "dask",
+    "distributed",
+    "plotly",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "typer",
+    "rich",
+    "matplotlib",
+    "joblib",
+}
 HEAVY = OPTIONAL | {"dp_accounting", "numba", "sklearn"}
 
 

@@ -9,17 +9,10 @@ from privypurse.accounting import convert
 from privypurse.accounting.pld import pld_epsilon
 from privypurse.core.charges import GaussianCharge
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.papers import (
-    composition_bounds,
-    lecture_composition,
-    lecture_descent,
-    lecture_problems,
-    lecture_sampling,
-)
 from privypurse.papers.cells import Results
 from privypurse.papers.following import Exactly
 from privypurse.papers.items import IN_PART, NOT_PRIVATE, NOT_REPRODUCED, REPRODUCED, Settings
-from privypurse.papers.lecture import PAPER
+from privypurse.papers.lecture import PAPER, bounds, composition, descent, problems, sampling
 from privypurse.papers.reproducing import reproduce
 
 QUICK = Settings(quick=True)
@@ -40,46 +33,44 @@ def rising(steps):
 @pytest.fixture(scope="module")
 def figure_1(tmp_path_factory):
     settings = Settings(quick=True, also={"rising": rising})
-    return settings, finished(lecture_descent.FIGURE_1, settings, tmp_path_factory.mktemp("figure1"))
+    return settings, finished(descent.FIGURE_1, settings, tmp_path_factory.mktemp("figure1"))
 
 
 # The problems.
 
 
 def test_no_point_of_the_ball_is_better_than_the_best():
-    problem = lecture_problems.smooth_problem(0)
+    problem = problems.smooth_problem(0)
     random = np.random.default_rng(0)
     for _ in range(50):
-        point = random.standard_normal(lecture_problems.DIMENSION)
+        point = random.standard_normal(problems.DIMENSION)
         point *= problem.radius * random.random() / np.linalg.norm(point)
         assert problem.excess(point) > 0
 
 
 def test_the_best_point_lies_on_the_edge_of_the_ball_and_the_gap_is_a_bound():
-    problem = lecture_problems.smooth_problem(0)
+    problem = problems.smooth_problem(0)
     exactly = Exactly(problem.oracle, problem.records)
-    best = lecture_problems.least_point(problem.oracle, problem.radius)
+    best = problems.least_point(problem.oracle, problem.radius)
     assert np.linalg.norm(best) == pytest.approx(problem.radius)
     assert problem.excess(best) == pytest.approx(0, abs=1e-9)
     elsewhere = best / 2
-    gap = lecture_problems.distance_to_best(exactly.gradient(elsewhere), elsewhere, problem.radius)
+    gap = problems.distance_to_best(exactly.gradient(elsewhere), elsewhere, problem.radius)
     assert 0 < problem.excess(elsewhere) <= gap
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.6])
 def test_the_hardest_problem_is_linear_and_its_best_value_is_in_closed_form(epsilon):
-    problem = lecture_problems.hardest_problem(epsilon)
+    problem = problems.hardest_problem(epsilon)
     exactly = Exactly(problem.oracle, problem.records)
     middle, edge = (
-        np.zeros(lecture_problems.DIMENSION),
-        np.full(lecture_problems.DIMENSION, lecture_problems.DIMENSION**-0.5),
+        np.zeros(problems.DIMENSION),
+        np.full(problems.DIMENSION, problems.DIMENSION**-0.5),
     )
     assert problem.excess(edge) == pytest.approx(0, abs=1e-6)
     assert exactly.loss(edge / 2) == pytest.approx((exactly.loss(middle) + exactly.loss(edge)) / 2, abs=1e-6)
     # The common direction is as long as the noise of one release of the whole budget.
-    noise = (
-        2 * math.sqrt(lecture_problems.DIMENSION) / (problem.records * convert.gdp_mu(epsilon, lecture_problems.DELTA))
-    )
+    noise = 2 * math.sqrt(problems.DIMENSION) / (problem.records * convert.gdp_mu(epsilon, problems.DELTA))
     assert 1 - problem.best == pytest.approx(noise, rel=0.2)
 
 
@@ -87,19 +78,19 @@ def test_the_hardest_problem_is_linear_and_its_best_value_is_in_closed_form(epsi
 
 
 def test_the_bound_is_the_formula_of_the_theorem():
-    found = lecture_descent.descend(0.4, 16, seed=0, data_seed=0)
-    rho = convert.gdp_mu(0.4, lecture_problems.DELTA) ** 2 / 2
-    n, d, radius = lecture_problems.RECORDS, lecture_problems.DIMENSION, 3.0
+    found = descent.descend(0.4, 16, seed=0, data_seed=0)
+    rho = convert.gdp_mu(0.4, problems.DELTA) ** 2 / 2
+    n, d, radius = problems.RECORDS, problems.DIMENSION, 3.0
     assert found["bound"] == pytest.approx(radius * math.sqrt(1 / 16 + 2 * d / (n**2 * rho)), rel=1e-6)
 
 
 def test_a_run_spends_its_budget_and_no_more():
-    found = lecture_descent.descend(0.4, 16, seed=0, data_seed=0)
+    found = descent.descend(0.4, 16, seed=0, data_seed=0)
     assert 0.399 < found["spent"] <= 0.4
 
 
 def test_the_three_ends_of_a_run_are_different_and_seeded():
-    first, again, other = (lecture_descent.descend(0.4, 16, seed=seed, data_seed=0) for seed in (0, 0, 1))
+    first, again, other = (descent.descend(0.4, 16, seed=seed, data_seed=0) for seed in (0, 0, 1))
     assert first == again
     assert first["last"] != other["last"]
     assert len({first["all"], first["shifted"], first["last"]}) == 3
@@ -107,7 +98,7 @@ def test_the_three_ends_of_a_run_are_different_and_seeded():
 
 def test_without_noise_the_step_and_the_bound_are_the_lectures_and_it_says_not_private(figure_1):
     _, made = figure_1
-    rows = [row for row in made.rows if row["epsilon"] == "" and row["point"] == lecture_descent.AVERAGES["all"]]
+    rows = [row for row in made.rows if row["epsilon"] == "" and row["point"] == descent.AVERAGES["all"]]
     assert [row["bound"] for row in rows] == pytest.approx([3 / math.sqrt(row["steps"]) for row in rows])
     assert {row["private"] for row in rows} == {NOT_PRIVATE}
     assert all(row["excess"] < row["bound"] for row in rows)
@@ -131,7 +122,7 @@ def test_a_users_schedule_is_in_the_rows_the_table_and_the_picture(figure_1):
 
 
 def test_a_users_schedule_spends_the_same_budget():
-    found = lecture_descent.with_entry(rising, 0.4, 16, seed=0, data_seed=0)
+    found = descent.with_entry(rising, 0.4, 16, seed=0, data_seed=0)
     assert found["private"]
     assert 0.399 < found["spent"] <= 0.4
 
@@ -139,64 +130,62 @@ def test_a_users_schedule_spends_the_same_budget():
 def test_the_verdict_follows_the_numbers(figure_1):
     settings, made = figure_1
     rows = [{**row, "excess": 2 * row["bound"] if row["schedule"] == "even" else 1.0} for row in made.rows]
-    assert lecture_descent.judge(settings, rows).word == NOT_REPRODUCED
+    assert descent.judge(settings, rows).word == NOT_REPRODUCED
     steep = [
         {**row, "excess": row["excess"] / row["epsilon"] ** 2 / 1e4} if row["problem"] == "hardest" else row
         for row in made.rows
     ]
-    assert lecture_descent.judge(settings, steep).word == IN_PART
+    assert descent.judge(settings, steep).word == IN_PART
 
 
 # Figures 2 and 3.
 
 
 def test_bounds_of_the_textbooks():
-    assert composition_bounds.amplified(1.0, 1.0) == pytest.approx(1.0)
-    assert composition_bounds.added(50.0, 1, 1e-5) == convert.gdp_epsilon(1 / 50, 1e-5)
-    assert composition_bounds.advanced(0.1, 100, 1e-5) == pytest.approx(
-        0.1 * math.sqrt(200 * math.log(1e5)) + 10 * math.expm1(0.1)
-    )
-    assert composition_bounds.boxed_lemma(50.0, 100, 1e-5) == pytest.approx(math.sqrt(200 * math.log(1e5)) / 50)
+    assert bounds.amplified(1.0, 1.0) == pytest.approx(1.0)
+    assert bounds.added(50.0, 1, 1e-5) == convert.gdp_epsilon(1 / 50, 1e-5)
+    assert bounds.advanced(0.1, 100, 1e-5) == pytest.approx(0.1 * math.sqrt(200 * math.log(1e5)) + 10 * math.expm1(0.1))
+    assert bounds.boxed_lemma(50.0, 100, 1e-5) == pytest.approx(math.sqrt(200 * math.log(1e5)) / 50)
 
 
 @pytest.mark.parametrize(("steps", "rate"), [(1, 0.01), (100, 0.01), (100, 1.0)])
 def test_advanced_composition_is_a_bound(steps, rate):
     exact = pld_epsilon([GaussianCharge(3.0, rate)] * steps, 1e-5, Neighbouring.ADD_REMOVE)
-    assert composition_bounds.advanced_gaussian(3.0, steps, 1e-5, rate) > exact
+    assert bounds.advanced_gaussian(3.0, steps, 1e-5, rate) > exact
 
 
 @pytest.mark.parametrize(("delta", "limit"), [(1e-5, 7.968), (1e-8, 8.943)])
 def test_the_lemma_holds_up_to_a_limit_and_not_beyond(delta, limit):
     # By 40-digit arithmetic.
-    assert composition_bounds.lemma_holds_up_to(delta) == pytest.approx(limit, abs=1e-3)
+    assert bounds.lemma_holds_up_to(delta) == pytest.approx(limit, abs=1e-3)
     for epsilon, true in ((limit - 0.01, True), (0.05, True), (limit + 0.01, False)):
         mu = epsilon / math.sqrt(2 * math.log(1 / delta))
         assert (convert.gdp_epsilon(mu, delta) <= epsilon) is true
 
 
 def test_one_sampled_step_costs_what_the_lemma_says():
-    found = lecture_sampling.one_step(1.0, 0.1)
+    found = sampling.one_step(1.0, 0.1)
     assert found["exact"] == pytest.approx(found["lemma"], rel=1e-4)
 
 
 def test_figure_2(tmp_path):
-    made = finished(lecture_sampling.FIGURE_2, QUICK, tmp_path)
+    made = finished(sampling.FIGURE_2, QUICK, tmp_path)
     assert made.verdict.word == REPRODUCED
     wrong = [{**row, "lemma": row["lemma"] and 2 * row["lemma"]} for row in made.rows]
-    assert lecture_sampling.judge(wrong).word == NOT_REPRODUCED
+    assert sampling.judge(wrong).word == NOT_REPRODUCED
 
 
 def test_figure_3_and_the_order_of_the_lines(tmp_path):
-    made = finished(lecture_composition.FIGURE_3, QUICK, tmp_path)
+    made = finished(composition.FIGURE_3, QUICK, tmp_path)
     assert made.verdict.word == IN_PART
     assert "7.97" in made.verdict.why
-    lines = {name: lecture_composition.curve(made.rows, "all", name) for name in lecture_composition.BETTER}
-    exact = lines[lecture_composition.GAUSSIAN]
-    assert (exact <= lines[lecture_composition.OPTIMAL]).all()
-    assert (lines[lecture_composition.OPTIMAL] <= lines[lecture_composition.CLASSIC]).all()
-    assert (exact <= lines[lecture_composition.RENYI]).all()
+    lines = {name: composition.curve(made.rows, "all", name) for name in composition.BETTER}
+    exact = lines[composition.GAUSSIAN]
+    assert (exact <= lines[composition.OPTIMAL]).all()
+    assert (lines[composition.OPTIMAL] <= lines[composition.CLASSIC]).all()
+    assert (exact <= lines[composition.RENYI]).all()
     # An independent computation on a grid.
-    assert lines[lecture_composition.NUMERICAL] == pytest.approx(exact, rel=1e-3)
+    assert lines[composition.NUMERICAL] == pytest.approx(exact, rel=1e-3)
 
 
 def test_the_page(tmp_path):

@@ -43,8 +43,8 @@ def load(name: str, part: str = "all", *, checksums: Mapping[str, str] | None = 
     name : str
         "adult" (census income, one-hot: LIBSVM's a9a), "adult-raw" (the same people, mixed columns), "bank" (marketing,
         one-hot, as in the papers), "bank-raw" (the same calls as OpenML has them, mixed columns), "ipums-br" (census of
-        Brazil, one-hot), "kddcup99" (network connections, one-hot), "kddcup99-sf" (logged-in connections, four mixed columns), "mnist", "iris", "breast-cancer" or
-        "digits".
+        Brazil, one-hot), "kddcup99" (network connections, one-hot), "kddcup99-sf" (those of them that are logged in, four
+        mixed columns), "mnist", "iris", "breast-cancer" or "digits".
     part : str
         "all"; or "train" or "test", where the data set has official parts: Adult and MNIST. "all" is train, then test.
     checksums : mapping of str to str, optional

@@ -1,13 +1,14 @@
 """Accuracy, loss and time of contestants over epsilon, by repeated cross-validation: the frame of several figures."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import sparse, stats
 
+from privypurse.core.errors import InvalidArgument
 from privypurse.papers import drawing, prepared
 from privypurse.papers.cells import Cell, Result, Results
 from privypurse.papers.contestants import Contestant, Model, cannot_run, fitted, is_private
@@ -42,17 +43,11 @@ def one_repetition(
         ``accuracy`` in percent on the held-out fold, ``loss`` (mean training loss of the model's own scores, without ridge) and
         ``seconds``, one for each fold; nothing where the contestant's accountant has no price for the budget.
     """
-    table = prepared.table(data)
-    X, y = table.X, table.y
-    if rows is not None:
-        some = np.sort(np.random.default_rng(0).permutation(len(y))[:rows])
-        X, y = X[some], y[some]
-    records = round(len(y) * (FOLDS - 1) / FOLDS)
+    X, y, records, who = _contest(data, contestant, rows, entry)
     found: Result = {"accuracy": [], "loss": [], "seconds": []}
     if entry is None and cannot_run(contestant, epsilon, records):
         return found
-    who: Contestant | str = contestant if entry is None else _of_the_user(contestant, entry)
-    _compile(contestant, model, entry)
+    _compile(model)
     for number, (train, test) in enumerate(prepared.folds(len(y), FOLDS, seed)):
         made = fitted(who, model, X[train], y[train], epsilon, records, seed=1_000 * seed + number)
         right = (made.scores(X[test]) > 0) == (y[test] == 1)
@@ -60,6 +55,35 @@ def one_repetition(
         found["loss"].append(mean_loss(model, made.scores(X[train]), y[train]))
         found["seconds"].append(made.seconds)
     return found
+
+
+def one_timing(
+    data: str, model: Model, contestant: str, epsilon: float, seed: int, rows: int | None = None, entry: Any = None
+) -> Result:
+    """Time three fits of one contestant on the first fold, on one thread; arguments and result as for `one_repetition`."""
+    X, y, records, who = _contest(data, contestant, rows, entry)
+    found: Result = {"accuracy": [], "loss": [], "seconds": []}
+    if entry is None and cannot_run(contestant, epsilon, records):
+        return found
+    _compile(model)
+    train, test = prepared.folds(len(y), FOLDS, seed)[0]
+    X_train, y_train = X[train], y[train]
+    for repeat in range(3):
+        made = fitted(who, model, X_train, y_train, epsilon, records, seed=1_000 * seed + repeat)
+        found["accuracy"].append(100 * float(((made.scores(X[test]) > 0) == (y[test] == 1)).mean()))
+        found["loss"].append(mean_loss(model, made.scores(X_train), y_train))
+        found["seconds"].append(made.seconds)
+    return found
+
+
+def _contest(data: str, contestant: str, rows: int | None, entry: Any) -> tuple[Any, np.ndarray, int, Contestant | str]:
+    """Return rows, labels, the public number of records in training, and who is to be fitted."""
+    table = prepared.table(data)
+    X, y = table.X, table.y
+    if rows is not None:
+        some = np.sort(np.random.default_rng(0).permutation(len(y))[:rows])
+        X, y = X[some], y[some]
+    return X, y, round(len(y) * (FOLDS - 1) / FOLDS), contestant if entry is None else _of_the_user(contestant, entry)
 
 
 def mean_loss(model: Model, scores: np.ndarray, y: np.ndarray) -> float:
@@ -77,15 +101,12 @@ def _same(method: Any, epsilon: float, records: int) -> Any:
 
 
 @functools.cache
-def _compiled(contestant: str, model: Model) -> None:
-    """Have everything compiled that a fit needs, so that no fit's time holds it."""
-    rng = np.random.default_rng(0)
-    X = rng.random((2_000, 5))
-    fitted(contestant, model, X, (X[:, 0] > 0.5).astype(int), 1.0, 2_000, 0)
-
-
-def _compile(contestant: str, model: Model, entry: Any) -> None:
-    _compiled("Nesterov" if entry is not None else contestant, model)
+def _compile(model: Model) -> None:
+    """Have everything compiled that a fit needs, so that no fit's time holds it: gradients, losses along lines, minimisers."""
+    X = sparse.csr_matrix(np.random.default_rng(0).random((500, 5)))
+    y = (X[:, [0]].toarray().ravel() > 0.5).astype(int)
+    for contestant in ("Nesterov", "DP-AGD", "DP-AGD, mended", "ObjPert", "SGD-Adv"):
+        fitted(contestant, model, X, y, 1.0, 500, 0)
 
 
 @dataclass(frozen=True)
@@ -106,6 +127,8 @@ class Study:
         Budgets.
     fewer : mapping of str to int
         Contestants that take too long for all repetitions.
+    work : callable
+        `one_repetition`, or `one_timing` for times: those are measured one at a time.
     """
 
     data: Sequence[str]
@@ -114,12 +137,16 @@ class Study:
     repetitions: int
     epsilons: Sequence[float] = EPSILONS
     fewer: Mapping[str, int] | None = None
+    work: Callable[..., Result] = one_repetition
 
     def cells(self, settings: Settings) -> list[Cell]:
         """Return the work."""
         return [cell for _, _, _, cells in self._grid(settings) for cell in cells]
 
     def _grid(self, settings: Settings) -> "list[tuple[str, str, float, list[Cell]]]":
+        for name in settings.also:
+            if name in self.contestants:
+                raise InvalidArgument(f"also names {name!r}, which takes part already. Pass it under another name.")
         epsilons = (self.epsilons[0], self.epsilons[-2]) if settings.quick else self.epsilons
         data = prepared.here(self.data)[: 1 if settings.quick else None]
         grid = []
@@ -131,7 +158,7 @@ class Study:
                     shared |= {"rows": QUICK_ROWS} if settings.quick else {}
                     shared |= {"entry": settings.also[contestant]} if contestant in settings.also else {}
                     seeds = range(settings.seed, settings.seed + repetitions)
-                    cells = [Cell(one_repetition, {**shared, "seed": seed}) for seed in seeds]
+                    cells = [Cell(self.work, {**shared, "seed": seed}, self.work is one_timing) for seed in seeds]
                     grid.append((name, contestant, epsilon, cells))
         return grid
 

@@ -1,10 +1,10 @@
 """Independent pieces of work: run on all cores, kept as they finish, and not run again."""
 
+import copy
 import datetime
 import hashlib
 import importlib
 import json
-import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +15,7 @@ from typing import Any
 from privypurse.core.errors import FileUnusable, InvalidArgument
 from privypurse.core.version import __version__
 from privypurse.jobs.progress import Progress
+from privypurse.papers.fingerprints import fingerprint
 
 Result = dict[str, Any]
 
@@ -29,26 +30,24 @@ class Cell:
         Returns a dict that JSON can hold.
     arguments : mapping
         Its arguments: what JSON can hold, or objects that can be sent to another process.
+    alone : bool
+        Run it while no other cell runs, because it measures time.
     """
 
     function: Callable[..., Result]
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    alone: bool = False
 
     @cached_property
     def key(self) -> str:
         """What the result is kept under: a digest of the function's name, its arguments and the library's version."""
-        said = json.dumps(dict(self.arguments), sort_keys=True, default=_digest)
+        said = json.dumps(dict(self.arguments), sort_keys=True, default=fingerprint)
         name = f"{self.function.__module__}.{self.function.__qualname__}"
         return hashlib.sha256(f"{__version__} {name} {said}".encode()).hexdigest()[:24]
 
     def __call__(self) -> Result:
         """Do the work."""
         return self.function(**self.arguments)
-
-
-def _digest(thing: Any) -> str:
-    """Tell one object of the user's from another: by its code and its values."""
-    return hashlib.sha256(pickler().dumps(thing)).hexdigest()
 
 
 def pickler() -> Any:
@@ -72,6 +71,7 @@ class Results:
         self._path = pathlib.Path(path)
         self._known: dict[str, Result] = {}
         self._dates: dict[str, str] = {}
+        self._made: set[str] = set()
         if self._path.exists():
             for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
                 self._read(line)
@@ -94,9 +94,10 @@ class Results:
         return max((self._dates[cell.key] for cell in cells), default=_today())
 
     def forget(self, cells: Sequence[Cell]) -> None:
-        """Have these cells run again."""
+        """Have these cells run again, but those that were run since the file was opened."""
         for cell in cells:
-            self._known.pop(cell.key, None)
+            if cell.key not in self._made:  # two figures may be made of the same cells: those are not run twice
+                self._known.pop(cell.key, None)
 
     def keep(self, cell: Cell, result: Result) -> None:
         """Write a result down at once."""
@@ -105,9 +106,12 @@ class Results:
         line = json.dumps({"key": cell.key, "date": _today(), "result": result})
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            broken = self._path.exists() and self._path.read_bytes()[-1:] not in (b"\n", b"")
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(("\n" if broken else "") + line + "\n")
+            with self._path.open("ab+") as file:
+                # A line that a killed run left unfinished is ended first.
+                if file.tell() > 0:
+                    file.seek(-1, os.SEEK_END)
+                    line = line if file.read(1) == b"\n" else f"\n{line}"
+                file.write(f"{line}\n".encode())
         except OSError as error:
             raise FileUnusable(
                 f"output {str(self._path)!r} cannot be written ({error.strerror}). What was finished before is kept. "
@@ -115,6 +119,7 @@ class Results:
             ) from error
         # What was read back and what was just made must look the same.
         self._known[cell.key], self._dates[cell.key] = json.loads(line)["result"], _today()
+        self._made.add(cell.key)
 
 
 def run_cells(cells: Sequence[Cell], results: Results, *, workers: int, progress: Progress, what: str) -> None:
@@ -133,23 +138,24 @@ def run_cells(cells: Sequence[Cell], results: Results, *, workers: int, progress
     what : str
         What to call the work.
     """
-    waiting = list({cell.key: cell for cell in cells if cell not in results}.values())
-    progress.stage(what, len(cells) or 1)
-    done = len(cells) - len(waiting)
+    different = {cell.key: cell for cell in cells}
+    waiting = [cell for cell in different.values() if cell not in results]
+    total = len(different) or 1
+    done = total - len(waiting)
+    progress.stage(what, total)
     progress.update(done)
-    if not waiting:
-        progress.update(len(cells) or 1)
-        return
-    share = math.ceil(len(cells) / max(1, len({cell.key for cell in cells})))
-    for number, result in _run(waiting, min(workers, len(waiting))):
-        results.keep(waiting[number], result)
-        done += share
-        progress.update(min(done, len(cells)))
+    for together in (True, False):
+        some = [cell for cell in waiting if cell.alone is not together]
+        for number, result in _run(some, min(workers, len(some)) if together else 1):
+            results.keep(some[number], result)
+            done += 1
+            progress.update(done)
 
 
 def _run(cells: Sequence[Cell], workers: int) -> Any:
-    if workers == 1:
-        return ((number, cell()) for number, cell in enumerate(cells))
+    if workers <= 1:
+        # On a copy, as in other processes: an object of the user's that remembers things must keep its key.
+        return ((number, Cell(cell.function, copy.deepcopy(cell.arguments))()) for number, cell in enumerate(cells))
     import joblib
 
     pool = joblib.Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)

@@ -89,7 +89,7 @@ def _verdict(found: Sequence[Measured], model: Model, comparisons: Sequence[Any]
         if comparisons
         else ""
     )
-    if sound == cases and (not comparisons or close == len(comparisons)):
+    if sound == published == cases and close == len(comparisons):
         return Verdict(REPRODUCED, said + claim)
     if published == cases and sound < cases:
         return Verdict(AS_PUBLISHED_ONLY, said + claim)

@@ -97,6 +97,8 @@ def as_method(entry: Any, base: Method | None = None) -> Method:
 
 def check_entries(also: Mapping[str, Any]) -> None:
     """Refuse what cannot be compared, before anything is run."""
+    if not isinstance(also, Mapping):
+        raise InvalidArgument(f"also must map names to entries; got {also!r}. Pass for example {{'cosine': ...}}.")
     for name, entry in also.items():
         if not isinstance(name, str) or not name.strip():
             raise InvalidArgument(
@@ -104,11 +106,16 @@ def check_entries(also: Mapping[str, Any]) -> None:
             )
         if isinstance(entry, type) or not (hasattr(entry, "recipe") or hasattr(entry, "propose") or callable(entry)):
             raise InvalidArgument(f"also[{name!r}] cannot be compared; got {entry!r}. {REMEDY}")
+        if hasattr(entry, "recipe") and not (hasattr(entry, "plan") and hasattr(entry, "filter")):
+            raise InvalidArgument(
+                f"also[{name!r}] has recipe(facts) but not plan and filter; got {entry!r}. Make it a subclass of "
+                "privypurse.methods.base.PlannedMethod, which has them."
+            )
         if not hasattr(entry, "recipe") and not hasattr(entry, "propose"):
             try:
                 ByWeights(entry).of(10)
-            except InvalidArgument:
-                raise
+            except InvalidArgument as error:
+                raise InvalidArgument(f"also[{name!r}]: {error}") from error
             except Exception as error:
                 raise InvalidArgument(f"also[{name!r}](10) fails with {error!r}. {REMEDY}") from error
 
@@ -130,18 +137,22 @@ def load_entry(spec: str) -> tuple[str, Any]:
         path = pathlib.Path(place)
         if not path.is_file():
             raise InvalidArgument(f"also names the file {place!r}, which is not there. Check the path.")
-        found = importlib.util.spec_from_file_location(path.stem, path)
+        # Under a name of its own: a file called random.py must not take the place of the module of that name.
+        found = importlib.util.spec_from_file_location(f"privypurse_entry_{path.stem}", path)
         if found is None or found.loader is None:
             raise InvalidArgument(f"also names {place!r}, which Python cannot read as a module.")
         module = importlib.util.module_from_spec(found)
-        found.loader.exec_module(module)
+        try:
+            found.loader.exec_module(module)
+        except Exception as error:
+            raise InvalidArgument(f"also names {place!r}, which fails with {error!r}. Mend the file.") from error
         # Other processes do not have this module: its objects are to be sent by value.
-        sys.modules[path.stem] = module
+        sys.modules[module.__name__] = module
         pickler().register_pickle_by_value(module)
     else:
         try:
             module = importlib.import_module(place)
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:
             raise InvalidArgument(f"also names the module {place!r}, which cannot be imported ({error}).") from error
     if not hasattr(module, name):
         raise InvalidArgument(f"also names {name!r}, which {place!r} does not have. Check the spelling.")

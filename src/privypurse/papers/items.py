@@ -11,7 +11,8 @@ REPRODUCED = "reproduced"
 IN_PART = "reproduced in part"
 AS_PUBLISHED_ONLY = f"reproduced only as published ({NOT_PRIVATE})"
 NOT_REPRODUCED = "not reproduced"
-VERDICTS = (REPRODUCED, IN_PART, AS_PUBLISHED_ONLY, NOT_REPRODUCED)
+SCOREBOARD = "in no paper: a scoreboard"
+VERDICTS = (REPRODUCED, IN_PART, AS_PUBLISHED_ONLY, NOT_REPRODUCED, SCOREBOARD)
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Finished:
         "NOT PRIVATE".
     verdict : Verdict
         Whether the paper's result was found.
-    draw : callable
+    picture : callable
         Draws everything into an empty matplotlib figure, whose size it may set.
     sheets : sequence of Sheet
         Tables for the page, published numbers beside ours.
@@ -94,7 +95,7 @@ class Finished:
 
     rows: list[dict[str, Any]]
     verdict: Verdict
-    draw: Callable[[Any], None]
+    picture: Callable[[Any], None]
     sheets: Sequence[Sheet] = ()
     notes: Sequence[str] = ()
 

@@ -89,8 +89,8 @@ def reproduce(
         None of what was asked for could be run, for lack of data.
     """
     papers, kind, number = _chosen(paper, figure, table)
+    check_entries(also or {})
     settings = Settings(quick, _seed(seed), dict(also or {}))
-    check_entries(settings.also)
     workers = default_threads() if workers is None else positive_integer(workers=workers)
     drawing.require_matplotlib()
     folder, progress = _folder(output, quick), progress or Silent()
@@ -98,9 +98,6 @@ def reproduce(
     outcomes = []
     for each in papers:
         items = [item for item in each.items if (kind, number) in ((None, None), (item.kind, item.number))]
-        if not items:
-            known = ", ".join(f"--{item.kind} {item.number}" for item in each.items)
-            raise InvalidArgument(f"{each.name} has no {kind} {number}. It has: {known}.")
         outcomes += [_reproduce_item(each, item, settings, results, folder, workers, fresh, progress) for item in items]
         _write_page(each, settings, folder)
     if outcomes and all(outcome.verdict == "not run" for outcome in outcomes):
@@ -116,8 +113,11 @@ def _chosen(paper: str, figure: str | None, table: str | None) -> tuple[list[Pap
     kind, number = ("figure", figure) if figure is not None else ("table", table) if table is not None else (None, None)
     if kind is not None and paper == "all":
         raise InvalidArgument(f"{kind} {number} of which paper? Pass one of {', '.join(NAMES)} in place of all.")
-    names = NAMES if paper == "all" else (paper,)
-    return [paper_named(name) for name in names], kind, number
+    papers = [paper_named(name) for name in (NAMES if paper == "all" else (paper,))]
+    if kind is not None and not any((item.kind, item.number) == (kind, str(number)) for item in papers[0].items):
+        known = ", ".join(f"--{item.kind} {item.number}" for item in papers[0].items)
+        raise InvalidArgument(f"{papers[0].name} has no {kind} {number}. It has: {known}.")
+    return papers, kind, None if number is None else str(number)
 
 
 def _seed(seed: int) -> int:
@@ -174,7 +174,7 @@ def _reproduce_item(
     stem = folder / f"{paper.name}-{item.name}"
     files = [stem.with_name(f"{stem.name}.csv")]
     files[0].write_text(pages.csv_text(finished.rows), encoding="utf-8")
-    files += drawing.save(finished.draw, stem)
+    files += drawing.save(finished.picture, stem)
     section = pages.section(paper, item, finished, settings, results.date_of(cells))
     said[item.name] = {"word": finished.verdict.word, "why": finished.verdict.why, "section": section}
     _save(_state(paper, folder), said)

@@ -3,12 +3,23 @@
 from collections.abc import Sequence
 from typing import Any
 
-from privypurse.papers import drawing
-from privypurse.papers.accuracy_study import EPSILONS, Measured, Study, accuracy_sheet, draw_over_epsilon, lines
-from privypurse.papers.cells import Results
-from privypurse.papers.contestants import DEFAULT, NAMES, is_private
-from privypurse.papers.items import IN_PART, REPRODUCED, Finished, Item, Paper, Settings, Verdict
+import numpy as np
 
+from privypurse.papers import drawing
+from privypurse.papers.accuracy_study import (
+    EPSILONS,
+    Measured,
+    Study,
+    accuracy_sheet,
+    draw_over_epsilon,
+    lines,
+    one_timing,
+)
+from privypurse.papers.cells import Cell, Results
+from privypurse.papers.contestants import DEFAULT, NAMES, is_private
+from privypurse.papers.items import SCOREBOARD, Finished, Item, Paper, Settings, Verdict
+
+TIMES = Study(("adult",), "logistic", NAMES, repetitions=1, epsilons=(0.05, 0.4, 1.6), work=one_timing)
 STUDY = Study(("adult",), "logistic", NAMES, repetitions=10, epsilons=EPSILONS, fewer={"PrivGene": 1})
 TIME_EPSILON = 0.4
 
@@ -31,68 +42,78 @@ def _verdict(found: Sequence[Measured]) -> Verdict:
         f"The best sound method is at least as good as the best of those that claim privacy and do not have it at {ahead} of "
         f"{len(epsilons)} budgets ({'; '.join(said)})."
     )
-    return Verdict(REPRODUCED if ahead == len(epsilons) else IN_PART, why)
+    return Verdict(SCOREBOARD, why)
 
 
 def _finish_accuracy(settings: Settings, results: Results) -> Finished:
     found = STUDY.measured(settings, results)
 
     def draw(figure: Any) -> None:
-        axes = drawing.panels(figure, 1, 1, width=9, height=5.2)
-        draw_over_epsilon(axes[0][0], found, "adult", "accuracy", [*NAMES, *settings.also])
-        axes[0][0].set(title="Adult, logistic regression, delta 1e-8, add/remove", ylabel="accuracy (%)")
-        worst = min(entry.mean("accuracy") for entry in found if entry.ran)
-        axes[0][0].set_ylim(max(65, worst - 1), None)
-        drawing.legend_below(figure, [axes[0][0]])
+        whole, near = drawing.panels(figure, 1, 2, width=6, height=4.8)[0]
+        for axes in (whole, near):
+            draw_over_epsilon(axes, found, "adult", "accuracy", [*NAMES, *settings.also])
+        whole.set(title="Adult, logistic regression, delta 1e-8, add/remove", ylabel="accuracy (%)")
+        near.set(title="the same, from near", ylim=_near([entry.mean("accuracy") for entry in found if entry.ran]))
+        drawing.legend_below(figure, [whole])
 
     sheets = [accuracy_sheet(found, "adult")]
     return Finished([entry.row() for entry in found], _verdict(found), draw, sheets, [DASHED])
+
+
+def _near(accuracies: Sequence[float]) -> tuple[float, float]:
+    """Return the range that the better half of some accuracies is in."""
+    low, high = float(np.quantile(accuracies, 0.5)), max(accuracies)
+    return low - 0.1 * (high - low), high + 0.1 * (high - low)
+
+
+def _time_cells(settings: Settings) -> list[Cell]:
+    return [*STUDY.cells(settings), *TIMES.cells(settings)]
 
 
 DASHED = "Dashed lines with empty markers are NOT PRIVATE: the epsilon they stand at is what they claim."
 
 
 def _finish_time(settings: Settings, results: Results) -> Finished:
-    found = STUDY.measured(settings, results)
+    found = TIMES.measured(settings, results)
+    study = STUDY.measured(settings, results)
     epsilon = min({entry.epsilon for entry in found}, key=lambda value: abs(value - TIME_EPSILON))
     points = {name: next(e for e in entries if e.epsilon == epsilon) for name, entries in lines(found, "adult").items()}
-    ran = {name: entry for name, entry in points.items() if entry.ran}
+    # Times are of a few fits made one at a time, accuracies of all that were made.
+    accurate = {entry.contestant: entry for entry in study if entry.epsilon == epsilon and entry.ran}
+    ran = {name: entry for name, entry in points.items() if entry.ran and name in accurate}
 
     def draw(figure: Any) -> None:
-        axes = drawing.panels(figure, 1, 1, width=8, height=4.8)[0][0]
-        for number, (name, entry) in enumerate(ran.items()):
-            look = drawing.style(number, is_private(name)) | {"ls": "", "ms": 8}
-            x, y = entry.mean("seconds"), entry.mean("accuracy")
-            axes.errorbar(
-                x,
-                y,
-                yerr=entry.spread("accuracy"),
-                elinewidth=0.8,
-                capsize=2,
-                label=drawing.label(name, is_private(name)),
-                **look,
-            )
-            axes.annotate(
-                drawing.label(name, is_private(name)), (x, y), (6, 4), textcoords="offset points", fontsize=7.5
-            )
-        axes.set(xscale="log", xlabel="seconds of one fit, one thread", ylabel="accuracy (%)")
-        axes.set_title(f"Adult, logistic regression, epsilon {epsilon:g}; bars: standard deviation over fits")
-        drawing.legend_below(figure, [axes])
+        panels = drawing.panels(figure, 1, 2, width=6, height=4.6)[0]
+        for axes in panels:
+            for number, name in enumerate(NAMES):
+                if name in ran:
+                    look = drawing.style(number, is_private(name)) | {"ls": "", "ms": 8}
+                    look |= {"elinewidth": 0.8, "capsize": 2, "label": drawing.label(name, is_private(name))}
+                    entry = accurate[name]
+                    x, y = ran[name].mean("seconds"), entry.mean("accuracy")
+                    axes.errorbar(x, y, yerr=entry.spread("accuracy"), **look)
+            axes.set(xscale="log", xlabel="seconds of one fit, one thread")
+        panels[0].set(title=f"Adult, logistic regression, epsilon {epsilon:g}", ylabel="accuracy (%)")
+        panels[1].set(title="the same, from near", ylim=_near([accurate[name].mean("accuracy") for name in ran]))
+        drawing.legend_below(figure, [panels[0]])
 
-    default = points[DEFAULT]
+    default = ran[DEFAULT]
     slower = [
         name for name, entry in ran.items() if entry.mean("seconds") > default.mean("seconds") and is_private(name)
     ]
     better = [
-        name for name in slower if ran[name].mean("accuracy") > default.mean("accuracy") + default.spread("accuracy")
+        name
+        for name in slower
+        if accurate[name].mean("accuracy") > accurate[DEFAULT].mean("accuracy") + accurate[DEFAULT].spread("accuracy")
     ]
     why = (
-        f"The default takes {default.mean('seconds'):.2f} s for {default.mean('accuracy'):.2f} %; of the {len(slower)} sound "
-        f"methods that take longer, {len(better)} are better by more than the spread."
+        f"The default takes {default.mean('seconds'):.2f} s for {accurate[DEFAULT].mean('accuracy'):.2f} %; of the "
+        f"{len(slower)} sound methods that take longer, {len(better)} are better by more than the spread."
     )
     sheets = [accuracy_sheet(found, "adult", "seconds")]
-    rows = [entry.row() for entry in ran.values()]
-    return Finished(rows, Verdict(IN_PART if better else REPRODUCED, why), draw, sheets, [DASHED])
+    timed = ("seconds", "seconds_spread")
+    rows = [accurate[name].row() | {key: ran[name].row()[key] for key in timed} for name in ran]
+    return Finished(rows, Verdict(SCOREBOARD, why), draw, sheets, [DASHED])
 
 
 PAPER = Paper(
@@ -118,7 +139,7 @@ PAPER = Paper(
             "2",
             "accuracy and training time on Adult",
             "Not in any one paper.",
-            STUDY.cells,
+            _time_cells,
             _finish_time,
             needs=("adult",),
         ),

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.papers import drawing, pur_claims
+from privypurse.papers import drawing
 from privypurse.papers.cells import Cell, Results
 from privypurse.papers.items import IN_PART, NOT_REPRODUCED, REPRODUCED, Finished, Item, Settings, Verdict
-from privypurse.papers.pur_claims import AT_LEAST, STILL, WORSE, Case
-from privypurse.papers.pur_collected import Line, all_cells, all_lines, repetitions
-from privypurse.papers.pur_paths import ADAPTIVE, CONSTANTS, GRID, LARGEST_EPSILON, MARKS
-from privypurse.papers.pur_problems import RIDGES, TITLES, missing_note, most_steps, those_here
+from privypurse.papers.pur import claims
+from privypurse.papers.pur.claims import AT_LEAST, STILL, WORSE, Case
+from privypurse.papers.pur.collected import Line, all_cells, all_lines, repetitions
+from privypurse.papers.pur.paths import ADAPTIVE, CONSTANTS, GRID, LARGEST_EPSILON, MARKS
+from privypurse.papers.pur.problems import RIDGES, TITLES, missing_note, most_steps, those_here
 
 FIRST, SECOND = ("synthetic", "iris"), ("mnist", "breast-cancer", "kddcup99-sf")
 Panels = Mapping[tuple[str, float], Sequence[Line]]
@@ -32,8 +33,8 @@ def finish(settings: Settings, results: Results, names: Sequence[str]) -> Finish
     return Finished(
         rows=[row for (data, l2), lines in panels.items() for each in lines for row in _rows(data, l2, each)],
         verdict=_verdict(cases),
-        draw=partial(_draw, panels=panels, there=there),
-        sheets=[pur_claims.sheet(cases, caption)],
+        picture=partial(_draw, panels=panels, there=there),
+        sheets=[claims.sheet(cases, caption)],
         notes=[*_notes(settings, there, panels), *missing_note(list(names))],
     )
 
@@ -45,7 +46,7 @@ def norm_cases(data: str, l2: float, lines: Sequence[Line], marks: Sequence[floa
     for mark in marks:
         values = {each.name: each.norms_at(mark) for each in lines}
         which = {"data": data, "l2": l2, "start": "zero", "measure": "gradient norm", "epsilon": mark}
-        found += [pur_claims.compare(name, values, pur_claims.by_norm, **which) for name in ours]
+        found += [claims.compare(name, values, claims.by_norm, **which) for name in ours]
     return found
 
 
@@ -53,17 +54,17 @@ def _verdict(cases: Sequence[Case]) -> Verdict:
     """Go by the schedule with the stated R; what R = 1 would change is said besides."""
     stated = [case for case in cases if case.ours == "independent"]
     others = [case for case in cases if case.ours != "independent"]
-    count = pur_claims.counted(stated)
+    count = claims.counted(stated)
     moving = len(stated) - count[STILL]
     word = REPRODUCED if count[WORSE] == 0 else NOT_REPRODUCED if 2 * count[WORSE] > moving else IN_PART
     shares = []
     for l2 in RIDGES:
         part = [case for case in stated if case.l2 == l2]
-        shares.append(f"ridge {l2:g}: worse in {pur_claims.counted(part)[WORSE]} of {len(part)}")
+        shares.append(f"ridge {l2:g}: worse in {claims.counted(part)[WORSE]} of {len(part)}")
     marks = ", ".join(f"{mark:g}" for mark in MARKS)
-    why = f"By gradient norm at epsilon {marks}, {pur_claims.in_words(stated)} ({'; '.join(shares)})."
+    why = f"By gradient norm at epsilon {marks}, {claims.in_words(stated)} ({'; '.join(shares)})."
     if others:
-        good = pur_claims.counted(others)
+        good = claims.counted(others)
         why += (
             f" R is not stated in the paper; with R = 1 in place of 10 the convex schedule is worse in {good[WORSE]} of "
             f"{len(others)} and at least as good in {good[AT_LEAST]}."
@@ -114,7 +115,7 @@ def _notes(settings: Settings, there: Sequence[str], panels: Panels) -> list[str
         first = "The first 2,000 rows of MNIST" if settings.quick else "MNIST"
         notes.append(
             f"{first}, standardised by column, has rows of length up to Z = {longest:.0f}, for some pixels are almost never lit: "
-            f"a step of 1/(2M) is {2 / longest**2:.1e}, and no schedule gets far in {most_steps('mnist', settings.quick)} of them."
+            f"a step of 1/(2M) is {2 / longest**2:.1e}, and {most_steps('mnist', settings.quick)} of them do not lead far."
         )
     return notes
 
@@ -138,12 +139,9 @@ def _draw(figure: Any, panels: Panels, there: Sequence[str]) -> None:
 def _plain_numbers(axis: Any) -> None:
     """Write 0.6 rather than 6 times ten to a power; between powers of ten only where few of those are in sight."""
     low, high = axis.get_ylim()
+    digits = "123456789" if high / low < 8 else "25" if high / low < 60 else ""
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    few = high / low < 8
-    axis.yaxis.set_minor_formatter(lambda value, _: f"{value:.3g}" if few else "")
-    if not few:
-        return
-    axis.yaxis.set_minor_locator(axis.yaxis.get_minor_locator())
+    axis.yaxis.set_minor_formatter(lambda value, _: f"{value:.3g}" if f"{value:e}"[0] in digits else "")
 
 
 def _place(name: str, lines: Sequence[Line]) -> int:

@@ -26,8 +26,8 @@ from privypurse.papers.items import (
     Sheet,
     Verdict,
 )
-from privypurse.papers.pur_paths import REPLACE_ONE, least
-from privypurse.papers.pur_problems import DATA_SEED, Problem, synthetic
+from privypurse.papers.pur.paths import REPLACE_ONE, least
+from privypurse.papers.pur.problems import DATA_SEED, Problem, synthetic
 from privypurse.planning import pur
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import fit

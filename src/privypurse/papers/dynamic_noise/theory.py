@@ -1,7 +1,7 @@
 """Figure 1 and Table 1 of the dynamic-noise paper: two curved losses under noise, and the bounds. Needs no data."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from privypurse.optimizers.gradient_descent import GradientDescent
 from privypurse.oracles.quadratic import QuadraticOracle
 from privypurse.papers import drawing
 from privypurse.papers.cells import Cell, Result, Results
-from privypurse.papers.dynamic_problems import BUDGET, CLIP_NORM, COMPONENTS, RECORDS, STEP_SIZE, open_purse
+from privypurse.papers.dynamic_noise.problems import BUDGET, CLIP_NORM, COMPONENTS, RECORDS, STEP_SIZE, open_purse
 from privypurse.papers.following import Followed
 from privypurse.papers.items import IN_PART, NOT_REPRODUCED, REPRODUCED, Finished, Item, Settings, Sheet, Verdict
 from privypurse.planning import influence
@@ -27,7 +27,7 @@ CONDITION_NUMBER, MOST_STEPS = 5.0, 2_000
 SAMPLE_SIZES = tuple(round(10**power) for power in np.arange(3, 7.01, 0.5))
 UNIFORM, DYNAMIC, LOOSE = "exact: static", "exact: dynamic", "exact: static, influence taken as 1 (Wang et al.)"
 # As printed, with a constant of 1 before each: (algorithm, rate in words, function of N).
-PUBLISHED = {
+PUBLISHED: dict[str, tuple[str, Callable[[float], float]]] = {
     "GD+MA (Wang et al., 2017)": ("D ln^2 N/(N^2 R)", lambda n: math.log(n) ** 2 / n**2),
     "GD+zCDP, static": ("D ln N/(N^2 R)", lambda n: math.log(n) / n**2),
     "GD+zCDP, dynamic": ("D/(N^2 R)", lambda n: 1 / n**2),
@@ -95,7 +95,7 @@ def _finish_figure_1(settings: Settings, results: Results) -> Finished:
     sheet = Sheet("Mean final excess loss, with 95 % intervals.", ["steps", "loss", "curvature", "ours"], table)
     note = (
         "The picture is lost in the scan, and the losses are not given; here: parabolas in one dimension, 1,000 imagined "
-        f"records, {FIGURE_1_STEPS} steps with even noise, all of the budget. With a step of 0.1 both contract by the same factor."
+        f"records, {FIGURE_1_STEPS} steps with even noise, all of the budget. A step of 0.1 contracts both by the same factor."
     )
     return Finished(rows, Verdict(word, why), lambda figure: _draw_figure_1(figure, found), [sheet], [note])
 
@@ -188,14 +188,14 @@ def _finish_table_1(settings: Settings, results: Results) -> Finished:
         "Bounds on bounds: what the same schedules do to the loss itself is in Figures 2 and 3, where the gain is a few percent.",
         "With momentum 0.9 the best schedule lowers the noise part of the bound by a factor of "
         f"{small['saving with momentum']:.2f} (N = {SAMPLE_SIZES[0]:,}) to {large['saving with momentum']:.2f} "
-        f"(N = {SAMPLE_SIZES[-1]:,}), without it by {small['saving']:.2f} to {large['saving']:.2f}. The paper says that schedules "
-        "matter less with momentum. Its momentum bound rests on a contraction that is wrong in print (see docs/papers.md), so "
-        "that no exact bound is shown for it.",
+        f"(N = {SAMPLE_SIZES[-1]:,}), without it by {small['saving']:.2f} to {large['saving']:.2f}. The paper says that "
+        "schedules matter less with momentum. Its momentum bound rests on a contraction that is wrong in print (see "
+        "docs/papers.md), so that no exact bound is shown for it.",
         "The rates of Adam+MA and of momentum with a dynamic schedule are garbled in the scan; the latter is D/(N^2 R) "
         "to first order.",
         f"Set-up: D = {COMPONENTS}, R = {BUDGET}, 1-smooth, 1-Lipschitz, loss at the start 1, condition number "
         f"{CONDITION_NUMBER:g}; every bound at its best number of steps. (The paper's closed form for the static one "
-        f"lost a factor.)",
+        "lost a factor.)",
     ]
     return Finished(
         rows,

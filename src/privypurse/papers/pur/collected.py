@@ -9,7 +9,7 @@ import numpy as np
 from privypurse.core.checks import FloatArray
 from privypurse.papers.cells import Cell, Results
 from privypurse.papers.items import NOT_PRIVATE, Settings
-from privypurse.papers.pur_paths import ADAPTIVE, GRID, MARKS, path, planned, schedules_for
+from privypurse.papers.pur.paths import ADAPTIVE, GRID, MARKS, path, planned, schedules_for
 
 # As in the paper; MNIST is slow, and its runs hardly differ.
 REPETITIONS, MNIST_REPETITIONS = 120, 24

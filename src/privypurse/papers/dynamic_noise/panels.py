@@ -8,8 +8,8 @@ import numpy as np
 
 from privypurse.papers import drawing
 from privypurse.papers.cells import Result
-from privypurse.papers.dynamic_influence import at_every_step
-from privypurse.papers.dynamic_theory import half_width
+from privypurse.papers.dynamic_noise.influence import at_every_step
+from privypurse.papers.dynamic_noise.theory import half_width
 from privypurse.papers.items import NOT_PRIVATE
 
 GAINS = ("dynamic", "exponential", "dynamic, retrained")
@@ -132,7 +132,9 @@ def draw_influences(axis: Any, found: Mapping[float, Result], title: str) -> Non
             times = np.arange(1, line.size + 1)
             axis.plot(times[line > least], line[line > least], color=drawing.colour(number), lw=0.8, ls="-")
     axis.set(yscale="log", xlabel="step t", ylabel="influence of $\\sigma_t^2$", title=title)
-    axis.legend(frameon=False, fontsize=7)
+    low, high = axis.get_ylim()
+    axis.set_ylim(low, high * (high / low) ** 0.25)  # room for the legend
+    axis.legend(frameon=False, fontsize=7, ncols=2, loc="upper left")
 
 
 def draw_relative(

@@ -1,8 +1,8 @@
 """The dynamic-noise paper (Hong, Wang, Wang and Zhou): influence of each step's noise, and schedules that follow from it."""
 
-from privypurse.papers.dynamic_figure_2 import FIGURE_2
-from privypurse.papers.dynamic_figure_3 import FIGURE_3
-from privypurse.papers.dynamic_theory import FIGURE_1, TABLE_1
+from privypurse.papers.dynamic_noise.figure_2 import FIGURE_2
+from privypurse.papers.dynamic_noise.figure_3 import FIGURE_3
+from privypurse.papers.dynamic_noise.theory import FIGURE_1, TABLE_1
 from privypurse.papers.items import NOT_PRIVATE, Paper
 
 PAPER = Paper(

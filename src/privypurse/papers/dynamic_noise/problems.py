@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from privypurse import datasets
 from privypurse.accounting.filters import ZcdpFilter
 from privypurse.core.checks import FloatArray
 from privypurse.core.queries import Query
@@ -20,7 +21,6 @@ from privypurse.losses.linear import LinearLoss, Logistic, Squared
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.optimizers.gradient_descent import GradientDescent
 from privypurse.oracles.linear import DenseOracle
-from privypurse.papers import prepared
 from privypurse.papers.following import Exactly
 from privypurse.purse.purse import Purse
 from privypurse.schedules.base import Budget, Schedule
@@ -84,10 +84,11 @@ def _pool(name: str, seed: int) -> tuple[FloatArray, np.ndarray]:
         labels = random.permutation(np.arange(RECORDS + PUBLIC) % 2)
         corner = random.choice([-1.0, 1.0], SYNTHETIC_COLUMNS) * SYNTHETIC_DISTANCE / 2 / SYNTHETIC_COLUMNS**0.5
         return np.outer(2 * labels - 1, corner) + random.standard_normal((labels.size, SYNTHETIC_COLUMNS)), labels
-    table = prepared.table("mnist")
+    # Not kept as a whole: it is a quarter of a gigabyte, and processes that grow by more are started anew.
+    table = datasets.load("mnist", download=False)
     chosen = np.flatnonzero((table.y == 3) | (table.y == 5))
     chosen = random.permutation(chosen)[: RECORDS + PUBLIC]
-    return np.asarray(table.X[chosen], dtype=np.float64), (table.y[chosen] == 5).astype(np.int64)
+    return np.asarray(table.X[chosen]), (table.y[chosen] == 5).astype(np.int64)
 
 
 @functools.lru_cache(maxsize=4)
@@ -95,7 +96,7 @@ def _standard(name: str, sound: bool, seed: int) -> tuple[FloatArray, np.ndarray
     """Return all rows projected, centred and with deviation 1, their labels, and the length of the longest one looked at."""
     rows, labels = _pool(name, seed)
     looked_at = slice(RECORDS, None) if sound else slice(RECORDS)
-    rows = rows - rows[looked_at].mean(axis=0)
+    rows = rows.astype(np.float64) - rows[looked_at].mean(axis=0, dtype=np.float64)
     if rows.shape[1] > COMPONENTS and name != "synthetic":
         _, directions = np.linalg.eigh(rows[looked_at].T @ rows[looked_at])
         rows = rows @ directions[:, -COMPONENTS:]
@@ -165,7 +166,7 @@ class LinearProblem:
 def problem(name: str, scale: float, sound: bool, seed: int, *, public: bool = False) -> Any:
     """Return what a row of Figure 3 is about, ready to be trained; `LinearProblem` or its like for the network."""
     if name == NETWORK:
-        from privypurse.papers.dynamic_network import PairProblem
+        from privypurse.papers.dynamic_noise.network import PairProblem
 
         return PairProblem(records("mnist35", scale, sound, seed, public=public))
     source, loss = LINEAR[name]

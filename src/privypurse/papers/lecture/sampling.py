@@ -12,8 +12,8 @@ from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.papers import drawing
 from privypurse.papers.cells import Cell, Result, Results
-from privypurse.papers.composition_bounds import advanced, amplified
 from privypurse.papers.items import IN_PART, NOT_REPRODUCED, REPRODUCED, Finished, Item, Settings, Sheet, Verdict
+from privypurse.papers.lecture.bounds import advanced, amplified
 
 PUBLISHED = (
     "No numbers are published. If A is (epsilon, delta)-DP, then A on a secret uniform sample of a share q of the records is "

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from privypurse.papers.items import Sheet
-from privypurse.papers.pur_problems import TITLES
+from privypurse.papers.pur.problems import TITLES
 
 AT_LEAST, UNCLEAR, WORSE, STILL = "at least as good", "not distinguishable", "worse", "neither moves"
 # Table 3 is printed with four digits; a gradient norm is read off a logarithmic axis.

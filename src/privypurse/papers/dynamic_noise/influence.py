@@ -13,8 +13,8 @@ from scipy import optimize
 
 from privypurse.core.checks import FloatArray
 from privypurse.core.randomness import NoiseSource
-from privypurse.papers import dynamic_problems as problems
 from privypurse.papers.cells import Result
+from privypurse.papers.dynamic_noise import problems
 from privypurse.planning.influence import quadratic_influences
 from privypurse.purse.purse import Purse
 from privypurse.schedules import shapes

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
+from privypurse import datasets
 from privypurse.core.checks import FloatArray
 from privypurse.core.randomness import NoiseSource
 from privypurse.optimizers.base import Optimizer
 from privypurse.optimizers.gradient_descent import GradientDescent
 from privypurse.optimizers.smoothed_descent import SmoothedDescent
 from privypurse.optimizers.warm import StartingAt
-from privypurse.papers import prepared
 from privypurse.papers.cells import Result
-from privypurse.papers.dynamic_problems import (
+from privypurse.papers.dynamic_noise.problems import (
     CLIP_NORM,
     COMPONENTS,
     DELTA,
@@ -142,7 +142,7 @@ class Images(NamedTuple):
 @functools.lru_cache(maxsize=1)
 def images() -> Images:
     """Project and normalise MNIST by what 9,000 images, taken as public, say."""
-    table = prepared.table("mnist")
+    table = datasets.load("mnist", download=False)
     order = np.random.default_rng(0).permutation(len(table.X))
     public, private = order[:PUBLIC], order[PUBLIC:]
     mean = table.X[public].mean(axis=0)

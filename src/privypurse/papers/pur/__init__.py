@@ -1,9 +1,9 @@
 """Adaptive hyperparameter selection for differentially private gradient descent (PUR): its figures and tables."""
 
 from privypurse.papers.items import Paper
-from privypurse.papers.pur_figures import FIGURE_1, FIGURE_2
-from privypurse.papers.pur_rates import TABLE_1, TABLE_2
-from privypurse.papers.pur_table3 import TABLE_3
+from privypurse.papers.pur.figures import FIGURE_1, FIGURE_2
+from privypurse.papers.pur.rates import TABLE_1, TABLE_2
+from privypurse.papers.pur.table3 import TABLE_3
 
 PAPER = Paper(
     "pur",

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.papers import drawing, dynamic_influence, prepared
-from privypurse.papers import dynamic_panels as panels
+from privypurse.papers import drawing, prepared
 from privypurse.papers.cells import Cell, Result, Results
-from privypurse.papers.dynamic_problems import NETWORK, STEPS
+from privypurse.papers.dynamic_noise import influence, panels
+from privypurse.papers.dynamic_noise.problems import NETWORK, STEPS
 from privypurse.papers.entries import as_schedule
 from privypurse.papers.items import NOT_PRIVATE, Settings, Sheet
 
@@ -17,7 +17,7 @@ LEFT_SCALE = 10.0
 
 def momentum_cell(**arguments: Any) -> Result:
     """Cell: the network with momentum at one data scale. PyTorch is loaded here, where it is needed."""
-    from privypurse.papers.dynamic_network import momentum_at_scale
+    from privypurse.papers.dynamic_noise.network import momentum_at_scale
 
     return momentum_at_scale(**arguments)
 
@@ -65,9 +65,10 @@ def scales(name: str, quick: bool) -> tuple[float, ...]:
 
 def comparisons(settings: Settings, name: str) -> dict[tuple[bool, float], Cell]:
     """Return the cells of relative losses and influences of a row, by whether they are sound, and data scale."""
-    shared = {"seed": settings.seed, "also": also(settings), **amounts(name, settings.quick)}
+    shared = {"problem": name, "seed": settings.seed, **amounts(name, settings.quick)}
+    # Each cell has schedules of its own: they may remember, and a cell is known by what it is given.
     return {
-        (sound, scale): Cell(dynamic_influence.compare, {"problem": name, "scale": scale, "sound": sound, **shared})
+        (sound, scale): Cell(influence.compare, {"scale": scale, "sound": sound, "also": also(settings), **shared})
         for sound in (False, True)
         for scale in scales(name, settings.quick)
     }
@@ -88,7 +89,7 @@ def single_steps(settings: Settings, name: str) -> dict[int, Cell]:
         "runs": runs,
         "seed": settings.seed,
     }
-    return {step: Cell(dynamic_influence.one_step, {**shared, "at": step}) for step in at}
+    return {step: Cell(influence.one_step, {**shared, "at": step}) for step in at}
 
 
 def momentum_cells(settings: Settings) -> dict[float, Cell]:

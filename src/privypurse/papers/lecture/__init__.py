@@ -1,9 +1,9 @@
 """The lecture on private gradient descent: its theorem, its lemma on sampling and its accounting."""
 
 from privypurse.papers.items import Paper
-from privypurse.papers.lecture_composition import FIGURE_3
-from privypurse.papers.lecture_descent import FIGURE_1
-from privypurse.papers.lecture_sampling import FIGURE_2
+from privypurse.papers.lecture.composition import FIGURE_3
+from privypurse.papers.lecture.descent import FIGURE_1
+from privypurse.papers.lecture.sampling import FIGURE_2
 
 PAPER = Paper(
     "lecture",

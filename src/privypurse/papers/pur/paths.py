@@ -27,7 +27,7 @@ from privypurse.optimizers.gradient_descent import GradientDescent
 from privypurse.optimizers.warm import StartingAt
 from privypurse.papers.entries import as_method, as_schedule
 from privypurse.papers.following import Followed
-from privypurse.papers.pur_problems import Problem, most_steps, problem
+from privypurse.papers.pur.problems import Problem, most_steps, problem
 from privypurse.planning import pur
 from privypurse.purse.purse import Purse
 from privypurse.schedules.base import Budget, Schedule

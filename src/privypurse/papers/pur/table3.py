@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.papers import drawing, pur_claims
+from privypurse.papers import drawing
 from privypurse.papers.cells import Cell, Results
 from privypurse.papers.items import IN_PART, NOT_REPRODUCED, REPRODUCED, Finished, Item, Settings, Sheet, Verdict
-from privypurse.papers.pur_claims import WORSE, Case
-from privypurse.papers.pur_collected import TABLE_RIDGE, Line, all_cells, all_lines, line, path_cells, repetitions
-from privypurse.papers.pur_figures import norm_cases
-from privypurse.papers.pur_paths import RADIUS, minimum, schedules_for
-from privypurse.papers.pur_problems import RIDGES, TITLES, missing_note, those_here
+from privypurse.papers.pur import claims
+from privypurse.papers.pur.claims import WORSE, Case
+from privypurse.papers.pur.collected import TABLE_RIDGE, Line, all_cells, all_lines, line, path_cells, repetitions
+from privypurse.papers.pur.figures import norm_cases
+from privypurse.papers.pur.paths import RADIUS, minimum, schedules_for
+from privypurse.papers.pur.problems import RIDGES, TITLES, missing_note, those_here
 
 NAMES = list(TITLES)
 LEVELS = (0.1, 20.0)
@@ -60,13 +61,13 @@ def finish(settings: Settings, results: Results) -> Finished:
     }
     least = {(data, l2): results[_minimum_cell(settings, data, l2)]["minimum"] for data in there for l2 in RIDGES}
     caption = "The claim, case by case (95 % confidence interval of ours minus best constant, paired by seed):"
-    sheets = [_which_ridge(there, least), _side_by_side(there, found), pur_claims.sheet([*cases, *norms], caption)]
+    sheets = [_which_ridge(there, least), _side_by_side(there, found), claims.sheet([*cases, *norms], caption)]
     if settings.also:
         sheets.append(_own(there, lines, settings))
     return Finished(
         rows=[row for (data, l2, start), each in lines.items() for one in each for row in _rows(data, l2, start, one)],
         verdict=_verdict(there, found, least, [*cases, *norms]),
-        draw=partial(_draw, there=there, found=found),
+        picture=partial(_draw, there=there, found=found),
         sheets=sheets,
         notes=[*_notes(settings, there, lines), *missing_note(NAMES)],
     )
@@ -79,7 +80,7 @@ def risk_cases(data: str, l2: float, start: str, lines: Sequence[Line]) -> list[
     for level in LEVELS:
         values = {each.name: each.risks_at(level) for each in lines}
         which = {"data": data, "l2": l2, "start": start, "measure": "risk", "epsilon": level}
-        found += [pur_claims.compare(name, values, pur_claims.by_risk, **which) for name in ours]
+        found += [claims.compare(name, values, claims.by_risk, **which) for name in ours]
     return found
 
 
@@ -129,8 +130,8 @@ def _verdict(
         f"{close} of {numbers} published risks are found to within {CLOSE:g} from one of the two starts, and {order} of {pairs} "
         f"published orders are not contradicted. The table belongs to ridge {l2:g}: its exact minimum is the nearer one on "
         f"{votes} of {len(there)} data sets. The claim that the schedule is at least as good as the best constant: in the paper, "
-        f"{own}; here, {pur_claims.in_words(stated)}"
-        + (f"; with R = 1, worse in {pur_claims.counted(others)[WORSE]} of {len(others)}." if others else "."),
+        f"{own}; here, {claims.in_words(stated)}"
+        + (f"; with R = 1, worse in {claims.counted(others)[WORSE]} of {len(others)}." if others else "."),
     )
 
 

@@ -1,5 +1,6 @@
 """One run of a convolutional network on MNIST, with any method, followed and measured. Needs PyTorch, which is read on use."""
 
+import copy
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -119,6 +120,7 @@ class WatchedMethod:
     """Another method, watched. `seen` holds the optimizer that ran, and how much of the data each of its gradients was from."""
 
     method: Method
+    most: int = 40
     seen: list[tuple[Watched, float]] = field(default_factory=list, repr=False, compare=False)
 
     @property
@@ -129,7 +131,7 @@ class WatchedMethod:
     def recipe(self, facts: Facts) -> Recipe:
         """Take the other's recipe, with its optimizer watched."""
         recipe = self.method.recipe(facts)
-        self.seen[:] = [(Watched(recipe.optimizer), recipe.sample_prob)]
+        self.seen[:] = [(Watched(recipe.optimizer, self.most), recipe.sample_prob)]
         return replace(recipe, optimizer=self.seen[0][0])
 
     def plan(self, facts: Facts) -> Plan:
@@ -190,7 +192,7 @@ class Measured:
     Parameters
     ----------
     module : Module
-        The network; its parameters are set to what is measured.
+        The network, of which copies are measured.
     train, test : tuple of Tensor
         Images and labels.
     """
@@ -202,7 +204,11 @@ class Measured:
 
         self._purse = Purse.not_private()
         self._asked = {
-            name: (ModuleOracle(module, data, loss=loss, records=len(data[1]), compile=False), len(data[1]))
+            # One copy for each: a module answers one oracle at a time.
+            name: (
+                ModuleOracle(copy.deepcopy(module), data, loss=loss, records=len(data[1]), compile=False),
+                len(data[1]),
+            )
             for name, data, loss in (
                 ("train_loss", train, nn.CrossEntropyLoss()),
                 ("train_accuracy", train, right),
@@ -212,18 +218,15 @@ class Measured:
 
     def at(self, point: FloatArray) -> dict[str, float]:
         """Return the three numbers; accuracies in percent."""
+        from privypurse.pytorch.clipping import MARGIN
+
         query = LossesAlong(point=point, direction=np.zeros_like(point), steps=np.zeros(1), clip_loss=1e9)
         found = {}
         for name, (oracle, records) in self._asked.items():
-            # Scores are to be maximised, so losses come with a minus.
-            total = -self._purse.release(oracle.answer(query), _EXACT, what=name)[0]
+            # Scores are to be maximised, so losses come with a minus; and a little short, so that bounds hold in floating point.
+            total = -self._purse.release(oracle.answer(query), _EXACT, what=name)[0] / (1 - MARGIN)
             found[name] = float(total) / records * (1 if name == "train_loss" else 100)
         return found
-
-    def close(self) -> None:
-        """Take the hooks off the network."""
-        for oracle, _ in self._asked.values():
-            oracle.release_module()
 
 
 def right(outputs: Any, target: Any) -> Any:
@@ -232,9 +235,16 @@ def right(outputs: Any, target: Any) -> Any:
 
 
 def followed_run(
-    method: Method, *, epsilon: float | None, clip_norm: float, seed: int, train: int | None, test: int | None
+    method: Method,
+    *,
+    epsilon: float | None,
+    clip_norm: float,
+    seed: int,
+    train: int | None,
+    test: int | None,
+    most: int = 40,
 ) -> Result:
-    """Train the network with a method, and measure it at some twenty to forty places.
+    """Train the network with a method, and measure it at some places on its way.
 
     Parameters
     ----------
@@ -248,6 +258,8 @@ def followed_run(
         Of the first parameters and of the noise.
     train, test : int or None
         How many images; None for all.
+    most : int, default 40
+        At how many places at most, evenly spread; at least half as many.
     """
     import torch
     from torch import nn
@@ -261,27 +273,16 @@ def followed_run(
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "noise": noise}
     if epsilon is None:
         budget = {"purse": Purse.not_private(delta=DELTA, noise=noise)}
-    watched = WatchedMethod(method)
+    watched = WatchedMethod(method, most)
     measured = Measured(module, data, unseen)
-    try:
-        start = measured.at(_parameters(module))
-    finally:
-        measured.close()
+    start = measured.at(_parameters(module))
     fitted = fit(
         module, data, loss=nn.CrossEntropyLoss(), records=len(data[1]), method=watched, clip_norm=clip_norm, **budget
     )
     ((optimizer, rate),) = watched.seen
-    measured = Measured(module, data, unseen)
-    try:
-        final = _parameters(module)
-        end = (len([step for step in fitted.trace.steps if step.query == "GradientAt"]), final)
-        places = [place for place in optimizer.kept if place[0] < end[0]] + [end]
-        path = [
-            {"epochs": 0.0, **start},
-            *({"epochs": number * rate, **measured.at(point)} for number, point in places),
-        ]
-    finally:
-        measured.close()
+    end = (len([step for step in fitted.trace.steps if step.query == "GradientAt"]), _parameters(module))
+    places = [place for place in optimizer.kept if place[0] < end[0]] + [end]
+    path = [{"epochs": 0.0, **start}, *({"epochs": number * rate, **measured.at(point)} for number, point in places)]
     spent = fitted.purse.spent
     private = not isinstance(fitted.purse.filter, DeclaredNonPrivate)
     return {

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from privypurse.papers import drawing, prepared
-from privypurse.papers import dynamic_panels as panels
 from privypurse.papers.cells import Cell, Result, Results
-from privypurse.papers.dynamic_cells import (
+from privypurse.papers.dynamic_noise import panels
+from privypurse.papers.dynamic_noise.cells import (
     LEFT_SCALE,
     also,
     best,
@@ -22,7 +22,7 @@ from privypurse.papers.dynamic_cells import (
     said_of_fits,
     single_steps,
 )
-from privypurse.papers.dynamic_problems import LINEAR, NETWORK, SQUARED
+from privypurse.papers.dynamic_noise.problems import LINEAR, NETWORK, SQUARED
 from privypurse.papers.items import (
     AS_PUBLISHED_ONLY,
     IN_PART,
@@ -105,12 +105,12 @@ def _figure_3_verdict(single: Any, found: Any, relative: Any) -> Verdict:
     for name, by in relative.items():
         fits = [explained(list(cell.arguments["sigmas"]), result) for cell, result in single[name].values()]
         steep = [panels.steepness(result) for result in found[name][False].values()]
-        lower = {sound: lower(each) for sound, each in by.items()}
-        held.append((min(fits) > 0.9, float(np.median(steep)) > 1.5, bool(lower[True]), bool(lower[False])))
+        ends_lower = {sound: lower(each) for sound, each in by.items()}
+        held.append((min(fits) > 0.9, float(np.median(steep)) > 1.5, bool(ends_lower[True]), bool(ends_lower[False])))
         said.append(
             f"{name}: the parabola explains {100 * min(fits):.0f} to {100 * max(fits):.0f} %; influence of the last third of "
             f"steps over the first, {min(steep):.1f} to {max(steep):.1f} times; lower than uniform at scales "
-            f"{listed(lower[False])} as published, {listed(lower[True])} soundly (best: {best(by[True])})"
+            f"{listed(ends_lower[False])} as published, {listed(ends_lower[True])} soundly (best: {best(by[True])})"
         )
     parabola, growing, sound, published = (sum(each) for each in zip(*held, strict=True))
     total = len(held)

@@ -28,7 +28,7 @@ from privypurse.papers.items import (
     Sheet,
     Verdict,
 )
-from privypurse.papers.lecture_problems import (
+from privypurse.papers.lecture.problems import (
     DELTA,
     DIMENSION,
     FEW_RECORDS,

@@ -12,8 +12,8 @@ from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.papers import drawing
 from privypurse.papers.cells import Cell, Result, Results
-from privypurse.papers.composition_bounds import added, advanced_gaussian, boxed_lemma, lemma_holds_up_to
 from privypurse.papers.items import IN_PART, NOT_REPRODUCED, REPRODUCED, Finished, Item, Settings, Sheet, Verdict
+from privypurse.papers.lecture.bounds import added, advanced_gaussian, boxed_lemma, lemma_holds_up_to
 
 PUBLISHED = (
     "No numbers are published. Lemma (boxed): noisy projected descent is (epsilon, delta)-DP when sigma >= (2G/n) sqrt(2 T "

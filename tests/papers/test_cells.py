@@ -164,10 +164,8 @@ def test_equal_cells_are_run_once_and_the_progress_is_whole(tmp_path):
     results = Results(tmp_path / "cells.jsonl")
     run_cells(work, results, workers=1, progress=progress, what="squares")
     assert times_run(tmp_path) == {1: 1, 2: 1}
-    assert progress.total == 5
     assert progress.told == sorted(progress.told)
-    assert progress.told[-1] == 5
-    assert all(told <= 5 for told in progress.told)
+    assert progress.told[-1] == progress.total > 0
 
 
 def test_no_cells_at_all(tmp_path):
@@ -187,6 +185,23 @@ def test_two_workers_give_what_one_gives(tmp_path):
     assert times_run(tmp_path / "two") == dict.fromkeys(range(7), 1)
     for a, b in zip(squares(tmp_path / "one", range(7)), squares(tmp_path / "two", range(7)), strict=True):
         assert one[a] == two[b]
+
+
+def timed(number: int) -> dict:
+    begun = time.time()
+    time.sleep(0.1)
+    return {"process": os.getpid(), "begun": begun, "ended": time.time()}
+
+
+def test_what_measures_time_runs_alone(tmp_path):
+    work = [Cell(timed, {"number": number}, alone=number % 2 == 0) for number in range(8)]
+    results = run(work, tmp_path / "cells.jsonl", workers=2)
+    for cell in work:
+        if cell.alone:
+            mine = results[cell]
+            assert mine["process"] == os.getpid()
+            others = [results[other] for other in work if other is not cell]
+            assert all(other["ended"] <= mine["begun"] or other["begun"] >= mine["ended"] for other in others)
 
 
 def test_forgotten_cells_are_run_again_but_only_once(tmp_path):

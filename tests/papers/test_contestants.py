@@ -1,5 +1,6 @@
 """Who takes part in comparisons: nobody overspends, flags tell the truth, seeds repeat; and the numbers are worked out right."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -12,7 +13,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.datasets import Table
 from privypurse.methods import Nesterov
 from privypurse.oracles import DenseOracle
-from privypurse.papers import contestants, prepared
+from privypurse.papers import contestants, drawing, prepared
 from privypurse.papers.accuracy_study import (
     FOLDS,
     QUICK_ROWS,
@@ -23,6 +24,8 @@ from privypurse.papers.accuracy_study import (
     mean_loss,
     one_repetition,
 )
+from privypurse.papers.catalogue import paper_named
+from privypurse.papers.cells import Results
 from privypurse.papers.contestants import (
     CONTESTANTS,
     DEFAULT,
@@ -35,7 +38,7 @@ from privypurse.papers.contestants import (
     fitted,
     is_private,
 )
-from privypurse.papers.items import NOT_PRIVATE, Settings
+from privypurse.papers.items import NOT_PRIVATE, VERDICTS, Finished, Settings
 from privypurse.papers.published_numbers import ADULT, SOUND, Comparison, Published, compared, numbers_sheet
 from privypurse.purse.purse import Purse
 from privypurse.training import fit
@@ -262,6 +265,49 @@ def test_folds_hold_every_row_once():
     assert any(
         (a[1].shape != b[1].shape) or (a[1] != b[1]).any() for a, b in zip(cuts, prepared.folds(103, 5, 3), strict=True)
     )
+
+
+# From results to pages, for every figure that compares methods.
+
+
+def made_up(cell):
+    """Return numbers that a cell could have returned."""
+    if cell.arguments.get("contestant") == MA and cell.arguments["epsilon"] < 0.45:
+        return {"accuracy": [], "loss": [], "seconds": []}
+    random = np.random.default_rng(int(cell.key, 16) % 2**32)
+    names = {"accuracy": 70 + 15 * random.random(5), "loss": random.random(5), "seconds": random.random(5)}
+    return {name: values.tolist() for name, values in names.items()}
+
+
+STUDIES = [("dp-agd", "1"), *((name, number) for name in ("adp-sgd", "dp-agd") for number in "234"), ("adp-sgd", "5")]
+
+
+@pytest.mark.parametrize("quick", [True, False], ids=["quick", "full"])
+@pytest.mark.parametrize(("name", "number"), [*STUDIES, ("summary", "1"), ("summary", "2")])
+def test_whatever_is_found_has_a_verdict_and_rows(name, number, quick, monkeypatch, tmp_path):
+    monkeypatch.setattr(prepared, "table", lambda name, part="all": Table(name, *made(50)))
+    item = next(item for item in paper_named(name).items if (item.kind, item.number) == ("figure", number))
+    settings = Settings(quick=quick, also={"my own one": Nesterov()})
+    results = Results(tmp_path / "cells.jsonl")
+    cells = {cell.key: cell for cell in item.cells(settings)}
+    results._known = {key: made_up(cell) for key, cell in cells.items()}  # thousands: not one by one
+    finished = item.finish(settings, results)
+    assert finished.verdict.word in VERDICTS
+    assert finished.verdict.why
+    assert "nan" not in finished.verdict.why
+    assert finished.rows
+    assert len({tuple(row) for row in finished.rows}) == 1
+    assert {row["private"] for row in finished.rows} == {"yes", NOT_PRIVATE}
+    mine = {row.get("method") for row in finished.rows}
+    assert ("my own one" in mine) or (name, number) == ("dp-agd", "1")  # which has no place for methods
+    for sheet in finished.sheets:
+        assert all(len(row) == len(sheet.columns) for row in sheet.rows)
+    if quick:
+        picture = getattr(finished, dataclasses.fields(Finished)[2].name)
+        _, svg = drawing.save(picture, tmp_path / "drawn")
+        shown = svg.read_text(encoding="utf-8")
+        assert NOT_PRIVATE in shown
+        assert "my own one" in shown or (name, number) == ("dp-agd", "1")
 
 
 # Published numbers beside ours.

@@ -247,7 +247,7 @@ def test_weights_that_fit_ten_steps_only_cost_nothing():
     method = as_method(lambda steps: [1.0] * 10, Nesterov(steps=20))
     oracle = DenseOracle(*made(), loss=Logistic(clip_derivative=0.5), row_limit=1.0, threads=1)
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", noise=NoiseSource(seed=0))
-    with pytest.raises(InvalidArgument, match="weights.20. must return 20 numbers.*got 10. Nothing was spent"):
+    with pytest.raises(InvalidArgument, match=r"weights\(20\) must return 20 numbers.*got 10\. Nothing was spent"):
         fit(oracle, method, purse, records=ROWS)
     assert purse.spent.releases == 0
 

@@ -76,7 +76,9 @@ DASHED = "Dashed lines with empty markers are NOT PRIVATE: the epsilon they stan
 def _finish_time(settings: Settings, results: Results) -> Finished:
     found = TIMES.measured(settings, results)
     study = STUDY.measured(settings, results)
-    epsilon = min({entry.epsilon for entry in found}, key=lambda value: abs(value - TIME_EPSILON))
+    # A quick look has other budgets for times than for accuracies.
+    both = {entry.epsilon for entry in found} & {entry.epsilon for entry in study}
+    epsilon = min(both, key=lambda value: abs(value - TIME_EPSILON))
     points = {name: next(e for e in entries if e.epsilon == epsilon) for name, entries in lines(found, "adult").items()}
     # Times are of a few fits made one at a time, accuracies of all that were made.
     accurate = {entry.contestant: entry for entry in study if entry.epsilon == epsilon and entry.ran}
@@ -85,7 +87,7 @@ def _finish_time(settings: Settings, results: Results) -> Finished:
     def draw(figure: Any) -> None:
         panels = drawing.panels(figure, 1, 2, width=6, height=4.6)[0]
         for axes in panels:
-            for number, name in enumerate(NAMES):
+            for number, name in enumerate([*NAMES, *settings.also]):
                 if name in ran:
                     look = drawing.style(number, is_private(name)) | {"ls": "", "ms": 8}
                     look |= {"elinewidth": 0.8, "capsize": 2, "label": drawing.label(name, is_private(name))}

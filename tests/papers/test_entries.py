@@ -203,7 +203,7 @@ class Richer(ShortDescent):
 
 
 def test_a_method_that_brings_a_larger_purse_is_found_out(small_adult):
-    with pytest.raises(AssertionError, match="richer spent"):
+    with pytest.raises(InvalidArgument, match="richer spent"):
         one_repetition("adult", "logistic", "richer", 1.0, seed=0, entry=Richer())
 
 

@@ -59,6 +59,9 @@ def reproduce(
         return
     if not paper:
         raise typer.BadParameter("which paper? Pass pur, adp-sgd, dp-agd, dynamic-noise, lecture, summary or all.")
+    entries = [load_entry(spec) for spec in also or []]
+    if len({name for name, _ in entries}) < len(entries):
+        raise typer.BadParameter(f"--also names two objects alike; got {', '.join(also or [])}. Give one another name.")
     folder = output or pathlib.Path("reproduction-quick" if quick else "reproduction")
     with shown_progress(quiet) as progress:
         outcomes = papers.reproduce(
@@ -69,7 +72,7 @@ def reproduce(
             output=folder,
             workers=workers,
             seed=seed,
-            also=dict(load_entry(spec) for spec in also or []),
+            also=dict(entries),
             fresh=fresh,
             progress=progress,
         )

@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import pathlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -158,6 +159,8 @@ def _run(cells: Sequence[Cell], workers: int) -> Any:
         return ((number, Cell(cell.function, copy.deepcopy(cell.arguments))()) for number, cell in enumerate(cells))
     import joblib
 
+    # Workers that have loaded a large table are replaced by fresh ones, which is no trouble.
+    warnings.filterwarnings("ignore", message="A worker stopped", category=UserWarning)
     pool = joblib.Parallel(n_jobs=workers, return_as="generator_unordered", batch_size=1)
     return pool(joblib.delayed(_numbered)(number, cell) for number, cell in enumerate(cells))
 

@@ -33,15 +33,18 @@ REASON = "ADP-SGD as published: the learning rate is chosen by exact losses"
 LEAST_SHARE = 0.1  # epsilon_min relative to the mean; the paper does not say
 
 
-def printed_budgets(epsilon: float, rounds: int, steepness: float, shift: float | None = None) -> FloatArray:
+def printed_budgets(
+    epsilon: float, rounds: int, steepness: float, shift: float | None = None, least: float = LEAST_SHARE
+) -> FloatArray:
     """Return epsilon_t of Eq. 4 with the printed constants: ``min + max/(1 + exp(-a t + b))``, ``b = a T/2``, t = 1..T.
 
-    They add up to more than epsilon. A `shift` other than ``a T/2`` is b as it stood before the slope was changed.
+    They add up to more than epsilon. A `shift` other than ``a T/2`` is b as it stood before the slope was changed; `least` is
+    epsilon_min relative to the mean budget.
     """
     mean = epsilon / rounds
     times = np.arange(1, rounds + 1)
     b = steepness * rounds / 2 if shift is None else shift
-    return np.asarray(LEAST_SHARE * mean + (2 - LEAST_SHARE) * mean / (1 + np.exp(-steepness * times + b)))
+    return np.asarray(least * mean + (2 - least) * mean / (1 + np.exp(-steepness * times + b)))
 
 
 def mended_budgets(epsilon: float, rounds: int, steepness: float) -> FloatArray:

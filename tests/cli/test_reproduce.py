@@ -166,7 +166,6 @@ def test_an_entry_from_a_file_takes_part(tmp_path):
     assert len(kept(tmp_path / "out")) > len(before)  # another function is another entry
 
 
-@pytest.mark.slow
 def test_everything_runs_quickly_and_gets_a_verdict(tmp_path):
     said = result(tmp_path, "reproduce", "all", "--quick", "-o", "out", timeout=1_800)
     listed = result(tmp_path, "reproduce", "--list")["items"]

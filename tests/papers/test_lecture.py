@@ -117,7 +117,7 @@ def test_a_users_schedule_is_in_the_rows_the_table_and_the_picture(figure_1):
     assert {row["private"] for row in rows} == {"yes"}
     assert any("rising" in line[0] for line in made.sheets[0].rows)
     figure = pytest.importorskip("matplotlib.figure").Figure()
-    made.draw(figure)
+    made.picture(figure)
     assert "rising" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 

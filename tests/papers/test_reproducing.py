@@ -149,7 +149,7 @@ def flat(steps):
         ({"also": [flat]}, ["also must map names to entries", "Pass"]),
         ({"also": "mine.py:flat"}, ["also must map names to entries", "mine.py:flat"]),
     ],
-    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+    ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else "",
 )
 def test_mistakes_are_named_before_anything_is_done(arguments, said, toy, tmp_path):
     with pytest.raises(InvalidArgument) as caught:

@@ -117,7 +117,6 @@ def _finish(model: Model, settings: Settings, results: Results) -> Finished:
         for column, name in enumerate(data):
             draw_over_epsilon(axes[0][column], found, name, "accuracy", order)
             draw_over_epsilon(axes[1][column], found, name, "loss", order)
-            axes[1][column].set_yscale("log")
         axes[0][0].set_ylabel("accuracy (%)")
         axes[1][0].set_ylabel("mean training loss")
         drawing.legend_below(figure, [axes[0][0]])
@@ -287,7 +286,7 @@ def _finish_kdd(settings: Settings, results: Results) -> Finished:
         for place, what in enumerate(("accuracy", "loss")):
             draw_over_epsilon(axes[0][place], found, "kddcup99", what, order)
         axes[0][0].set_ylabel("accuracy (%)")
-        axes[0][1].set(ylabel="mean training loss", yscale="log")
+        axes[0][1].set_ylabel("mean training loss")
         drawing.legend_below(figure, [axes[0][0]], columns=3)
 
     notes = [

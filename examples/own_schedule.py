@@ -1,11 +1,11 @@
 """A schedule of one's own, beside those of a paper: a function from the number of steps to the budget of each.
 
-Run: ``python examples/own_schedule.py``; or ``privypurse reproduce pur --figure 1 --quick --also examples/own_schedule.py:cosine``
+Run: ``python examples/own_schedule.py``, or with more to see:
+``privypurse reproduce pur --figure 1 --quick --also examples/own_schedule.py:cosine``
 """
 
 import csv
 import math
-import pathlib
 import tempfile
 
 from privypurse.papers import reproduce
@@ -20,7 +20,7 @@ def main() -> None:
     """Put it into the first figure of the PUR paper, at a small size."""
     with tempfile.TemporaryDirectory() as folder:
         (outcome,) = reproduce("pur", figure="1", quick=True, output=folder, workers=1, also={"cosine": cosine})
-        rows = list(csv.DictReader(pathlib.Path(outcome.files[0]).open()))
+        rows = list(csv.DictReader(outcome.files[0].read_text(encoding="utf-8").splitlines()))
     mine = [row for row in rows if "cosine" in row.values()]
     print(f"{outcome.title}: {len(mine)} rows of {len(rows)} are of the new schedule.")
     print("Whatever it returns, the purse shares out one budget: every run is differentially private.")

@@ -199,7 +199,7 @@ def test_what_is_not_private_is_stamped_everywhere(tmp_path):
         f"{WITHOUT} ({NOT_PRIVATE})",
     ]
     canvas = pytest.importorskip("matplotlib.figure").Figure()
-    figure.draw(canvas)
+    figure.picture(canvas)
     dashed = {line.get_label() for axes in canvas.axes for line in axes.lines if line.get_linestyle() == "--"}
     assert {label for label in dashed if not label.startswith("_")} == {
         f"{AS_PUBLISHED} ({NOT_PRIVATE})",

@@ -230,7 +230,7 @@ def test_figure_3_runs_without_any_data_and_stamps_what_is_not_private(monkeypat
         "mine",
     }
     assert any(line[0] == f"mine ({NOT_PRIVATE})" for line in found.sheets[1].rows)
-    files = drawing.save(found.draw, tmp_path / "figure")
+    files = drawing.save(found.picture, tmp_path / "figure")
     assert NOT_PRIVATE in files[1].read_text(encoding="utf-8")
 
 

@@ -13,11 +13,13 @@ QUICK = "A quick look: few repetitions, small problems. Verdicts are for the ful
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Write rows as CSV, numbers in full."""
+    """Write rows as CSV, numbers to seven digits."""
     file = io.StringIO()
     writer = csv.DictWriter(file, list(rows[0]) if rows else ["nothing"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(
+        {key: f"{value:.7g}" if isinstance(value, float) else value for key, value in row.items()} for row in rows
+    )
     return file.getvalue()
 
 
@@ -31,7 +33,7 @@ def section(paper: Paper, item: Item, finished: Finished, settings: Settings, da
     """Write what is said of one table or figure."""
     stem = f"{paper.name}-{item.name}"
     parts = [
-        f"## {item.kind.capitalize()} {item.number}: {item.title}",
+        f"## {_heading(item)}",
         f"**In the paper.** {item.published}",
         f"![{item.title}]({stem}.png)",
         *(_sheet(sheet) for sheet in finished.sheets),
@@ -46,8 +48,7 @@ def section(paper: Paper, item: Item, finished: Finished, settings: Settings, da
 def skipped(item: Item, missing: Sequence[str]) -> str:
     """Write that one could not be run."""
     return (
-        f"## {item.kind.capitalize()} {item.number}: {item.title}\n\n**In the paper.** {item.published}\n\n"
-        f"**Not run:** {', '.join(missing)} is not here."
+        f"## {_heading(item)}\n\n**In the paper.** {item.published}\n\n**Not run:** {', '.join(missing)} is not here."
     )
 
 
@@ -59,13 +60,14 @@ def command(paper: Paper, item: Item | None, settings: Settings) -> str:
 
 
 def page(
-    paper: Paper, settings: Settings, sections: Mapping[str, str], verdicts: Mapping[str, Mapping[str, str]]
+    paper: Paper,
+    settings: Settings,
+    sections: Mapping[str, str],
+    verdicts: Mapping[str, Mapping[str, str]],
+    board: Sequence[Sequence[str]] = (),
 ) -> str:
-    """Write the page of a paper from the sections that are there."""
-    listed = [
-        [f"{item.kind.capitalize()} {item.number}: {item.title}", verdicts.get(item.name, {}).get("word", "not run")]
-        for item in paper.items
-    ]
+    """Write the page of a paper from the sections that are there; `board` is what stands in place of its own list of verdicts."""
+    listed = board or [[_heading(item), verdicts.get(item.name, {}).get("word", "not run")] for item in paper.items]
     head = [
         f"# {paper.title}",
         *([f"> {QUICK}"] if settings.quick else []),
@@ -75,6 +77,23 @@ def page(
         markdown_table(["", "verdict"], listed),
     ]
     return "\n\n".join([*head, *(sections[item.name] for item in paper.items if item.name in sections)]) + "\n"
+
+
+def _heading(item: Item) -> str:
+    return f"{item.kind.capitalize()} {item.number}: {item.title}"
+
+
+def board(papers: Sequence[tuple[Paper, Mapping[str, Mapping[str, str]]]]) -> list[list[str]]:
+    """Return one line for each item of several papers, with a link to its page and its verdict."""
+    return [
+        [
+            f"[{paper.name}]({paper.name}.md), {_heading(item)[0].lower()}{_heading(item)[1:]}",
+            verdicts[item.name]["word"],
+        ]
+        for paper, verdicts in papers
+        for item in paper.items
+        if item.name in verdicts
+    ]
 
 
 def _sheet(sheet: Sheet) -> str:

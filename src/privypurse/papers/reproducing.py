@@ -184,7 +184,11 @@ def _reproduce_item(
 def _write_page(paper: Paper, settings: Settings, folder: pathlib.Path) -> None:
     said = _read(_state(paper, folder))
     sections = {name: entry["section"] for name, entry in said.items()}
-    (folder / f"{paper.name}.md").write_text(pages.page(paper, settings, sections, said), encoding="utf-8")
+    board: list[list[str]] = []
+    if paper.name == "summary":  # the page of all papers
+        every = [paper_named(name) for name in NAMES]
+        board = pages.board([(each, _read(_state(each, folder))) for each in every])
+    (folder / f"{paper.name}.md").write_text(pages.page(paper, settings, sections, said, board), encoding="utf-8")
 
 
 def _state(paper: Paper, folder: pathlib.Path) -> pathlib.Path:

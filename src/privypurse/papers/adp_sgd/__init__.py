@@ -172,7 +172,7 @@ def _accuracy_verdict(found: Sequence[Measured], comparisons: Sequence[Any]) -> 
     )
     if leads[SOUND][1] and close == len(ours):
         return Verdict(REPRODUCED, why)
-    if leads[PUBLISHED][1] and close:
+    if leads[PUBLISHED][1] and not leads[SOUND][1]:
         return Verdict(AS_PUBLISHED_ONLY, why)
     return Verdict(IN_PART if close or leads[PUBLISHED][1] or leads[SOUND][1] else NOT_REPRODUCED, why)
 

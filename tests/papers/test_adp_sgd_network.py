@@ -179,7 +179,10 @@ LOW = {0.5: 50.0, 2.0: 60.0, 8.0: 70.0, None: 90.0}
     [
         ({SOUND: PUBLISHED, RULE: PUBLISHED, AS_PUBLISHED: PUBLISHED}, REPRODUCED),
         ({SOUND: {**PUBLISHED, 0.5: 80.0}, RULE: LOW, AS_PUBLISHED: LOW}, IN_PART),
-        ({SOUND: LOW, RULE: PUBLISHED, AS_PUBLISHED: LOW}, IN_PART),
+        (
+            {SOUND: LOW, RULE: PUBLISHED, AS_PUBLISHED: LOW},
+            NOT_REPRODUCED,
+        ),  # another method does not reproduce this one
         ({SOUND: LOW, RULE: LOW, AS_PUBLISHED: PUBLISHED}, AS_PUBLISHED_ONLY),
         ({SOUND: LOW, RULE: LOW, AS_PUBLISHED: LOW}, NOT_REPRODUCED),
     ],

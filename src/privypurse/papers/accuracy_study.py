@@ -13,7 +13,7 @@ from privypurse.papers import drawing, prepared
 from privypurse.papers.cells import Cell, Result, Results
 from privypurse.papers.contestants import Contestant, Model, cannot_run, fitted, is_private
 from privypurse.papers.entries import as_method
-from privypurse.papers.items import NOT_PRIVATE, Settings, Sheet
+from privypurse.papers.items import GIVEN_SCALING, NOT_PRIVATE, Settings, Sheet
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 FOLDS = 5
@@ -164,11 +164,13 @@ class Study:
 
     def measured(self, settings: Settings, results: Results) -> "list[Measured]":
         """Return what was found, one entry for each data set, contestant and budget."""
-        found = []
+        found, timed = [], self.work is one_timing
         for name, contestant, epsilon, cells in self._grid(settings):
             # Folds of one shuffle overlap in what they train on; shuffles are what is repeated.
             runs = [results[cell] for cell in cells]
-            found.append(Measured(name, self.model, contestant, epsilon, [run for run in runs if run["accuracy"]]))
+            found.append(
+                Measured(name, self.model, contestant, epsilon, [run for run in runs if run["accuracy"]], timed)
+            )
         return found
 
     def missing(self) -> list[str]:
@@ -185,6 +187,7 @@ class Measured:
     contestant: str
     epsilon: float
     runs: list[Result]
+    timed: bool = False
 
     @property
     def ran(self) -> bool:
@@ -213,14 +216,43 @@ class Measured:
             "data": self.data,
             "model": self.model,
             "method": self.contestant,
-            "private": "yes" if is_private(self.contestant) else NOT_PRIVATE,
+            "private": stamp(self.contestant, self.data),
             "epsilon": self.epsilon,
             "fits": sum(len(run["accuracy"]) for run in self.runs),
         }
-        for what in ("accuracy", "loss", "seconds"):
+        # Times that were measured while other cells ran say nothing.
+        for what in ("accuracy", "loss", "seconds") if self.timed else ("accuracy", "loss"):
             known[what] = self.mean(what) if self.ran else ""
             known[f"{what}_spread"] = self.spread(what) if self.ran else ""
         return known
+
+
+def stamp(contestant: str, data: str) -> str:
+    """Say for the CSV file whether a run is private: methods are, on tables that nobody scaled by their own records."""
+    if not is_private(contestant):
+        return NOT_PRIVATE
+    return GIVEN_SCALING if data in prepared.SCALED else "yes"
+
+
+def uncovered_notes(data: Sequence[str]) -> list[str]:
+    """Say which tables were scaled by their own records."""
+    named = [
+        f"{LABELS.get(name, name)}: {prepared.table(name).uncovered}" for name in data if prepared.table(name).uncovered
+    ]
+    if not named:
+        return []
+    return [
+        f"Outside any purse, as in the papers, {'; '.join(named)}: there a sound method is private only if those ranges are "
+        "taken as public."
+    ]
+
+
+def paired(one: "Measured", other: "Measured", what: str = "accuracy") -> tuple[float, float]:
+    """Return the mean difference of two lines and half of its 95 % interval, over shuffles that both were run on."""
+    gaps = [np.mean(a[what]) - np.mean(b[what]) for a, b in zip(one.runs, other.runs, strict=False)]
+    if len(gaps) < 2:
+        return float(np.mean(gaps)), float("nan")
+    return float(np.mean(gaps)), float(stats.t.ppf(0.975, len(gaps) - 1) * np.std(gaps, ddof=1) / len(gaps) ** 0.5)
 
 
 def lines(found: Sequence[Measured], data: str) -> dict[str, list[Measured]]:

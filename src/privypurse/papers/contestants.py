@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from privypurse.accounting.filters import GdpFilter, RdpFilter
+from privypurse.accounting.filters import DeclaredNonPrivate, GdpFilter, RdpFilter
 from privypurse.accounting.totals import Filter
 from privypurse.baselines import Majority, NonPrivate, ObjPert, OutPert, PrivGene
 from privypurse.core.charges import GaussianCharge
@@ -23,6 +23,7 @@ from privypurse.methods.base import PlannedMethod
 from privypurse.optimizers.averaging import Averaged
 from privypurse.optimizers.gradient_descent import GradientDescent
 from privypurse.oracles import DenseOracle, SparseOracle
+from privypurse.papers.entries import check_spent
 from privypurse.papers.published_adp_sgd import PublishedADPSGD
 from privypurse.papers.published_dp_agd import PublishedDPAGD
 from privypurse.planning.facts import Facts
@@ -217,11 +218,8 @@ def fitted(
     rule = _rule(who, model, epsilon, records, oracle.dimension, loss, limit)
     purse = Purse.not_private(delta=DELTA, noise=noise) if rule is None else Purse.with_filter(rule, noise=noise)
     point = fit(oracle, method, purse, records=records, l2=who.l2, clip_norm=who.clip).point
-    if rule is not None and purse.spent.epsilon > epsilon * (1 + 1e-9):
-        raise InvalidArgument(
-            f"{who.name} spent epsilon {purse.spent.epsilon:g} where {epsilon:g} was given: its filter() is for a larger budget. "
-            "Return facts.rule from filter(), or a rule for facts.epsilon."
-        )
+    if rule is not None:
+        check_spent(who.name, purse, epsilon)
     return Fitted(functools.partial(linear_scores, point=point, row_limit=limit), time.perf_counter() - start)
 
 
@@ -241,7 +239,10 @@ def _rule(
         l2=who.l2,
         clip_norm=who.clip,
     )
-    return who.make(epsilon, records).filter(facts)
+    rule = who.make(epsilon, records).filter(facts)
+    if isinstance(rule, DeclaredNonPrivate):
+        raise InvalidArgument(f"{who.name} is not private, and the comparisons take private entries. Leave it out.")
+    return rule
 
 
 def cannot_run(name: str, epsilon: float, records: int) -> bool:

@@ -16,6 +16,8 @@ from privypurse.papers.accuracy_study import (
     draw_over_epsilon,
     lines,
     mean_loss,
+    paired,
+    uncovered_notes,
 )
 from privypurse.papers.cells import Cell, Result, Results
 from privypurse.papers.contestants import DELTA, RIDGE, Contestant, Model, fitted, is_private
@@ -73,7 +75,8 @@ def _claims(found: Sequence[Measured], line: str) -> tuple[int, int]:
 
 def _verdict(found: Sequence[Measured], model: Model, comparisons: Sequence[Any]) -> Verdict:
     published, cases = _claims(found, PUBLISHED)
-    sound, _ = _claims(found, SOUND)
+    mended, _ = _claims(found, MENDED)
+    ours, _ = _claims(found, SOUND)
     close = sum(each.close for each in comparisons)
     numbers = "; ".join(
         f"{each.published.accuracy:.2f} was published at epsilon {each.published.epsilon:g}, "
@@ -82,18 +85,33 @@ def _verdict(found: Sequence[Measured], model: Model, comparisons: Sequence[Any]
     )
     claim = (
         f'The claim "competitive or better, especially when the budget is very small" (within {COMPETITIVE:g} point of the best '
-        f"baseline at epsilon up to 0.1): the method as published in {published} of {cases} cases, the sound one in {sound}."
+        f"baseline, as accounted for today, at epsilon up to 0.1): as published ({NOT_PRIVATE}) in {published} of {cases} cases, "
+        f"mended in {mended}; this library's own version, with momentum on rows of length one, in {ours}.{_bank(found)}"
     )
     said = (
-        f"Of {len(comparisons)} printed numbers {close} are within {CLOSE:g} points ({numbers}). "
+        f"Of {len(comparisons)} printed numbers {close} are within {CLOSE:g} points, as published, {NOT_PRIVATE} ({numbers}). "
         if comparisons
         else ""
     )
-    if sound == published == cases and close == len(comparisons):
+    if mended == published == cases and close == len(comparisons):
         return Verdict(REPRODUCED, said + claim)
-    if published == cases and sound < cases:
+    if published == cases and mended < cases:
         return Verdict(AS_PUBLISHED_ONLY, said + claim)
-    return Verdict(IN_PART if close or sound else NOT_REPRODUCED, said + claim)
+    return Verdict(IN_PART if close or mended else NOT_REPRODUCED, said + claim)
+
+
+def _bank(found: Sequence[Measured]) -> str:
+    """Say whether accuracy on Bank falls as the budget grows, as a slide says it does for the SVM."""
+    by_budget = [entry for entry in lines(found, "bank").get(PUBLISHED, []) if entry.ran]
+    if len(by_budget) < 3 or by_budget[0].model != "svm":
+        return ""
+    best, last = max(by_budget, key=lambda entry: entry.mean("accuracy")), by_budget[-1]
+    gap, half = paired(last, best)
+    falls = "falls" if gap + half < 0 else "does not fall"
+    return (
+        f" On Bank accuracy {falls} at the largest budget, where a slide says that it decreases: "
+        f"{last.mean('accuracy'):.2f} at epsilon {last.epsilon:g}, at best {best.mean('accuracy'):.2f} at {best.epsilon:g}."
+    )
 
 
 def _finish(model: Model, settings: Settings, results: Results) -> Finished:
@@ -107,9 +125,10 @@ def _finish(model: Model, settings: Settings, results: Results) -> Finished:
         "The published method runs on rows as they are, gradients clipped at 3; so does the mended one, with the paper's "
         "settings and its errors mended. The others run on rows of length at most one. The objective is the mean training loss "
         "of each model's own scores, so that both kinds can be compared. ObjPert and DP-SGD use today's accounting, which the "
-        "paper did not have."
+        "paper did not have. SGD-MA ends after 500 steps, where its budget would pay for thousands: that it is best above 0.8 "
+        "is not tested. Constants of this library's methods were chosen looking at Adult."
     ]
-    notes += _missing(study)
+    notes += [*uncovered_notes(data), *_missing(study)]
 
     def draw(figure: Any) -> None:
         order = [*CONTESTANTS, *settings.also]
@@ -136,7 +155,10 @@ PARAMETERS = {
     "C_grad": (0.5, 1.0, 2.0, 3.0, 5.0, 10.0),
     "C_obj": (0.5, 1.0, 2.0, 3.0, 5.0, 10.0),
 }
+SETTINGS = {"splits": 60, "C_grad": 3.0, "C_obj": 3.0}  # the paper's own
+MODERATE, WIDE = 2.0, 3.0
 EFFECT_EPSILONS = (0.1, 0.4, 1.6)
+Widths = dict[tuple[str, str, float], float]
 
 
 def effect(version: str, parameter: str, value: float, epsilon: float, seed: int, rows: int | None = None) -> Result:
@@ -165,7 +187,7 @@ def effect(version: str, parameter: str, value: float, epsilon: float, seed: int
 
 def with_parameter(version: str, parameter: str, value: float) -> Contestant:
     """Return DP-AGD with the paper's settings but one."""
-    chosen: dict[str, float] = {"splits": 60, "C_grad": 3.0, "C_obj": 3.0} | {parameter: value}
+    chosen: dict[str, float] = SETTINGS | {parameter: value}
     splits, clip_norm, clip_loss = int(chosen["splits"]), chosen["C_grad"], chosen["C_obj"]
 
     def published(epsilon: float, records: int) -> PublishedDPAGD:
@@ -209,15 +231,23 @@ def _finish_effects(settings: Settings, results: Results) -> Finished:
             values = [each for run in runs for each in run[what]]
             row |= {what: float(np.mean(values)), f"{what}_spread": float(np.std(values))}
         rows.append(row)
-    widths = {key: _width(rows, *key) for key in {(row["version"], row["parameter"], row["epsilon"]) for row in rows}}
+    keys = {(row["version"], row["parameter"], row["epsilon"]) for row in rows}
+    widths = {key: _width(rows, *key, MODERATE) for key in keys}
+    wide = {key: _width(rows, *key, WIDE) for key in keys}
     epsilons = sorted({row["epsilon"] for row in rows})
     table = [
-        [f"{parameter}, {version}", *(f"{widths[version, parameter, epsilon]:.2f}" for epsilon in epsilons)]
+        [
+            drawing.label(f"{parameter}, {version}", version == "mended"),
+            *(
+                f"{widths[version, parameter, epsilon]:.2f} ({wide[version, parameter, epsilon]:.2f})"
+                for epsilon in epsilons
+            ),
+        ]
         for parameter in PARAMETERS
         for version in ("as published", "mended")
     ]
     sheet = Sheet(
-        "By how many points of accuracy moderate values differ (all but the smallest and the largest), by epsilon:",
+        "By how many points of accuracy values within a factor of two of the paper's differ (in brackets: of three), by epsilon:",
         ["", *(f"{epsilon:g}" for epsilon in epsilons)],
         table,
     )
@@ -247,30 +277,30 @@ def _finish_effects(settings: Settings, results: Results) -> Finished:
         axes[1][0].set_ylabel("mean training loss")
         drawing.legend_below(figure, [axes[0][0]], columns=2)
 
-    return Finished(rows, _effects_verdict(widths), draw, [sheet])
+    return Finished(rows, _effects_verdict(widths, wide), draw, [sheet])
 
 
-def _width(rows: Sequence[dict[str, Any]], version: str, parameter: str, epsilon: float) -> float:
-    """Return largest minus least accuracy over moderate values."""
-    mine = [
-        row["accuracy"]
-        for row in rows
-        if (row["version"], row["parameter"], row["epsilon"]) == (version, parameter, epsilon)
-    ]
-    moderate = mine[1:-1] if len(mine) > 3 else mine
-    return float(max(moderate) - min(moderate))
+def _width(rows: Sequence[dict[str, Any]], version: str, parameter: str, epsilon: float, factor: float) -> float:
+    """Return largest minus least accuracy over values within a factor of the paper's own; over all where those are too few."""
+    mine = [row for row in rows if (row["version"], row["parameter"], row["epsilon"]) == (version, parameter, epsilon)]
+    near = [row for row in mine if 1 / factor <= row["value"] / SETTINGS[parameter] <= factor]
+    accuracies = [row["accuracy"] for row in (near if len(near) > 1 else mine)]
+    return float(max(accuracies) - min(accuracies))
 
 
-def _effects_verdict(widths: dict[tuple[str, str, float], float]) -> Verdict:
+def _effects_verdict(widths: Widths, wide: Widths) -> Verdict:
     """Robust means: moderate values are within two points at every budget but the smallest."""
     least = min(epsilon for *_, epsilon in widths)
     large = {key: width for key, width in widths.items() if key[2] > least or len({k[2] for k in widths}) == 1}
     worst = {version: max(w for key, w in large.items() if key[0] == version) for version in ("as published", "mended")}
     small = {version: max(w for key, w in widths.items() if key[0] == version) for version in worst}
+    further = {version: max(w for key, w in wide.items() if key[0] == version) for version in worst}
     why = (
-        f"Above the smallest budget moderate values change accuracy by at most {worst['as published']:.1f} points as published "
-        f"and {worst['mended']:.1f} mended; over all budgets by {small['as published']:.1f} and {small['mended']:.1f}. The "
-        "paper calls the method robust to moderate settings, with less effect where the budget is large."
+        f"Above the smallest budget, values within a factor of two of the paper's change accuracy by at most "
+        f"{worst['as published']:.1f} points as published ({NOT_PRIVATE}) and {worst['mended']:.1f} mended; over all budgets by "
+        f"{small['as published']:.1f} and {small['mended']:.1f}. The paper calls the method robust to moderate settings, with "
+        f"less effect where the budget is large; it does not say what is moderate. Within a factor of three it is up to "
+        f"{further['as published']:.1f} and {further['mended']:.1f} points: a clip of 1 on rows of length four loses too much."
     )
     robust = [version for version, width in worst.items() if width <= 2.0]
     words = {2: REPRODUCED, 0: NOT_REPRODUCED}
@@ -299,18 +329,17 @@ def _finish_kdd(settings: Settings, results: Results) -> Finished:
 
 def _kdd_verdict(found: Sequence[Measured]) -> Verdict:
     published, cases = _claims(found, PUBLISHED)
-    sound, _ = _claims(found, SOUND)
+    mended, _ = _claims(found, MENDED)
     best = {name: entries[0] for name, entries in lines(found, "kddcup99").items() if entries[0].ran}
     shown = "; ".join(
         f"{drawing.label(name, is_private(name))} {entry.mean('accuracy'):.2f}" for name, entry in best.items()
     )
     why = (
-        f"Competitive (within {COMPETITIVE:g} point of the best baseline) at epsilon up to 0.1: as published in {published} of "
-        f"{cases} cases, sound in {sound}. At epsilon {min(entry.epsilon for entry in found):g}: {shown}."
+        f"There is nothing to compare with: the slide's picture is lost. Here DP-AGD is within {COMPETITIVE:g} point of the best "
+        f"baseline at epsilon up to 0.1 as published ({NOT_PRIVATE}) in {published} of {cases} cases and mended in {mended}, "
+        f"which says little, since nearly everything is. At epsilon {min(entry.epsilon for entry in found):g}: {shown}."
     )
-    if sound == cases:
-        return Verdict(REPRODUCED, why)
-    return Verdict(AS_PUBLISHED_ONLY if published == cases else NOT_REPRODUCED, why)
+    return Verdict(NOT_REPRODUCED, why)
 
 
 def _study_item(number: str, model: Model, title: str, published: str) -> Item:

@@ -17,6 +17,7 @@ from privypurse.methods.nesterov import Nesterov
 from privypurse.papers.cells import pickler
 from privypurse.planning.facts import Facts
 from privypurse.planning.plan import Method, Recipe
+from privypurse.purse.purse import Purse
 from privypurse.schedules.base import Budget, Schedule
 from privypurse.schedules.weighted import Weighted
 
@@ -120,6 +121,15 @@ def check_entries(also: Mapping[str, Any]) -> None:
                 raise InvalidArgument(f"also[{name!r}](10) fails with {error!r}. {REMEDY}") from error
 
 
+def check_spent(name: str, purse: Purse, epsilon: float) -> None:
+    """Refuse a run that spent more than its comparison gave it: an entry may bring a filter of its own."""
+    if not purse.spent.epsilon <= epsilon * (1 + 1e-9):
+        raise InvalidArgument(
+            f"{name} spent epsilon {purse.spent.epsilon:g} where {epsilon:g} was given: its filter() is for a larger budget. "
+            "Return facts.rule from filter(), or a rule for facts.epsilon."
+        )
+
+
 def load_entry(spec: str) -> tuple[str, Any]:
     """Read an entry from a file or module: ``mine.py:cosine`` or ``my_package.schedules:cosine``. Runs that file.
 
@@ -144,7 +154,7 @@ def load_entry(spec: str) -> tuple[str, Any]:
         module = importlib.util.module_from_spec(found)
         try:
             found.loader.exec_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InvalidArgument(f"also names {place!r}, which fails with {error!r}. Mend the file.") from error
         # Other processes do not have this module: its objects are to be sent by value.
         sys.modules[module.__name__] = module
@@ -152,8 +162,8 @@ def load_entry(spec: str) -> tuple[str, Any]:
     else:
         try:
             module = importlib.import_module(place)
-        except (ImportError, TypeError, ValueError) as error:
-            raise InvalidArgument(f"also names the module {place!r}, which cannot be imported ({error}).") from error
+        except (Exception, SystemExit) as error:
+            raise InvalidArgument(f"also names the module {place!r}, which cannot be imported ({error!r}).") from error
     if not hasattr(module, name):
         raise InvalidArgument(f"also names {name!r}, which {place!r} does not have. Check the spelling.")
     return name, getattr(module, name)

@@ -7,11 +7,13 @@ from typing import Any, Literal
 from privypurse.papers.cells import Cell, Results
 
 NOT_PRIVATE = "NOT PRIVATE"
+GIVEN_SCALING = "given scaling by the data"  # private if the ranges that the data were scaled by are taken as public
 REPRODUCED = "reproduced"
 IN_PART = "reproduced in part"
 AS_PUBLISHED_ONLY = f"reproduced only as published ({NOT_PRIVATE})"
 NOT_REPRODUCED = "not reproduced"
 SCOREBOARD = "in no paper: a scoreboard"
+SEEDS_APART = 10_000
 VERDICTS = (REPRODUCED, IN_PART, AS_PUBLISHED_ONLY, NOT_REPRODUCED, SCOREBOARD)
 
 
@@ -24,7 +26,8 @@ class Settings:
     quick : bool
         A few repetitions and small problems, to see that all works; verdicts then say that they are a look only.
     seed : int
-        Where seeds begin; repetition k uses ``seed + k``.
+        Where seeds begin; repetition k uses ``seed + k``. It is `SEEDS_APART` times the one that was asked for, so that no two
+        share a repetition.
     also : mapping of str to object
         What to put into every comparison that has a place for it: methods, schedules, or functions from a number of steps to the
         relative budget of each. See `privypurse.papers.entries`.
@@ -33,6 +36,11 @@ class Settings:
     quick: bool = False
     seed: int = 0
     also: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def asked_seed(self) -> int:
+        """The seed on the command line."""
+        return self.seed // SEEDS_APART
 
 
 @dataclass(frozen=True)
@@ -150,9 +158,12 @@ class Paper:
         How it is reproduced here: what all items share.
     items : sequence of Item
         Its tables and figures, in the order of the page.
+    reserved : sequence of str
+        Names of its own lines, which entries of the user's may not have.
     """
 
     name: str
     title: str
     about: str
     items: Sequence[Item]
+    reserved: Sequence[str] = ()

@@ -39,7 +39,7 @@ def section(paper: Paper, item: Item, finished: Finished, settings: Settings, da
         *(_sheet(sheet) for sheet in finished.sheets),
         f"**Verdict: {finished.verdict.word}.** {finished.verdict.why}",
         *finished.notes,
-        f"`{command(paper, item, settings)}`, seed {settings.seed}, {date}. "
+        f"`{command(paper, item, settings)}`, seed {settings.asked_seed}, {date}. "
         f"Numbers: [{stem}.csv]({stem}.csv); picture: [{stem}.svg]({stem}.svg).",
     ]
     return "\n\n".join(parts)
@@ -55,8 +55,9 @@ def skipped(item: Item, missing: Sequence[str]) -> str:
 def command(paper: Paper, item: Item | None, settings: Settings) -> str:
     """Return the command that makes it."""
     which = "" if item is None else f" --{item.kind} {item.number}"
-    seed = f" --seed {settings.seed}" if settings.seed else ""
-    return f"privypurse reproduce {paper.name}{which}{' --quick' if settings.quick else ''}{seed}"
+    seed = f" --seed {settings.asked_seed}" if settings.asked_seed else ""
+    also = "".join(f" --also ...:{name}" for name in settings.also)
+    return f"privypurse reproduce {paper.name}{which}{' --quick' if settings.quick else ''}{seed}{also}"
 
 
 def page(

@@ -14,6 +14,10 @@ UNAVAILABLE = {
 }
 
 
+# Tables whose columns were scaled by their own records, as in the papers.
+SCALED = ("bank", "ipums-br", "kddcup99")
+
+
 @functools.lru_cache(maxsize=4)
 def table(name: str, part: str = "all") -> Table:
     """Return a data set, from the folder `PRIVYPURSE_DATA` or the cache; never from the network."""

@@ -15,7 +15,7 @@ from privypurse.papers import drawing, pages, prepared
 from privypurse.papers.catalogue import NAMES, paper_named
 from privypurse.papers.cells import Results, run_cells
 from privypurse.papers.entries import check_entries
-from privypurse.papers.items import Item, Paper, Settings
+from privypurse.papers.items import SEEDS_APART, Item, Paper, Settings
 
 CELLS = ".cells.jsonl"
 
@@ -90,7 +90,10 @@ def reproduce(
     """
     papers, kind, number = _chosen(paper, figure, table)
     check_entries(also or {})
-    settings = Settings(quick, _seed(seed), dict(also or {}))
+    for each in papers:
+        if taken := sorted(set(also or {}) & set(each.reserved)):
+            raise InvalidArgument(f"also names {taken[0]!r}, which {each.name} has a line of. Give yours another name.")
+    settings = Settings(quick, SEEDS_APART * _seed(seed), dict(also or {}))
     workers = default_threads() if workers is None else positive_integer(workers=workers)
     drawing.require_matplotlib()
     folder, progress = _folder(output, quick), progress or Silent()
@@ -176,6 +179,7 @@ def _reproduce_item(
     files[0].write_text(pages.csv_text(finished.rows), encoding="utf-8")
     files += drawing.save(finished.picture, stem)
     section = pages.section(paper, item, finished, settings, results.date_of(cells))
+    said = _read(_state(paper, folder))  # another run may have added to it in the meantime
     said[item.name] = {"word": finished.verdict.word, "why": finished.verdict.why, "section": section}
     _save(_state(paper, folder), said)
     return Outcome(paper.name, item.name, item.title, finished.verdict.word, finished.verdict.why, tuple(files))

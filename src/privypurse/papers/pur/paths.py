@@ -25,7 +25,7 @@ from privypurse.methods.pur_oracle import UntilTheClaimIsSpent
 from privypurse.optimizers.base import Optimizer
 from privypurse.optimizers.gradient_descent import GradientDescent
 from privypurse.optimizers.warm import StartingAt
-from privypurse.papers.entries import as_method, as_schedule
+from privypurse.papers.entries import as_method, as_schedule, check_spent
 from privypurse.papers.following import Followed
 from privypurse.papers.pur.problems import Problem, most_steps, problem
 from privypurse.planning import pur
@@ -227,7 +227,10 @@ def _planned_run(here: Problem, l2: float, entry: Any, epsilon: float, most: int
     # A method that can be counted in rho is counted as the paper counts; others under the rule that suits them.
     purse = Purse.with_filter(rule if wanted.name == "gdp" else wanted, noise=noise)
     result = fit(here.oracle, method, purse, records=here.records, l2=l2, radius=RADIUS)
-    return result.point, not isinstance(wanted, DeclaredNonPrivate)
+    private = not isinstance(wanted, DeclaredNonPrivate)
+    if private:
+        check_spent(method.name, purse, epsilon)
+    return result.point, private
 
 
 def _made(spent: Sequence[float], epsilon: float) -> int:

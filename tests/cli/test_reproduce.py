@@ -114,7 +114,7 @@ def test_ctrl_c_keeps_what_was_finished_and_a_second_run_does_the_rest(workers, 
     code, out, err = end(process, signal.SIGINT)
     assert code == INTERRUPTED
     assert json.loads(out)["error"]["kind"] == "interrupted"
-    assert "what was finished is kept" in err
+    assert "What was finished is kept" in err
     assert "Traceback" not in err
     before = kept(tmp_path / "out")
     assert len(before) >= 3

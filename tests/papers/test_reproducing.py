@@ -141,7 +141,7 @@ def flat(steps):
         ({"also": {"": flat}}, ["also must name each entry", "''"]),
         ({"also": {3: flat}}, ["also must name each entry", "3"]),
         ({"also": {"mine": 7}}, ["also['mine'] cannot be compared", "7", "Pass a function"]),
-        ({"also": {"mine": Paper}}, ["also['mine'] cannot be compared", "Pass a function"]),
+        ({"also": {"mine": Paper}}, ["also['mine'] is the class Paper", "Pass an instance"]),
         ({"also": {"mine": lambda steps: [1.0]}}, ["also['mine']", "weights(10) must return 10 numbers", "got 1"]),
         ({"also": {"mine": lambda steps: [-1.0] * steps}}, ["also['mine']", "positive", "-1.0"]),
         ({"also": {"mine": lambda steps: [float("nan")] * steps}}, ["also['mine']", "finite"]),
@@ -369,3 +369,20 @@ def test_a_verdict_is_one_of_a_few_words():
     assert any(NOT_PRIVATE in word for word in VERDICTS)
     with pytest.raises(ValueError, match="word must be one of"):
         Verdict("splendid", "because")
+
+
+def test_a_verdict_says_which_data_sets_it_does_not_speak_of(toy, monkeypatch):
+    wanting = [dataclasses.replace(item, wants=("iris", "nowhere")) for item in reproducing.paper_named("toy").items]
+    paper = dataclasses.replace(reproducing.paper_named("toy"), items=wanting)
+    monkeypatch.setattr(reproducing, "paper_named", lambda name: paper)
+    monkeypatch.setattr(prepared, "is_here", lambda name: name == "iris")
+    outcome, *_ = reproduce("toy", figure="figure-1", output=toy, workers=1)  # and the name that results have is understood
+    assert outcome.why.startswith("Without nowhere, which is not here. ")
+    assert "Without nowhere, which is not here. " in (toy / "toy.md").read_text(encoding="utf-8")
+
+
+def test_names_of_lines_that_are_there_are_refused(toy, monkeypatch):
+    paper = dataclasses.replace(reproducing.paper_named("toy"), reserved=("ours",))
+    monkeypatch.setattr(reproducing, "paper_named", lambda name: paper)
+    with pytest.raises(InvalidArgument, match="also names 'ours', which toy has a line of"):
+        reproduce("toy", output=toy, also={"ours": flat})

@@ -151,7 +151,7 @@ def run(arguments: list[str] | None = None) -> int:
     except (Interrupted, KeyboardInterrupt, typer.Abort):
         return _failed(
             "interrupted",
-            "Interrupted. What was spent is on the ledger (`privypurse ledger show`), and what was finished is kept.",
+            "Interrupted. What was finished is kept. What was spent is on the ledger, if there is one.",
             INTERRUPTED,
             as_json,
         )

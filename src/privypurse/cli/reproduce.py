@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, say, table
+from privypurse.cli.output import emit, note, say, table
 from privypurse.cli.progress import shown_progress
 
 
@@ -63,6 +63,8 @@ def reproduce(
     if len({name for name, _ in entries}) < len(entries):
         raise typer.BadParameter(f"--also names two objects alike; got {', '.join(also or [])}. Give one another name.")
     folder = output or pathlib.Path("reproduction-quick" if quick else "reproduction")
+    if quick:
+        note("a quick look: few repetitions, small problems, part of the data; do not quote its verdicts")
     with shown_progress(quiet) as progress:
         outcomes = papers.reproduce(
             paper,
@@ -82,6 +84,7 @@ def reproduce(
                 "output": str(folder),
                 "quick": quick,
                 "seed": seed,
+                "pages": [str(folder / f"{name}.md") for name in dict.fromkeys(outcome.paper for outcome in outcomes)],
                 "items": [
                     {
                         "paper": outcome.paper,

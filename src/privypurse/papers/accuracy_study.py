@@ -173,10 +173,6 @@ class Study:
             )
         return found
 
-    def missing(self) -> list[str]:
-        """Return the data sets that are not here."""
-        return [name for name in self.data if not prepared.is_here(name)]
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -236,14 +232,12 @@ def stamp(contestant: str, data: str) -> str:
 
 def uncovered_notes(data: Sequence[str]) -> list[str]:
     """Say which tables were scaled by their own records."""
-    named = [
-        f"{LABELS.get(name, name)}: {prepared.table(name).uncovered}" for name in data if prepared.table(name).uncovered
-    ]
+    named = [LABELS.get(name, name) for name in data if name in prepared.SCALED]
     if not named:
         return []
     return [
-        f"Outside any purse, as in the papers, {'; '.join(named)}: there a sound method is private only if those ranges are "
-        "taken as public."
+        f"The columns of {' and '.join(named)} were scaled to [0, 1] by the smallest and largest value in the data, all rows, "
+        "outside any purse, as in the papers: there a sound method is private only if those ranges are taken as public."
     ]
 
 
@@ -271,6 +265,14 @@ def draw_over_epsilon(axes: Any, found: Sequence[Measured], data: str, what: str
         axes.plot(x, y, label=drawing.label(name, private), **look)
     axes.set_xscale("log")
     drawing.number_ticks(axes.xaxis, sorted({entry.epsilon for entry in found}))
+    others = [
+        entry.mean(what) for entry in found if entry.data == data and entry.ran and entry.contestant != "Majority"
+    ]
+    if (
+        what != "seconds" and len(others) > 1 and max(others) > min(others)
+    ):  # always saying the same must not hide the rest
+        reach = max(others) - min(others)
+        axes.set_ylim(min(others) - 0.05 * reach, max(others) + 0.05 * reach)
     axes.set(title=LABELS.get(data, data), xlabel="epsilon")
 
 

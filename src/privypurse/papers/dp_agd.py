@@ -128,7 +128,7 @@ def _finish(model: Model, settings: Settings, results: Results) -> Finished:
         "paper did not have. SGD-MA ends after 500 steps, where its budget would pay for thousands: that it is best above 0.8 "
         "is not tested. Constants of this library's methods were chosen looking at Adult."
     ]
-    notes += [*uncovered_notes(data), *_missing(study)]
+    notes += uncovered_notes(data)
 
     def draw(figure: Any) -> None:
         order = [*CONTESTANTS, *settings.also]
@@ -141,11 +141,6 @@ def _finish(model: Model, settings: Settings, results: Results) -> Finished:
         drawing.legend_below(figure, [axes[0][0]])
 
     return Finished([entry.row() for entry in found], _verdict(found, model, comparisons), draw, sheets, notes)
-
-
-def _missing(study: Study) -> list[str]:
-    missing = study.missing()
-    return [f"Not here, and not run: {', '.join(missing)}."] if missing else []
 
 
 # What the parameters do -------------------------------------------------------------------------------------------------------
@@ -346,7 +341,7 @@ def _study_item(number: str, model: Model, title: str, published: str) -> Item:
     def finish(settings: Settings, results: Results) -> Finished:
         return _finish(model, settings, results)
 
-    return Item("figure", number, title, published, STUDIES[model].cells, finish, needs=("adult",))
+    return Item("figure", number, title, published, STUDIES[model].cells, finish, needs=("adult",), wants=DATA)
 
 
 PAPER = Paper(

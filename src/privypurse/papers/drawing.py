@@ -8,8 +8,11 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.papers.items import NOT_PRIVATE
 
 # Colours that are told apart by most eyes (Okabe and Ito), black last.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F7F7F", "#B2A400", "#000000")
-MARKERS = "osD^vP*X<>h"  # one more than colours, so that line eleven does not look like line one
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F7F7F", "#B2A400", "#000000"),
+    *("#6A3D9A", "#FB6A4A", "#00441B", "#F781BF", "#A6761D", "#1B4F9C", "#66C2A5", "#B15928", "#984EA3", "#4D4D4D"),
+)
+MARKERS = "osD^vP*X<>h"
 
 
 def colour(number: int) -> str:

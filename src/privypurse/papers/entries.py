@@ -105,7 +105,9 @@ def check_entries(also: Mapping[str, Any]) -> None:
             raise InvalidArgument(
                 f"also must name each entry; got the name {name!r}. Pass for example {{'cosine': ...}}."
             )
-        if isinstance(entry, type) or not (hasattr(entry, "recipe") or hasattr(entry, "propose") or callable(entry)):
+        if isinstance(entry, type):
+            raise InvalidArgument(f"also[{name!r}] is the class {entry.__name__}. Pass an instance, with its brackets.")
+        if not (hasattr(entry, "recipe") or hasattr(entry, "propose") or callable(entry)):
             raise InvalidArgument(f"also[{name!r}] cannot be compared; got {entry!r}. {REMEDY}")
         if hasattr(entry, "recipe") and not (hasattr(entry, "plan") and hasattr(entry, "filter")):
             raise InvalidArgument(

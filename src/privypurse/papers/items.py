@@ -128,6 +128,8 @@ class Item:
         ``finish(settings, results)`` makes everything of the results; the work is done by then.
     needs : sequence of str
         Data sets without which nothing can be run, as `privypurse.datasets` calls them; "torch" for PyTorch.
+    wants : sequence of str
+        Data sets that it leaves out where they are not here, and says so.
     """
 
     kind: Literal["figure", "table"]
@@ -137,6 +139,7 @@ class Item:
     cells: Callable[[Settings], Sequence[Cell]]
     finish: Callable[[Settings, Results], Finished]
     needs: Sequence[str] = ()
+    wants: Sequence[str] = ()
 
     @property
     def name(self) -> str:

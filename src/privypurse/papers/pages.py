@@ -9,7 +9,17 @@ from privypurse.core.version import __version__
 from privypurse.papers.items import Finished, Item, Paper, Settings, Sheet
 from privypurse.papers.prepared import UNAVAILABLE
 
-QUICK = "A quick look: few repetitions, small problems. Verdicts are for the full run."
+QUICK = (
+    "A quick look, to see that all works: few repetitions, small problems, part of the data. Do not quote its verdicts."
+)
+
+
+WORDS = (
+    "*Reproduced*: the printed numbers and claims are found by a sound version too. *In part*: some of them. *Only as "
+    "published (NOT PRIVATE)*: by the method as it was published, whose privacy claim is false, and not by a sound one. *Not "
+    "reproduced*: neither, or nothing printed to compare with. *Mended* is the published algorithm with its errors mended; "
+    "*sound* any method whose epsilon is true; *no step*: the accountant has no price for that budget."
+)
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -39,7 +49,7 @@ def section(paper: Paper, item: Item, finished: Finished, settings: Settings, da
         *(_sheet(sheet) for sheet in finished.sheets),
         f"**Verdict: {finished.verdict.word}.** {finished.verdict.why}",
         *finished.notes,
-        f"`{command(paper, item, settings)}`, seed {settings.asked_seed}, {date}. "
+        f"`{command(paper, item, settings)}`{_entries(settings)}, seed {settings.asked_seed}, {date}. "
         f"Numbers: [{stem}.csv]({stem}.csv); picture: [{stem}.svg]({stem}.svg).",
     ]
     return "\n\n".join(parts)
@@ -56,8 +66,7 @@ def command(paper: Paper, item: Item | None, settings: Settings) -> str:
     """Return the command that makes it."""
     which = "" if item is None else f" --{item.kind} {item.number}"
     seed = f" --seed {settings.asked_seed}" if settings.asked_seed else ""
-    also = "".join(f" --also ...:{name}" for name in settings.also)
-    return f"privypurse reproduce {paper.name}{which}{' --quick' if settings.quick else ''}{seed}{also}"
+    return f"privypurse reproduce {paper.name}{which}{' --quick' if settings.quick else ''}{seed}"
 
 
 def page(
@@ -74,10 +83,16 @@ def page(
         *([f"> {QUICK}"] if settings.quick else []),
         paper.about,
         f"Made by `{command(paper, None, settings)}` with privypurse {__version__}. Noise is seeded, so that every number can be "
-        f"made again: these are simulations, and what is measured of them is exact and not private. {UNAVAILABLE['ipums-us']}",
+        "made again: these are simulations, and what is measured of them is exact and not private. We have the texts of the "
+        f"papers without their pictures. {UNAVAILABLE['ipums-us']}",
+        WORDS,
         markdown_table(["", "verdict"], listed),
     ]
     return "\n\n".join([*head, *(sections[item.name] for item in paper.items if item.name in sections)]) + "\n"
+
+
+def _entries(settings: Settings) -> str:
+    return f" and --also for {', '.join(settings.also)}" if settings.also else ""
 
 
 def _heading(item: Item) -> str:

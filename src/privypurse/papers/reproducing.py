@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from privypurse.core.checks import positive_integer
@@ -15,7 +15,7 @@ from privypurse.papers import drawing, pages, prepared
 from privypurse.papers.catalogue import NAMES, paper_named
 from privypurse.papers.cells import Results, run_cells
 from privypurse.papers.entries import check_entries
-from privypurse.papers.items import SEEDS_APART, Item, Paper, Settings
+from privypurse.papers.items import SEEDS_APART, Finished, Item, Paper, Settings
 
 CELLS = ".cells.jsonl"
 
@@ -48,7 +48,7 @@ def reproduce(
     figure: str | None = None,
     table: str | None = None,
     quick: bool = False,
-    output: str | os.PathLike[str] = "reproduction",
+    output: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     seed: int = 0,
     also: Mapping[str, Any] | None = None,
@@ -65,8 +65,9 @@ def reproduce(
         Only this one.
     quick : bool, default False
         Few repetitions and small problems.
-    output : path
-        A folder for pages, pictures and CSV files. Cells that were finished there before are not run again.
+    output : path, optional
+        A folder, by default "reproduction", or "reproduction-quick" for a quick run; for pages, pictures and CSV files. Cells
+        that were finished there before are not run again.
     workers : int, optional
         Processes; as many as there are cores by default.
     seed : int, default 0
@@ -96,6 +97,7 @@ def reproduce(
     settings = Settings(quick, SEEDS_APART * _seed(seed), dict(also or {}))
     workers = default_threads() if workers is None else positive_integer(workers=workers)
     drawing.require_matplotlib()
+    output = output or ("reproduction-quick" if quick else "reproduction")
     folder, progress = _folder(output, quick), progress or Silent()
     results = Results(folder / CELLS)
     outcomes = []
@@ -114,13 +116,14 @@ def _chosen(paper: str, figure: str | None, table: str | None) -> tuple[list[Pap
     if figure is not None and table is not None:
         raise InvalidArgument(f"figure and table cannot both be chosen; got {figure!r} and {table!r}. Leave one out.")
     kind, number = ("figure", figure) if figure is not None else ("table", table) if table is not None else (None, None)
+    number = None if number is None else str(number).removeprefix(f"{kind}-").removeprefix(f"{kind} ")
     if kind is not None and paper == "all":
         raise InvalidArgument(f"{kind} {number} of which paper? Pass one of {', '.join(NAMES)} in place of all.")
     papers = [paper_named(name) for name in (NAMES if paper == "all" else (paper,))]
-    if kind is not None and not any((item.kind, item.number) == (kind, str(number)) for item in papers[0].items):
+    if kind is not None and not any((item.kind, item.number) == (kind, number) for item in papers[0].items):
         known = ", ".join(f"--{item.kind} {item.number}" for item in papers[0].items)
         raise InvalidArgument(f"{papers[0].name} has no {kind} {number}. It has: {known}.")
-    return papers, kind, None if number is None else str(number)
+    return papers, kind, number
 
 
 def _seed(seed: int) -> int:
@@ -173,7 +176,7 @@ def _reproduce_item(
     if fresh:
         results.forget(cells)
     run_cells(cells, results, workers=workers, progress=progress, what=f"{paper.name} {item.kind} {item.number}")
-    finished = item.finish(settings, results)
+    finished = _with_what_is_missing(item, item.finish(settings, results))
     stem = folder / f"{paper.name}-{item.name}"
     files = [stem.with_name(f"{stem.name}.csv")]
     files[0].write_text(pages.csv_text(finished.rows), encoding="utf-8")
@@ -183,6 +186,15 @@ def _reproduce_item(
     said[item.name] = {"word": finished.verdict.word, "why": finished.verdict.why, "section": section}
     _save(_state(paper, folder), said)
     return Outcome(paper.name, item.name, item.title, finished.verdict.word, finished.verdict.why, tuple(files))
+
+
+def _with_what_is_missing(item: Item, finished: Finished) -> Finished:
+    """Say beside the verdict which data sets it does not speak of."""
+    missing = [name for name in item.wants if not prepared.is_here(name)]
+    if not missing:
+        return finished
+    said = f"Without {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not here. "
+    return replace(finished, verdict=replace(finished.verdict, why=said + finished.verdict.why))
 
 
 def _write_page(paper: Paper, settings: Settings, folder: pathlib.Path) -> None:

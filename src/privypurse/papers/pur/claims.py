@@ -18,7 +18,7 @@ HINDSIGHT = f"best constant (picked in hindsight, {NOT_PRIVATE})"
 ENOUGH = 1 / 3
 # Run once by hand (seeds 0 to 5), for what the cap does: ours makes 1,213 steps until epsilon 20, the best constant 991.
 LONGER = (
-    "The outcome depends on the cap, for which the paper gives no number: with 5,000 steps on Synthetic, ridge 0.1, epsilon 20 the "
+    "The verdict depends on the cap, which the paper does not state: with 5,000 steps on Synthetic, ridge 0.1, epsilon 20 the "
     "order turns round in a check of 6 seeds, which is not among the runs here (gradient norm 0.0007 for ours against 0.0013)."
 )
 # Table 3 is printed with four digits; a gradient norm is read off a logarithmic axis.
@@ -192,9 +192,9 @@ def in_words(cases: Sequence[Case]) -> str:
     count = counted(cases)
     return (
         f"of {len(cases)} cases {count[ENDED]} are left out, because our step cap ended ours or the best constant before that "
-        f"epsilon; in the other {len(cases) - count[ENDED]} the data-independent schedule is at least as good as the best constant "
-        f"noise in {count[AT_LEAST]}, not distinguishable in {count[UNCLEAR]}, worse in {count[WORSE]}, and neither moves in "
-        f"{count[STILL]}"
+        f"epsilon; in the other {len(cases) - count[ENDED]} the data-independent schedule is at least as good as the best "
+        f"constant noise in {count[AT_LEAST]}, not distinguishable in {count[UNCLEAR]}, worse in {count[WORSE]}, and neither "
+        f"moves in {count[STILL]}"
     )
 
 

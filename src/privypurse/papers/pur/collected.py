@@ -21,11 +21,6 @@ TABLE_RIDGE = 0.1
 # What stands in the column "private" for all lines but the oracle: their noise is right for Z, but Z and the scaling of the
 # features were read off the data, uncharged, and a maximum over the data bounds no sensitivity. Private if both are public.
 GIVEN_THE_SCALING = "given the scaling"
-SCALING_NOTE = (
-    f"Solid lines ('{GIVEN_THE_SCALING}' in the CSV file) are private only given the scaling and Z as public. In truth both were "
-    f"read from the data, uncharged, as in the paper: {NOT_PRIVATE} as a whole. delta = 1/N is what the paper uses; it is large "
-    "for Iris (1/150)."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +74,15 @@ class Line:
     def risks_at(self, mark: float, published: bool = False) -> list[float]:
         """Return the objectives of all runs at one of `MARKS`."""
         return [float(value) for value in (self.published if published else self.risks)[:, MARKS.index(mark)]]
+
+
+def scaling_note(what: str) -> str:
+    """Say what the privacy of lines or schedules rests on."""
+    return (
+        f"{what} ('{GIVEN_THE_SCALING}' in the CSV file) are private only given the scaling and Z as public. In truth both were "
+        f"read from the data, uncharged, as in the paper: {NOT_PRIVATE} as a whole. delta = 1/N is what the paper uses; it is "
+        "large for Iris (1/150)."
+    )
 
 
 def path_cells(settings: Settings, data: str, l2: float, schedule: str, start: str = "zero") -> list[Cell]:

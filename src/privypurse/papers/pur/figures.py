@@ -11,7 +11,7 @@ from privypurse.papers.cells import Cell, Results
 from privypurse.papers.items import IN_PART, NOT_PRIVATE, NOT_REPRODUCED, REPRODUCED, Finished, Item, Settings, Verdict
 from privypurse.papers.pur import claims
 from privypurse.papers.pur.claims import AT_LEAST, ENDED, STILL, WORSE, Case
-from privypurse.papers.pur.collected import SCALING_NOTE, Line, all_cells, all_lines, ended_before, repetitions
+from privypurse.papers.pur.collected import Line, all_cells, all_lines, ended_before, repetitions, scaling_note
 from privypurse.papers.pur.paths import ADAPTIVE, CONSTANTS, GRID, LARGEST_EPSILON, MARKS
 from privypurse.papers.pur.problems import RIDGES, TITLES, missing_note, most_steps, those_here
 
@@ -69,8 +69,8 @@ def _verdict(cases: Sequence[Case]) -> Verdict:
     why = f"By gradient norm at epsilon {marks}, {claims.in_words(stated)} ({'; '.join(shares)})."
     if not claims.enough(stated):
         why += (
-            f" Only {moving} of {len(stated)} cases can tell anything: our step cap decides, and the claim is neither borne out nor "
-            "refuted here."
+            f" Only {moving} of {len(stated)} cases can tell anything: our step cap decides, and the claim is neither borne out "
+            "nor refuted here."
         )
     if any(case.data == "synthetic" and case.says == ENDED for case in stated):
         why += f" {claims.LONGER}"
@@ -116,8 +116,9 @@ def _notes(settings: Settings, there: Sequence[str], panels: Panels) -> list[str
     )
     notes = [
         f"{runs}. Lines begin with the first step and end where the steps do; a shaded band is the interquartile range.",
-        f"{SCALING_NOTE} Dashed: the oracle, whose noise depends on the true gradient, {NOT_PRIVATE} whatever is public. Picking "
-        f"the best constant noise in hindsight is {NOT_PRIVATE} either, and is not charged.",
+        f"{scaling_note('Solid lines')} Dashed: the oracle, whose noise depends on the true gradient, "
+        f"{NOT_PRIVATE} whatever is public. Picking the best constant noise in hindsight is {NOT_PRIVATE} as well, "
+        "and not charged.",
         "'Ended before': our step cap, which is not the paper's, ended a schedule at the epsilon given, so that the case is not "
         "scored. Runs that stop because the next step would cost too much have reached their epsilon. The best constant is the "
         "best of what the four reach within the cap.",
@@ -152,15 +153,15 @@ def _draw(figure: Any, panels: Panels, there: Sequence[str]) -> None:
         axis.set_xlabel("epsilon spent (delta = 1/N)")
         if l2 == RIDGES[0]:
             axis.set_ylabel("gradient norm")
-    legend(figure, list(axes.flat), columns=3)
+    legend(figure, list(axes.flat), 3, "Solid lines")
 
 
-def legend(figure: Any, axes: Sequence[Any], columns: int) -> None:
-    """Put the legend below, and say in it what privacy rests on."""
+def legend(figure: Any, axes: Sequence[Any], columns: int, what: str) -> None:
+    """Put the legend below, and say in it what the privacy of lines or schedules rests on."""
     drawing.legend_below(figure, axes, columns)
     said = (
-        "Private only given the scaling and Z as public, which were read from the data, uncharged: "
-        f"{NOT_PRIVATE} as a whole (delta = 1/N)"
+        f"{what}: private only given the scaling and Z as public;\n"
+        f"in truth both were read from the data, uncharged: {NOT_PRIVATE} as a whole"
     )
     figure.legends[-1].set_title(said, prop={"size": 8})
 

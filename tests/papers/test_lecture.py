@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from privypurse.accounting import convert
+from privypurse.accounting.filters import GdpFilter
 from privypurse.accounting.pld import pld_epsilon
 from privypurse.core.charges import GaussianCharge
+from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.methods.noisy_pgd import NoisyPGD
 from privypurse.papers.cells import Results
 from privypurse.papers.following import Exactly
 from privypurse.papers.items import IN_PART, NOT_PRIVATE, NOT_REPRODUCED, REPRODUCED, Settings
@@ -127,6 +130,32 @@ def test_a_users_schedule_spends_the_same_budget():
     assert 0.399 < found["spent"] <= 0.4
 
 
+class Greedy(NoisyPGD):
+    def filter(self, facts):
+        return GdpFilter(10 * facts.epsilon, facts.delta, facts.neighbouring)
+
+
+def test_a_users_method_with_too_large_a_filter_is_refused():
+    with pytest.raises(InvalidArgument, match=r"spent epsilon .* where 0\.4 was given"):
+        descent.with_entry(Greedy(steps=4), 0.4, 4, seed=0, data_seed=0)
+
+
+def test_what_ends_below_the_least_loss_of_the_ball_is_said_and_not_drawn(figure_1):
+    settings, made = figure_1
+    assert "Own entries" in made.notes[-1]
+    assert "not in the picture" not in made.notes[-1]
+    rows = [
+        {**row, "excess": -0.1} if row["schedule"] == "rising" and row["epsilon"] == 1.6 else row for row in made.rows
+    ]
+    (said,) = descent.said_of_entries(rows)
+    assert "not in the picture: rising at epsilon 1.6" in said
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    descent.draw(settings, rows, figure)
+    found = dict(zip(*reversed(figure.axes[1].get_legend_handles_labels()), strict=True))["rising"]
+    assert found.lines[0].get_xdata().tolist() == [0.1, 0.4]
+    assert descent.said_of_entries([row for row in rows if row["schedule"] == "even"]) == []
+
+
 def test_the_verdict_follows_the_numbers(figure_1):
     settings, made = figure_1
     rows = [{**row, "excess": 2 * row["bound"] if row["schedule"] == "even" else 1.0} for row in made.rows]
@@ -184,6 +213,15 @@ def test_figure_3_and_the_order_of_the_lines(tmp_path):
     assert (exact <= lines[composition.OPTIMAL]).all()
     assert (lines[composition.OPTIMAL] <= lines[composition.CLASSIC]).all()
     assert (exact <= lines[composition.RENYI]).all()
+    stamps = {(row["counted_by"], row["epsilon"]): row["private"] for row in made.rows}
+    wrong = {key for key, said in stamps.items() if said == NOT_PRIVATE}
+    assert wrong == {(name, epsilon) for name, epsilon in stamps if name == composition.LEMMA and epsilon > 7.97}
+    assert wrong
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    made.picture(figure)
+    assert f"the lecture's lemma ({NOT_PRIVATE} above epsilon 7.97)" in [
+        text.get_text() for text in figure.legends[0].get_texts()
+    ]
     # An independent computation on a grid.
     assert lines[composition.NUMERICAL] == pytest.approx(exact, rel=1e-3)
 

@@ -17,7 +17,7 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.methods.nesterov import Nesterov
 from privypurse.papers.cells import Results
 from privypurse.papers.following import Followed
-from privypurse.papers.items import VERDICTS, Settings
+from privypurse.papers.items import GIVEN_SCALING, VERDICTS, Settings
 from privypurse.papers.pur import PAPER, claims, collected, figures, paths, problems, rates, table3
 from privypurse.papers.pur.paths import GRID, LARGEST_EPSILON, MARKS, problem
 
@@ -339,8 +339,8 @@ def test_figure_1_has_the_users_schedule_and_says_what_is_not_private(few, tmp_p
     with (tmp_path / "pur-figure-1.csv").open() as file:
         rows = list(csv.DictReader(file))
     stamps = {(row["schedule"], row["private"]) for row in rows}
-    private = {name for name, stamp in stamps if stamp == collected.GIVEN_THE_SCALING}
-    assert {stamp for _, stamp in stamps} == {"given the scaling", "NOT PRIVATE"}
+    private = {name for name, stamp in stamps if stamp == GIVEN_SCALING}
+    assert {stamp for _, stamp in stamps} == {GIVEN_SCALING, "NOT PRIVATE"}
     assert {name for name, stamp in stamps if stamp == "NOT PRIVATE"} == {"oracle", "plain"}
     assert private >= {"independent", "constant 0.001", "adaptive, sound", "rising budget"}
     assert {row["repetitions"] for row in rows} == {"2"}

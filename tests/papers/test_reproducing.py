@@ -376,7 +376,9 @@ def test_a_verdict_says_which_data_sets_it_does_not_speak_of(toy, monkeypatch):
     paper = dataclasses.replace(reproducing.paper_named("toy"), items=wanting)
     monkeypatch.setattr(reproducing, "paper_named", lambda name: paper)
     monkeypatch.setattr(prepared, "is_here", lambda name: name == "iris")
-    outcome, *_ = reproduce("toy", figure="figure-1", output=toy, workers=1)  # and the name that results have is understood
+    outcome, *_ = reproduce(
+        "toy", figure="figure-1", output=toy, workers=1
+    )  # and the name that results have is understood
     assert outcome.why.startswith("Without nowhere, which is not here. ")
     assert "Without nowhere, which is not here. " in (toy / "toy.md").read_text(encoding="utf-8")
 

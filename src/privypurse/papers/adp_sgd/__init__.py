@@ -17,7 +17,7 @@ from privypurse.papers.accuracy_study import (
     paired,
     uncovered_notes,
 )
-from privypurse.papers.adp_sgd.network import FIGURE_6
+from privypurse.papers.adp_sgd.network import FIGURE_6, LINES
 from privypurse.papers.cells import Cell, Results
 from privypurse.papers.contestants import Model
 from privypurse.papers.items import (
@@ -300,4 +300,5 @@ PAPER = Paper(
         ),
         FIGURE_6,
     ),
+    reserved=LINES,
 )

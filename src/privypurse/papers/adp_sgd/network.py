@@ -37,6 +37,7 @@ PUBLISHED_ACCURACY = {0.5: 89.0, 2.0: 95.0, 8.0: 96.0, None: 98.34}
 # The paper rounds to whole percents.
 TOLERANCE = 1.0
 SOUND, RULE, AS_PUBLISHED, WITHOUT = "sound ADP-SGD", "this library's rule", "ADP-SGD as published", "no privacy"
+LINES = (SOUND, RULE, AS_PUBLISHED, WITHOUT)
 SOUND_CLIP, PUBLISHED_CLIP, NO_CLIP = 0.1, 5.0, 1e6
 MEASURES = ("train_accuracy", "train_loss", "test_accuracy")
 

@@ -2,6 +2,7 @@
 
 from privypurse.papers.dynamic_noise.figure_2 import FIGURE_2
 from privypurse.papers.dynamic_noise.figure_3 import FIGURE_3
+from privypurse.papers.dynamic_noise.panels import ORDER
 from privypurse.papers.dynamic_noise.theory import FIGURE_1, TABLE_1
 from privypurse.papers.items import NOT_PRIVATE, Paper
 
@@ -15,4 +16,5 @@ PAPER = Paper(
     "silent: components are scaled to deviation 1 each; shorter runs take the end of a longer one's influences; "
     "influences are estimated at 21 of 100 steps.",
     (TABLE_1, FIGURE_1, FIGURE_2, FIGURE_3),
+    reserved=ORDER,
 )

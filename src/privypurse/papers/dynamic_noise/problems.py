@@ -22,6 +22,7 @@ from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.optimizers.gradient_descent import GradientDescent
 from privypurse.oracles.linear import DenseOracle
 from privypurse.papers.following import Exactly
+from privypurse.papers.items import NOT_PRIVATE
 from privypurse.purse.purse import Purse
 from privypurse.schedules.base import Budget, Schedule
 from privypurse.training.loop import train
@@ -31,6 +32,10 @@ EPSILON, DELTA = 4.0, 1e-8
 CLIP_NORM, STEP_SIZE, STEPS = 4.0, 0.1, 100
 # Published: the sum of 1/sigma_t^2, twice the rho of the classic conversion.
 BUDGET = 0.3927
+AS_PUBLISHED = (
+    f"{NOT_PRIVATE}, as published: records are prepared by themselves, and influences, schedules and numbers of steps are found "
+    "by training on the same private records, at no charge"
+)
 SYNTHETIC_COLUMNS, SYNTHETIC_DISTANCE = 100, 10.0
 
 # Row of Figure 3 -> (records, loss).
@@ -68,11 +73,17 @@ class Records:
 
 
 def open_purse(sound: bool, seed: int) -> Purse:
-    """Open the paper's budget for one simulation: rho 0.1963 by the classic conversion, or the exact conversion of today."""
+    """Open the paper's budget for one simulation: rho 0.1963 by the classic conversion, or the exact conversion of today.
+
+    As published, the certificate names what was done with the private records at no charge.
+    """
     noise = NoiseSource(seed=seed)
     if sound:
         return Purse(EPSILON, DELTA, neighbouring="add-remove", noise=noise)
-    return Purse.with_filter(ZcdpFilter(EPSILON, DELTA, "add-remove", conversion="classic"), noise=noise)
+    purse = Purse.with_filter(ZcdpFilter(EPSILON, DELTA, "add-remove", conversion="classic"), noise=noise)
+    # The steps keep to the budget; what was found out before them, on the same records, does not.
+    purse.declare_uncovered(AS_PUBLISHED)
+    return purse
 
 
 @functools.lru_cache(maxsize=2)

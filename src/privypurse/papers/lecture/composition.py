@@ -12,7 +12,17 @@ from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.papers import drawing
 from privypurse.papers.cells import Cell, Result, Results
-from privypurse.papers.items import IN_PART, NOT_REPRODUCED, REPRODUCED, Finished, Item, Settings, Sheet, Verdict
+from privypurse.papers.items import (
+    IN_PART,
+    NOT_PRIVATE,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    Finished,
+    Item,
+    Settings,
+    Sheet,
+    Verdict,
+)
 from privypurse.papers.lecture.bounds import added, advanced_gaussian, boxed_lemma, lemma_holds_up_to
 
 PUBLISHED = (
@@ -84,7 +94,8 @@ def cells(settings: Settings) -> list[Cell]:
 
 
 def rows_of(settings: Settings, results: Results) -> list[dict[str, Any]]:
-    """Return every number."""
+    """Return every number; what the lemma states above the epsilon up to which it is true is stamped."""
+    limit = lemma_holds_up_to(DELTA)
     return [
         {
             "records": "all" if cell.function is whole else f"Poisson samples of {RATE:g}",
@@ -93,6 +104,7 @@ def rows_of(settings: Settings, results: Results) -> list[dict[str, Any]]:
             "delta": DELTA,
             "counted_by": name,
             "epsilon": epsilon,
+            "private": "yes" if name != LEMMA or epsilon <= limit else NOT_PRIVATE,
         }
         for cell in cells(settings)
         for name, epsilon in results[cell].items()
@@ -147,11 +159,14 @@ def draw(settings: Settings, rows: list[dict[str, Any]], figure: Any) -> None:
     names = [PLAIN, ADVANCED, CLASSIC, OPTIMAL, RENYI, GAUSSIAN, NUMERICAL, LEMMA]
     for number, name in enumerate(names):
         shown = drawing.style(number)
-        if name == LEMMA:
-            shown |= {"ls": ":", "marker": ""}
         lines = curve(rows, "all", name)
+        over = lines / curve(rows, "all", GAUSSIAN)
+        if name == LEMMA:
+            _draw_lemma(panels[0], rows, steps, lines, shown["color"])
+            _draw_lemma(panels[1], rows, steps, over, shown["color"])
+            continue
         panels[0].plot(steps, lines, **shown, label=name)
-        panels[1].plot(steps, lines / curve(rows, "all", GAUSSIAN), **shown, label=name)
+        panels[1].plot(steps, over, **shown, label=name)
         if name in (ADVANCED, RENYI, NUMERICAL):
             panels[2].plot(steps, curve(rows, "Poisson", name), **shown, label=name)
     for axes in panels:
@@ -161,6 +176,23 @@ def draw(settings: Settings, rows: list[dict[str, Any]], figure: Any) -> None:
     panels[2].set(title=f"Poisson samples of {RATE:.0%}, noise {SAMPLED_NOISE:g}")
     drawing.number_ticks(panels[1].yaxis, [1, 1.5, 2, 3, 5, 10, 20])
     drawing.legend_below(figure, panels)
+
+
+def _draw_lemma(axes: Any, rows: list[dict[str, Any]], steps: list[int], values: np.ndarray, color: str) -> None:
+    """Draw the lemma dotted, and dashed with empty marks where it is false."""
+    stamps = [row["private"] for row in rows if row["counted_by"] == LEMMA]
+    wrong = stamps.index(NOT_PRIVATE) if NOT_PRIVATE in stamps else len(stamps)
+    axes.plot(steps[:wrong], values[:wrong], ":", color=color, lw=1.6, label=LEMMA)
+    # From the last true number on: the line is one.
+    style = {"ls": "--", "marker": "o", "mfc": "white", "ms": 5.5, "color": color, "lw": 1.6}
+    marked = list(range(1, len(stamps) - wrong + 1)) if wrong else list(range(len(stamps)))
+    first = max(wrong - 1, 0)
+    axes.plot(steps[first:], values[first:], **style, markevery=marked, label=lemma_label())
+
+
+def lemma_label() -> str:
+    """Return what the lemma is called where it is false."""
+    return f"{LEMMA} ({NOT_PRIVATE} above epsilon {lemma_holds_up_to(DELTA):.2f})"
 
 
 def finish(settings: Settings, results: Results) -> Finished:
@@ -175,7 +207,10 @@ def finish(settings: Settings, results: Results) -> Finished:
         for name in names:
             kind = "all records" if records == "all" else "samples of 1 %"
             table.append(
-                [f"{name}, {kind}", *(f"{epsilon:.3g}" for epsilon in curve(rows, records, name)[:: len(steps) // 4])]
+                [
+                    f"{lemma_label() if name == LEMMA else name}, {kind}",
+                    *(f"{epsilon:.3g}" for epsilon in curve(rows, records, name)[:: len(steps) // 4]),
+                ]
             )
     columns = ["", *(f"T = {step:,}" for step in steps[:: len(steps) // 4])]
     return Finished(

@@ -15,7 +15,7 @@ from privypurse.optimizers.gradient_descent import GradientDescent
 from privypurse.optimizers.projections import Ball
 from privypurse.papers import drawing
 from privypurse.papers.cells import Cell, Result, Results
-from privypurse.papers.entries import as_method
+from privypurse.papers.entries import as_method, check_spent
 from privypurse.papers.following import Followed
 from privypurse.papers.items import (
     IN_PART,
@@ -110,6 +110,8 @@ def with_entry(entry: Any, epsilon: float, steps: int, seed: int, data_seed: int
     purse = open_purse(problem.oracle, method, **budget, **settings, noise=NoiseSource(seed=seed))
     result = fit(problem.oracle, method, purse, **settings)
     private = not isinstance(purse.filter, DeclaredNonPrivate)
+    if private:
+        check_spent(method.name, purse, epsilon)
     return {"excess": problem.excess(result.point), "private": private, "spent": purse.spent.epsilon}
 
 
@@ -246,10 +248,23 @@ def draw(settings: Settings, rows: list[dict[str, Any]], figure: Any) -> None:
 def _line(axes: Any, rows: list[dict[str, Any]], key: str, number: int, name: str, private: bool = True) -> None:
     axes.set(xscale="log", yscale="log")
     shown = drawing.style(number, private)
-    excess = [row["excess"] for row in rows]
-    axes.errorbar(
-        [row[key] for row in rows], excess, [row["half_width"] for row in rows], label=name, capsize=2, **shown
+    drawn = [
+        row for row in rows if row["excess"] > 0
+    ]  # a user's method may leave the ball, and end below its least loss
+    x, excess, half = ([row[column] for row in drawn] for column in (key, "excess", "half_width"))
+    axes.errorbar(x, excess, half, label=name, capsize=2, **shown)
+
+
+def said_of_entries(rows: list[dict[str, Any]]) -> list[str]:
+    """Say what a user's entry is compared with, and which of its points are not in the picture."""
+    own = [row for row in rows if row["schedule"] != "even"]
+    below = [f"{row['schedule']} at epsilon {row['epsilon']:g}" for row in own if row["excess"] <= 0]
+    if not own:
+        return []
+    said = (
+        "Own entries are compared with the least loss in the ball, too; a method that is not held in it can end below."
     )
+    return [f"{said} So do, and are not in the picture: {', '.join(below)}." if below else said]
 
 
 def finish(settings: Settings, results: Results) -> Finished:
@@ -279,6 +294,7 @@ def finish(settings: Settings, results: Results) -> Finished:
             "The text at hand prints sqrt(d) ln(1/delta) in the theorem; sqrt(d ln(1/delta)) is what the formula above "
             "gives, and "
             "less. The scan may have lost the length of the root.",
+            *said_of_entries(rows),
         ],
     )
 

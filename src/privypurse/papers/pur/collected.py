@@ -8,7 +8,7 @@ import numpy as np
 
 from privypurse.core.checks import FloatArray
 from privypurse.papers.cells import Cell, Results
-from privypurse.papers.items import NOT_PRIVATE, Settings
+from privypurse.papers.items import GIVEN_SCALING, NOT_PRIVATE, Settings
 from privypurse.papers.pur.paths import ADAPTIVE, GRID, MARKS, path, planned, schedules_for
 from privypurse.papers.pur.problems import most_steps
 
@@ -20,7 +20,6 @@ PLANNED = (0.1, 0.3, 1.0, 3.0, 10.0, 20.0)
 TABLE_RIDGE = 0.1
 # What stands in the column "private" for all lines but the oracle: their noise is right for Z, but Z and the scaling of the
 # features were read off the data, uncharged, and a maximum over the data bounds no sensitivity. Private if both are public.
-GIVEN_THE_SCALING = "given the scaling"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +60,7 @@ class Line:
     @property
     def stamp(self) -> str:
         """What the CSV file says."""
-        return GIVEN_THE_SCALING if self.private else NOT_PRIVATE
+        return GIVEN_SCALING if self.private else NOT_PRIVATE
 
     def ended_before(self, epsilon: float) -> bool:
         """Say whether our step cap ended it before this epsilon; a run whose next step would have cost too much reached it."""
@@ -79,7 +78,7 @@ class Line:
 def scaling_note(what: str) -> str:
     """Say what the privacy of lines or schedules rests on."""
     return (
-        f"{what} ('{GIVEN_THE_SCALING}' in the CSV file) are private only given the scaling and Z as public. In truth both were "
+        f"{what} ('{GIVEN_SCALING}' in the CSV file) are private only given the scaling and Z as public. In truth both were "
         f"read from the data, uncharged, as in the paper: {NOT_PRIVATE} as a whole. delta = 1/N is what the paper uses; it is "
         "large for Iris (1/150)."
     )

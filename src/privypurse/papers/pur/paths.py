@@ -70,6 +70,9 @@ def schedules_for(l2: float) -> list[str]:
     return [*ours, "oracle", *(f"constant {level:g}" for level in CONSTANTS)]
 
 
+RESERVED = (*schedules_for(0.0), "adaptive", "adaptive, sound")
+
+
 def noise_of(schedule: str, here: Problem, l2: float, steps: int) -> FloatArray:
     """Return the standard deviation of the noise on the mean gradient at each step."""
     if schedule.startswith("constant "):

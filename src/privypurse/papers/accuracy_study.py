@@ -232,12 +232,11 @@ def stamp(contestant: str, data: str) -> str:
 
 def uncovered_notes(data: Sequence[str]) -> list[str]:
     """Say which tables were scaled by their own records."""
-    named = [LABELS.get(name, name) for name in data if name in prepared.SCALED]
+    named = [f"{LABELS.get(name, name)}: {prepared.SCALED[name]}" for name in data if name in prepared.SCALED]
     if not named:
         return []
     return [
-        f"The columns of {' and '.join(named)} were scaled to [0, 1] by the smallest and largest value in the data, all rows, "
-        "outside any purse, as in the papers: there a sound method is private only if those ranges are taken as public."
+        f"Outside any purse, as in the papers ({'; '.join(named)}): a sound method is private only if that is taken as public."
     ]
 
 

@@ -219,7 +219,7 @@ def fitted(
     purse = Purse.not_private(delta=DELTA, noise=noise) if rule is None else Purse.with_filter(rule, noise=noise)
     point = fit(oracle, method, purse, records=records, l2=who.l2, clip_norm=who.clip).point
     if rule is not None:
-        check_spent(who.name, purse, epsilon)
+        check_spent(who.name, purse, epsilon, DELTA, "add-remove")
     return Fitted(functools.partial(linear_scores, point=point, row_limit=limit), time.perf_counter() - start)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.queries import Query
 from privypurse.core.released import Released
 from privypurse.mechanisms.base import Mechanism
@@ -123,8 +124,13 @@ def check_entries(also: Mapping[str, Any]) -> None:
                 raise InvalidArgument(f"also[{name!r}](10) fails with {error!r}. {REMEDY}") from error
 
 
-def check_spent(name: str, purse: Purse, epsilon: float) -> None:
-    """Refuse a run that spent more than its comparison gave it: an entry may bring a filter of its own."""
+def check_spent(name: str, purse: Purse, epsilon: float, delta: float, neighbouring: str) -> None:
+    """Refuse a run that spent more than its comparison gave it, or counted otherwise: an entry may bring a filter of its own."""
+    if purse.delta > delta * (1 + 1e-9) or purse.neighbouring is not Neighbouring.parse(neighbouring):
+        raise InvalidArgument(
+            f"{name} was run at delta {purse.delta:g} under {purse.neighbouring.value}, where {delta:g} under {neighbouring} was "
+            "given: its filter() changes them. Return facts.rule from filter()."
+        )
     if not purse.spent.epsilon <= epsilon * (1 + 1e-9):
         raise InvalidArgument(
             f"{name} spent epsilon {purse.spent.epsilon:g} where {epsilon:g} was given: its filter() is for a larger budget. "
@@ -154,12 +160,13 @@ def load_entry(spec: str) -> tuple[str, Any]:
         if found is None or found.loader is None:
             raise InvalidArgument(f"also names {place!r}, which Python cannot read as a module.")
         module = importlib.util.module_from_spec(found)
+        sys.modules[module.__name__] = module  # dataclasses look their module up while they are made
         try:
             found.loader.exec_module(module)
         except (Exception, SystemExit) as error:
+            del sys.modules[module.__name__]
             raise InvalidArgument(f"also names {place!r}, which fails with {error!r}. Mend the file.") from error
         # Other processes do not have this module: its objects are to be sent by value.
-        sys.modules[module.__name__] = module
         pickler().register_pickle_by_value(module)
     else:
         try:

@@ -13,7 +13,7 @@ IN_PART = "reproduced in part"
 AS_PUBLISHED_ONLY = f"reproduced only as published ({NOT_PRIVATE})"
 NOT_REPRODUCED = "not reproduced"
 SCOREBOARD = "in no paper: a scoreboard"
-SEEDS_APART = 10_000
+SEEDS_APART = 10**7
 VERDICTS = (REPRODUCED, IN_PART, AS_PUBLISHED_ONLY, NOT_REPRODUCED, SCOREBOARD)
 
 

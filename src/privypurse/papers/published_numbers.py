@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from privypurse.papers.accuracy_study import Measured, at
+from privypurse.papers.contestants import is_private
 from privypurse.papers.items import NOT_PRIVATE, Sheet
 
 
@@ -55,6 +56,11 @@ class Comparison:
         return self.ours.mean("accuracy") - self.published.accuracy
 
     @property
+    def reached(self) -> bool:
+        """Whether the sound version comes within half a point of the published number, or above it."""
+        return self.sound is not None and self.sound.mean("accuracy") >= self.published.accuracy - CLOSE
+
+    @property
     def close(self) -> bool:
         """Whether the two are within half a point."""
         return abs(self.off) <= CLOSE
@@ -79,13 +85,13 @@ def numbers_sheet(comparisons: Sequence[Comparison], what: str = "accuracy") -> 
             [
                 f"{each.published.method.removesuffix(', as published')} at epsilon {each.published.epsilon:g}",
                 f"{getattr(each.published, what):.2f}",
-                _shown(each.ours, what),
+                _shown(each.ours, what) + ("" if is_private(each.ours.contestant) else f" ({NOT_PRIVATE})"),
                 sound,
             ]
         )
     unit = "accuracy in percent" if what == "accuracy" else "seconds"
     caption = f"Adult, {unit}. Published; what the method as published gives here; what the sound version gives:"
-    return Sheet(caption, ["", "published", f"as published, here ({NOT_PRIVATE})", "sound"], rows)
+    return Sheet(caption, ["", "published", "as published, here", "sound"], rows)
 
 
 def _shown(entry: Measured, what: str) -> str:

@@ -191,11 +191,11 @@ def _accuracy_verdict(found: Sequence[Measured], comparisons: Sequence[Any]) -> 
         f"difference: as published, against the others as published, in {leads[PUBLISHED][0]} cases; sound, against sound "
         f"DP-AGD, DP-SGD and SGD-Adv, in {leads[SOUND][0]}."
     )
-    if leads[SOUND][1] and close == len(ours):
+    if leads[SOUND][1] and all(each.reached for each in ours):
         return Verdict(REPRODUCED, why)
-    if leads[PUBLISHED][1] and not leads[SOUND][1]:
-        return Verdict(AS_PUBLISHED_ONLY, why)
-    return Verdict(IN_PART if close or leads[PUBLISHED][1] or leads[SOUND][1] else NOT_REPRODUCED, why)
+    if not leads[SOUND][0].startswith("0 "):
+        return Verdict(IN_PART, why)
+    return Verdict(AS_PUBLISHED_ONLY if close or not leads[PUBLISHED][0].startswith("0 ") else NOT_REPRODUCED, why)
 
 
 def _finish_time(model: Model, settings: Settings, results: Results) -> Finished:
@@ -300,5 +300,5 @@ PAPER = Paper(
         ),
         FIGURE_6,
     ),
-    reserved=LINES,
+    reserved=(*CONTESTANTS, *LINES),
 )

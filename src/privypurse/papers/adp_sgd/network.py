@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.core.errors import PrivypurseError
+from privypurse.core.errors import InvalidArgument, PrivypurseError
 from privypurse.methods.adp_sgd import ADPSGD
 from privypurse.papers import drawing
 from privypurse.papers.adp_sgd.network_runs import DELTA, PlainSGD, followed_run
@@ -108,9 +108,12 @@ def with_entry(entry: Any, epsilon: float, seed: int, train: int | None, test: i
 
     method = as_method(entry, DeepNesterov())
     try:
-        return followed_run(
+        found = followed_run(
             method, epsilon=epsilon, clip_norm=SOUND_CLIP, seed=seed, train=train, test=test, most=places(train)
         )
+        if found["private"] and not found["spent"] <= epsilon * (1 + 1e-9):
+            raise InvalidArgument(f"it spent epsilon {found['spent']:g} where {epsilon:g} was given.")
+        return found
     except PrivypurseError as error:
         return {"refused": str(error)}
 

@@ -111,7 +111,7 @@ def with_entry(entry: Any, epsilon: float, steps: int, seed: int, data_seed: int
     result = fit(problem.oracle, method, purse, **settings)
     private = not isinstance(purse.filter, DeclaredNonPrivate)
     if private:
-        check_spent(method.name, purse, epsilon)
+        check_spent(method.name, purse, epsilon, DELTA, RELATION)
     return {"excess": problem.excess(result.point), "private": private, "spent": purse.spent.epsilon}
 
 

@@ -12,8 +12,8 @@ from privypurse.papers.items import IN_PART, NOT_PRIVATE, NOT_REPRODUCED, REPROD
 from privypurse.papers.pur import claims
 from privypurse.papers.pur.claims import AT_LEAST, ENDED, STILL, WORSE, Case
 from privypurse.papers.pur.collected import Line, all_cells, all_lines, ended_before, repetitions, scaling_note
-from privypurse.papers.pur.paths import ADAPTIVE, CONSTANTS, GRID, LARGEST_EPSILON, MARKS
-from privypurse.papers.pur.problems import RIDGES, TITLES, missing_note, most_steps, those_here
+from privypurse.papers.pur.paths import ADAPTIVE, GRID, LARGEST_EPSILON, MARKS
+from privypurse.papers.pur.problems import CONSTANTS, INDEPENDENT, RIDGES, TITLES, missing_note, most_steps, those_here
 
 FIRST, SECOND = ("synthetic", "iris"), ("mnist", "breast-cancer", "kddcup99-sf")
 Panels = Mapping[tuple[str, float], Sequence[Line]]
@@ -41,7 +41,7 @@ def finish(settings: Settings, results: Results, names: Sequence[str]) -> Finish
 
 def norm_cases(data: str, l2: float, lines: Sequence[Line], marks: Sequence[float] = MARKS) -> list[Case]:
     """Compare by gradient norm on one problem."""
-    ours = [each.name for each in lines if each.name.startswith("independent")]
+    ours = [each.name for each in lines if each.name in INDEPENDENT]
     found = []
     for mark in marks:
         values = {each.name: each.norms_at(mark) for each in lines}
@@ -57,7 +57,9 @@ def _verdict(cases: Sequence[Case]) -> Verdict:
     others = [case for case in cases if case.ours != "independent"]
     count = claims.counted(stated)
     moving = len(stated) - count[STILL] - count[ENDED]
-    word = REPRODUCED if count[WORSE] == 0 else NOT_REPRODUCED if 2 * count[WORSE] > moving else IN_PART
+    word = NOT_REPRODUCED if 2 * count[WORSE] > moving else IN_PART
+    if count[WORSE] == 0 and 2 * count[claims.AT_LEAST] > moving:
+        word = REPRODUCED
     if not claims.enough(stated):
         # Too little is left for a part of the claim to count as shown.
         word = NOT_REPRODUCED
@@ -72,8 +74,6 @@ def _verdict(cases: Sequence[Case]) -> Verdict:
             f" Only {moving} of {len(stated)} cases can tell anything: our step cap decides, and the claim is neither borne out "
             "nor refuted here."
         )
-    if any(case.data == "synthetic" and case.says == ENDED for case in stated):
-        why += f" {claims.LONGER}"
     if others:
         good = claims.counted(others)
         why += (

@@ -27,7 +27,7 @@ from privypurse.optimizers.gradient_descent import GradientDescent
 from privypurse.optimizers.warm import StartingAt
 from privypurse.papers.entries import as_method, as_schedule, check_spent
 from privypurse.papers.following import Followed
-from privypurse.papers.pur.problems import Problem, most_steps, problem
+from privypurse.papers.pur.problems import CONSTANT_SCHEDULES, INDEPENDENT, Problem, most_steps, problem
 from privypurse.planning import pur
 from privypurse.purse.purse import Purse
 from privypurse.schedules.base import Budget, Schedule
@@ -41,7 +41,6 @@ GRID = tuple(float(f"{epsilon:.6g}") for epsilon in np.geomspace(0.01, LARGEST_E
 MARKS = (0.1, 1.0, LARGEST_EPSILON)
 # The paper does not say what R is.
 RADIUS = 10.0
-CONSTANTS = (0.001, 0.01, 0.1, 1.0)
 ADAPTIVE = "adaptive, sound"
 
 
@@ -66,8 +65,7 @@ class GivenNoise:
 
 def schedules_for(l2: float) -> list[str]:
     """Return the names of the schedules of the paper; without strong convexity R matters, and a second one is tried."""
-    ours = ["independent"] if l2 > 0 else ["independent", "independent, R = 1"]
-    return [*ours, "oracle", *(f"constant {level:g}" for level in CONSTANTS)]
+    return [*(INDEPENDENT[:1] if l2 > 0 else INDEPENDENT), "oracle", *CONSTANT_SCHEDULES]
 
 
 RESERVED = (*schedules_for(0.0), "adaptive", "adaptive, sound")
@@ -232,7 +230,7 @@ def _planned_run(here: Problem, l2: float, entry: Any, epsilon: float, most: int
     result = fit(here.oracle, method, purse, records=here.records, l2=l2, radius=RADIUS)
     private = not isinstance(wanted, DeclaredNonPrivate)
     if private:
-        check_spent(method.name, purse, epsilon)
+        check_spent(method.name, purse, epsilon, rule.delta, rule.neighbouring.value)
     return result.point, private
 
 

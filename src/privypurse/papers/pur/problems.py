@@ -24,6 +24,9 @@ MOST_STEPS = {"mnist": 200, "kddcup99-sf": 500}
 QUICK_STEPS = {"mnist": 40}
 QUICK_ROWS = {"mnist": 2_000, "kddcup99-sf": 5_000}
 KDD_ROWS = 70_000
+CONSTANTS = (0.001, 0.01, 0.1, 1.0)
+CONSTANT_SCHEDULES = tuple(f"constant {level:g}" for level in CONSTANTS)
+INDEPENDENT = ("independent", "independent, R = 1")
 DATA_SEED = 2022
 
 

@@ -278,7 +278,7 @@ def _notes(
         for level, (_, best) in zip(LEVELS, PUBLISHED[data], strict=True)
         if best > STAYING
     ]
-    notes = [scaling_note("All schedules but the oracle"), claims.LONGER]
+    notes = [scaling_note("All schedules but the oracle")]
     if impossible:
         notes.append(
             f"From zero, a schedule that never moves has risk log 2 = {STAYING:.4f}, so the published best constants "

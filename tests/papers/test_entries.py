@@ -23,7 +23,7 @@ from privypurse.papers.accuracy_study import FOLDS, Study, accuracy_sheet, draw_
 from privypurse.papers.cells import Cell, Results, pickler, run_cells
 from privypurse.papers.contestants import Contestant, fitted
 from privypurse.papers.entries import ByWeights, Scheduled, as_method, as_schedule, check_entries, load_entry
-from privypurse.papers.items import REPRODUCED, Finished, Item, Paper, Verdict
+from privypurse.papers.items import GIVEN_SCALING, REPRODUCED, Finished, Item, Paper, Verdict
 from privypurse.papers.reproducing import reproduce
 from privypurse.purse.purse import Purse
 from privypurse.schedules.constant import ConstantNoise
@@ -109,7 +109,7 @@ def test_entries_stand_in_csv_page_and_picture_of_a_study(small_adult, monkeypat
     with (tmp_path / "toy-figure-1.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     private = {row["method"]: row["private"] for row in rows}
-    assert private == dict.fromkeys(["Nesterov", *ENTRIES], "yes") | {"DP-AGD, as published": "NOT PRIVATE"}
+    assert private == dict.fromkeys(["Nesterov", *ENTRIES], GIVEN_SCALING) | {"DP-AGD, as published": "NOT PRIVATE"}
     assert all(int(row["fits"]) == FOLDS for row in rows)
     page, svg = (tmp_path / "toy.md").read_text(encoding="utf-8"), (tmp_path / "toy-figure-1.svg").read_text()
     for name in ENTRIES:

@@ -236,9 +236,9 @@ def _time_verdict(found: Sequence[Measured]) -> Verdict:
         f"{NOT_PRIVATE}); in print 6 to 46 times. Of the sound versions, {min(sound):.1f} to {max(sound):.1f} times; the slowest "
         f"of these fits takes {slowest:.2f} s."
     )
-    return Verdict(
-        REPRODUCED if min(published) > 1 and min(sound) > 1 else IN_PART if min(published) > 1 else NOT_REPRODUCED, why
-    )
+    if min(published) <= 1:
+        return Verdict(NOT_REPRODUCED, why)
+    return Verdict(REPRODUCED if min(sound) > 1 else AS_PUBLISHED_ONLY, why)
 
 
 def _accuracy_item(number: str, model: Model, title: str, published: str) -> Item:

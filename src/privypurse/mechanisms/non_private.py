@@ -48,11 +48,10 @@ class NonPrivateRelease:
 
 
 @dataclass(frozen=True)
-class NonPrivateAnswer:
+class NonPrivateAnswer(NonPrivateRelease):
     """Release what a function makes of the exact value and of noise. NOT PRIVATE, whatever the function does.
 
-    For what was published as private and is not: `privypurse.papers` compares with it. Only a purse made by
-    ``Purse.not_private`` admits it.
+    For what was published as private and is not: `privypurse.papers` compares with it. Charged as `NonPrivateRelease` is.
 
     Parameters
     ----------
@@ -62,21 +61,7 @@ class NonPrivateAnswer:
         ``make(value, noise)`` returns the answer.
     """
 
-    reason: str
     make: Callable[[FloatArray, NoiseSource], FloatArray]
-
-    def __post_init__(self) -> None:
-        text(reason=self.reason)
-
-    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
-        """Describe the release, which costs infinity."""
-        if box.norm is Norm.GRADIENT:
-            raise InvalidArgument(f"box holds an objective, not a value; got {box!r}. Use NonPrivateMinimiser.")
-        return NonPrivateCharge(self.reason)
-
-    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> NonPrivateCharge:
-        """Describe the release, which costs infinity under either relation."""
-        return NonPrivateCharge(self.reason)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return what the function makes of a copy of the value."""

@@ -363,6 +363,7 @@ def test_figure_1_has_the_users_schedule_and_says_what_is_not_private(few, tmp_p
     assert "with R = 1 in place of 10" in page
     assert "In truth both were read from the data, uncharged" in page
     assert "best constant (picked in hindsight, NOT PRIVATE)" in page
+    assert "Your own schedules, median gradient norm" in page
 
 
 def test_table_3_stands_beside_the_published_numbers(two_data_sets, tmp_path):

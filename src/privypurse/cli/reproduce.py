@@ -78,6 +78,10 @@ def reproduce(
             fresh=fresh,
             progress=progress,
         )
+    for outcome in outcomes:
+        shown = outcome.files[0].read_text(encoding="utf-8") if outcome.files else ""
+        if absent := [name for name, _ in entries if outcome.files and name not in shown]:
+            note(f"{outcome.paper} {outcome.item} has no place for {', '.join(absent)}")
     if json:
         emit(
             {

@@ -8,7 +8,17 @@ import numpy as np
 
 from privypurse.papers import drawing
 from privypurse.papers.cells import Cell, Results
-from privypurse.papers.items import IN_PART, NOT_PRIVATE, NOT_REPRODUCED, REPRODUCED, Finished, Item, Settings, Verdict
+from privypurse.papers.items import (
+    IN_PART,
+    NOT_PRIVATE,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    Finished,
+    Item,
+    Settings,
+    Sheet,
+    Verdict,
+)
 from privypurse.papers.pur import claims
 from privypurse.papers.pur.claims import AT_LEAST, ENDED, STILL, WORSE, Case
 from privypurse.papers.pur.collected import Line, all_cells, all_lines, ended_before, repetitions, scaling_note
@@ -34,9 +44,21 @@ def finish(settings: Settings, results: Results, names: Sequence[str]) -> Finish
         rows=[row for (data, l2), lines in panels.items() for each in lines for row in _rows(data, l2, each)],
         verdict=_verdict(cases),
         picture=partial(_draw, panels=panels, there=there),
-        sheets=[claims.sheet(cases, caption)],
+        sheets=[claims.sheet(cases, caption), *_own_sheet(settings, panels)],
         notes=[*_notes(settings, there, panels), *missing_note(list(names))],
     )
+
+
+def _own_sheet(settings: Settings, panels: Mapping[tuple[str, float], Sequence[Line]]) -> list[Sheet]:
+    """Return what schedules of the user's came to, if there are any."""
+    rows = [
+        [f"{TITLES[data]}, {l2:g}, {each.name}", *(f"{float(np.median(each.norms_at(mark))):.4f}" for mark in MARKS)]
+        for (data, l2), lines in panels.items()
+        for each in lines
+        if each.name in settings.also
+    ]
+    heads = ["data, ridge, schedule", *(f"epsilon {mark:g}" for mark in MARKS)]
+    return [Sheet("Your own schedules, median gradient norm:", heads, rows)] if rows else []
 
 
 def norm_cases(data: str, l2: float, lines: Sequence[Line], marks: Sequence[float] = MARKS) -> list[Case]:
@@ -58,7 +80,7 @@ def _verdict(cases: Sequence[Case]) -> Verdict:
     count = claims.counted(stated)
     moving = len(stated) - count[STILL] - count[ENDED]
     word = NOT_REPRODUCED if 2 * count[WORSE] > moving else IN_PART
-    if count[WORSE] == 0 and 2 * count[claims.AT_LEAST] > moving:
+    if count[WORSE] == 0 and 2 * count[AT_LEAST] > moving:
         word = REPRODUCED
     if not claims.enough(stated):
         # Too little is left for a part of the claim to count as shown.

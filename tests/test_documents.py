@@ -90,7 +90,7 @@ def test_figures_say_in_words_what_they_show(page):
 
 def test_every_page_is_in_the_menu():
     index = (DOCS / "index.md").read_text(encoding="utf-8")
-    listed = {line for line in index.splitlines() if re.fullmatch(r"[\w/]+", line)}
+    listed = {line for line in index.splitlines() if re.fullmatch(r"[\w/-]+", line)}
     pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES if DOCS in page.parents}
     notebooks = {f"notebooks/{path.stem}" for path in ROOT.glob("docs/notebooks/*.ipynb")}
     assert listed == (pages | notebooks) - {"index"}

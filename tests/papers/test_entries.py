@@ -345,6 +345,7 @@ def test_entries_of_a_file_run_on_other_cores(file, tmp_path):
     finally:
         pickler().unregister_pickle_by_value(HERE)
     for cell in work:
-        assert results[1][cell]["point"] == results[2][cell]["point"]
+        # To the last digit but one: sums are made in another order where there is one thread.
+        assert results[1][cell]["point"] == pytest.approx(results[2][cell]["point"], rel=1e-12)
         assert 0 < results[2][cell]["epsilon"] <= 1.0
     assert len({str(results[2][cell]["point"]) for cell in work}) == 4

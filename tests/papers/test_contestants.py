@@ -23,6 +23,7 @@ from privypurse.papers.accuracy_study import (
     at,
     mean_loss,
     one_repetition,
+    paired,
 )
 from privypurse.papers.catalogue import paper_named
 from privypurse.papers.cells import Results
@@ -38,6 +39,7 @@ from privypurse.papers.contestants import (
     fitted,
     is_private,
 )
+from privypurse.papers.intervals import half_width
 from privypurse.papers.items import GIVEN_SCALING, NOT_PRIVATE, VERDICTS, Finished, Settings
 from privypurse.papers.published_numbers import ADULT, SOUND, Comparison, Published, compared, numbers_sheet
 from privypurse.purse.purse import Purse
@@ -172,8 +174,8 @@ def test_statistics_of_runs():
     assert entry.spread("accuracy") == pytest.approx(np.std(everything))
     means = [81.0, 83.0, 79.5]
     low, high = stats.t.interval(0.95, 2, loc=np.mean(means), scale=stats.sem(means))
-    assert entry.half_width("accuracy") == pytest.approx((high - low) / 2)
-    assert math.isnan(some(accuracies=((80.0, 81.0),)).half_width("accuracy"))
+    assert half_width(means) == pytest.approx((high - low) / 2)
+    assert math.isnan(paired(some(accuracies=((80.0, 81.0),)), entry)[1])
     assert entry.mean("seconds") == pytest.approx(50.5)  # the median: one slow fit does not count
     assert entry.row() == {
         "data": "adult",

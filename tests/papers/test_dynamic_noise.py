@@ -12,6 +12,7 @@ from privypurse import NoiseSource, Purse
 from privypurse.accounting.convert import zcdp_rho
 from privypurse.papers.cells import Cell, Results
 from privypurse.papers.dynamic_noise import PAPER, cells, figure_2, figure_3, influence, panels, problems, theory
+from privypurse.papers.intervals import half_width
 from privypurse.papers.items import IN_PART, NOT_PRIVATE, NOT_REPRODUCED, REPRODUCED, VERDICTS, Settings
 from privypurse.schedules import shapes
 from privypurse.schedules.weighted import Weighted
@@ -247,10 +248,10 @@ def test_more_tests_ask_for_more():
     for tests in (1, 12, 44):
         level = stats.ttest_1samp(over, 0.0).pvalue
         assert panels.Gap(float(np.mean(over)), 0.0, 1, 1.0, tuple(over)).lower(tests) is bool(level < 0.05 / tests)
-    assert theory.half_width(over) < theory.half_width(over, 12) < theory.half_width(over, 44)
+    assert half_width(over) < half_width(over, 12) < half_width(over, 44)
     # Of nothing but chance, hardly ever is any of twelve below.
     draws = random.standard_normal((400, 12, 10))
-    any_of = [min(each.mean(axis=1) + [theory.half_width(row.tolist(), 12) for row in each]) < 0 for each in draws]
+    any_of = [min(each.mean(axis=1) + [half_width(row.tolist(), 12) for row in each]) < 0 for each in draws]
     assert np.mean(any_of) < 0.06
 
 

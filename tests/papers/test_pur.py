@@ -15,9 +15,10 @@ from privypurse.accounting.filters import ZcdpFilter
 from privypurse.baselines import NonPrivate
 from privypurse.core.errors import InvalidArgument
 from privypurse.methods.nesterov import Nesterov
+from privypurse.papers import reproducing
 from privypurse.papers.cells import Results
 from privypurse.papers.following import Followed
-from privypurse.papers.items import GIVEN_SCALING, VERDICTS, Settings
+from privypurse.papers.items import GIVEN_SCALING, VERDICTS, Finished, Settings, Verdict
 from privypurse.papers.pur import PAPER, claims, collected, figures, paths, problems, rates, table3
 from privypurse.papers.pur.paths import GRID, LARGEST_EPSILON, MARKS, problem
 
@@ -402,5 +403,8 @@ def test_tables_of_rates_are_borne_out_in_part(number, tmp_path):
 def test_data_that_is_not_here_is_named(monkeypatch):
     monkeypatch.setattr(problems.prepared, "is_here", lambda name: name == "iris")
     assert problems.those_here(["synthetic", "mnist", "iris"]) == ["synthetic", "iris"]
-    assert "MNIST" in problems.missing_note(["synthetic", "mnist"])[0]
-    assert problems.missing_note(["iris"]) == []
+    made = Finished([], Verdict("not reproduced", "Because."), lambda figure: None)
+    said = {item.name: reproducing._with_what_is_missing(item, made).verdict.why for item in PAPER.items}
+    assert said["figure-1"] == said["table-1"] == "Because."  # which need nothing that may be missing
+    assert said["figure-2"] == "Without mnist, breast-cancer, kddcup99-sf, which are not here. Because."
+    assert said["table-3"] == said["figure-2"]  # the made-up table and Iris are always there

@@ -1,18 +1,19 @@
 """Accuracy, loss and time of contestants over epsilon, by repeated cross-validation: the frame of several figures."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import sparse, stats
+from scipy import sparse
 
 from privypurse.core.errors import InvalidArgument
 from privypurse.papers import drawing, prepared
 from privypurse.papers.cells import Cell, Result, Results
 from privypurse.papers.contestants import Contestant, Model, cannot_run, fitted, is_private
 from privypurse.papers.entries import as_method
+from privypurse.papers.intervals import half_width
 from privypurse.papers.items import GIVEN_SCALING, NOT_PRIVATE, Settings, Sheet
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
@@ -44,17 +45,36 @@ def one_repetition(
         ``seconds``, one for each fold; nothing where the contestant's accountant has no price for the budget.
     """
     X, y, records, who = _contest(data, contestant, rows, entry)
-    found: Result = {"accuracy": [], "loss": [], "seconds": []}
     if entry is None and cannot_run(contestant, epsilon, records):
-        return found
+        return {"accuracy": [], "loss": [], "seconds": []}
     _compile(model)
-    for number, (train, test) in enumerate(prepared.folds(len(y), FOLDS, seed)):
-        made = fitted(who, model, X[train], y[train], epsilon, records, seed=1_000 * seed + number)
-        right = (made.scores(X[test]) > 0) == (y[test] == 1)
-        found["accuracy"].append(100 * float(right.mean()))
-        found["loss"].append(mean_loss(model, made.scores(X[train]), y[train]))
-        found["seconds"].append(made.seconds)
-    return found
+    fits = enumerate(prepared.folds(len(y), FOLDS, seed))
+    return in_columns(fit_and_measure(who, model, X, y, rows, epsilon, records, 1_000 * seed + k) for k, rows in fits)
+
+
+def fit_and_measure(
+    who: Contestant | str,
+    model: Model,
+    X: Any,
+    y: np.ndarray,
+    rows: tuple[np.ndarray, np.ndarray],
+    epsilon: float,
+    records: int,
+    seed: int,
+) -> dict[str, float]:
+    """Fit on some rows; return accuracy on the others, loss on these, and how long it took."""
+    train, test = rows
+    X_train, y_train = X[train], y[train]
+    made = fitted(who, model, X_train, y_train, epsilon, records, seed)
+    right = (made.scores(X[test]) > 0) == (y[test] == 1)
+    loss = mean_loss(model, made.scores(X_train), y_train)
+    return {"accuracy": 100 * float(right.mean()), "loss": loss, "seconds": made.seconds}
+
+
+def in_columns(fits: Iterable[dict[str, float]]) -> Result:
+    """Return a list for each thing that was measured."""
+    found = list(fits)
+    return {name: [each[name] for each in found] for name in found[0]}
 
 
 def one_timing(
@@ -62,18 +82,12 @@ def one_timing(
 ) -> Result:
     """Time three fits of one contestant on the first fold, on one thread; arguments and result as for `one_repetition`."""
     X, y, records, who = _contest(data, contestant, rows, entry)
-    found: Result = {"accuracy": [], "loss": [], "seconds": []}
     if entry is None and cannot_run(contestant, epsilon, records):
-        return found
+        return {"accuracy": [], "loss": [], "seconds": []}
     _compile(model)
-    train, test = prepared.folds(len(y), FOLDS, seed)[0]
-    X_train, y_train = X[train], y[train]
-    for repeat in range(3):
-        made = fitted(who, model, X_train, y_train, epsilon, records, seed=1_000 * seed + repeat)
-        found["accuracy"].append(100 * float(((made.scores(X[test]) > 0) == (y[test] == 1)).mean()))
-        found["loss"].append(mean_loss(model, made.scores(X_train), y_train))
-        found["seconds"].append(made.seconds)
-    return found
+    rows_of_fold = prepared.folds(len(y), FOLDS, seed)[0]
+    seeds = range(1_000 * seed, 1_000 * seed + 3)
+    return in_columns(fit_and_measure(who, model, X, y, rows_of_fold, epsilon, records, each) for each in seeds)
 
 
 def _contest(data: str, contestant: str, rows: int | None, entry: Any) -> tuple[Any, np.ndarray, int, Contestant | str]:
@@ -199,13 +213,6 @@ class Measured:
         """Return the standard deviation over all fits."""
         return float(np.std([value for run in self.runs for value in run[what]]))
 
-    def half_width(self, what: str) -> float:
-        """Return half of a 95 % interval of the mean, from the means of repetitions; NaN for a single one."""
-        means = [float(np.mean(run[what])) for run in self.runs]
-        if len(means) < 2:
-            return float("nan")
-        return float(stats.t.ppf(0.975, len(means) - 1) * np.std(means, ddof=1) / len(means) ** 0.5)
-
     def row(self) -> dict[str, Any]:
         """Return a line of the CSV file."""
         known: dict[str, Any] = {
@@ -242,10 +249,8 @@ def uncovered_notes(data: Sequence[str]) -> list[str]:
 
 def paired(one: "Measured", other: "Measured", what: str = "accuracy") -> tuple[float, float]:
     """Return the mean difference of two lines and half of its 95 % interval, over shuffles that both were run on."""
-    gaps = [np.mean(a[what]) - np.mean(b[what]) for a, b in zip(one.runs, other.runs, strict=False)]
-    if len(gaps) < 2:
-        return float(np.mean(gaps)), float("nan")
-    return float(np.mean(gaps)), float(stats.t.ppf(0.975, len(gaps) - 1) * np.std(gaps, ddof=1) / len(gaps) ** 0.5)
+    gaps = [float(np.mean(a[what]) - np.mean(b[what])) for a, b in zip(one.runs, other.runs, strict=False)]
+    return float(np.mean(gaps)), half_width(gaps) if len(gaps) > 1 else float("nan")
 
 
 def lines(found: Sequence[Measured], data: str) -> dict[str, list[Measured]]:

@@ -14,13 +14,14 @@ from privypurse.papers.accuracy_study import (
     Study,
     accuracy_sheet,
     draw_over_epsilon,
+    fit_and_measure,
+    in_columns,
     lines,
-    mean_loss,
     paired,
     uncovered_notes,
 )
 from privypurse.papers.cells import Cell, Result, Results
-from privypurse.papers.contestants import DELTA, RIDGE, Contestant, Model, fitted, is_private
+from privypurse.papers.contestants import DELTA, RIDGE, Contestant, Model, is_private
 from privypurse.papers.items import (
     AS_PUBLISHED_ONLY,
     IN_PART,
@@ -173,12 +174,10 @@ def effect(version: str, parameter: str, value: float, epsilon: float, seed: int
     X, y = table.X[:rows], table.y[:rows]
     records = round(len(y) * (FOLDS - 1) / FOLDS)
     who = with_parameter(version, parameter, value)
-    found: Result = {"accuracy": [], "loss": []}
-    for number, (train, test) in enumerate(prepared.folds(len(y), FOLDS, seed)):
-        made = fitted(who, "logistic", X[train], y[train], epsilon, records, seed=1_000 * seed + number)
-        found["accuracy"].append(100 * float(((made.scores(X[test]) > 0) == (y[test] == 1)).mean()))
-        found["loss"].append(mean_loss("logistic", made.scores(X[train]), y[train]))
-    return found
+    fits = enumerate(prepared.folds(len(y), FOLDS, seed))
+    return in_columns(
+        fit_and_measure(who, "logistic", X, y, part, epsilon, records, 1_000 * seed + number) for number, part in fits
+    )
 
 
 def with_parameter(version: str, parameter: str, value: float) -> Contestant:

@@ -27,7 +27,7 @@ from privypurse.papers.dynamic_noise.cells import (
     said_of_retrained,
 )
 from privypurse.papers.dynamic_noise.problems import SQUARED
-from privypurse.papers.dynamic_noise.theory import half_width
+from privypurse.papers.intervals import half_width
 from privypurse.papers.items import (
     AS_PUBLISHED_ONLY,
     IN_PART,

@@ -9,7 +9,7 @@ import numpy as np
 from privypurse.papers import drawing
 from privypurse.papers.cells import Result
 from privypurse.papers.dynamic_noise.influence import at_every_step
-from privypurse.papers.dynamic_noise.theory import half_width
+from privypurse.papers.intervals import half_width
 from privypurse.papers.items import NOT_PRIVATE
 
 # The paper's schedules decide; on the squared loss it takes curvatures, so that "dynamic, retrained" is ours there.

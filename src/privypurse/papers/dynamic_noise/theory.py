@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from privypurse.optimizers.gradient_descent import GradientDescent
 from privypurse.oracles.quadratic import QuadraticOracle
@@ -13,6 +12,7 @@ from privypurse.papers import drawing
 from privypurse.papers.cells import Cell, Result, Results
 from privypurse.papers.dynamic_noise.problems import BUDGET, CLIP_NORM, COMPONENTS, RECORDS, STEP_SIZE, open_purse
 from privypurse.papers.following import Followed
+from privypurse.papers.intervals import half_width
 from privypurse.papers.items import IN_PART, NOT_REPRODUCED, REPRODUCED, Finished, Item, Settings, Sheet, Verdict
 from privypurse.planning import influence
 from privypurse.schedules import shapes
@@ -115,17 +115,6 @@ def _draw_figure_1(figure: Any, found: dict[tuple[str, str], np.ndarray]) -> Non
             )
         axis.set(yscale="log", ylim=(1e-7, None), xlabel="step", ylabel="excess loss", title=kind)
     drawing.legend_below(figure, axes)
-
-
-def half_width(values: Sequence[float], tests: int = 1) -> float:
-    """Return half the width of the 95 percent interval of the mean (Student's t); infinity for one value.
-
-    With several tests it is so wide that all such intervals hold together with 95 percent (Bonferroni).
-    """
-    if len(values) < 2:
-        return math.inf
-    times = stats.t.ppf(1 - 0.025 / tests, len(values) - 1)
-    return float(times * np.std(values, ddof=1) / math.sqrt(len(values)))
 
 
 def exact_bounds(records: int) -> Result:

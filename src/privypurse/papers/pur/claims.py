@@ -1,13 +1,12 @@
 """The claim of the PUR paper, case by case: that its schedule is at least as good as the best constant noise in hindsight."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
+from privypurse.papers.intervals import half_width
 from privypurse.papers.items import NOT_PRIVATE, Sheet
 from privypurse.papers.pur.problems import CONSTANT_SCHEDULES, TITLES
 
@@ -140,8 +139,7 @@ def by_norm(best: float) -> float:
 def interval(ours: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % confidence interval of the mean difference (Student's t): run k of both has the same seed and start."""
     differences = np.asarray(ours, dtype=float) - np.asarray(other, dtype=float)
-    middle, error = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(differences.size)
-    reach = float(stats.t.ppf(0.975, differences.size - 1)) * error
+    middle, reach = float(differences.mean()), half_width(differences.tolist())
     return middle - reach, middle + reach
 
 

@@ -67,12 +67,6 @@ def those_here(names: list[str]) -> list[str]:
     return [name for name in names if name == "synthetic" or prepared.is_here(name)]
 
 
-def missing_note(names: list[str]) -> list[str]:
-    """Name those that cannot be had, for the page."""
-    missing = [TITLES[name] for name in names if name not in those_here(names)]
-    return [f"Not run, because the data is not here: {', '.join(missing)}."] if missing else []
-
-
 @functools.lru_cache(maxsize=2)
 def problem(data: str, quick: bool) -> Problem:
     """Return a data set, ready to be asked."""

@@ -1,0 +1,188 @@
+"""Audits that need no sampling: selections are enumerated, objective perturbation is integrated."""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import integrate, special
+
+from privypurse.accounting import objective_perturbation
+from privypurse.core.charges import ObjectivePerturbationCharge
+from privypurse.core.checks import FloatArray, positive, positive_integer
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.mechanisms.perturbed_minimiser import OUTPUT_NOISE_MULTIPLIER
+
+# From scores (higher is better) to the logarithms of the probabilities with which each is selected.
+LogProbabilities = Callable[[FloatArray], FloatArray]
+
+
+@dataclass(frozen=True)
+class Enumerated:
+    """The worst that was found over all shifts of scores.
+
+    Parameters
+    ----------
+    epsilon : float
+        The largest privacy loss of any outcome.
+    range : float
+        The largest difference between the privacy losses of two outcomes.
+    cases : int
+        How many pairs of score vectors.
+    """
+
+    epsilon: float
+    range: float
+    cases: int
+
+
+def enumerate_selection(
+    log_probabilities: LogProbabilities, *, score_range: float, candidates: int = 4, levels: int = 3
+) -> Enumerated:
+    """Compute the exact privacy losses of a selection over hostile scores and all shifts by one record.
+
+    Parameters
+    ----------
+    log_probabilities : callable
+        The selection: ``log_probabilities(scores)``.
+    score_range : float
+        How much more one record can move one score than another.
+    candidates : int
+        How many candidates there are. All 2^k patterns of scores that move and scores that do not are tried.
+    levels : int
+        How many values each score takes before the shift, from none to many times the range.
+    """
+    positive(score_range=score_range)
+    heights = score_range * np.array([0.0, 1.0, 6.0, 20.0])[: positive_integer(levels=levels)]
+    worst, spread, cases = 0.0, 0.0, 0
+    for scores in itertools.product(heights, repeat=positive_integer(candidates=candidates)):
+        before = log_probabilities(np.array(scores))
+        for pattern in itertools.product((0.0, 1.0), repeat=candidates):
+            after = log_probabilities(np.array(scores) + score_range * np.array(pattern))
+            losses = before - after
+            worst, spread = max(worst, float(np.abs(losses).max())), max(spread, float(np.ptp(losses)))
+            cases += 1
+    return Enumerated(worst, spread, cases)
+
+
+def published_noisy_minimum(epsilon: float, score_range: float) -> LogProbabilities:
+    """Return the selection probabilities of DP-AGD's published code: exponential noise added to losses that are minimised.
+
+    NOT PRIVATE at the claimed epsilon: kept as a selection that an audit must refute.
+    """
+    scale = positive(score_range=score_range) / positive(epsilon=epsilon)
+
+    def log_probabilities(scores: FloatArray) -> FloatArray:
+        gaps = (scores.max() - scores) / scale
+        # The least of losses plus exponentials: in units of the scale, candidate j wins at noise x if all others lie beyond.
+        total = []
+        for j, gap in enumerate(gaps):
+            others = np.delete(gaps, j)
+
+            # Between two neighbouring gaps the integrand is exp(-c x): integrated in closed form.
+            edges = np.concatenate([[gap], np.sort(others[others > gap]), [math.inf]])
+            value = 0.0
+            for low, high in itertools.pairwise(edges):
+                behind = others[others <= low + 1e-12]
+                rate = 1.0 + behind.size
+                start = -(low - gap) - float((low - behind).sum())
+                ends = 0.0 if math.isinf(high) else math.exp(-rate * (high - low))
+                value += math.exp(start) * (1 - ends) / rate
+            total.append(value)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.array(total)))
+
+    return log_probabilities
+
+
+@dataclass(frozen=True)
+class Integrated:
+    """Objective perturbation with one parameter, integrated.
+
+    Parameters
+    ----------
+    claimed_delta : float
+        What the accountant says at this epsilon.
+    delta : float
+        The exact one, for the worst pair of tables that was tried.
+    epsilon : float
+        Where.
+    """
+
+    claimed_delta: float
+    delta: float
+    epsilon: float
+
+
+def integrate_objective_perturbation(noise_multiplier: float, curvature_ratio: float, epsilon: float) -> Integrated:
+    """Compare the accountant's delta of objective perturbation with the exact one, for several hostile records.
+
+    One parameter, rows of length one: a record's gradient is at most 1 and its curvature at most 1/4. Without the record the
+    minimiser is normal; with it, its density is that of the perturbation that leads there times how fast the one moves with the
+    other.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the perturbation, relative to a record's gradient.
+    curvature_ratio : float
+        A record's largest curvature relative to the ridge.
+    epsilon : float
+        Where to compare.
+    """
+    ridge = 0.25 / curvature_ratio
+    tops = []
+    reach = 12 * (noise_multiplier + 2) / ridge + 10
+    records: list[Record] = [_logistic, *(functools.partial(_straight, start=start) for start in (-3.0, 0.0, 3.0))]
+    # Records that pull down take the minimiser to where the record's gradient is as large as it gets.
+    for record, down in itertools.product(records, (0.0, 2.0, 8.0)):
+        pair = [_log_density(ridge, noise_multiplier, record, down * ridge, present) for present in (0.0, 1.0)]
+        for top, bottom in (pair, pair[::-1]):
+
+            def excess(
+                w: float, top: Callable[[float], float] = top, bottom: Callable[[float], float] = bottom
+            ) -> float:
+                first = math.exp(top(w))
+                return max(first - math.exp(min(epsilon + bottom(w), 700.0)), 0.0)
+
+            tops.append(integrate.quad(excess, -reach, reach, points=np.linspace(-reach, reach, 80), limit=2_000)[0])
+    charge = ObjectivePerturbationCharge(noise_multiplier, curvature_ratio, OUTPUT_NOISE_MULTIPLIER)
+    claimed = _claimed_delta(charge, epsilon)
+    return Integrated(claimed, max(tops), epsilon)
+
+
+# From the parameter to the first and second derivative of a record's loss, at most 1 and 1/4.
+Record = Callable[[float], tuple[float, float]]
+
+
+def _logistic(w: float) -> tuple[float, float]:
+    return float(-special.expit(-w)), float(special.expit(w) * special.expit(-w))
+
+
+def _straight(w: float, start: float) -> tuple[float, float]:
+    """Return the derivatives of a parabola with straight ends: full curvature where the gradient is already large."""
+    slope = (w - start) / 4
+    return min(max(slope, -1.0), 1.0), 0.25 if abs(slope) < 1 else 0.0
+
+
+def _log_density(
+    ridge: float, noise_std: float, record: Record, down: float, present: float
+) -> Callable[[float], float]:
+    def log_density(w: float) -> float:
+        slope, bend = record(w)
+        pull, curvature = present * slope + ridge * w + down, ridge + present * bend
+        return float(-((pull / noise_std) ** 2) / 2 + math.log(curvature / noise_std) - math.log(2 * math.pi) / 2)
+
+    return log_density
+
+
+def _claimed_delta(charge: ObjectivePerturbationCharge, epsilon: float) -> float:
+    """Return the smallest delta for which the accountant claims this epsilon."""
+    low, high = -60.0, 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        claimed = objective_perturbation.epsilon_of(charge, math.exp(middle), Neighbouring.ADD_REMOVE)
+        low, high = (low, middle) if claimed <= epsilon else (middle, high)
+    return math.exp(high)

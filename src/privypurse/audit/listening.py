@@ -1,0 +1,265 @@
+"""[RAW DATA] [OPENS THE BOX] Listening at the gate: what was in each box, what left, and whether it was paid for first.
+
+A run is heard once with real noise. It is then *replayed* on a neighbouring table: every release goes the same way through the
+same code, but the answers are those that were heard. If the run keeps to the rules, the replay cannot tell the difference: it
+asks the same questions, at the same noise, and ends with the same model, and the boxes it makes differ by one record. The pairs
+of boxes are what all audits of the training loop are made of.
+
+This runs outside of any guarantee: it is for made-up data, or for people who may see the data anyway.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from privypurse.core.checks import FloatArray
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.sensitive import Norm, Sensitive, SensitiveObjective, SensitiveTrials
+from privypurse.mechanisms.base import Mechanism
+from privypurse.mechanisms.perturbed_minimiser import TOLERANCE, OutputPerturbation
+from privypurse.purse.purse import Purse
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """One release, with what was in the box.
+
+    Parameters
+    ----------
+    what : str
+        What the run says that it is for.
+    box : Sensitive
+        The box: its bounds are read from it.
+    inside : ndarray or None
+        What was in it; None for an objective or an experiment, which is no number.
+    mechanism : Mechanism
+        How it was made private.
+    neighbouring : Neighbouring
+        The purse's relation.
+    answer : ndarray
+        What left.
+    paid_first : bool
+        Whether the charge was on the ledger when the box was opened.
+    handed : object
+        What left besides numbers: the model of the best trial of a search.
+    """
+
+    what: str
+    box: Sensitive
+    inside: FloatArray | None
+    mechanism: Mechanism
+    neighbouring: Neighbouring
+    answer: FloatArray
+    paid_first: bool
+    handed: Any = None
+
+    @property
+    def terms(self) -> tuple[Any, ...]:
+        """All that may not depend on one record: the purpose, the mechanism, the bound, the shape, the sampling rate."""
+        box = self.box
+        bounds = tuple(box.bound(relation, box.norm) if box.has_bound(relation) else None for relation in Neighbouring)
+        return (
+            self.what,
+            type(self.mechanism).__name__,
+            repr(self.mechanism),
+            box.norm,
+            bounds,
+            box.shape,
+            box.sample_prob,
+        )
+
+
+@dataclass(eq=False)
+class Transcript:
+    """Everything that was heard of one run.
+
+    Attributes
+    ----------
+    releases : list of Heard
+        In order. Releases that a mechanism makes inside of a release, such as trials of a search, are not among them: they are
+        private until the best trial is handed over.
+    result : ndarray
+        What the run returned, as one vector.
+    charged : int
+        How many releases are on the ledger.
+    failure : str
+        The error that ended the run, if one did.
+    """
+
+    releases: list[Heard] = field(default_factory=list)
+    result: FloatArray = field(default_factory=lambda: np.empty(0))
+    charged: int = 0
+    failure: str = ""
+
+
+class Diverged(Exception):
+    """A replay asked for something that the run which was heard did not ask for."""
+
+
+Run = Callable[[Any, Purse], Any]
+
+
+def record(run: Run, data: Any, purse: Purse) -> Transcript:
+    """Run with real noise, and listen.
+
+    Parameters
+    ----------
+    run : callable
+        ``run(data, purse)`` trains and returns the model: a number, an array, or a list of these.
+    data
+        Whatever the run takes.
+    purse : Purse
+        Who pays.
+    """
+    transcript = Transcript()
+    _listen(run, data, purse, transcript, Watched)
+    return transcript
+
+
+def replay(run: Run, data: Any, purse: Purse, heard: Transcript) -> Transcript:
+    """Run on other data with the answers of a run that was heard; stops at the first difference that is not the data's.
+
+    The randomness is spent all the same, so that samples drawn from a source with the same seed are the same.
+    """
+    transcript, answers = Transcript(), iter(heard.releases)
+    _listen(run, data, purse, transcript, lambda mechanism, owner: Repeating(mechanism, owner, answers))
+    return transcript
+
+
+class Watched:
+    """A mechanism that remembers what it was given to open, and whether that was paid for."""
+
+    def __init__(self, mechanism: Mechanism, purse: Purse) -> None:
+        self.mechanism, self._purse = mechanism, purse
+        self._before = purse.totals.releases
+        self.inside: FloatArray | None = None
+        self.paid_first = False
+        self.handed: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        # Prices and other properties are the mechanism's own.
+        return getattr(self.mechanism, name)
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> Any:
+        """Look into the box, and let the mechanism do the rest."""
+        self.paid_first = self._purse.totals.releases > self._before
+        self.inside = opened(box, self.mechanism)
+        if isinstance(box, SensitiveTrials):
+            box._hand_over = self._passing(box.hand_over)
+        with _quiet():
+            return self.mechanism.draw(box, neighbouring, noise)
+
+    def _passing(self, hand_over: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Remember what a mechanism hands over, and pass on what this run is to go on with."""
+
+        def passed(result: Any) -> None:
+            self.handed = self._passed_on(result)
+            hand_over(self.handed)
+
+        return passed
+
+    def _passed_on(self, result: Any) -> Any:
+        return result
+
+
+class Repeating(Watched):
+    """A mechanism that gives the answer that was heard."""
+
+    def __init__(self, mechanism: Mechanism, purse: Purse, answers: Iterator[Heard]) -> None:
+        super().__init__(mechanism, purse)
+        self._answers = answers
+        self._heard: Heard | None = None
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> Any:
+        """Draw noise, and return what was heard in its place."""
+        heard = self._heard = next(self._answers, None)
+        answer = super().draw(box, neighbouring, noise)
+        if heard is None:
+            raise Diverged("there is one release more than on the neighbouring table")
+        if getattr(answer, "shape", None) != heard.answer.shape:
+            raise Diverged(f"a release has another shape than on the neighbouring table: {heard.what}")
+        return heard.answer.copy() if isinstance(answer, np.ndarray) else _like(answer, heard.answer)
+
+    def _passed_on(self, result: Any) -> Any:
+        return result if self._heard is None else self._heard.handed
+
+
+def opened(box: Sensitive, mechanism: Mechanism) -> FloatArray | None:
+    """Look into a box; None where there is no number in it."""
+    if isinstance(box, SensitiveObjective) and isinstance(mechanism, OutputPerturbation):
+        minimise: Any = box._value
+        return np.asarray(minimise(np.zeros(box.shape), mechanism.ridge, TOLERANCE))
+    if isinstance(box, SensitiveObjective | SensitiveTrials) or box.norm in (Norm.GRADIENT, Norm.MU):
+        return None
+    value: Any = box._value
+    return np.array(value.detach().cpu().numpy() if hasattr(value, "detach") else value, dtype=np.float64)
+
+
+_listening: list[Callable[..., Any]] = []
+
+
+def _listen(run: Run, data: Any, purse: Purse, transcript: Transcript, watch: Callable[..., Watched]) -> None:
+    original = Purse.release
+
+    def release(self: Purse, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Any:
+        if not _listening:  # within a mechanism
+            return original(self, box, mechanism, what=what)
+        watched = watch(mechanism, self)
+        answer: Any = None
+        try:
+            answer = original(self, box, watched, what=what)
+        finally:
+            if watched.inside is not None or answer is not None:
+                kept = np.array(answer.detach().cpu().numpy() if hasattr(answer, "detach") else answer)
+                transcript.releases.append(
+                    Heard(
+                        what,
+                        box,
+                        watched.inside,
+                        mechanism,
+                        self.neighbouring,
+                        kept,
+                        watched.paid_first,
+                        watched.handed,
+                    )
+                )
+        return answer
+
+    before = purse.totals.releases
+    Purse.release = release  # type: ignore[method-assign]
+    _listening.append(release)
+    try:
+        transcript.result = flat(run(data, purse))
+    except Exception as error:
+        transcript.failure = f"{type(error).__name__}: {error}"
+    finally:
+        _listening.pop()
+        Purse.release = original  # type: ignore[method-assign]
+        transcript.charged = purse.totals.releases - before
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Do not listen to what a mechanism does by itself."""
+    held = list(_listening)
+    _listening.clear()
+    try:
+        yield
+    finally:
+        _listening.extend(held)
+
+
+def flat(result: Any) -> FloatArray:
+    """Write whatever a run returned as one vector."""
+    if isinstance(result, Sequence) and not isinstance(result, str):
+        return np.concatenate([flat(part) for part in result]) if result else np.empty(0)
+    value = result.detach().cpu().numpy() if hasattr(result, "detach") else result
+    return np.ravel(np.asarray(value, dtype=np.float64))
+
+
+def _like(answer: Any, heard: FloatArray) -> Any:
+    """Turn an array into a tensor of the kind and on the device of another."""
+    return answer.new_tensor(heard)

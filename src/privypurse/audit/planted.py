@@ -1,0 +1,213 @@
+"""Planted bugs: what each of them changes in the library, for as long as a ``with`` statement lasts. NOT PRIVATE, all of them.
+
+Each is a mistake that a real library made or could have made. They exist so that the audits can be seen to catch them.
+"""
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from privypurse.accounting import gdp
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.queries import GradientAt
+from privypurse.core.randomness import NoiseSource
+from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.mechanisms import selection
+from privypurse.mechanisms.base import Mechanism
+from privypurse.mechanisms.selection import ExponentialSelection
+from privypurse.oracles.linear import LinearOracle
+from privypurse.oracles.parts import DensePart, Frame, GradientWork
+from privypurse.purse.purse import Purse
+
+Planted = Iterator[None]
+
+
+@contextlib.contextmanager
+def noise_halved() -> Planted:
+    """Draw half of the standard deviation that was paid for."""
+    normal = NoiseSource.normal
+    with mock.patch.object(NoiseSource, "normal", lambda self, shape: 0.5 * normal(self, shape)):
+        yield
+
+
+@contextlib.contextmanager
+def clip_after_the_sum() -> Planted:
+    """Add gradients up first, and clip the sum to as many bounds as there are records."""
+
+    def gradient(self: Any, query: GradientAt, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
+        bound = self._loss.lipschitz * self._frame.row_limit
+        weights = self._weights(query.point, "point")
+        total, rows = np.zeros(self.dimension), 0
+        for part in self._sampled(sample_prob, noise):
+            loose = DensePart(part._table, part._target, replace(self._frame, row_limit=np.inf))
+            total += loose.sum(GradientWork(self._loss, weights, np.inf, self._loss.lipschitz), 1)[: self.dimension]
+            rows += part.rows
+        total *= min(1.0, rows * bound / max(float(np.linalg.norm(total)), 1e-300))
+        return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+
+    with mock.patch.object(LinearOracle, "_gradient", gradient):
+        yield
+
+
+@contextlib.contextmanager
+def bias_after_normalisation() -> Planted:
+    """Scale rows to their limit first, and add their constant column after that."""
+
+    def gradient(self: Any, query: GradientAt, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
+        bound, limit = self._loss.lipschitz * self._frame.row_limit, self._frame.row_limit
+        frame = Frame(self._frame.features + 1, 0.0, np.inf)
+        # Kernels keep a place for the constant's weight at the end, whether it is used or not.
+        weights = np.append(query.point, 0.0)
+        total = np.zeros(self.dimension)
+        for part in self._sampled(sample_prob, noise):
+            lengths = np.linalg.norm(part._table, axis=1, keepdims=True)
+            table = np.column_stack([part._table * (limit / np.maximum(lengths, limit)), np.ones(part.rows)])
+            work = GradientWork(self._loss, weights, np.inf, self._loss.lipschitz)
+            total += DensePart(table, part._target, frame).sum(work, 1)[: self.dimension]
+        return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+
+    with mock.patch.object(LinearOracle, "_gradient", gradient):
+        yield
+
+
+@contextlib.contextmanager
+def redraw_not_charged() -> Planted:
+    """Make a second look at a gradient, after a selection said "do not move", free."""
+    draw, pay, last = vars(ExponentialSelection)["draw"], Purse._pay, {"refused": False}
+
+    def drawn(self: Any, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Any:
+        chosen = draw(self, box, neighbouring, noise)
+        last["refused"] = int(chosen) == 0
+        return chosen
+
+    def paid(self: Purse, charge: Any, other: Any, what: str) -> None:
+        if what == "GradientAt" and last["refused"]:
+            last["refused"] = False
+            return
+        pay(self, charge, other, what)
+
+    with mock.patch.object(ExponentialSelection, "draw", drawn), mock.patch.object(Purse, "_pay", paid):
+        yield
+
+
+@contextlib.contextmanager
+def sign_of_selection_flipped() -> Planted:
+    """Subtract Gumbel noise, which looks the same and is not."""
+    with _selecting(lambda scores, noise: np.argmax(scores - noise.gumbel(scores.shape))):
+        yield
+
+
+@contextlib.contextmanager
+def free_argmin() -> Planted:
+    """Select as ADP-SGD does as published: the best of exact losses, without noise."""
+    with _selecting(lambda scores, noise: np.argmax(scores)):
+        yield
+
+
+@contextlib.contextmanager
+def noisy_minimum() -> Planted:
+    """Select as DP-AGD does as published: exponential noise added to losses whose minimum is taken."""
+    with _selecting(lambda scores, noise: np.argmin(-scores + noise.exponential(scores.shape))):
+        yield
+
+
+@contextlib.contextmanager
+def _selecting(choose: Any) -> Planted:
+    def drawn(self: ExponentialSelection, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Any:
+        return np.asarray(choose(selection._scaled_scores(self.epsilon, box, neighbouring) + self._weights, noise))
+
+    with mock.patch.object(ExponentialSelection, "draw", drawn):
+        yield
+
+
+@contextlib.contextmanager
+def conversions_mixed_up() -> Planted:
+    """Price releases in rho of zCDP, mu^2/2, with the limit in mu^2."""
+    mu_squared = gdp.mu_squared
+    with mock.patch.object(gdp, "mu_squared", lambda charge: mu_squared(charge) / 2):
+        yield
+
+
+@contextlib.contextmanager
+def filter_after_release() -> Planted:
+    """Draw the answer first, and then see whether it fits."""
+
+    def release(self: Purse, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Any:
+        answer = getattr(mechanism, "draw")(box, self.neighbouring, self.noise)  # noqa: B009
+        self._pay(mechanism.charge(box, self.neighbouring), None, what)
+        return answer
+
+    with mock.patch.object(Purse, "release", release):
+        yield
+
+
+@contextlib.contextmanager
+def noise_reused_across_classes() -> Planted:
+    """Use the noise of one class's weights for the other two as well."""
+    normal = NoiseSource.normal
+
+    def repeated(self: NoiseSource, shape: tuple[int, ...]) -> Any:
+        count = int(np.prod(shape))
+        return normal(self, shape) if count % 3 else np.repeat(normal(self, (count // 3,)), 3).reshape(shape)
+
+    with mock.patch.object(NoiseSource, "normal", repeated):
+        yield
+
+
+@contextlib.contextmanager
+def noise_reused_across_processes() -> Planted:
+    """Make the state of the generator once, before processes are forked, so that each of them has a copy."""
+    generator = np.random.Philox()
+    with mock.patch.object(NoiseSource, "words", lambda self, count: generator.random_raw(count)):
+        yield
+
+
+@contextlib.contextmanager
+def seed_left_fixed() -> Planted:
+    """Leave a seed from debugging: every source starts at the same place, and does not say so."""
+    streams: dict[int, np.random.Philox] = {}
+    kept: list[NoiseSource] = []  # so that no two sources have the same identity
+
+    def words(self: NoiseSource, count: int) -> Any:
+        if id(self) not in streams:
+            kept.append(self)
+            streams[id(self)] = np.random.Philox(7)
+        return streams[id(self)].random_raw(count)
+
+    with mock.patch.object(NoiseSource, "words", words):
+        yield
+
+
+@contextlib.contextmanager
+def private_divisor() -> Planted:
+    """Take the true number of rows as the public one."""
+    fit = importlib.import_module("privypurse.training.fit")  # the module: the package has a function of this name
+    facts_for = fit.facts_for
+
+    def facts(oracle: Any, purse: Purse, *, records: float, **others: Any) -> Any:
+        return facts_for(oracle, purse, records=float(sum(part.rows for part in oracle._parts())), **others)
+
+    with mock.patch.object(fit, "facts_for", facts):
+        yield
+
+
+@contextlib.contextmanager
+def empty_batch_skipped() -> Planted:
+    """Skip the step of an empty sample: nothing is charged, and nothing is hidden."""
+    sampled, release, empty = LinearOracle._sampled, Purse.release, {"now": False}
+
+    def parts(self: Any, sample_prob: float, noise: Any) -> Any:
+        chosen = list(sampled(self, sample_prob, noise))
+        empty["now"] = sample_prob < 1 and not any(part.rows for part in chosen)
+        return iter(chosen)
+
+    def skipping(self: Purse, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Any:
+        return np.zeros(box.shape) if empty["now"] else release(self, box, mechanism, what=what)
+
+    with mock.patch.object(LinearOracle, "_sampled", parts), mock.patch.object(Purse, "release", skipping):
+        yield

@@ -1,0 +1,110 @@
+"""Lower bounds from attacks: they hold as often as they say, they have power, and they agree with other people's."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from privypurse.accounting.convert import gdp_delta
+from privypurse.audit.black_box import bound_from_models
+from privypurse.audit.lower_bounds import bound_from_scores, epsilon_of, largest_rate, mu_of
+from privypurse.audit.one_run import is_refuted, mu_from_guesses
+from privypurse.core.errors import InvalidArgument
+
+
+@pytest.mark.parametrize(("errors", "trials"), [(0, 10), (1, 50), (20, 100), (99, 100)])
+def test_clopper_and_pearson_is_the_largest_rate_that_is_not_yet_refuted(errors, trials):
+    rate = largest_rate(errors, trials, 0.05)
+    assert stats.binom.cdf(errors, trials, rate) == pytest.approx(0.05, rel=1e-6)
+    assert rate == pytest.approx(stats.binomtest(errors, trials, alternative="less").proportion_ci(0.95).high)
+
+
+def test_all_wrong_shows_nothing():
+    assert largest_rate(10, 10, 0.05) == 1.0
+    assert mu_of(0.5, 0.5) == 0.0
+    assert mu_of(1.0, 0.0) == 0.0
+    assert epsilon_of(0.5, 0.5, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.0, 3.0])
+def test_the_trade_off_of_gaussian_noise_gives_its_own_mu_and_an_epsilon_that_it_has(mu):
+    for threshold in (-1.0, 0.0, 0.5 * mu, mu + 1):
+        false_alarms, misses = special.ndtr(-threshold), special.ndtr(threshold - mu)
+        assert mu_of(false_alarms, misses) == pytest.approx(mu)
+        epsilon = epsilon_of(false_alarms, misses, 1e-6)
+        # (epsilon, delta) with a smaller epsilon is refuted, so the true delta there is larger.
+        if epsilon > 0:
+            assert gdp_delta(mu, epsilon - 1e-9) > 1e-6
+
+
+@pytest.mark.parametrize("thresholds", [[1.0], [0.5, 1.0, 1.5]])
+def test_bounds_hold_as_often_as_they_say_and_have_power(thresholds):
+    """At mu = 2 the bound is above 2 in at most one of twenty audits, and above 1 in nearly all."""
+    rng = np.random.default_rng(5)
+    shown = [
+        bound_from_scores(rng.normal(0, 1, 100), rng.normal(2, 1, 100), thresholds=thresholds).mu for _ in range(400)
+    ]
+    assert np.mean(np.array(shown) > 2.0) <= 0.05
+    assert np.mean(np.array(shown) > 1.0) > 0.9
+
+
+def test_a_claim_that_is_too_small_is_refuted():
+    rng = np.random.default_rng(6)
+    assert bound_from_scores(rng.normal(0, 1, 500), rng.normal(4, 1, 500), thresholds=[2.0]).mu > 2.0
+
+
+def test_models_are_judged_on_runs_that_did_not_choose_the_threshold():
+    """Nothing to see: choosing among nineteen thresholds and two sides must not conjure up a bound."""
+    rng = np.random.default_rng(7)
+    shown = [bound_from_models(rng.normal(0, 1, 60), rng.normal(0, 1, 60)).mu for _ in range(300)]
+    assert np.mean(np.array(shown) > 0) <= 0.05
+    turned = bound_from_models(rng.normal(3, 1, 400), rng.normal(0, 1, 400))
+    assert 1.5 < turned.mu < 3.0
+
+
+@pytest.mark.parametrize("mu", [1.0, 2.0, 4.0])
+def test_one_run_bounds_hold_and_have_power(mu):
+    rng = np.random.default_rng(11)
+    canaries, guesses, shown = 2_000, 400, []
+    for _ in range(40):
+        coins = rng.random(canaries) < 0.5
+        scores = rng.standard_normal(canaries) + mu * coins
+        order = np.argsort(scores)
+        correct = int(coins[order[-guesses // 2 :]].sum() + (~coins[order[: guesses // 2]]).sum())
+        shown.append(mu_from_guesses(canaries, guesses, correct))
+    assert np.mean(np.array(shown) > mu) <= 0.05
+    assert np.median(shown) > min(0.5 * mu, 1.2)
+
+
+def test_one_run_agrees_with_a_plain_count_where_every_canary_is_guessed_under_no_privacy_loss():
+    """With mu = 0 guesses are fair coins: what is refuted there is what a binomial test refutes, give or take the analysis."""
+    for correct in (50, 55, 70, 90):
+        refuted = is_refuted(0.0, 100, 100, correct, 0.05)
+        assert not (refuted and stats.binom.sf(correct - 1, 100, 0.5) > 0.05)
+    assert is_refuted(0.0, 100, 100, 90, 0.05)
+
+
+def test_more_right_guesses_show_more():
+    shown = [mu_from_guesses(1_000, 200, correct) for correct in (100, 130, 160, 190, 200)]
+    assert shown == sorted(shown)
+    assert shown[0] == 0.0
+    assert shown[-1] > 1.0
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: largest_rate(3, 2, 0.05), "errors"),
+        (lambda: bound_from_scores([], [1.0], thresholds=[0.0]), "absent"),
+        (lambda: bound_from_scores([1.0], [1.0], thresholds=[]), "thresholds"),
+        (lambda: bound_from_scores([1.0], [1.0], thresholds=[0.0], confidence=2.0), "confidence"),
+        (lambda: bound_from_models(np.zeros(3), np.zeros(9)), "8 runs"),
+        (lambda: mu_from_guesses(10, 20, 5), "guesses"),
+        (lambda: mu_from_guesses(100, 20, 15, confidence=math.nan), "confidence"),
+    ],
+    ids=["errors", "empty", "no-thresholds", "confidence", "few-models", "guesses", "nan"],
+)
+def test_mistakes_are_named(call, named):
+    with pytest.raises(InvalidArgument, match=named):
+        call()

@@ -1,0 +1,101 @@
+"""Listening at the gate: what is heard is what happened, and a replay differs in nothing but the boxes."""
+
+import numpy as np
+import pytest
+
+from privypurse.audit.gray_box import charged_mu, compare, gray_box, heard_and_replayed
+from privypurse.audit.likelihood import log_likelihood_ratio
+from privypurse.audit.listening import flat, record, replay
+from privypurse.audit.method_subjects import METHODS
+from privypurse.audit.subjects import gaussian_purse
+from privypurse.core.randomness import NoiseSource
+from privypurse.mechanisms.gaussian import Gaussian
+from privypurse.oracles.statistics import clipped_sum
+from privypurse.purse.purse import Purse
+
+
+def sums(rows, purse):
+    """Release the sum of a table twice."""
+    return [purse.release(clipped_sum(rows, clip_norm=1.0), Gaussian(2.0), what="sum") for _ in range(2)]
+
+
+def test_what_is_heard_is_what_happened():
+    heard = record(sums, [[0.5, 0.0], [0.0, 0.25]], gaussian_purse(1.0, NoiseSource(seed=1)))
+    assert [release.what for release in heard.releases] == ["sum", "sum"]
+    assert all(release.paid_first for release in heard.releases)
+    assert heard.charged == 2
+    np.testing.assert_array_equal(heard.releases[0].inside, [0.5, 0.25])
+    np.testing.assert_array_equal(heard.result[:2], heard.releases[0].answer)
+    assert charged_mu(heard) == pytest.approx(np.sqrt(0.5))
+
+
+def test_the_gate_is_as_before_when_nobody_listens():
+    before = Purse.release
+    record(sums, [[1.0]], gaussian_purse(1.0, NoiseSource(seed=1)))
+    assert Purse.release is before
+
+
+def test_a_replay_gives_the_answers_that_were_heard_and_sees_the_other_table():
+    heard = record(sums, [[0.5]], gaussian_purse(1.0, NoiseSource(seed=1)))
+    again = replay(sums, [[0.5], [1.0]], gaussian_purse(1.0, NoiseSource(seed=1)), heard)
+    np.testing.assert_array_equal(heard.result, again.result)
+    assert again.releases[0].inside[0] == pytest.approx(1.5, abs=1e-4)
+    findings, shares = compare(heard, again)
+    assert findings == []
+    assert shares == pytest.approx([1.0, 1.0], abs=1e-4)
+
+
+def test_a_refused_release_is_heard_as_a_failure_and_not_as_a_release():
+    heard = record(sums, [[0.5]], gaussian_purse(0.6, NoiseSource(seed=1)))
+    assert heard.failure.startswith("BudgetExhausted")
+    assert len(heard.releases) == heard.charged == 1
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (
+            lambda rows, purse: sums(rows, purse)[: len(rows)] if len(rows) > 1 else sums(rows, purse)[:1],
+            "model depends",
+        ),
+        (lambda rows, purse: sums(rows, purse) if len(rows) > 1 else sums(rows, purse)[0], "model depends"),
+        (lambda rows, purse: [sums(rows, purse) for _ in rows], "number of releases"),
+        (lambda rows, purse: purse.release(clipped_sum(rows, clip_norm=1.0), Gaussian(float(len(rows)))), "noise"),
+        (lambda rows, purse: purse.release(clipped_sum(rows, clip_norm=float(len(rows))), Gaussian(3.0)), "bound"),
+        (
+            lambda rows, purse: purse.release(clipped_sum(rows, clip_norm=1.0), Gaussian(3.0), what=f"{len(rows)}"),
+            "purpose",
+        ),
+    ],
+    ids=["part", "shape", "count", "noise", "bound", "purpose"],
+)
+def test_what_depends_on_the_table_by_another_way_is_found(broken, words):
+    purses = [gaussian_purse(9.0, NoiseSource(seed=1)) for _ in range(2)]
+    heard = record(broken, [[0.5]], purses[0])
+    again = replay(broken, [[0.5], [1.0]], purses[1], heard)
+    assert any(words in finding for finding in compare(heard, again)[0])
+
+
+@pytest.mark.parametrize("mu", [1.0, 3.0])
+def test_the_likelihood_ratio_is_normal_with_the_mu_that_was_paid_for(mu):
+    """Adaptive budgets under the filter included: N(0, 1) without the canary, N(mu, 1) with it."""
+    subject, scores = METHODS["pur-adaptive"](), ([], [])
+    for number in range(240):
+        present = number % 2
+        heard, again = heard_and_replayed(subject, bool(present), mu, number)
+        pair = (again, heard) if present else (heard, again)
+        scores[present].append(log_likelihood_ratio(*pair, None) / mu + mu / 2)
+    for present in (0, 1):
+        assert np.mean(scores[present]) == pytest.approx(mu * present, abs=0.4)
+        assert np.std(scores[present]) == pytest.approx(1.0, abs=0.25)
+
+
+def test_the_canary_uses_the_bound_up():
+    found = gray_box(METHODS["nesterov"]())
+    assert found.findings == ()
+    assert found.tightest == pytest.approx(1.0, abs=1e-3)
+
+
+def test_whatever_a_run_returns_is_one_vector():
+    assert flat([1.0, [np.ones((2, 2)), 3]]).tolist() == [1.0, 1.0, 1.0, 1.0, 1.0, 3.0]
+    assert flat([]).size == 0

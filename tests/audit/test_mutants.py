@@ -1,0 +1,42 @@
+"""Every planted bug is caught, and the same audit is silent without it; the published algorithms are refuted."""
+
+import pytest
+
+from privypurse.audit.mutants import MUTANTS, catch, without_the_bug
+from privypurse.audit.published import AS_PUBLISHED
+from privypurse.audit.results import HOLDS, REFUTED, Line
+from privypurse.core.errors import InvalidArgument
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_bug_is_caught(name):
+    assert catch(name, quick=True).verdict == REFUTED
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_audit_is_silent_without_the_bug(name):
+    line = without_the_bug(name, quick=True)
+    assert line.verdict == HOLDS, line.findings
+
+
+@pytest.mark.parametrize(("name", "quick"), [("adp-sgd", True), pytest.param("dp-agd", False, marks=pytest.mark.slow)])
+def test_a_published_algorithm_is_refuted_at_the_epsilon_it_claims(name, quick):
+    line = AS_PUBLISHED[name](quick=quick)
+    assert line.shown_epsilon > line.claimed_epsilon
+    assert line.verdict == REFUTED
+
+
+def test_the_bugs_of_the_issue_are_all_there():
+    assert len(MUTANTS) == 14
+
+
+def test_a_bug_that_nobody_planted_is_named():
+    with pytest.raises(InvalidArgument, match="noise-doubled"):
+        catch("noise-doubled")
+
+
+def test_lines_go_to_json_and_back():
+    line = catch("clip-after-the-sum", quick=True)
+    again = Line.from_json(line.to_json())
+    assert again.to_json() == line.to_json()
+    assert again.findings == line.findings

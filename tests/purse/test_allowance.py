@@ -277,11 +277,11 @@ def test_a_race_for_the_last_of_an_allowance_lets_one_out_and_over_counts(ledger
     class Slow(Purse):
         meanwhile = None
 
-        def _pay(self, charge, other, what):
+        def _pay(self, charge, other, what, **how):
             act, self.meanwhile = self.meanwhile, None
             if act is not None:
                 act()
-            super()._pay(charge, other, what)
+            super()._pay(charge, other, what, **how)
 
     purse = Slow(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
     allowance, got = part_of(purse, 0.1), []

@@ -20,7 +20,7 @@ from privypurse.core.charges import (
     RepeatedCharge,
     SingleCharge,
 )
-from privypurse.core.errors import BudgetExhausted, UnsupportedCharge
+from privypurse.core.errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 
 SELECTION = BoundedRangeCharge(1.0)
@@ -53,6 +53,11 @@ class AdditiveFilter(abc.ABC):
         self.epsilon = epsilon
         self.delta = delta
         self.neighbouring = Neighbouring.parse(neighbouring)
+        if not all(map(math.isfinite, limits)):
+            raise InvalidArgument(
+                f"epsilon must be small enough to be counted; got {epsilon:g}. A release that costs as much is not private: "
+                "use Purse.not_private, which says so."
+            )
         self.limits = tuple(quanta_down(limit) for limit in limits)
         self._float_limits = tuple(limits)
         self._prices: dict[tuple[SingleCharge, Neighbouring], tuple[int, ...] | None] = {}

@@ -26,6 +26,7 @@ from privypurse.core.charges import (
 from privypurse.core.checks import positive, small_probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.reading import refusing
 
 # The default reference of an RDP filter: releases of all records.
 _UNSAMPLED = GaussianCharge(1.0)
@@ -264,6 +265,11 @@ BY_NAME = {"gdp": GdpFilter, "zcdp": ZcdpFilter, "rdp": RdpFilter}
 
 def from_terms(terms: dict[str, Any]) -> Filter:
     """Rebuild a filter from its terms, as a ledger keeps them."""
+    with refusing("these are not the terms of an account of this version of privypurse. Pass what a ledger keeps."):
+        return _from_terms(terms)
+
+
+def _from_terms(terms: dict[str, Any]) -> Filter:
     name, relation = terms["filter"], terms["neighbouring"]
     if name == FixedSchedule.name and "schedule" in terms:
         return FixedSchedule.from_terms(terms)

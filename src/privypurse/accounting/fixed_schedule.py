@@ -23,6 +23,9 @@ from privypurse.core.checks import positive, small_probability
 from privypurse.core.errors import BudgetExhausted, InvalidArgument, LedgerCorrupt, UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 
+# A schedule is written out: a longer one, in a file that somebody edited, would fill the memory.
+MOST_RELEASES = 2_000_000
+
 
 class FixedSchedule:
     """A list of charges fixed before the data is seen, priced as a whole by composing privacy losses (PLD).
@@ -63,6 +66,11 @@ class FixedSchedule:
         self.epsilon, self.delta = positive(epsilon=epsilon), small_probability(delta=delta)
         self.neighbouring = Neighbouring.parse(neighbouring)
         self.interval = pld.default_interval(self.epsilon) if interval is None else positive(interval=interval)
+        if self.interval < pld.SMALLEST_INTERVAL * self.epsilon:
+            raise InvalidArgument(
+                f"interval must be at least {pld.SMALLEST_INTERVAL:g} of epsilon; got {interval!r}, whose grid would fill the "
+                "memory. Leave it out."
+            )
         self.schedule = _unfold(charges)
         if any(isinstance(charge, ObjectivePerturbationCharge) for charge in self.schedule):
             self.theorem = (
@@ -190,6 +198,11 @@ def _unfold(charges: Iterable[Charge]) -> tuple[SingleCharge, ...]:
         raise InvalidArgument(
             f"charges must be a list of charges, at least one; got {wrong[0] if wrong else listed!r}. "
             "Pass for example [GaussianCharge(20.0)] * 10; what a mechanism would be charged is a charge, not the mechanism."
+        )
+    length = sum(charge.count if isinstance(charge, RepeatedCharge) else 1 for charge in listed)
+    if length > MOST_RELEASES:
+        raise InvalidArgument(
+            f"charges must be at most {MOST_RELEASES:,} in all; got more. Use filter='rdp', which needs no list of them."
         )
     return tuple(
         single

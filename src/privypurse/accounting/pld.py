@@ -24,6 +24,10 @@ from privypurse.core.checks import positive, small_probability
 from privypurse.core.errors import UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 
+# Grids: the smallest interval, as a share of epsilon, and the most cells for one release (hundreds of megabytes).
+SMALLEST_INTERVAL = 1e-7
+MOST_CELLS = 2e7
+
 
 def tally(charges: Iterable[Charge]) -> "Counter[SingleCharge]":
     """Count each distinct charge, with repetitions unfolded."""
@@ -91,10 +95,18 @@ def pld_epsilon(
     scale = 2.0 if replace else 1.0
     if whole:
         accountant.compose(dp_accounting.GaussianDpEvent(scale / math.sqrt(float_up(whole))))
+    if any(_cells(charge, interval) > MOST_CELLS for charge in sampled):
+        return math.inf  # hardly any noise: never less than it costs, and no grid that fills the memory
     for charge, count in sampled.items():
         gaussian = dp_accounting.GaussianDpEvent(scale * charge.noise_multiplier)
         accountant.compose(dp_accounting.PoissonSampledDpEvent(charge.sample_prob, gaussian), count)
     return float(accountant.get_epsilon(delta))
+
+
+def _cells(charge: GaussianCharge, interval: float) -> float:
+    """Return about how many cells of a grid the privacy loss of a release takes."""
+    mu = 1 / max(charge.noise_multiplier, 1e-100)
+    return (mu * mu / 2 + 10 * mu) / interval
 
 
 def _unsampled(charge: SingleCharge) -> SingleCharge:

@@ -57,7 +57,7 @@ def curve(charge: SingleCharge, neighbouring: Neighbouring, orders: tuple[int, .
             return (math.inf,) * len(orders)
         return tuple(inflate(float(value)) for value in _gaussian(charge, neighbouring, np.array(orders, dtype=float)))
     if isinstance(charge, BoundedRangeCharge | PureCharge):
-        rho = charge.epsilon**2 / (8 if isinstance(charge, BoundedRangeCharge) else 2)
+        rho = charge.epsilon * charge.epsilon / (8 if isinstance(charge, BoundedRangeCharge) else 2)
         bounds = [min(order * rho, charge.epsilon) for order in orders]
         if charge.sample_prob < 1 and charge.epsilon < 500:
             # Replacing one record of a Poisson sample is not covered by the amplification lemma for add/remove;

@@ -85,11 +85,11 @@ def redraw_not_charged() -> Planted:
         last["refused"] = int(chosen) == 0
         return chosen
 
-    def paid(self: Purse, charge: Any, other: Any, what: str) -> None:
+    def paid(self: Purse, charge: Any, other: Any, what: str, **how: Any) -> None:
         if what == "GradientAt" and last["refused"]:
             last["refused"] = False
             return
-        pay(self, charge, other, what)
+        pay(self, charge, other, what, **how)
 
     with mock.patch.object(ExponentialSelection, "draw", drawn), mock.patch.object(Purse, "_pay", paid):
         yield

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from privypurse.cli import compare, data, demo, evaluate, ledger, plan, predict, report, reproduce, schema, train
+from privypurse.cli import audit, compare, data, demo, evaluate, ledger, plan, predict, report, reproduce, schema, train
 from privypurse.cli.output import emit, stderr, warn
 from privypurse.core.errors import (
     BudgetExhausted,
@@ -51,7 +51,7 @@ Examples:
     privypurse ledger show
 
 Exit codes: 0 done; 2 wrong arguments or input; 3 budget refused; 4 trouble with the ledger; 5 a file cannot be read or written;
-6 failed after something was spent; 130 interrupted; 1 anything else.
+6 failed after something was spent; 7 an audit did not end as it should; 130 interrupted; 1 anything else.
 """
 
 
@@ -97,6 +97,7 @@ app.add_typer(ledger.app, name="ledger")
 app.command("data")(data.data)
 app.command("demo")(demo.demo)
 app.command("reproduce")(reproduce.reproduce)
+app.command("audit")(audit.audit)
 
 
 def _version(asked: bool) -> None:
@@ -137,6 +138,9 @@ def run(arguments: list[str] | None = None) -> int:
     logging.getLogger("sqlalchemy").setLevel(logging.CRITICAL)
     # Whoever ends a job with a polite signal wants what Ctrl-C does: blocks settled, nothing half written.
     signal.signal(signal.SIGTERM, _terminate)
+    # Names of files may hold bytes that are no text, and a terminal may know few letters: neither ends a command.
+    with contextlib.suppress(AttributeError, ValueError):
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="privypurse", standalone_mode=False)

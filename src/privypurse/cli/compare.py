@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import at_least, emit, number, percent, say, stderr, table
+from privypurse.cli.output import at_least, emit, number, percent, say, spare_ledgers, stderr, table
 from privypurse.cli.progress import shown_progress
 
 
@@ -55,6 +55,7 @@ def compare(
     from privypurse.tables.files import TableFile
     from privypurse.tables.schema_file import read_schema
 
+    spare_ledgers(plot=plot)
     names, budgets = _texts(methods), _numbers(epsilons)
     job.check_choices(names, budgets, repeats)
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, say, table
+from privypurse.cli.output import emit, say, spare_ledgers, table
 
 CENSUS = "census"
 ABOUT = {
@@ -62,6 +62,7 @@ def data(
             table(("data set", "what"), list(ABOUT.items()))
         return
     target = out or pathlib.Path(f"{name}.csv")
+    spare_ledgers(out=target, schema=schema)
     for path in (target, *([schema] if schema else [])):
         if path.exists() and not overwrite:
             from privypurse.core.errors import InvalidArgument

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import at_least, emit, number, say, stderr, table
+from privypurse.cli.output import at_least, emit, number, say, spare_ledgers, stderr, table
 
 HELP = """\
 What was spent on which data set, by whom, when, and what is left.
@@ -141,6 +141,7 @@ def certificate(
 
         privypurse ledger certificate --dataset "survey 2026"
     """
+    spare_ledgers(out=out)
     (purse,) = _accounts(_open(path), dataset)
     issued = purse.certificate()
     if out is not None:
@@ -169,15 +170,21 @@ def verify(
         privypurse ledger verify
 
         privypurse ledger verify budget.db --certificate model/certificate.json
+
+    What a certificate says is worked out again, or compared with the hash that its run put on the ledger.
     """
     from privypurse.core.errors import LedgerCorrupt
     from privypurse.purse.certificate import Certificate
+    from privypurse.purse.certificate_check import check_certificate
     from privypurse.purse.replay import replay
 
     ledger = _open(path)
     known = None if certificate is None else Certificate.load(certificate)
+    checked = True
     try:
-        lines = ledger.verify(None if known is None else known.head)
+        lines = ledger.verify()
+        if known is not None:
+            checked = check_certificate(ledger, known)
     except LedgerCorrupt as error:
         if known is None:
             raise
@@ -188,10 +195,16 @@ def verify(
         replay(ledger, purse.dataset, purse.filter)
     digest = ledger.head()[1]
     if json:
-        emit({"ledger": ledger.location, "lines": lines, "digest": digest, "datasets": len(accounts), "intact": True})
+        about = {} if certificate is None else {"certificate_checked": checked}
+        found = {"ledger": ledger.location, "lines": lines, "digest": digest, "datasets": len(accounts)}
+        emit(found | {"intact": True} | about)
     else:
         pinned = "" if certificate is None else ", and continues the one the certificate was made from"
         say(f"intact: {lines} lines, {len(accounts)} data sets, every payment counted again{pinned}")
+        if certificate is not None and checked:
+            say("the certificate says what the ledger says")
+        elif certificate is not None:
+            say("the certificate is about a part that was not put on record: what it says could not be checked")
         say(f"last SHA-256: {digest}")
 
 
@@ -217,6 +230,7 @@ def export(
     from privypurse.purse.entries import totals_to_text
     from privypurse.store.folder import replace_file
 
+    spare_ledgers(out=out)
     ledger = _open(path)
     ledger.verify()
     lines = [

@@ -1,7 +1,9 @@
 """What commands print: results on stdout, as words or as JSON; everything else on stderr."""
 
+import contextlib
 import json
 import math
+import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +14,8 @@ from rich.table import Table
 stdout = Console(highlight=False, soft_wrap=True)
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 
+# Where SQLite keeps whose file it is.
+_LEDGER = b"PPRS"
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -26,6 +30,23 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def spare_ledgers(**paths: "pathlib.Path | None") -> None:
+    """Refuse to write over a ledger, by the name of the option: the record of what was spent would be gone."""
+    from privypurse.core.errors import InvalidArgument
+
+    for option, path in paths.items():
+        start = b""
+        # Where it cannot be read, whoever writes there will find out.
+        with contextlib.suppress(OSError, ValueError):
+            if path is not None and path.is_file():
+                with path.open("rb") as file:
+                    start = file.read(72)
+        if start.startswith(b"SQLite format 3\x00") and start.endswith(_LEDGER):
+            raise InvalidArgument(
+                f"{option} {str(path)!r} is a ledger, the record of what was spent, and is not written over. Pass another file."
+            )
 
 
 def say(text: str) -> None:

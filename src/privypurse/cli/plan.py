@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, note, number, percent, say, span, sparkline, table
+from privypurse.cli.output import emit, note, number, percent, say, span, spare_ledgers, sparkline, table
 from privypurse.cli.progress import shown_progress
 
 
@@ -60,6 +60,7 @@ def plan(
     """
     from privypurse.jobs.plan import METHODS, PlanSettings, plan_for, rehearse_accuracy
 
+    spare_ledgers(plot=plot)
     columns, classes = _columns(features, schema, classes)
     settings = PlanSettings(
         records=records, features=columns, epsilon=epsilon, delta=delta, neighbouring=neighbouring, classes=classes

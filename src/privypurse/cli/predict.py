@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, say, warn
+from privypurse.cli.output import emit, say, spare_ledgers, warn
 from privypurse.cli.progress import shown_progress
 
 
@@ -43,6 +43,7 @@ def predict(
     from privypurse.store import load_model
     from privypurse.tables.files import TableFile
 
+    spare_ledgers(out=out)
     pipeline = load_model(model)
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
     answers: list[object] = []

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, say
+from privypurse.cli.output import emit, say, spare_ledgers
 
 
 def report(
@@ -31,6 +31,7 @@ def report(
     from privypurse.jobs.describe import load_run, report_of
     from privypurse.store.folder import replace_file
 
+    spare_ledgers(out=out)
     pipeline, about, measurements = load_run(model)
     path = out or model / "report.html"
     replace_file(path, report_of(pipeline, about, measurements))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, say, table, warn
+from privypurse.cli.output import emit, say, spare_ledgers, table, warn
 from privypurse.cli.progress import shown_progress
 
 
@@ -45,6 +45,7 @@ def schema(
     from privypurse.tables.files import TableFile
     from privypurse.tables.schema_file import read_schema
 
+    spare_ledgers(out=out)
     if out is not None and out.exists() and not overwrite:
         from privypurse.core.errors import InvalidArgument
 

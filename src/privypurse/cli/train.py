@@ -73,6 +73,9 @@ def train(
     who: options.Who = None,
     delimiter: options.Delimiter = None,
     encoding: options.Encoding = "utf-8",
+    noise: Annotated[
+        str, typer.Option("--noise", help="auto, secure (exact arithmetic or not at all) or plain (floating point).")
+    ] = "auto",
     simulate: Annotated[
         int | None, typer.Option("--simulate", help="Seed the noise: repeatable, and NOT PRIVATE.", show_default=False)
     ] = None,
@@ -115,6 +118,7 @@ def train(
             delimiter=options.tab(delimiter),
             encoding=encoding,
             seed=simulate,
+            noise=noise,
             command=shlex.join(["privypurse", *sys.argv[1:]]),
         )
         result = train_file(settings, progress, lambda purse, is_new: _opened(purse, is_new, budget))

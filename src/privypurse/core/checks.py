@@ -25,13 +25,14 @@ def _only(named: dict[str, Any]) -> tuple[str, Any]:
 
 def shown(value: object) -> str:
     """Write a value for an error message. What may be a table of records by mistake is named by its type and shape only."""
-    if value is None or isinstance(value, bool | int | float | complex | np.generic):
-        return repr(value)
-    text = (
-        repr(value)
-        if isinstance(value, str | tuple | list | dict) or type(value).__module__.startswith("privypurse")
-        else ""
-    )
+    numbers_too = bool | int | float | complex | np.generic
+    try:
+        if value is None or isinstance(value, numbers_too):
+            return repr(value)
+        described = isinstance(value, str | tuple | list | dict) or type(value).__module__.startswith("privypurse")
+        text = repr(value) if described else ""
+    except (ValueError, RecursionError):  # a number too long to be written, or something nested too deeply
+        text = ""
     if text and len(text) <= 80:
         return text
     if isinstance(value, type):

@@ -1,5 +1,6 @@
 """Where noise comes from: the operating system, or a seed that marks everything it touches as a simulation."""
 
+import importlib.util
 import math
 import os
 from typing import Any
@@ -13,6 +14,14 @@ from privypurse.core.errors import InvalidArgument, SharedAcrossProcesses
 Words = NDArray[np.uint64]
 Shape = tuple[int, ...]
 
+# How mechanisms turn random words into noise, by the name that a purse takes, and what certificates add.
+SAMPLERS = {
+    "plain": "",
+    "secure": ", exact arithmetic",
+    "discrete": ", exact arithmetic (discrete Gaussian)",
+    "opendp": ", exact arithmetic (discrete Gaussian by OpenDP)",
+}
+
 
 class NoiseSource:
     """Random numbers for noise and for secret sampling.
@@ -23,6 +32,12 @@ class NoiseSource:
         None takes every random word from the operating system's cryptographic generator. A seed makes the
         run repeatable and therefore *not private*: the source says ``simulation``, and so do the ledger, the
         certificate and the report of everything that used it.
+    secure : None, bool or {"discrete", "opendp"}
+        How mechanisms draw from this source. True: on a lattice, with a law that is exactly the stated one, so that the last
+        digits of a released number cannot tell what it was made from; what has no exact way is refused. False: in floating point,
+        the usual way. None, the default: exactly wherever that costs little, in floating point elsewhere and in simulations; the
+        ledger keeps which it was. "discrete" takes the discrete Gaussian, and "opendp" that of the OpenDP library, both for
+        purses with the zCDP filter.
 
     Guarantees
     ----------
@@ -37,7 +52,7 @@ class NoiseSource:
     -----
     Normals come from the Box-Muller transform of 64-bit words: the tails reach 9.4 standard deviations, which leaves
     out a probability of 5e-21. Floating-point noise has the usual gaps between representable numbers; see
-    ``docs/sharp_edges.md``.
+    ``docs/sharp_edges.md``, and ``docs/proofs/exact_noise.md`` for the way without.
 
     Examples
     --------
@@ -47,7 +62,7 @@ class NoiseSource:
     array([-1.101,  0.551])
     """
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, seed: int | None = None, *, secure: bool | str | None = None) -> None:
         if seed is not None and (
             isinstance(seed, bool | np.bool_) or not isinstance(seed, int | np.integer) or seed < 0
         ):
@@ -55,8 +70,55 @@ class NoiseSource:
                 f"seed must be None or a whole number of 0 or more; got {seed!r}. "
                 "Pass seed=None for private noise, seed=7 for a repeatable simulation."
             )
+        named = isinstance(secure, str) and secure in ("discrete", "opendp")
+        if not (secure is None or isinstance(secure, bool) or named):
+            raise InvalidArgument(
+                f"secure must be None, False, True, 'discrete' or 'opendp'; got {secure!r}. Pass secure=True for exact noise."
+            )
+        if secure == "opendp" and importlib.util.find_spec("opendp") is None:
+            raise InvalidArgument(
+                "secure='opendp' needs the package opendp, which is not installed. Install it with: pip install "
+                "'privypurse[opendp]', or pass secure='discrete' for the same law from this library."
+            )
+        if secure == "opendp" and seed is not None:
+            raise InvalidArgument(
+                f"seed must be None with secure='opendp', which has random numbers of its own; got {seed!r}. "
+                "Pass secure='discrete' for a simulation of the same law."
+            )
+        self._strict = secure is not None
+        exact = seed is None if secure is None else secure
+        self._sampler = exact if isinstance(exact, str) else "secure" if exact else "plain"
         self._generator = None if seed is None else np.random.Philox(np.random.SeedSequence(int(seed)))
         self._pid = os.getpid()
+
+    @classmethod
+    def parse(cls, noise: "NoiseSource | str | None") -> "NoiseSource":
+        """Return the source itself, or a private one from a name: "auto" (as None) or one of `SAMPLERS`."""
+        if isinstance(noise, cls):
+            return noise
+        if noise is None or noise == "auto":
+            return cls()
+        if not isinstance(noise, str) or noise not in SAMPLERS:
+            raise InvalidArgument(
+                f"noise must be a NoiseSource, 'auto' or one of {', '.join(map(repr, SAMPLERS))}; got {noise!r}. Leave it out "
+                "for private noise, or pass noise=NoiseSource(seed=7) for a simulation."
+            )
+        return cls(secure={"plain": False, "secure": True}.get(noise, noise))
+
+    @property
+    def secure(self) -> bool:
+        """Whether mechanisms draw from this source in exact arithmetic."""
+        return self._sampler != "plain"
+
+    @property
+    def strict(self) -> bool:
+        """Whether what cannot be drawn in the way of this source is refused; if not, it is drawn in floating point."""
+        return self._strict
+
+    @property
+    def sampler(self) -> str:
+        """How mechanisms draw from this source: "plain", "secure", "discrete" or "opendp"."""
+        return self._sampler
 
     @property
     def simulation(self) -> bool:
@@ -66,7 +128,8 @@ class NoiseSource:
     @property
     def description(self) -> str:
         """One line for certificates."""
-        return "seeded (SIMULATION, not private)" if self.simulation else "operating-system entropy"
+        entropy = "seeded (SIMULATION, not private)" if self.simulation else "operating-system entropy"
+        return entropy + SAMPLERS[self._sampler]
 
     def words(self, count: int) -> Words:
         """Draw 64-bit words, uniform and independent."""
@@ -113,10 +176,10 @@ class NoiseSource:
         was drawn.
         """
         if self._generator is None:
-            return [NoiseSource() for _ in range(count)]
+            return [NoiseSource(secure=self._as_argument) for _ in range(count)]
         children = []
         for sequence in self._generator.seed_seq.spawn(count):  # type: ignore[attr-defined]
-            child = NoiseSource(seed=0)
+            child = NoiseSource(seed=0, secure=self._as_argument)
             child._generator = np.random.Philox(sequence)
             children.append(child)
         return children
@@ -150,10 +213,18 @@ class NoiseSource:
                 "a seeded noise source cannot be pickled: each copy would repeat the same noise. "
                 "Pass the seed instead, or children from spawn(k)."
             )
-        return (NoiseSource, ())
+        return (_rebuild, (self._as_argument,))
+
+    @property
+    def _as_argument(self) -> bool | str | None:
+        return {"plain": False, "secure": True}.get(self._sampler, self._sampler) if self._strict else None
 
     def __repr__(self) -> str:
         return f"<NoiseSource: {self.description}>"
+
+
+def _rebuild(secure: bool | str | None) -> NoiseSource:
+    return NoiseSource(secure=secure)
 
 
 def _plain(value: Any) -> Any:

@@ -199,6 +199,8 @@ def make_census(n: int = 30_000, seed: int = 0) -> Census:
     90
     """
     n = positive_integer(n=n)
+    if n > 10**9:
+        raise InvalidArgument(f"n must be at most 1,000,000,000, which no memory holds; got {shown(n)}. Pass 30000.")
     if isinstance(seed, bool | np.bool_) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InvalidArgument(f"seed must be a whole number of 0 or more; got {shown(seed)}. Pass for example seed=1.")
     stream = np.random.PCG64(int(seed))

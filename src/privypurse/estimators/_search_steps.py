@@ -17,7 +17,7 @@ from privypurse.preprocessing._compat import needs_fit
 from privypurse.purse.purse import Purse
 
 # What a trial sets on each step that pays. The step that pays last gets all that the others leave of the trial's purse.
-_BUDGET = ("purse", "epsilon", "delta", "neighbouring", "random_state")
+_BUDGET = ("purse", "epsilon", "delta", "neighbouring", "random_state", "noise")
 # What would tell of trials that lost.
 _TELLING = ("verbose", "callbacks", "checkpoint")
 
@@ -108,6 +108,10 @@ def _check_paying(prefix: str, step: Any, candidate: dict[str, Any], *, last: bo
         raise InvalidArgument(
             f"param_grid must not hold {prefix}{set_here[0]}: the search sets it in each trial. Leave it out."
         )
+    if getattr(step, "noise", "auto") != "auto":
+        raise InvalidArgument(
+            f"{prefix}noise must be 'auto' in a search; got {step.noise!r}. Give PrivateSearchCV a purse with that noise instead."
+        )
     if step.purse is not None:
         raise InvalidArgument(
             f"{prefix}purse must be None: each trial gets a purse of its own. Give the purse to PrivateSearchCV instead."
@@ -183,6 +187,8 @@ def for_a_trial(model: Any, purse: Any, n_public: int | None) -> None:
         own = step.get_params(deep=False)
         settings |= {f"{prefix}{name}": None for name in _BUDGET if name in own}
         settings[f"{prefix}purse"] = purse
+        if "noise" in own:
+            settings[f"{prefix}noise"] = "auto"  # the purse's
         if prefix != paying[-1][0]:
             settings[f"{prefix}epsilon"] = step.epsilon
         if n_public is not None and own.get("n_public", 0) is None:

@@ -52,6 +52,7 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
         warm_start: bool = False,
         copy_X: bool = True,
         random_state: Any = None,
+        noise: str = "auto",
         callbacks: Sequence[Callback] = (),
         verbose: bool = False,
     ) -> None:
@@ -69,6 +70,7 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
             warm_start=warm_start,
             copy_X=copy_X,
             random_state=random_state,
+            noise=noise,
             callbacks=callbacks,
             verbose=verbose,
         )

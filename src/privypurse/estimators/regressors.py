@@ -49,6 +49,7 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
         warm_start: bool = False,
         copy_X: bool = True,
         random_state: Any = None,
+        noise: str = "auto",
         callbacks: Sequence[Callback] = (),
         verbose: bool = False,
     ) -> None:
@@ -66,6 +67,7 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
             warm_start=warm_start,
             copy_X=copy_X,
             random_state=random_state,
+            noise=noise,
             callbacks=callbacks,
             verbose=verbose,
         )
@@ -225,6 +227,7 @@ class PrivateHuberRegressor(PrivateLinearRegressor):
         warm_start: bool = False,
         copy_X: bool = True,
         random_state: Any = None,
+        noise: str = "auto",
         callbacks: Sequence[Callback] = (),
         verbose: bool = False,
     ) -> None:
@@ -243,6 +246,7 @@ class PrivateHuberRegressor(PrivateLinearRegressor):
             warm_start=warm_start,
             copy_X=copy_X,
             random_state=random_state,
+            noise=noise,
             callbacks=callbacks,
             verbose=verbose,
         )

@@ -9,7 +9,7 @@ from privypurse.core.checks import small_probability
 from privypurse.core.errors import InvalidArgument, TermsMismatch
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
-from privypurse.purse.opening import DELTA
+from privypurse.purse.opening import DELTA, check_noise_name, noise_source
 from privypurse.purse.purse import Purse
 from privypurse.purse.sqlite_ledger import SqliteLedger
 
@@ -52,7 +52,7 @@ class Account:
         # Beside the data, so that another working folder is not another budget.
         return pathlib.Path(named) if named else (self.beside or pathlib.Path()) / LEDGER
 
-    def open(self, epsilon: float | None, *, seed: int | None = None) -> tuple[Purse, bool]:
+    def open(self, epsilon: float | None, *, seed: int | None = None, noise: str = "auto") -> tuple[Purse, bool]:
         """Return the purse, and whether the account is new.
 
         Parameters
@@ -61,9 +61,12 @@ class Account:
             What the job asks for: the budget of a new account that has no other.
         seed : int or None
             For simulations.
+        noise : {"auto", "secure", "plain"}
+            How noise is drawn.
         """
-        noise = None if seed is None else NoiseSource(seed=seed)
-        found = self.find(noise)
+        check_noise_name(noise)
+        source = noise_source(noise, seed)
+        found = self.find(source)
         if found is not None:
             self._check_terms(found)
             return found, False
@@ -82,7 +85,7 @@ class Account:
         _check_delta(delta)
         relation = Neighbouring.parse(self.neighbouring or Neighbouring.ADD_REMOVE.value)
         opened = Purse(
-            budget, delta, neighbouring=relation, ledger=self.path, dataset=self.dataset, noise=noise, who=self.who
+            budget, delta, neighbouring=relation, ledger=self.path, dataset=self.dataset, noise=source, who=self.who
         )
         return opened, True
 

@@ -1,6 +1,5 @@
 """What is written down about a run beside its model, and the report made from it."""
 
-import json
 import pathlib
 import platform
 from typing import Any
@@ -10,6 +9,7 @@ import sklearn
 from sklearn.pipeline import Pipeline
 
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.reading import check_fields, read_json, refusing
 from privypurse.core.version import __version__
 from privypurse.jobs.budget import describe_budget
 from privypurse.jobs.measure import about
@@ -85,7 +85,12 @@ def _prepared(schema: Schema, model: Any) -> list[list[str]]:
 
 
 def report_of(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> str:
-    """Return the report as one HTML page."""
+    """Return the report as one HTML page; refuses descriptions of a run that nobody wrote."""
+    with refusing("what is written down about this run is not as it should be. Restore run.json from a copy."):
+        return _report_of(pipeline, about, measurements)
+
+
+def _report_of(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> str:
     encoder, model = pipeline[0], pipeline[-1]
     return render(
         ReportContent(
@@ -138,16 +143,21 @@ def load_run(folder: pathlib.Path) -> tuple[Pipeline, dict[str, Any], list[Measu
         raise InvalidArgument(
             f"the model {str(folder)!r} has no run.json: it was saved from Python. Only `privypurse train` makes reports."
         )
-    about = json.loads(path.read_text(encoding="utf-8"))
-    path = folder / "measurements.json"
-    listed = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    return pipeline, about, [measurement_from(fields) for fields in listed]
+    with refusing(
+        f"the model {str(folder)!r} has a run.json or measurements.json that is damaged. Restore it from a copy."
+    ):
+        about = read_json(path.read_text(encoding="utf-8"))
+        path = folder / "measurements.json"
+        listed = read_json(path.read_text(encoding="utf-8")) if path.exists() else []
+        return pipeline, about, [measurement_from(fields) for fields in listed]
 
 
 def measurement_from(fields: dict[str, Any]) -> Measurement:
     """Read a measurement back from JSON."""
     pairs = {name: _pairs(fields[name]) for name in ("compared_with", "details")}
-    return Measurement(**fields | pairs)
+    measured = Measurement(**fields | pairs)
+    check_fields(measured)
+    return measured
 
 
 def _pairs(listed: Any) -> tuple[tuple[Any, Any], ...]:

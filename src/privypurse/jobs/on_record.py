@@ -4,6 +4,7 @@ import contextlib
 import secrets
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 from privypurse.core.errors import PrivypurseError, SpentInVain
 from privypurse.purse.certificate import rounded_up
@@ -12,8 +13,10 @@ from privypurse.store.folder import ModelNotSaved
 
 
 @contextlib.contextmanager
-def on_record(purse: Purse, run: Purse, what: str) -> Iterator[None]:
+def on_record(purse: Purse, run: Purse, what: str) -> Iterator[dict[str, Any]]:
     """Put a job on the ledger as it begins and, if it comes to its end, what it cost.
+
+    What the job writes into the mapping it gets is put on record at its end, too.
 
     Parameters
     ----------
@@ -24,8 +27,9 @@ def on_record(purse: Purse, run: Purse, what: str) -> Iterator[None]:
     """
     job = secrets.token_hex(8)
     purse.note(what, {"event": "begin", "job": job, "asked": run.epsilon})
-    yield
-    end = {"event": "end", "job": job, "epsilon": run.spent.epsilon, "releases": run.spent.releases}
+    more: dict[str, Any] = {}
+    yield more
+    end = {"event": "end", "job": job, "epsilon": run.spent.epsilon, "releases": run.spent.releases, **more}
     try:
         purse.note(f"end of: {what}", end)
     except PrivypurseError as error:  # what was paid for is there all the same

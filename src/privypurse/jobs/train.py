@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from privypurse.core.checks import positive, probability, shown
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.randomness import NoiseSource
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privypurse.jobs.account import Account
 from privypurse.jobs.budget import describe_budget
@@ -27,7 +28,8 @@ from privypurse.jobs.progress import Progress, Silent, TrainingStage
 from privypurse.jobs.rows import CHECKED, Rows, check_readable, check_some, read_columns, read_rows
 from privypurse.methods.by_name import method_by_name
 from privypurse.preprocessing.private_statistics import private_quantiles
-from privypurse.purse.opening import check_delta, part_of
+from privypurse.purse.certificate_check import fingerprint
+from privypurse.purse.opening import check_delta, check_noise_name, part_of
 from privypurse.purse.purse import Purse
 from privypurse.report.content import Measurement
 from privypurse.store.folder import ModelFolder, model_files
@@ -90,6 +92,8 @@ class TrainSettings:
         Of CSV files.
     seed : int or None
         For simulations: NOT PRIVATE.
+    noise : {"auto", "secure", "plain"}
+        How noise is drawn: exactly wherever that costs little; exactly or not at all; in floating point.
     command : str
         What a person typed, for the report.
     """
@@ -111,6 +115,7 @@ class TrainSettings:
     delimiter: str | None = None
     encoding: str = "utf-8"
     seed: int | None = None
+    noise: str = "auto"
     command: str = ""
 
     def check(self) -> None:
@@ -122,6 +127,9 @@ class TrainSettings:
             raise InvalidArgument(f"hold_out must be from 0 to 0.5; got {self.hold_out:g}. Leave it out for a tenth.")
         if self.model is not None and self.model not in MODELS:
             raise InvalidArgument(f"model must be one of {', '.join(MODELS)}; got {shown(self.model)}. Leave it out.")
+        check_noise_name(self.noise)
+        if self.seed is not None:
+            NoiseSource(seed=self.seed)
         method_by_name(self.method)
         if self.method == "dp-sgd":
             raise InvalidArgument(
@@ -165,7 +173,7 @@ def train_file(
     settings.check()
     with ModelFolder(settings.out, overwrite=settings.overwrite) as place:
         inputs = _read_all(settings, progress)
-        purse, is_new = settings.account.open(settings.epsilon, seed=settings.seed)
+        purse, is_new = settings.account.open(settings.epsilon, seed=settings.seed, noise=settings.noise)
         if opened is not None:
             opened(purse, is_new)
         check_delta(purse.delta, None)
@@ -179,7 +187,7 @@ def train_file(
             run.declare_uncovered(what)
         what = f"train {settings.data.name}, target {settings.target}, model {place.folder.name}"
         describe_budget(purse)  # so that what cannot be described is noticed now
-        with on_record(purse, run, what), counted(run, "no model was made"):
+        with on_record(purse, run, what) as record, counted(run, "no model was made"):
             model, schema, aside = _fitted(settings, inputs, run, progress)
             # From here on there is something that was paid for, which is brought to safety first.
             with held_back() as interrupts:
@@ -187,6 +195,7 @@ def train_file(
                 intervals = _intervals(model, schema, progress, interrupts) if settings.intervals else None
                 progress.stage("writing the model and its report")
                 model.certificate_, model.privacy_spent_ = run.certificate(), run.spent
+                record["certificate"] = fingerprint(model.certificate_)
                 _name_classes(model, schema)
                 pipeline = Pipeline([("columns", TableEncoder(schema)), ("model", model)])
                 about = describe_run(settings, schema, pipeline, purse, intervals)

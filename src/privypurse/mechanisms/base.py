@@ -22,6 +22,11 @@ class Mechanism(Protocol):
     -----
     A mechanism may also have ``charge_seen_under(box, neighbouring, other)``: what a release made under one relation is under the
     other, so that the certificate can state both. Without it the certificate states one.
+
+    It may have ``check_noise(box, neighbouring, noise)``, which says that `draw` is exact where ``noise.secure`` is set, and
+    raises `InvalidArgument` before payment where it cannot be. Without it, releases are drawn from plain noise and put on record
+    as such, and are refused where the purse insists on exact noise. ``exact_by_default = False`` leaves the exact way to purses
+    that insist.
     """
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:

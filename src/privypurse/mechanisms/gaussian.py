@@ -13,6 +13,7 @@ from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.mechanisms.exact_lattice import Lattice, lattice_for
 
 
 class HasNoiseMultiplier(Protocol):
@@ -39,6 +40,10 @@ class Gaussian:
     The standard deviation is ``noise_multiplier`` times the box's bound under the relation, and the charge states
     `noise_multiplier`: price and noise come from one number and one bound. For a Poisson-sampled box under replace-one the
     bound used is twice the add/remove bound, which is what prices of sampled charges assume.
+
+    With a source of exact noise the value is rounded to a lattice and the noise is a whole number of units, never less than
+    stated (``docs/proofs/exact_noise.md``). It is more by two millionths at most, for up to a million coordinates and multipliers
+    between 1e-3 and 1e6.
 
     Examples
     --------
@@ -77,7 +82,7 @@ class Gaussian:
         return cls(remaining.noise_multiplier)
 
     def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
-        """Return the standard deviation of the noise that `draw` would add to this box."""
+        """Return the standard deviation of the noise that `draw` would add to this box (exact noise: at least)."""
         return self.noise_multiplier * _sensitivity(box, neighbouring)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> GaussianCharge:
@@ -95,8 +100,20 @@ class Gaussian:
         """Describe a release made under one relation as the other sees it: same noise, another sensitivity."""
         return GaussianCharge(self.noise_std(box, neighbouring) / _sensitivity(box, other), box.sample_prob)
 
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
+        """Refuse, before payment, what exact noise cannot be drawn for."""
+        if noise.secure:
+            self._lattice(box, neighbouring, noise)
+
+    def _lattice(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice:
+        # A sampled replacement is priced as a removal and an addition, and each of them is rounded.
+        moves = 2 if box.sample_prob < 1 and neighbouring is Neighbouring.REPLACE_ONE else 1
+        return lattice_for(_sensitivity(box, neighbouring), self.noise_multiplier, box.shape, noise, moves)
+
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return the value plus noise."""
+        if noise.secure:
+            return self._lattice(box, neighbouring, noise).add_noise(box._value, noise)
         return np.asarray(box._value + self.noise_std(box, neighbouring) * noise.normal(box.shape))
 
 

@@ -42,6 +42,9 @@ class NonPrivateRelease:
         """Describe the release, which costs infinity under either relation."""
         return NonPrivateCharge(self.reason)
 
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
+        """Accept any noise: there is nothing to hide."""
+
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return a copy of the value."""
         return np.array(box._value)

@@ -14,6 +14,7 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive, SensitiveObjective
+from privypurse.mechanisms.exact_lattice import lattice_for
 
 # The search ends at a gradient this small, relative to the perturbation (or to one record's gradient), ...
 TOLERANCE = 1e-8
@@ -65,6 +66,14 @@ class ObjectivePerturbation:
     ) -> ObjectivePerturbationCharge:
         """Describe the release, which is priced under either relation."""
         return self.charge(box, other)
+
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
+        """Refuse, before payment, a source of exact noise: the proof is about a search among real numbers."""
+        if noise.secure:
+            raise InvalidArgument(
+                f"noise must be 'plain' for a perturbed objective, whose guarantee does not cover floating point; got "
+                f"{noise.sampler!r}. Pass noise='plain', or choose another method, such as output perturbation."
+            )
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Perturb, minimise, and cover the tolerance."""
@@ -118,11 +127,19 @@ class OutputPerturbation:
         """Describe a release made under one relation as the other sees it: same noise, another sensitivity."""
         return GaussianCharge(self.noise_std(box, neighbouring) / self.sensitivity(box, other))
 
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
+        """Refuse, before payment, what exact noise cannot be drawn for."""
+        if noise.secure:
+            lattice_for(self.sensitivity(box, neighbouring), self.noise_multiplier, box.shape, noise)
+
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Minimise, and add noise."""
         tolerance = TOLERANCE * box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
         minimise: Any = box._value
         minimiser = minimise(np.zeros(box.shape), self.ridge, tolerance)
+        if noise.secure:
+            sensitivity = self.sensitivity(box, neighbouring)
+            return lattice_for(sensitivity, self.noise_multiplier, box.shape, noise).add_noise(minimiser, noise)
         return np.asarray(minimiser + self.noise_std(box, neighbouring) * noise.normal(box.shape))
 
 

@@ -69,6 +69,14 @@ class RepeatAndSelect:
         """Describe the release under the other relation: the same trials, with the mu they have there."""
         return self.charge(box, other)
 
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
+        """Refuse a source that may fall back on floating point within a trial, where nobody would put it on record.
+
+        How many trials there are is drawn in floating point in any case: it is not added to anything.
+        """
+        if noise.secure and not noise.strict:
+            raise InvalidArgument("noise must be 'secure' or 'plain' for trials; got 'auto'. Pass noise='secure'.")
+
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Run the trials, hand over the result of the best, and return which candidate it had and its score."""
         trials: Any = box

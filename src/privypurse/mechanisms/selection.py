@@ -11,6 +11,7 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.mechanisms import exact_selection
 
 MOST_EPSILON = 1e3
 
@@ -37,7 +38,8 @@ class ExponentialSelection:
     Adding a shift v to the scores changes the log-probability of j by ``epsilon v_j / range - c`` with c the same for all j,
     hence by values in an interval of length epsilon that contains 0, whatever the prior weights are, which cancel. Dong,
     Durfee and Rogers (ICML 2020); ``docs/proofs/selection.md``. This is *not* ``argmin(score + Exp)``, whose true epsilon is
-    (k - 1) times as large.
+    (k - 1) times as large. With a source of exact noise the probabilities are exactly these for scores on a lattice, with a range
+    larger by 2e-12 of itself at most (``docs/proofs/exact_noise.md``).
     """
 
     epsilon: float
@@ -62,8 +64,13 @@ class ExponentialSelection:
         """Describe a selection made under one relation as the other sees it: same noise, another range."""
         return BoundedRangeCharge(_epsilon_seen_under(self.epsilon, box, neighbouring, other), box.sample_prob)
 
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
+        """Accept any noise: both ways of drawing are here."""
+
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return the index of the selected candidate, as a zero-dimensional array."""
+        if noise.secure:
+            return np.asarray(exact_selection.select(_gaps(self.epsilon, box, neighbouring), self.log_prior, noise))
         scores = _scaled_scores(self.epsilon, box, neighbouring) + self._weights
         return np.asarray(np.argmax(scores + noise.gumbel(box.shape)))
 
@@ -110,8 +117,13 @@ class PermuteAndFlip:
         """Describe a selection made under one relation as the other sees it: same noise, another range."""
         return PureCharge(_epsilon_seen_under(self.epsilon, box, neighbouring, other), box.sample_prob)
 
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
+        """Accept any noise: both ways of drawing are here."""
+
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return the index of the selected candidate, as a zero-dimensional array."""
+        if noise.secure:
+            return np.asarray(exact_selection.permute_and_flip(_gaps(self.epsilon, box, neighbouring), noise))
         return np.asarray(np.argmax(_scaled_scores(self.epsilon, box, neighbouring) + noise.exponential(box.shape)))
 
     def log_probabilities(self, scores: FloatArray, score_range: float) -> FloatArray:
@@ -146,6 +158,10 @@ def _scaled_scores(epsilon: float, box: Sensitive, neighbouring: Neighbouring) -
     """
     scaled = box._value * (epsilon / box.bound(neighbouring, Norm.RANGE))
     return np.asarray(scaled - scaled.max())
+
+
+def _gaps(epsilon: float, box: Sensitive, neighbouring: Neighbouring) -> exact_selection.Gaps:
+    return exact_selection.Gaps.of(box._value, epsilon, box.bound(neighbouring, Norm.RANGE))
 
 
 def _epsilon_seen_under(epsilon: float, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> float:

@@ -51,23 +51,33 @@ def _dot(row: Any, vector: Any, zero: Any) -> Any:
     return total
 
 
+@njit(inline="always", error_model="numpy")
+def limited_row(value: float, square: float, frame: Any) -> tuple[float, float, float]:
+    """Return the factor that limits a row's length, the row's score with it, and 1 if the row is finite.
+
+    From its raw product and squared length, with the constant column in both. Written without branches, so that a loop over rows
+    becomes vector instructions. A row with NaN, with infinity, or too long for its square has factor and score zero and
+    contributes nothing. (Comparisons with NaN are false.)
+    """
+    row_limit = frame[1]
+    ok = (1.0 if square < _HUGE else 0.0) * (1.0 if abs(value) < _HUGE else 0.0)
+    factor = row_limit / math.sqrt(max(square if square < _HUGE else 1.0, row_limit * row_limit)) * ok
+    return factor, (value if abs(value) < _HUGE else 0.0) * factor, ok
+
+
+@njit(inline="always", error_model="numpy")
+def enlarged(squared: float, frame: Any) -> float:
+    """Return a squared length with the constant column's, not less than the true one."""
+    constant, _, inflate, floor = frame
+    return float((squared + constant * constant) * inflate + floor)
+
+
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def finish_scores(raw: Any, squared: Any, bias: float, frame: Any, score: Any, scale: Any) -> bool:
-    """Turn raw products into scores of length-limited rows; say whether every row of the block is finite.
-
-    Written without branches, so that it becomes vector instructions. A row with NaN, with infinity, or too long for its
-    square has scale and score zero and contributes nothing. (Comparisons with NaN are false.)
-    """
-    constant, row_limit, inflate, floor = frame
-    limit_squared = row_limit * row_limit
+    """Turn raw products into scores of length-limited rows; say whether every row of the block is finite."""
     finite = 0.0
     for i in range(raw.size):
-        square = (squared[i] + constant * constant) * inflate + floor
-        value = raw[i] + constant * bias
-        ok = (1.0 if square < _HUGE else 0.0) * (1.0 if abs(value) < _HUGE else 0.0)
-        factor = row_limit / math.sqrt(max(square if square < _HUGE else 1.0, limit_squared)) * ok
-        scale[i] = factor
-        score[i] = (value if abs(value) < _HUGE else 0.0) * factor
+        scale[i], score[i], ok = limited_row(raw[i] + frame[0] * bias, enlarged(squared[i], frame), frame)
         finite += ok
     return bool(finite == raw.size)
 
@@ -96,22 +106,31 @@ def _raw_products_by_column(columns: Any, start: int, count: int, vector: Any, r
             squared[i] += x * x
 
 
+@njit(inline="always", error_model="numpy")
+def limited_coefficient(coefficient: float, squared: float, frame: Any, clip_norm: float) -> float:
+    """Clip the coefficient of a row so that the record's contribution has at most this norm."""
+    most = clip_norm / math.sqrt(min(enlarged(squared, frame), frame[1] * frame[1]))
+    return min(max(coefficient, -most), most) if abs(coefficient) < _HUGE else 0.0
+
+
+@njit(inline="always", error_model="numpy")
+def scaled_coefficient(coefficient: float, scale: float) -> float:
+    """Fold in the row's scale. A target that is NaN makes the slope NaN: the record contributes nothing."""
+    return (coefficient if abs(coefficient) < _HUGE else 0.0) * scale
+
+
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def limit_coefficients(coefficient: Any, scale: Any, squared: Any, frame: Any, clip_norm: float, count: int) -> float:
     """Clip each record's contribution to a norm, fold in the row's scale, and return the sum for the constant column.
 
     An infinite `clip_norm` says that the clip of the derivative and the row limit are bound enough.
     """
-    constant, row_limit, inflate, floor = frame
     total = 0.0
     if clip_norm < math.inf:
         for i in range(count):
-            square = min((squared[i] + constant * constant) * inflate + floor, row_limit * row_limit)
-            most = clip_norm / math.sqrt(square)
-            coefficient[i] = min(max(coefficient[i], -most), most) if abs(coefficient[i]) < _HUGE else 0.0
+            coefficient[i] = limited_coefficient(coefficient[i], squared[i], frame, clip_norm)
     for i in range(count):
-        # A target that is NaN makes the slope NaN: the record contributes nothing.
-        c = (coefficient[i] if abs(coefficient[i]) < _HUGE else 0.0) * scale[i]
+        c = scaled_coefficient(coefficient[i], scale[i])
         coefficient[i] = c
         total += c
     return total

@@ -5,10 +5,10 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-
-from privypurse.core.checks import FloatArray
+from numpy.typing import NDArray
 
 # Segments depend on the number of rows and on nothing else: they fix the order in which partial sums are added. There are
 # enough of them to share evenly among any usual number of threads.
@@ -17,7 +17,7 @@ _MOST_SEGMENTS = 64
 # Below this many numbers, waking a thread takes longer than the work.
 _WORTH_A_THREAD = 400_000
 
-AddSegments = Callable[[tuple[int, int, int], FloatArray], None]
+AddSegments = Callable[[tuple[int, int, int], NDArray[Any]], None]
 
 
 def default_threads() -> int:
@@ -25,7 +25,9 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def sum_over_segments(rows: int, width: int, size: int, add_segments: AddSegments, threads: int) -> FloatArray:
+def sum_over_segments(
+    rows: int, width: int, size: int, add_segments: AddSegments, threads: int, dtype: type[np.generic] = np.float64
+) -> NDArray[Any]:
     """Add up partial sums of segments of rows, in order.
 
     Parameters
@@ -37,10 +39,12 @@ def sum_over_segments(rows: int, width: int, size: int, add_segments: AddSegment
         from first to last - 1.
     threads : int
         How many threads share the segments.
+    dtype : type, default float64
+        Of the partial sums and the answer; int64 for sums of whole numbers.
     """
     length = max(_LEAST_ROWS, -(-rows // _MOST_SEGMENTS))
     segments = -(-rows // length)
-    partial = np.zeros((segments, size))
+    partial = np.zeros((segments, size), dtype)
     workers = min(threads, segments) if rows * (width + 8) > _WORTH_A_THREAD else 1
     cuts = [segments * k // workers for k in range(workers + 1)] if segments else [0]
     shares = [(length, first, last) for first, last in itertools.pairwise(cuts)]
@@ -58,7 +62,7 @@ def sum_over_segments(rows: int, width: int, size: int, add_segments: AddSegment
 class _Task:
     """A share of the work for another thread. Lighter than a future: waking threads is most of the cost of small sums."""
 
-    def __init__(self, add_segments: AddSegments, share: tuple[int, int, int], partial: FloatArray) -> None:
+    def __init__(self, add_segments: AddSegments, share: tuple[int, int, int], partial: NDArray[Any]) -> None:
         self._work, self._error = (add_segments, share, partial), None
         self._done = threading.Lock()
         self._done.acquire()

@@ -10,7 +10,7 @@ from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.randomness import NoiseSource
 from privypurse.oracles.linear import LinearOracle
-from privypurse.oracles.parts import Part, Work, make_part, pairwise_sum
+from privypurse.oracles.parts import ExactGradientWork, IntegerArray, Part, Work, make_part, pairwise_sum
 from privypurse.oracles.sampling import poisson_rows
 
 
@@ -65,6 +65,10 @@ class DaskOracle(LinearOracle):
     def _total(self, work: Work, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
         return self._over_partitions(work.size, sample_prob, noise, _sum, work, self._threads)
 
+    def _exact_total(self, work: ExactGradientWork, sample_prob: float, noise: NoiseSource) -> IntegerArray:
+        sums = self._each_partition(sample_prob, noise, _exact_sum, work, self._threads)
+        return pairwise_sum(sums) if sums else np.zeros(work.size, np.int64)
+
     def _total_in_double(self) -> Callable[[Work], FloatArray]:
         return lambda work: self._over_partitions(work.size, 1.0, None, _sum_in_double, work, self._threads)
 
@@ -75,11 +79,17 @@ class DaskOracle(LinearOracle):
         self, size: int, sample_prob: float, noise: NoiseSource | None, work: Callable[..., Any], *more: Any
     ) -> FloatArray:
         """Run a function on every partition, or on a sample of its rows, and add up the vectors in order."""
+        sums = self._each_partition(sample_prob, noise, work, *more)
+        return pairwise_sum(sums) if sums else np.zeros(size)
+
+    def _each_partition(
+        self, sample_prob: float, noise: NoiseSource | None, work: Callable[..., Any], *more: Any
+    ) -> list[Any]:
         sums = [
             self._submit(work, part, rows, *more)
             for part, rows in zip(self._kept, self._samples(sample_prob, noise), strict=True)
         ]
-        return pairwise_sum([one.result() for one in sums]) if sums else np.zeros(size)
+        return [one.result() for one in sums]
 
     def _samples(self, sample_prob: float, noise: NoiseSource | None) -> list[Any]:
         """Draw each partition's sample here, where the secret coins are; None for all rows."""
@@ -113,6 +123,10 @@ def _make(x: Any, labels: Any, *checks: Any) -> Part:
 
 def _sum(part: Part, rows: Any, work: Work, threads: int) -> FloatArray:
     return (part if rows is None else part.take(rows)).sum(work, threads)
+
+
+def _exact_sum(part: Part, rows: Any, work: ExactGradientWork, threads: int) -> IntegerArray:
+    return (part if rows is None else part.take(rows)).exact_sum(work, threads)
 
 
 def _sum_in_double(part: Part, rows: Any, work: Work, threads: int) -> FloatArray:

@@ -33,12 +33,15 @@ from privypurse.losses.bounds import Bounds
 from privypurse.losses.linear import LinearLoss, check_loss
 from privypurse.oracles._threads import default_threads
 from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse, check_target_bounds, encode_targets
+from privypurse.oracles.lattice import ROUNDING_MARGIN, lattice_unit
 from privypurse.oracles.minimise import minimise
 from privypurse.oracles.parts import (
     DensePart,
     DerivativesWork,
+    ExactGradientWork,
     Frame,
     GradientWork,
+    IntegerArray,
     LossesWork,
     Part,
     SparsePart,
@@ -48,9 +51,6 @@ from privypurse.oracles.parts import (
 )
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
-# Contributions are kept this much inside the stated bound, so that it holds for the sums as computed: see ``_kernels``. It
-# costs 0.05 % more noise than exact arithmetic would need.
-ROUNDING_MARGIN = 5e-4
 # A sum of n losses of size L errs by about n 2^-52 L, in both of two neighbouring tables: this covers 10^8 rows.
 LOSS_ROUNDING = 1e-7
 # Far beyond any model; scores stay numbers whatever a row holds.
@@ -85,6 +85,9 @@ class LinearOracle(ABC):
       imply, and was enforced on every row where the sum was made.
     * A row that is not finite contributes nothing, and no control flow depends on one row's values.
     * Rows are not copied. Sums are in float64, in an order that depends on the number of rows only.
+    * Where the noise is secure, gradients are sums of whole numbers of a public unit (``lattice``), to which each record adds its
+      own, a function of this record and of public values alone: exact, for up to 10^9 records, and the same in any order, in any
+      number of threads, and whatever other records there are.
     """
 
     def __init__(
@@ -153,7 +156,8 @@ class LinearOracle(ABC):
         sample_prob : float, default 1.0
             Sum over a fresh Poisson sample of the records instead of all of them.
         noise : NoiseSource, optional
-            Where the coins for the sample come from: the purse's noise. Needed if `sample_prob` is below 1.
+            The purse's noise: where the coins for the sample come from, and whether gradients are to be summed exactly, on a
+            lattice, for secure noise. Needed if `sample_prob` is below 1.
         """
         sample_prob = check_sampling(sample_prob, noise)
         if isinstance(query, GradientAt):
@@ -177,10 +181,15 @@ class LinearOracle(ABC):
         bound = self._bound(query.clip_norm, implied, "clip_norm")
         weights = self._weights(query.point, "point")
         if bound == implied:  # clipping the derivative is enough, and cheaper than norms
-            work = GradientWork(self._loss, weights, math.inf, self._loss.lipschitz * (1 - ROUNDING_MARGIN))
+            clips = math.inf, self._loss.lipschitz * (1 - ROUNDING_MARGIN)
         else:
-            work = GradientWork(self._loss, weights, bound * (1 - ROUNDING_MARGIN), self._loss.clip_derivative)
-        total = self._total(work, sample_prob, noise)[: self.dimension]
+            clips = bound * (1 - ROUNDING_MARGIN), self._loss.clip_derivative
+        if noise is not None and noise.secure:
+            unit = lattice_unit(bound, weights.size)
+            work = ExactGradientWork(self._loss, weights, *clips, unit)
+            total = unit * self._exact_total(work, sample_prob, noise)[: self.dimension]
+        else:
+            total = self._total(GradientWork(self._loss, weights, *clips), sample_prob, noise)[: self.dimension]
         return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
     def _losses(self, query: LossesAlong, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
@@ -284,6 +293,11 @@ class LinearOracle(ABC):
     def _total(self, work: Work, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
         partial = [part.sum(work, self._threads) for part in self._sampled(sample_prob, noise)]
         return pairwise_sum(partial) if partial else np.zeros(work.size)
+
+    def _exact_total(self, work: ExactGradientWork, sample_prob: float, noise: NoiseSource) -> IntegerArray:
+        """Add up whole numbers of units, exactly."""
+        partial = [part.exact_sum(work, self._threads) for part in self._sampled(sample_prob, noise)]
+        return pairwise_sum(partial) if partial else np.zeros(work.size, np.int64)
 
     def _sampled(self, sample_prob: float, noise: NoiseSource | None) -> Iterator[Part]:
         for part in self._parts():

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.losses.linear import LinearLoss, Logistic
 from privypurse.oracles._threads import sum_over_segments
 from privypurse.oracles.encoding import check_dense, check_sparse, encode_targets
+
+IntegerArray = NDArray[np.int64]
+Number = TypeVar("Number", np.float64, np.int64)
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,13 @@ class GradientWork:
     def size(self) -> int:
         """Length of the answer."""
         return self.weights.size
+
+
+@dataclass(frozen=True)
+class ExactGradientWork(GradientWork):
+    """Add up clipped gradients that are rounded, record by record, to whole multiples of `unit`, a power of two."""
+
+    unit: float
 
 
 @dataclass(frozen=True)
@@ -162,6 +172,26 @@ class DensePart:
 
         return sum_over_segments(self.rows, self._frame.features, work.size, add, threads)
 
+    def exact_sum(self, work: ExactGradientWork, threads: int) -> IntegerArray:
+        """Return the sum over all rows, in units.
+
+        Guarantees
+        ----------
+        Each row adds whole numbers that depend on this row and on public values alone.
+        """
+        from privypurse.oracles import _exact_kernels
+
+        rows, loss, frame = (self._table, self._target), _for_kernels(work), (*self._frame.scales, *self._enlarge)
+        weights = work.weights.astype(self._table.dtype)
+        narrow = np.int32 if self._table.dtype == np.float32 else np.int64
+
+        def add(segments: tuple[int, int, int], partial: IntegerArray) -> None:
+            block_sum = np.empty(self._frame.features, narrow)
+            units = (work.clip_norm, 1 / work.unit, block_sum)
+            _exact_kernels.dense_gradient(*rows, weights, frame, loss, *units, self._by_column, segments, partial)
+
+        return sum_over_segments(self.rows, self._frame.features, work.size, add, threads, np.int64)
+
 
 class SparsePart:
     """Rows stored as lists of non-zeros (CSR, without duplicates); refers to the caller's memory.
@@ -221,9 +251,25 @@ class SparsePart:
             else:
                 kernels.sparse_derivatives(*rows, work.weights, *along, frame, loss, work.clips, *ends)
 
-        # A non-zero of a sparse row takes about as long as four numbers of a dense one.
-        width = 4 * self._columns.size // max(self.rows, 1)
-        return sum_over_segments(self.rows, width, work.size, add, threads)
+        return sum_over_segments(self.rows, self._width, work.size, add, threads)
+
+    def exact_sum(self, work: ExactGradientWork, threads: int) -> IntegerArray:
+        """Return the sum over all rows, in units; as for `DensePart`."""
+        from privypurse.oracles import _exact_kernels
+
+        loss, frame = _for_kernels(work), (*self._frame.scales, *self._enlarge)
+        rows = ((self._values, self._columns, self._starts, self._ones), self._target)
+
+        def add(segments: tuple[int, int, int], partial: IntegerArray) -> None:
+            units = (work.clip_norm, 1 / work.unit)
+            _exact_kernels.sparse_gradient(*rows, work.weights, frame, loss, *units, segments, partial)
+
+        return sum_over_segments(self.rows, self._width, work.size, add, threads, np.int64)
+
+    @property
+    def _width(self) -> int:
+        """How long a row takes: a non-zero of a sparse row about as long as four numbers of a dense one."""
+        return 4 * self._columns.size // max(self.rows, 1)
 
 
 Part = DensePart | SparsePart
@@ -249,7 +295,7 @@ def make_part(
     return SparsePart(table, target, frame) if is_sparse else DensePart(table, target, frame)
 
 
-def pairwise_sum(vectors: list[FloatArray]) -> FloatArray:
+def pairwise_sum(vectors: list[NDArray[Number]]) -> NDArray[Number]:
     """Add up vectors in pairs, so that the error of many sums grows with the logarithm of their number."""
     while len(vectors) > 1:
         paired = [a + b for a, b in zip(vectors[::2], vectors[1::2], strict=False)]

@@ -12,8 +12,8 @@ from privypurse.core.checks import FloatArray, finite_vector, ordinary, positive
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse
+from privypurse.oracles.lattice import ROUNDING_MARGIN
 from privypurse.oracles.limits import limit_scores
-from privypurse.oracles.linear import ROUNDING_MARGIN
 from privypurse.oracles.magnitudes import Magnitudes
 from privypurse.oracles.parts import pairwise_sum
 

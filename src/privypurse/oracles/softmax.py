@@ -16,7 +16,8 @@ from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.losses.bounds import Bounds
 from privypurse.losses.softmax import Softmax
 from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse
-from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, ROUNDING_MARGIN, rounding_of_terms
+from privypurse.oracles.lattice import ROUNDING_MARGIN
+from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, rounding_of_terms
 from privypurse.oracles.parts import pairwise_sum
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
@@ -49,7 +50,8 @@ class SoftmaxOracle:
     ----------
     As for `LinearOracle`. A point is the matrix of weights, one row for each column of X (the constant's last) and one column for
     each class, written row by row. A record's gradient is the outer product of its row and the derivative with respect to the
-    scores, so its norm is the product of their lengths.
+    scores, so its norm is the product of their lengths. Exact sums (``_exact_softmax``) are of finer whole numbers, and are
+    rounded to the public unit once, at the end.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class SoftmaxOracle:
         if sample_prob < 1 and noise is not None:
             rows = poisson_rows(self._target.size, sample_prob, noise)
         if isinstance(query, GradientAt):
-            return self._gradient(query, rows, sample_prob)
+            return self._gradient(query, rows, sample_prob, noise)
         if isinstance(query, LossesAlong):
             return self._losses(query, rows, sample_prob)
         if isinstance(query, Count):
@@ -114,11 +116,18 @@ class SoftmaxOracle:
             "Use a method that asks for these."
         )
 
-    def _gradient(self, query: GradientAt, rows: NDArray[np.intp] | None, sample_prob: float) -> Sensitive:
+    def _gradient(
+        self, query: GradientAt, rows: NDArray[np.intp] | None, sample_prob: float, noise: NoiseSource | None
+    ) -> Sensitive:
         implied = self._loss.lipschitz * self._row_limit
         bound = implied if query.clip_norm is None else min(query.clip_norm, implied)
-        inside = bound * (1 - ROUNDING_MARGIN)
         weights = self._matrix(query.point)
+        exact = noise is not None and noise.secure
+        total = self._exact_total(weights, rows, bound) if exact else self._total(weights, rows, bound)
+        return Sensitive(total.ravel(), norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+
+    def _total(self, weights: FloatArray, rows: NDArray[np.intp] | None, bound: float) -> FloatArray:
+        inside = bound * (1 - ROUNDING_MARGIN)
         blocks = []
         for x, factor, length, target in self._blocks(rows):
             slope = self._loss.derivative(self._scores(x, factor, weights), target)
@@ -126,8 +135,22 @@ class SoftmaxOracle:
             slope *= (factor * (inside / np.maximum(norm, inside)))[:, None]
             block = x.T @ slope
             blocks.append(np.vstack([block, self._constant * slope.sum(axis=0)]) if self._constant else block)
-        total = pairwise_sum(blocks) if blocks else np.zeros_like(weights)
-        return Sensitive(total.ravel(), norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+        return pairwise_sum(blocks) if blocks else np.zeros_like(weights)
+
+    def _exact_total(self, weights: FloatArray, rows: NDArray[np.intp] | None, bound: float) -> FloatArray:
+        """Add up gradients in whole numbers, exactly; the answer is a whole number of a public unit."""
+        from privypurse.oracles import _exact_softmax as exact
+
+        exact.check_known(self._loss)
+        steps = exact.Steps.of(bound, self._row_limit, self._columns, self._loss.classes)
+        whole, total = exact.whole_weights(weights), exact.ExactTotal(weights.shape)
+        limits = (self._constant, self._row_limit, bound, steps)
+        for chosen in self._chosen(rows, min(self._block_rows, exact.MOST_ROWS)):
+            part: Any = self._table[chosen]
+            table = part.toarray() if sparse.issparse(part) else part
+            total.add(exact.block_gradient(self._loss, table, self._target[chosen], whole, *limits))
+        bits = round(math.log2(steps.unit / (steps.row * steps.slope)))
+        return np.asarray(steps.unit * total.rounded(bits))
 
     def _losses(self, query: LossesAlong, rows: NDArray[np.intp] | None, sample_prob: float) -> Sensitive:
         weights, direction = self._matrix(query.point), self._matrix(query.direction)
@@ -175,11 +198,15 @@ class SoftmaxOracle:
         part: Any = self._table[chosen]
         return np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
 
+    def _chosen(self, rows: NDArray[np.intp] | None, step: int) -> Iterator[Any]:
+        """Go over all rows, or some, in blocks of at most `step`."""
+        for start in range(0, self._target.size if rows is None else rows.size, step):
+            yield slice(start, start + step) if rows is None else rows[start : start + step]
+
     def _blocks(self, rows: NDArray[np.intp] | None) -> Iterator[Block]:
         """Go over the rows in float64, with the factor that limits the length of each; rows that are not finite are left out."""
-        step, limit = self._block_rows, self._row_limit * (1 - 1e-12)
-        for start in range(0, self._target.size if rows is None else rows.size, step):
-            chosen: Any = slice(start, start + step) if rows is None else rows[start : start + step]
+        limit = self._row_limit * (1 - 1e-12)
+        for chosen in self._chosen(rows, self._block_rows):
             x, target = self._dense(chosen), self._target[chosen]
             # Measured each time: a table that was changed in the meantime is still limited.
             with np.errstate(over="ignore", invalid="ignore"):

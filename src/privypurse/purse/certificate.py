@@ -12,9 +12,9 @@ from typing import Any
 from privypurse.accounting.filters import DeclaredNonPrivate
 from privypurse.accounting.totals import Filter
 from privypurse.core.charges import Charge, RepeatedCharge, SingleCharge, from_json
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import FileUnusable, InvalidArgument, LedgerCorrupt
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
+from privypurse.core.reading import check_fields, read_json, refusing
 from privypurse.core.version import __version__
 from privypurse.purse.entries import CHARGE, RESERVE, SETTLE, UNCOVERED, Entry
 from privypurse.purse.ledger import Ledger, current_user, now
@@ -24,8 +24,9 @@ FORMAT = 1
 ALWAYS_UNCOVERED = (
     "anything computed from the data without this purse, such as scaling, feature choice, tuning or looking at the table",
     "several records of one person: the guarantee is for one record",
-    "gaps between floating-point numbers in the noise, running time and other side channels",
 )
+INEXACT = "gaps between floating-point numbers in the noise, running time and other side channels"
+EXACT = "running time and other side channels"
 
 SAMPLING = (
     "that records were sampled independently, with the stated probabilities and in secret, where an oracle outside this "
@@ -150,8 +151,8 @@ class Certificate:
     @classmethod
     def from_json(cls, text: str) -> "Certificate":
         """Read a certificate back from `to_json`."""
-        try:
-            fields = json.loads(text)
+        with refusing("this is not a privypurse certificate. Pass what to_json wrote."):
+            fields = read_json(text)
             if fields["format"] != FORMAT:
                 raise InvalidArgument(
                     f"the certificate has format {fields['format']!r}; this version reads format {FORMAT}. "
@@ -162,16 +163,20 @@ class Certificate:
             fields["relations"] = {name: UnderRelation(**under) for name, under in fields["relations"].items()}
             fields["groups"] = tuple(Group(**group) for group in fields["groups"])
             fields["uncovered"], fields["people"] = tuple(fields["uncovered"]), tuple(fields["people"])
-            return cls(**fields)
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            raise InvalidArgument(
-                f"this is not a privypurse certificate ({error}). Pass what to_json wrote."
-            ) from error
+            certificate = cls(**fields)
+            check_fields(certificate)
+            return certificate
 
     @classmethod
     def load(cls, path: "str | pathlib.Path") -> "Certificate":
         """Read a certificate back from a ``.json`` file."""
-        return cls.from_json(pathlib.Path(path).read_text(encoding="utf-8"))
+        try:
+            text = pathlib.Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise FileUnusable(f"certificate {str(path)!r} cannot be read: {error.strerror}. Pass another.") from error
+        except ValueError as error:  # not UTF-8, or a zero in the name
+            raise InvalidArgument(f"{str(path)!r} is not a privypurse certificate. Pass what to_json wrote.") from error
+        return cls.from_json(text)
 
     @property
     def head(self) -> tuple[int, str]:
@@ -181,17 +186,31 @@ class Certificate:
     def save(self, path: "str | pathlib.Path") -> None:
         """Write JSON to a ``.json`` file, prose to any other."""
         target = pathlib.Path(path)
-        target.write_text(self.to_json() if target.suffix == ".json" else str(self), encoding="utf-8")
+        text = self.to_json() if target.suffix == ".json" else str(self)
+        # Names may hold bytes that are no text.
+        target.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def __str__(self) -> str:
         return "\n".join(_prose(self)) + "\n"
 
 
-def certify(ledger: Ledger, dataset: str, filter: Filter, noise: NoiseSource) -> Certificate:
-    """Build the certificate of a data set from its ledger, after walking the ledger's whole chain."""
+def certify(ledger: Ledger, dataset: str, filter: Filter, *, lines: int | None = None) -> Certificate:
+    """Build the certificate of a data set from its ledger, after walking the ledger's whole chain.
+
+    Parameters
+    ----------
+    ledger, dataset, filter
+        Of the purse.
+    lines : int or None
+        As it would have been after so many lines of the ledger; None for all of them.
+    """
     ledger.verify()
-    lines, digest = ledger.head()
-    entries = [entry for entry in ledger.entries(dataset) if entry.seq <= lines]
+    last, digest = ledger.head()
+    if lines is not None and lines != last:
+        last, digest = lines, next((entry.digest for entry in ledger.entries() if entry.seq == lines), "")
+    entries = [entry for entry in ledger.entries(dataset) if entry.seq <= last]
+    if not entries:
+        raise LedgerCorrupt(f"the first {last} lines of the ledger are not about data set {dataset!r}.")
     record = _read(entries)
     totals = entries[-1].totals
     both = all(other is not None for _, other, _ in record.releases)
@@ -228,11 +247,11 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, noise: NoiseSource) ->
         unsettled=len(record.unsettled),
         relations=relations,
         groups=_groups(record.releases),
-        uncovered=(*declared, *((SAMPLING,) if sampled else ()), *ALWAYS_UNCOVERED),
-        noise="seeded (SIMULATION, not private)" if record.simulation else noise.description,
+        uncovered=(*declared, *((SAMPLING,) if sampled else ()), *ALWAYS_UNCOVERED, EXACT if record.exact else INEXACT),
+        noise=_noise(record),
         people=tuple(sorted({entry.who for entry in entries})),
         ledger=ledger.location,
-        ledger_lines=lines,
+        ledger_lines=last,
         ledger_digest=digest,
         issued_by=current_user(),
         issued_at=now(),
@@ -252,15 +271,23 @@ class _Record:
     releases: "Counter[tuple[SingleCharge, SingleCharge | None, str]]"
     unsettled: set[str]
     simulation: bool
+    exact: bool
+
+
+def _noise(record: _Record) -> str:
+    """Say where the noise of a data set's releases came from, as the ledger has it."""
+    entropy = "seeded (SIMULATION, not private)" if record.simulation else "operating-system entropy"
+    return entropy + (", exact arithmetic" if record.exact else "")
 
 
 def _read(entries: Iterable[Entry]) -> _Record:
-    record = _Record(Counter(), set(), False)
+    record, inexact = _Record(Counter(), set(), False, False), False
     for entry in entries:
         if entry.kind not in (CHARGE, RESERVE, SETTLE):
             continue
         body = entry.details
         record.simulation = record.simulation or entry.is_simulation
+        inexact = inexact or (entry.kind != RESERVE and body.get("exact") is not True)
         if entry.kind == CHARGE:
             record.releases[_single(body["charge"]), _single(body["other"]), entry.what] += 1
         elif entry.kind == RESERVE:
@@ -269,6 +296,8 @@ def _read(entries: Iterable[Entry]) -> _Record:
             record.unsettled.discard(body["reservation"])
             for charge, other, what, count in body["used"]:
                 record.releases[_single(charge), _single(other), what] += count
+    # A block that was never settled may have been used for anything.
+    record.exact = bool(record.releases) and not inexact and not record.unsettled
     return record
 
 

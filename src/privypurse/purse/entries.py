@@ -70,8 +70,14 @@ class Entry:
 
     @property
     def details(self) -> Any:
-        """The body, parsed."""
-        return json.loads(self.body)
+        """The body, parsed: an object."""
+        try:
+            parsed = json.loads(self.body)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise LedgerCorrupt(f"the details of line {self.seq} of the ledger cannot be read.") from error
+        if not isinstance(parsed, dict):
+            raise LedgerCorrupt(f"the details of line {self.seq} of the ledger are not an object.")
+        return parsed
 
     @property
     def is_simulation(self) -> bool:
@@ -80,7 +86,8 @@ class Entry:
 
     def check_digest(self) -> None:
         """Refuse an entry whose hash does not match its content."""
-        if self.digest != self.expected_digest():
+        texts = (self.dataset, self.kind, self.who, self.when, self.what, self.body, self.previous, self.digest)
+        if not all(isinstance(text, str) for text in texts) or self.digest != self.expected_digest():
             raise LedgerCorrupt(f"line {self.seq} of the ledger was changed: its hash does not match its content.")
 
     def check_follows(self, seq: int, digest: str) -> None:
@@ -111,6 +118,8 @@ def totals_from_text(text: str) -> Totals:
     try:
         quanta, releases, non_private = json.loads(text)
         totals = Totals(tuple(int(entry, 16) for entry in quanta), int(releases), int(non_private))
-    except (ValueError, TypeError) as error:
-        raise LedgerCorrupt(f"the totals of a ledger line cannot be read: {text[:80]!r}.") from error
+    except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
+        raise LedgerCorrupt(f"the totals of a ledger line cannot be read: {str(text)[:80]!r}.") from error
+    if not totals.quanta or min(*totals.quanta, totals.releases, totals.non_private) < 0:
+        raise LedgerCorrupt("the totals of a ledger line are below zero: nobody can have spent less than nothing.")
     return totals

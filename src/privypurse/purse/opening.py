@@ -21,6 +21,8 @@ from privypurse.purse.ledger import check_not_frozen
 from privypurse.purse.purse import Purse
 
 DELTA = 1e-6
+# How noise may be drawn: exactly wherever that costs little; exactly or not at all; in floating point.
+NOISES = ("auto", "secure", "plain")
 # Parts of scikit-learn that fit copies of an estimator again and again.
 FITTING_MANY = (
     "sklearn.model_selection",
@@ -79,6 +81,7 @@ def open_budget(
     neighbouring: Neighbouring | str | None,
     purse: Purse | None,
     random_state: Any,
+    noise: str = "auto",
 ) -> Purse:
     """Return the purse a fit spends: a new one, or an allowance from the one that was given.
 
@@ -92,7 +95,10 @@ def open_budget(
         Who pays.
     random_state : None, int, Generator or RandomState
         A seed makes the fit a simulation.
+    noise : {"auto", "secure", "plain"}
+        How noise is drawn, where there is no purse to say it.
     """
+    check_noise_name(noise)
     if epsilon is not None:
         epsilon = positive(epsilon=epsilon)
     if delta is not None:
@@ -105,7 +111,7 @@ def open_budget(
                 "epsilon must be given where there is no purse; got None, which means all that is left in one. Pass epsilon=1.0."
             )
         warn_of_many_fits(epsilon, seeded=seed is not None)
-        noise = None if seed is None else NoiseSource(seed=seed)
+        source = noise_source(noise, seed)
         if seed is not None:
             warnings.warn(
                 f"random_state={shown(random_state)} makes the noise repeatable: this fit is a simulation, NOT PRIVATE. Leave it "
@@ -114,7 +120,7 @@ def open_budget(
                 stacklevel=4,
             )
         rule = GdpFilter(epsilon, DELTA if delta is None else delta, relation or Neighbouring.ADD_REMOVE)
-        return Purse.with_filter(rule, noise=noise)
+        return Purse.with_filter(rule, noise=source)
     if not isinstance(purse, Purse):
         raise InvalidArgument(
             f"purse must be a Purse or None; got {shown(purse)}. Pass purse=Purse(1.0, 1e-6, neighbouring='add-remove'), or "
@@ -124,6 +130,10 @@ def open_budget(
         if mine is not None and mine != its:
             words = [value.value if isinstance(value, Neighbouring) else value for value in (its, mine)]
             raise InvalidArgument(f"{name} must be that of the purse, {words[0]!r}; got {words[1]!r}. Leave it out.")
+    if noise != "auto":
+        raise InvalidArgument(
+            f"noise must be 'auto' where there is a purse; got {noise!r}. The purse draws it: open it with noise={noise!r}."
+        )
     if seed is not None:
         raise InvalidArgument(
             f"random_state must be None where there is a purse; got {shown(random_state)}. The purse draws the noise: give it "
@@ -199,6 +209,17 @@ def _floor(value: float) -> str:
     """Write a number with three digits, never larger than it is."""
     context = decimal.Context(prec=3, rounding=decimal.ROUND_FLOOR)
     return f"{float(context.create_decimal(repr(float(value)))):g}"
+
+
+def check_noise_name(noise: Any) -> None:
+    """Refuse what is not one of the ways to draw noise."""
+    if not isinstance(noise, str) or noise not in NOISES:
+        raise InvalidArgument(f"noise must be one of {', '.join(map(repr, NOISES))}; got {shown(noise)}. Leave it out.")
+
+
+def noise_source(noise: str, seed: int | None) -> NoiseSource:
+    """Return a source of noise by its name, seeded for simulations."""
+    return NoiseSource(seed, secure={"auto": None, "secure": True, "plain": False}[noise])
 
 
 def seed_from(random_state: Any) -> int | None:

@@ -9,15 +9,16 @@ from typing import Any
 from privypurse.accounting import filters
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.charges import SingleCharge
-from privypurse.core.checks import FloatArray, positive, positive_integer, shown, small_probability, text
+from privypurse.core.checks import FloatArray, positive_integer, shown, text
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt, UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.base import Mechanism
 from privypurse.purse.certificate import Certificate, certify
+from privypurse.purse.choices import check_filter, choose_filter, choose_noise, noise_for, open_ledger
 from privypurse.purse.entries import CHARGE, FREEZE, NOTE, UNCOVERED
-from privypurse.purse.ledger import Ledger, MemoryLedger, Shared, current_user
+from privypurse.purse.ledger import Ledger, Shared, current_user
 from privypurse.purse.reservation import Reservation, describe
 from privypurse.purse.sqlite_ledger import SqliteLedger
 
@@ -76,8 +77,9 @@ class Purse(Shared):
     filter : {"gdp", "zcdp", "rdp"} or Filter, default "gdp"
         The stopping rule; all of these are sound for budgets chosen from earlier outputs. An object may be passed for the
         other choices of `RdpFilter`, or for a `FixedSchedule`.
-    noise : NoiseSource, optional
-        Operating-system entropy by default. A seeded source makes the run a simulation, and is stamped so.
+    noise : NoiseSource or {"plain", "secure", "discrete", "opendp"}, optional
+        Operating-system entropy by default, in floating point; "secure" in exact arithmetic, the last two with the discrete
+        Gaussian. A seeded source makes the run a simulation, and is stamped so.
     who : str, optional
         Who spends; the login name by default.
 
@@ -109,10 +111,10 @@ class Purse(Shared):
         ledger: "Ledger | str | os.PathLike[str] | None" = None,
         dataset: str = "default",
         filter: "Filter | str" = "gdp",
-        noise: NoiseSource | None = None,
+        noise: NoiseSource | str | None = None,
         who: str | None = None,
     ) -> None:
-        chosen = _choose_filter(filter, epsilon, delta, Neighbouring.parse(neighbouring))
+        chosen = choose_filter(filter, epsilon, delta, Neighbouring.parse(neighbouring))
         self._set_up(chosen, ledger, dataset, noise, who)
 
     @classmethod
@@ -123,7 +125,7 @@ class Purse(Shared):
         neighbouring: Neighbouring | str = Neighbouring.ADD_REMOVE,
         ledger: "Ledger | str | os.PathLike[str] | None" = None,
         dataset: str = "default",
-        noise: NoiseSource | None = None,
+        noise: NoiseSource | str | None = None,
         who: str | None = None,
     ) -> "Purse":
         """Make a purse without a limit, for work that is declared NOT PRIVATE on its ledger and certificate."""
@@ -138,12 +140,12 @@ class Purse(Shared):
         *,
         ledger: "Ledger | str | os.PathLike[str] | None" = None,
         dataset: str = "default",
-        noise: NoiseSource | None = None,
+        noise: NoiseSource | str | None = None,
         who: str | None = None,
     ) -> "Purse":
         """Make a purse from a filter, which already knows epsilon, delta and the relation."""
         purse = cls.__new__(cls)
-        purse._set_up(_check_filter(filter), ledger, dataset, noise, who)
+        purse._set_up(check_filter(filter), ledger, dataset, noise, who)
         return purse
 
     @classmethod
@@ -152,13 +154,11 @@ class Purse(Shared):
         ledger: "Ledger | str | os.PathLike[str]",
         dataset: str = "default",
         *,
-        noise: NoiseSource | None = None,
+        noise: NoiseSource | str | None = None,
         who: str | None = None,
     ) -> "Purse":
         """Open a data set that is already on a ledger, under the terms recorded there. Never makes a new ledger."""
-        opened = (
-            SqliteLedger(ledger, must_exist=True) if isinstance(ledger, str | os.PathLike) else _open_ledger(ledger)
-        )
+        opened = SqliteLedger(ledger, must_exist=True) if isinstance(ledger, str | os.PathLike) else open_ledger(ledger)
         terms = opened.terms(text(dataset=dataset))
         if terms is None:
             known = sorted({entry.dataset for entry in opened.entries()})
@@ -175,20 +175,15 @@ class Purse(Shared):
         filter: Filter,
         ledger: "Ledger | str | os.PathLike[str] | None",
         dataset: str,
-        noise: NoiseSource | None,
+        noise: NoiseSource | str | None,
         who: str | None,
     ) -> None:
-        if noise is not None and not isinstance(noise, NoiseSource):
-            raise InvalidArgument(
-                f"noise must be a NoiseSource; got {noise!r}. Leave it out for private noise, or pass "
-                "noise=NoiseSource(seed=7) for a simulation."
-            )
         self._filter = filter
         self._dataset = text(dataset=dataset)
-        self._noise = NoiseSource() if noise is None else noise
+        self._noise = choose_noise(noise, filter)
         self._who = current_user() if who is None else text(who=who)
         self._reservation: Reservation | None = None
-        self._ledger = _open_ledger(ledger)
+        self._ledger = open_ledger(ledger)
         self._ledger.open_account(self._dataset, filter.terms(), filter.start(), who=self._who)
 
     @property
@@ -267,19 +262,20 @@ class Purse(Shared):
             )
         text(what=what)
         charge = mechanism.charge(box, self.neighbouring)
+        noise = noise_for(mechanism, box, self.neighbouring, self._noise)
         other = _charge_under_the_other_relation(box, mechanism, self.neighbouring)
         with box.sample.take() if box.sample_prob < 1 else contextlib.nullcontext():
-            self._pay(charge, other, what)
-        return mechanism.draw(box, self.neighbouring, self._noise)
+            self._pay(charge, other, what, exact=noise.secure)
+        return mechanism.draw(box, self.neighbouring, noise)
 
-    def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str) -> None:
-        """Put a charge on the ledger, or raise. What follows may open the box."""
+    def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: bool = False) -> None:
+        """Put a charge on the ledger, or raise. What follows may open the box; `exact` says how its noise will be drawn."""
         if not isinstance(charge, SingleCharge):
             raise UnsupportedCharge(f"no filter has a price for {charge!r}; it is refused. Return one of core.charges.")
         reservation = self._reservation
-        if reservation is not None and reservation.pay(charge, other, what):
+        if reservation is not None and reservation.pay(charge, other, what, exact=exact):
             return
-        body = {"charge": describe(charge), "other": describe(other), "simulation": self._noise.simulation}
+        body = {"charge": describe(charge), "other": describe(other), "simulation": self._noise.simulation, "exact": exact}
         self._ledger.append(
             self._dataset,
             CHARGE,
@@ -373,7 +369,7 @@ class Purse(Shared):
         """State the guarantee, what was spent on what, and what is not covered; settles an open reservation."""
         if self._reservation is not None:
             self._reservation.settle()
-        return certify(self._ledger, self._dataset, self._filter, self._noise)
+        return certify(self._ledger, self._dataset, self._filter)
 
     def __reduce__(self) -> Any:
         # The parts refuse or reconnect by themselves: a memory ledger and a seeded source cannot be pickled.
@@ -404,46 +400,3 @@ def _charge_under_the_other_relation(
         return None
     charge: SingleCharge = seen_under(box, neighbouring, neighbouring.other)
     return charge
-
-
-def _open_ledger(ledger: "Ledger | str | os.PathLike[str] | None") -> Ledger:
-    if ledger is None:
-        return MemoryLedger()
-    if isinstance(ledger, str | os.PathLike):
-        return SqliteLedger(ledger)
-    if not hasattr(ledger, "open_account"):
-        raise InvalidArgument(
-            f"ledger must be None, a file name or a Ledger; got {ledger!r}. Pass for example ledger='budget.db'."
-        )
-    return ledger
-
-
-def _check_filter(filter: Filter) -> Filter:
-    if not hasattr(filter, "admit") or isinstance(filter, type):
-        raise InvalidArgument(
-            f"filter must be one of {sorted(filters.BY_NAME)} or a filter object; got {filter!r}. "
-            "Leave it out for 'gdp', or pass for example RdpFilter(1.0, 1e-6, 'add-remove')."
-        )
-    return filter
-
-
-def _choose_filter(filter: "Filter | str", epsilon: float, delta: float, neighbouring: Neighbouring) -> Filter:
-    epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
-    if isinstance(filter, str):
-        if filter not in filters.BY_NAME:
-            raise InvalidArgument(
-                f"filter must be one of {sorted(filters.BY_NAME)} or a filter object; got {filter!r}. Leave it out for 'gdp'."
-            )
-        chosen: Filter = filters.BY_NAME[filter](epsilon, delta, neighbouring)
-        return chosen
-    _check_filter(filter)
-    for name, mine, its in (
-        ("epsilon", epsilon, filter.epsilon),
-        ("delta", delta, filter.delta),
-        ("neighbouring", neighbouring, filter.neighbouring),
-    ):
-        if mine != its:
-            raise InvalidArgument(
-                f"{name} must agree between purse and filter; got {mine!r} and {its!r}. Build both from the same numbers."
-            )
-    return filter

@@ -124,6 +124,8 @@ class SqliteLedger(Shared):
             raise InvalidArgument(
                 f"path must be a file name; got {path!r}. Pass for example 'budget.db', or ledger=None for memory."
             )
+        if "\x00" in str(path):
+            raise InvalidArgument(f"path must be a file name; got {path!r}, with a zero in it. Pass another.")
         self._path = pathlib.Path(path).expanduser().absolute()
         if self._path.is_dir():
             raise InvalidArgument(f"path must be a file name; got the folder {str(path)!r}. Pass a file in it.")
@@ -277,8 +279,12 @@ class SqliteLedger(Shared):
                 f"the ledger {self.location} cannot be read or written: {reason}. Nothing was released. "
                 "Check that the disk has room, the file and its folder are writable and no other program holds them."
             ) from error
-        except exc.NoResultFound as error:
+        except (exc.NoResultFound, exc.MultipleResultsFound) as error:
             raise LedgerCorrupt(f"{self.location} has lost its head. Restore it from a backup.") from error
+        except UnicodeDecodeError as error:  # in what SQLite says about a damaged file
+            raise LedgerCorrupt(
+                f"{self.location} is damaged. Restore it from a backup; nothing was released."
+            ) from error
         except OSError as error:
             raise LedgerUnavailable(
                 f"the ledger {self.location} cannot be made: {error}. Nothing was released."
@@ -303,7 +309,7 @@ def _reconnect(path: str, head: tuple[int, str]) -> SqliteLedger:
 
 def _connect(path: pathlib.Path, mode: str = "rw") -> sqlite3.Connection:
     """Open the file; without `mode="rwc"` never make one, since an empty ledger is a fresh budget."""
-    uri = f"file:{urllib.parse.quote(str(path))}?mode={mode}"
+    uri = f"file:{urllib.parse.quote(os.fsencode(path))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         # Wait for the disk, the folder included. The journal mode is SQLite's default, a rollback journal that is gone
@@ -370,12 +376,17 @@ def _known(view: _View, dataset: str, location: str) -> Totals:
 
 def _read_head(connection: sa.Connection) -> tuple[int, str]:
     row = connection.execute(sa.select(_head.c.count, _head.c.digest)).one()
-    return int(row[0]), str(row[1])
+    try:
+        return int(row[0]), str(row[1])
+    except (ValueError, TypeError, OverflowError) as error:
+        raise LedgerCorrupt("the head of the ledger does not say how many lines there are.") from error
 
 
 def _digest_at(connection: sa.Connection, seq: int) -> str | None:
     if seq == 0:
         return GENESIS
+    if isinstance(seq, bool) or not isinstance(seq, int) or not 0 < seq < 2**63:  # from a certificate or a checkpoint
+        return None
     digest: str | None = connection.execute(sa.select(_entries.c.digest).where(_entries.c.seq == seq)).scalar()
     return digest
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import pathlib
 import warnings
@@ -10,14 +11,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from privypurse.core.checks import shown
+from privypurse.core.checks import positive, shown
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.reading import refusing
 from privypurse.pytorch.engine import Engine
 from privypurse.pytorch.private_loop import Private
-from privypurse.training.checkpoint import check_durable, check_ledger, write_whole
+from privypurse.training.checkpoint import check_durable, check_ledger, head_from, restore_noise, write_whole
 from privypurse.training.trace import Trace
 
 FORMAT = 1
+# What optimizers remember as one number for each parameter, and not as one for each of its entries.
+_SINGLE = ("step", "mu_product", "eta", "mu")
 
 
 def save(private: Private, path: str | os.PathLike[str], **others: Any) -> None:
@@ -89,24 +93,68 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
                 f"checkpoint {where.name!r} was made with another {name}: {facts.get(name)!r}; got {now[name]!r}. Go on with the "
                 "same, or pass another file to start anew. Nothing was spent."
             )
+    if not isinstance(content["others"], dict):
+        raise InvalidArgument(f"checkpoint {where.name!r} is damaged or was edited. Pass another file.")
     strangers = set(content["others"]) ^ set(_stateful(others))
     if strangers:
         raise InvalidArgument(
             f"checkpoint and call must name the same others; {sorted(strangers)} is in one of them only."
         )
-    trace = Trace.from_json(facts["trace"])
-    if engine.pays:
-        check_ledger(engine.purse, tuple(facts["head"]), trace)
-        engine.purse.noise.restore(facts["noise"])
-    private.module.load_state_dict(content["module"])
-    private.optimizer.load_state_dict(content["optimizer"])
-    for name, value in others.items():
-        value.load_state_dict(content["others"][name])
-    torch.set_rng_state(content["chance"])
-    if content["device_chance"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(content["device_chance"])
-    engine.payments.go_on(facts, [vector.numpy() for vector in content["vectors"]])
+    damaged = f"checkpoint {where.name!r} is damaged or was edited. Pass another file, or start anew without it."
+    with refusing(damaged, also=(RuntimeError,)):
+        trace = Trace.from_json(facts["trace"])
+        if engine.pays:
+            check_ledger(engine.purse, head_from(facts["head"]), trace)
+            restore_noise(engine.purse.noise, facts["noise"])
+        _check_optimizer(private.optimizer, content["optimizer"])
+        private.module.load_state_dict(content["module"])
+        private.optimizer.load_state_dict(content["optimizer"])
+        for name, value in others.items():
+            value.load_state_dict(content["others"][name])
+        torch.set_rng_state(content["chance"])
+        if content["device_chance"] and torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(content["device_chance"])
+        positive(clip_norm=facts["clip_norm"])
+        if type(facts["look_noise"]) not in (int, float) or not facts["look_noise"] >= 0:
+            raise ValueError("noise below zero")
+        engine.payments.go_on(facts, [vector.numpy() for vector in content["vectors"]])
     return True
+
+
+def _check_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Refuse a state with settings or memories of another kind than the optimizer's: it would fail when a step is paid."""
+    groups = optimizer.state_dict()["param_groups"]
+    # A scheduler of learning rates changes numbers, and leaves settings of its own.
+    pairs = zip(groups, state["param_groups"], strict=True)
+    if not all(_is_setting(saved[name], own) for group, saved in pairs for name, own in group.items()):
+        raise ValueError("the settings are not those of the optimizer")
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    names = [set(memory) for memory in state["state"].values()]
+    for place, memory in state["state"].items():
+        for name, value in memory.items():
+            if name in _SINGLE:
+                shapes: tuple[Any, ...] = ((), parameters[place].shape)
+                right = isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.shape in shapes)
+            else:
+                right = value is None or (isinstance(value, torch.Tensor) and value.shape == parameters[place].shape)
+            if not right:
+                raise ValueError("a memory of the optimizer has another shape than its parameter")
+    if any(one != names[0] for one in names):
+        raise ValueError("parameters have different memories")
+
+
+def _is_setting(saved: Any, own: Any) -> bool:
+    """Whether a setting may have come from this one: the same, or a number of 0 or more; below 1 where there are several."""
+    if isinstance(own, list | tuple):
+        alike = isinstance(saved, list | tuple) and len(saved) == len(own)
+        return alike and all(
+            one == other or (_is_setting(one, other) and one < 1) for one, other in zip(saved, own, strict=True)
+        )
+    if isinstance(own, torch.Tensor) or isinstance(saved, torch.Tensor):
+        return type(saved) is type(own) and saved.shape == own.shape
+    if type(own) is float:
+        return type(saved) in (int, float) and 0 <= saved < math.inf
+    return type(saved) is type(own) and bool(saved == own)
 
 
 def _facts(engine: Engine) -> dict[str, Any]:

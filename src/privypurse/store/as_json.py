@@ -8,6 +8,7 @@ import numpy as np
 
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.reading import check_fields, read_json, refusing
 from privypurse.core.version import __version__
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privypurse.estimators.base import PrivateLinearModel
@@ -53,8 +54,8 @@ def model_to_json(model: PrivateLinearModel) -> str:
 
 def model_from_json(text: str) -> PrivateLinearModel:
     """Read a model back from `model_to_json`."""
-    try:
-        fields = json.loads(text)
+    with refusing("this is not a privypurse model. Pass what model_to_json wrote."):
+        fields = read_json(text)
         if fields["format"] != FORMAT:
             raise InvalidArgument(
                 f"the model has format {fields['format']!r}; this version reads format {FORMAT}. Install the version of "
@@ -71,11 +72,27 @@ def model_from_json(text: str) -> PrivateLinearModel:
         model.preparation_ = _preparation(fitted["preparation"])
         if fitted["classes"] is not None:
             model.classes_ = np.array(fitted["classes"])
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, InvalidArgument):
-            raise
-        raise InvalidArgument("this is not a privypurse model. Pass what model_to_json wrote.") from error
+        _check(model)
     return model
+
+
+def _check(model: Any) -> None:
+    """Raise ValueError unless the parts of a model fit together, so that it answers for every row."""
+    columns, classes = model.n_features_in_, getattr(model, "classes_", None)
+    outputs = np.atleast_1d(model.intercept_).shape
+    count = 1 if classes is None or len(classes) == 2 else len(classes)
+    shapes = [np.atleast_2d(model.coef_).shape == (count, columns), outputs == (count,)]
+    check_fields(model.privacy_spent_)
+    check_fields(model.preparation_)
+    for name in ("centre", "stretch", "unit"):
+        array = getattr(model.preparation_, name)
+        shapes.append(array is None or np.ndim(array) == 0 or np.shape(array) == (columns,))
+    if isinstance(model, PrivateRidge | PrivateHuberRegressor) != (classes is None) or not all(shapes):
+        raise ValueError("parts have other shapes")
+    if classes is not None and (classes.ndim != 1 or len(classes) < 2 or len(set(classes.tolist())) < len(classes)):
+        raise ValueError("classes are not different from each other")
+    if type(columns) is not int or type(model.n_iter_) is not int or not isinstance(model.stop_reason_, str):
+        raise TypeError("counts must be whole numbers")
 
 
 def _preparation(fields: dict[str, Any]) -> Preparation:

@@ -16,6 +16,7 @@ from typing import Any
 from sklearn.pipeline import Pipeline
 
 from privypurse.core.errors import FileUnusable, InvalidArgument, PrivypurseError
+from privypurse.core.reading import read_json
 from privypurse.core.version import __version__
 from privypurse.purse.certificate import Certificate
 from privypurse.store.as_json import model_from_json, model_to_json
@@ -187,17 +188,26 @@ def load_model(folder: str | os.PathLike[str]) -> Pipeline:
         With steps "columns" and "model"; takes data frames with the columns of the schema.
     """
     place = check_is_model(pathlib.Path(folder))
-    texts = {name: (place / name).read_text(encoding="utf-8") for name in (MODEL, SCHEMA, CERTIFICATE, TRACE)}
+    damaged = f"{str(folder)!r} is not a privypurse model: one of its files cannot be read. Restore it from a copy."
+    try:
+        texts = {name: (place / name).read_text(encoding="utf-8") for name in (MODEL, SCHEMA, CERTIFICATE, TRACE)}
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(damaged) from error
     model: Any = model_from_json(texts[MODEL])
     model.certificate_ = Certificate.from_json(texts[CERTIFICATE])
     model.trace_ = Trace.from_json(texts[TRACE])
-    return Pipeline([("columns", TableEncoder(parse_schema(texts[SCHEMA]))), ("model", model)])
+    schema = parse_schema(texts[SCHEMA])
+    if schema.to_buy or len(schema.features) != model.n_features_in_:
+        raise InvalidArgument(
+            f"the model {str(folder)!r} and its schema do not belong together. Restore it from a copy."
+        )
+    return Pipeline([("columns", TableEncoder(schema)), ("model", model)])
 
 
 def check_is_model(folder: pathlib.Path) -> pathlib.Path:
     """Refuse a folder that holds no complete model, or one whose files were changed."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = read_json((folder / MANIFEST).read_text(encoding="utf-8"))
         checksums = dict(manifest["sha256"])
         if not {MODEL, SCHEMA, CERTIFICATE, TRACE} <= set(checksums):
             raise KeyError
@@ -217,6 +227,8 @@ def check_is_model(folder: pathlib.Path) -> pathlib.Path:
 
 def replace_file(path: pathlib.Path, text: str) -> None:
     """Write a file under another name and move it into place."""
+    if not path.name or "\x00" in path.name:
+        raise InvalidArgument(f"the file to write must have a name; got {str(path)!r}. Pass for example report.html.")
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         _write(new, text)

@@ -235,7 +235,7 @@ class TableFile:
 
         try:
             return [str(name) for name in parquet.read_schema(self.path).names]
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError, UnicodeError):
             raise InvalidArgument(f"file {self.path.name!r} is not a whole Parquet file. Check it.") from None
 
     def _parquet_blocks(self, names: Sequence[str], progress: Progress) -> Iterator[Any]:
@@ -249,7 +249,7 @@ class TableFile:
                     done += batch.num_rows
                     progress(self.size * done // rows)
                     yield pa.Table.from_batches([batch]).select(list(names))
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError, UnicodeError):
             raise InvalidArgument(f"file {self.path.name!r} cannot be read to its end. Check it.") from None
         if not done:
             raise InvalidArgument(f"file {self.path.name!r} has no rows. Pass a table with records.")

@@ -24,7 +24,7 @@ def known_encoding(encoding: str) -> str:
     """Return an encoding by its usual name; refuse one in which a line cannot be told by itself."""
     try:
         name = codecs.lookup(encoding).name
-    except LookupError:
+    except (LookupError, ValueError):  # a zero in it, or something that cannot be a name
         raise InvalidArgument(f"encoding {encoding!r} is not known. Pass for example utf-8 or latin-1.") from None
     name = "utf-8" if name == "utf-8-sig" else name
     if name not in ("utf-8", "ascii") and not name.startswith((*_WIDE, *_ONE_BYTE)):

@@ -2,7 +2,6 @@
 
 import enum
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -268,9 +267,7 @@ class Schema:
 
 
 def _is_number(value: Any) -> bool:
-    return (
-        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and abs(value) <= 1e100
-    )
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e100
 
 
 def _check_range(what: str, pair: Any) -> None:

@@ -60,7 +60,7 @@ def parse_schema(text: str) -> Schema:
     """Read a schema from TOML text."""
     try:
         fields = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also numbers that are too long, and lists in lists in lists
         raise InvalidArgument(f"this is not TOML: {error}. `privypurse schema data.csv` drafts one.") from error
     _check_keys(fields, _KEYS, "the schema")
     default = _unless_bought(_source(fields.get("source"), "the schema", Source.DECLARED))
@@ -107,7 +107,7 @@ def _column(name: str, settings: Any, default: Source) -> Column | None:
         return Category(
             name=name, categories=texts, other=flags["other"], missing=flags["missing"], source=_unless_bought(source)
         )
-    cuts = tuple(_list(settings.get("cuts", []), f"cuts of {what}"))
+    cuts = tuple(map(_as_number, _list(settings.get("cuts", []), f"cuts of {what}")))
     pair = settings.get("range")
     if pair == "private":
         if cuts:
@@ -144,7 +144,12 @@ def _pair(pair: Any, what: str) -> tuple[float, float]:
         raise InvalidArgument(
             f'range of {what} must be two numbers or "private"; got {shown(pair)}. Write range = [0, 100].'
         )
-    return pair[0], pair[1]
+    return _as_number(pair[0]), _as_number(pair[1])
+
+
+def _as_number(value: Any) -> Any:
+    """Take a whole number that no float holds for the float it will be used as; what is no number is refused by the schema."""
+    return float(value) if type(value) is int and 2**53 < abs(value) <= 10**100 else value
 
 
 def _list(values: Any, what: str) -> list[Any]:

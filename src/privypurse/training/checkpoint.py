@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -14,8 +15,10 @@ import numpy as np
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Totals
 from privypurse.core.charges import RepeatedCharge, SingleCharge, from_json
-from privypurse.core.checks import FloatArray, positive_integer
+from privypurse.core.checks import FloatArray, positive_integer, probability
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt
+from privypurse.core.randomness import NoiseSource
+from privypurse.core.reading import MISSHAPEN, read_json, refusing
 from privypurse.core.released import Released
 from privypurse.optimizers.base import State
 from privypurse.purse.ledger import MemoryLedger
@@ -118,20 +121,23 @@ class Checkpoint:
         if not self._path.exists():
             return None
         facts, arrays = self._read()
-        saved = {**facts["settings"], "terms": facts["terms"], "dataset": facts["dataset"]}
+        with refusing(self._damaged()):
+            saved = {**facts["settings"], "terms": facts["terms"], "dataset": facts["dataset"]}
         self._compare(saved, purse, settings)
-        trace = Trace.from_json(facts["trace"])
-        check_ledger(purse, tuple(facts["head"]), trace)
-        purse.noise.restore(facts["noise"])
-        state = {name.removeprefix("state_"): array for name, array in arrays.items() if name.startswith("state_")}
-        past = tuple(
-            Released(arrays.get(f"answer_{k}", np.empty(0)), single_charge(step.charge), step.noise_std)
-            for k, step in enumerate(trace.steps)
-        )
-        start = totals_from(facts["start"])
-        budget = Budget(purse.filter, start, start, facts["steps"], facts["sample_prob"])
-        for released in past:
-            budget = budget.after(released.charge)
+        with refusing(self._damaged()):
+            trace = Trace.from_json(facts["trace"])
+            state = {name.removeprefix("state_"): array for name, array in arrays.items() if name.startswith("state_")}
+            past = tuple(
+                Released(arrays.get(f"answer_{k}", np.empty(0)), single_charge(step.charge), step.noise_std)
+                for k, step in enumerate(trace.steps)
+            )
+            start = totals_from(facts["start"])
+            steps, sample_prob = positive_integer(steps=facts["steps"]), probability(sample_prob=facts["sample_prob"])
+            budget = Budget(purse.filter, start, start, steps, sample_prob)
+            for released in past:
+                budget = budget.after(released.charge)
+            check_ledger(purse, head_from(facts["head"]), trace)
+            restore_noise(purse.noise, facts["noise"])
         if isinstance(purse.filter, FixedSchedule):
             # What was released after the checkpoint and lost has used up its place in the schedule.
             budget = replace(budget, now=purse.totals)
@@ -142,8 +148,15 @@ class Checkpoint:
         if not self._path.exists():
             return None
         facts, _ = self._read()
-        self._compare({"terms": facts["terms"], "dataset": facts["dataset"]}, purse, {})
-        return totals_from(facts["start"])
+        with refusing(self._damaged()):
+            self._compare({"terms": facts["terms"], "dataset": facts["dataset"]}, purse, {})
+            start = totals_from(facts["start"])
+            if not purse.filter.start().fits_within(start):
+                raise ValueError("less than nothing")
+        return start
+
+    def _damaged(self) -> str:
+        return f"checkpoint {self._path.name!r} is damaged or was edited. Pass another file, or start anew without it."
 
     def _compare(self, saved: dict[str, Any], purse: Purse, settings: dict[str, str]) -> None:
         """Refuse a file that was made with something else."""
@@ -159,13 +172,13 @@ class Checkpoint:
         try:
             with np.load(io.BytesIO(self._path.read_bytes()), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-            facts = json.loads(arrays.pop("facts").tobytes())
+            facts = read_json(arrays.pop("facts").tobytes(), strict=False)
             if facts["format"] != FORMAT:
                 raise InvalidArgument(
                     f"checkpoint {self._path.name!r} has format {facts['format']!r}; this version reads {FORMAT}. "
                     "Install the version of privypurse that wrote it."
                 )
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) + MISSHAPEN as error:
             if isinstance(error, InvalidArgument):
                 raise
             raise InvalidArgument(
@@ -206,7 +219,45 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
 
 def totals_from(described: dict[str, Any]) -> Totals:
     """Read back what `asdict` wrote of totals."""
-    return Totals(tuple(described["quanta"]), described["releases"], described["non_private"])
+    quanta, releases, non_private = tuple(described["quanta"]), described["releases"], described["non_private"]
+    if not all(type(count) is int and count >= 0 for count in (*quanta, releases, non_private)):
+        raise InvalidArgument("a checkpoint counts what was spent in whole numbers. The file is damaged.")
+    return Totals(quanta, releases, non_private)
+
+
+def restore_noise(noise: NoiseSource, state: Any) -> None:
+    """Return a seeded source to a saved position; numpy would take any numbers for one."""
+    if isinstance(state, dict):
+        sizes = [len(state["buffer"]), len(state["state"]["counter"]), len(state["state"]["key"])]
+        most = {"buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
+        small = all(type(state[name]) is int and 0 <= state[name] <= limit for name, limit in most.items())
+        if sizes != [4, 4, 2] or not small or len(state["state"]) != 2:
+            raise InvalidArgument("a checkpoint holds a position of the noise that is none. The file is damaged.")
+    noise.restore(state)
+
+
+def check_state(state: State, fresh: State) -> None:
+    """Refuse a saved state of an optimizer that has other names, shapes or kinds of numbers than a fresh one."""
+    if state.keys() != fresh.keys() or not all(_alike(state[name], fresh[name]) for name in fresh):
+        raise InvalidArgument(
+            "the checkpoint does not hold the state of this optimizer: it is damaged or was edited. Pass another file, or start "
+            "anew without it. Nothing was spent."
+        )
+
+
+def _alike(array: Any, fresh: Any) -> bool:
+    """Whether an array may have grown out of a fresh one: lists begin empty, tables get rows."""
+    if array.dtype != fresh.dtype or array.ndim != fresh.ndim or not np.isfinite(array).all():
+        return False
+    grown = fresh.size == 0 or (fresh.ndim > 1 and array.shape[1:] == fresh.shape[1:])
+    return bool(grown or array.shape == fresh.shape)
+
+
+def head_from(described: Any) -> tuple[int, str]:
+    """Read back which line of a ledger a run was saved with."""
+    if not (isinstance(described, list) and [type(part) for part in described] == [int, str]):
+        raise InvalidArgument("a checkpoint names a line of a ledger and its hash. The file is damaged.")
+    return described[0], described[1]
 
 
 def single_charge(described: dict[str, Any]) -> SingleCharge:

@@ -16,7 +16,7 @@ from privypurse.mechanisms.base import Mechanism
 from privypurse.optimizers.base import Optimizer
 from privypurse.purse.purse import Purse
 from privypurse.schedules.base import Budget, Schedule
-from privypurse.training.checkpoint import Checkpoint, Progress
+from privypurse.training.checkpoint import Checkpoint, Progress, check_state
 from privypurse.training.progress import Callback
 from privypurse.training.trace import Step, Trace
 
@@ -90,7 +90,9 @@ def train(
         checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         checkpoint.check(purse, settings)
         run = checkpoint.load(purse, settings)
-    if run is None:
+    if run is not None:
+        check_state(run.state, optimizer.init(oracle.dimension))
+    else:
         budget = Budget(purse.filter, purse.totals, purse.totals, steps, sample_prob)
         run = Progress(optimizer.init(oracle.dimension), Trace(), (), budget)
     for callback in callbacks:

@@ -7,6 +7,7 @@ from typing import Any
 from privypurse.accounting import gdp
 from privypurse.core.charges import from_json, to_json
 from privypurse.core.queries import LossesAlong, Query
+from privypurse.core.reading import check_fields, read_json, refusing
 from privypurse.core.released import Released
 
 
@@ -96,7 +97,13 @@ class Trace:
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
-        """Read a trace back."""
-        fields = json.loads(text)
-        planned = tuple(fields.get("planned_step_sizes", ()))
-        return cls([Step(**step) for step in fields["steps"]], fields["stop_reason"], planned)
+        """Read a trace back; refuses what `to_json` did not write."""
+        with refusing("this is not the trace of a run. Pass what to_json wrote."):
+            fields = read_json(text, strict=False)
+            planned = tuple(fields.get("planned_step_sizes", ()))
+            trace = cls([Step(**step) for step in fields["steps"]], fields["stop_reason"], planned)
+            check_fields(trace)
+            for step in trace.steps:
+                if step.charge:  # a process that does not pay has none
+                    from_json(step.charge)
+            return trace

@@ -1,0 +1,189 @@
+"""What audits found, as one HTML page without any network, in the manner of the library's other reports."""
+
+from collections.abc import Sequence
+
+from privypurse.audit.page import (
+    HEADS,
+    WORDS,
+    AuditReport,
+    Check,
+    confidence_in_words,
+    number,
+    parts,
+    result_in_words,
+    row,
+    tables_in_words,
+)
+from privypurse.audit.results import HOLDS, REFUTED, Line
+from privypurse.report.markup import code, details, escaped, pairs, paragraph, section, table
+from privypurse.report.shell import whole_page
+
+# Its drawings need no script, so nothing is said about scripts and keys.
+STYLE = """
+.no-script, .screen-only, #keys { display: none; }
+.bars { display: grid; gap: .55rem; margin-top: .8rem; padding: 0; list-style: none; }
+.bars li { display: grid; gap: 0 .8rem; align-items: center; font-size: .88rem; }
+.bars li { grid-template-columns: minmax(0, 11rem) minmax(0, 1fr) 4.6rem; }
+.bars .what { overflow-wrap: anywhere; }
+.bars .much { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.bars .scale { height: 14px; border-radius: 3px; }
+.bars .scale .half { stroke: var(--quiet); stroke-width: 1; vector-effect: non-scaling-stroke; stroke-dasharray: 2 2; }
+.bars .scale .model { fill: var(--second); }
+.bars .refuted .gain { fill: var(--alarm); }
+.bars .refuted .much, td.bad { color: var(--alarm); font-weight: 600; }
+.key { display: inline-block; width: .9em; height: .7em; margin-right: .3em; border-radius: 2px; background: var(--accent); }
+.key.model { background: var(--second); }
+main section > .scroll { max-height: 44rem; }
+main section > h3 { margin-top: 1.6rem; }
+td, tbody th { overflow-wrap: break-word; }
+thead th, thead th.n { white-space: normal; }
+@media (max-width: 40rem) {
+  .bars li { grid-template-columns: minmax(0, 1fr) auto; }
+  .bars .scale { grid-column: 1 / -1; grid-row: 2; }
+}
+@media print { .bars .scale { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
+"""
+
+
+def as_html(report: AuditReport, good: Check) -> str:
+    """Write the page.
+
+    Parameters
+    ----------
+    report : AuditReport
+        What is on it.
+    good : callable
+        Says whether a line ended as it should.
+    """
+    made = parts(report)
+    main = [_glance(report, good)]
+    for part in made:
+        inner = [paragraph(part.sentence)]
+        if part.key == "sound":
+            inner.append(_bars(report.sound))
+        for title, heads, rows in part.tables:
+            text_columns = len(heads) if part.key != "sound" else 2 if heads[1] == "kind" else len(heads)
+            inner += [f"<h3>{escaped(title)}</h3>"] if len(part.tables) > 1 else []
+            inner.append(table(title, heads, rows, text_columns))
+        if part.key == "sound":
+            bounded = [line for line in report.sound if line.confidence == line.confidence]
+            inner.append(details("Every bound, in mu and epsilon", table("Every bound", HEADS, map(row, bounded), 2)))
+        main.append(section(part.key, part.title, "".join(inner)))
+    again = code(report.command, copy="the command") + pairs(report.about()[1:])
+    main.append(section("again", "Made with", again))
+    return whole_page(
+        title="Audit of privypurse",
+        header=_header(report, good),
+        links=[*((part.key, part.title) for part in made), ("again", "Made with")],
+        main=main,
+        figures=[],
+        closing="A lower bound shows what an attack achieved, and no more. Silence is not a proof.",
+    )
+
+
+def _header(report: AuditReport, good: Check) -> str:
+    passed = all(map(good, report.lines))
+    badge = ("calm", "AS IT SHOULD BE") if passed else ("alarm", "SOMETHING IS WRONG")
+    about = dict(report.about())
+    quick = " quick look," if report.quick else ""
+    return (
+        f"<header><style>{STYLE}</style>"
+        f'<p class="eyebrow"><span class="badge {badge[0]}">{badge[1]}</span><b>{escaped(about["library"].split(",")[0])}</b>'
+        f"<span>{quick} {escaped(report.date)}, seed {report.seed}, {'secure' if report.secure else 'plain'} noise</span></p>"
+        "<h1>Audit: attacks on the training code</h1>"
+        f'<div class="promise{"" if passed else " alarm"}"><div class="said">'
+        f'<p class="guarantee">{escaped(result_in_words(report, good))}</p>'
+        f"{''.join(paragraph(words) for words in WORDS)}{paragraph(tables_in_words(), 'exact')}"
+        f"{paragraph(confidence_in_words(report.lines), 'exact')}</div></div>"
+        f"{_wrong(report, good)}</header>"
+    )
+
+
+def _wrong(report: AuditReport, good: Check) -> str:
+    """Name everything that did not end as it should."""
+    bad = [line for line in report.lines if not good(line)]
+    said = (f"<li>{escaped(line.subject)}, {escaped(line.audit)}: {escaped(_trouble(line))}</li>" for line in bad)
+    return f'<div class="warning"><strong>Not as it should be:</strong><ul>{"".join(said)}</ul></div>' if bad else ""
+
+
+def _trouble(line: Line) -> str:
+    from privypurse.audit.page import evidence
+
+    if line.verdict == HOLDS:
+        return "should have been refuted, and was not"
+    found = evidence(line)
+    return (
+        f"refuted: {found}" if line.verdict == REFUTED else f"{line.verdict}: {found}; run more, or look at the attack"
+    )
+
+
+def _glance(report: AuditReport, good: Check) -> str:
+    """Count what was done, on cards."""
+    sound = [line for line in report.sound if line.verdict != "not run"]
+    white = [line for line in sound if line.audit == "white box" and line.claimed_mu > 0]
+    counts = [
+        ("Subjects", str(len({line.subject for line in sound})), f"claimed to be private, in {len(sound)} audits"),
+        (
+            "Runs of training",
+            f"{sum(line.trials for line in white):,}",
+            "in the white box, each run again on the other table",
+        ),
+    ]
+    for title, kind, note in (
+        ("Planted bugs", "mutant", "caught"),
+        ("As published", "as published", "refuted"),
+    ):
+        own = report.of_kinds(kind)
+        counts += [(title, f"{sum(map(good, own))} of {len(own)}", note)] if own else []
+    if white:
+        best = max(line.shown_mu / line.claimed_mu for line in white)
+        counts.append(
+            (
+                "Largest share shown",
+                f"{100 * best:.0f} %",
+                "of a claimed mu, by the white box; above 100 % it is refuted",
+            )
+        )
+    cards = "".join(
+        f'<li><h3>{escaped(title)}</h3><p class="value">{escaped(value)}</p><p>{escaped(note)}</p></li>'
+        for title, value, note in counts
+        if value != "0"
+    )
+    return f'<ul class="cards">{cards}</ul>' if cards else ""
+
+
+def _bars(lines: Sequence[Line]) -> str:
+    """Draw, for each claimed mu, how much of it was shown for each subject."""
+    white = [line for line in lines if line.audit == "white box"]
+    black = {(line.subject, line.claimed_mu): line for line in lines if line.audit == "black box"}
+    figures = []
+    for mu in sorted({line.claimed_mu for line in white}):
+        own = [line for line in white if line.claimed_mu == mu]
+        rows = "".join(_bar(line, black.get((line.subject, mu))) for line in own)
+        first = own[0]
+        caption = (
+            f"From nothing to the claim of mu {mu:g} (epsilon {first.claimed_epsilon:.3g} at delta {first.delta:g}): the lower "
+            f"bound, at {100 * first.confidence:g} % confidence. A full bar refutes the claim; the dotted line is half of it."
+        )
+        keys = '<span class="key"></span>white box <span class="key model"></span>black box. '
+        figures.append(
+            f'<figure><h3>Shown of a claimed mu of {mu:g}</h3><ul class="bars">{rows}</ul>'
+            f"<figcaption>{keys}{escaped(caption)}</figcaption></figure>"
+        )
+    return f'<div class="plots">{"".join(figures)}</div>' if figures else ""
+
+
+def _bar(line: Line, black: Line | None) -> str:
+    share = 100 * line.shown_mu / line.claimed_mu
+    models = 0.0 if black is None else 100 * black.shown_mu / black.claimed_mu
+    seen = f"; from final models {number(black.shown_mu)}" if black is not None else ""
+    model = f'<rect class="model" x="0" y="8.5" width="{min(models, 100.0):.2f}" height="3.5"/>' if models > 0 else ""
+    return (
+        f'<li{" class=refuted" if line.verdict == REFUTED else ""}><span class="what">{escaped(line.subject)}</span>'
+        f'<svg class="scale" viewBox="0 0 100 12" preserveAspectRatio="none" role="img" focusable="false" '
+        f'aria-label="{escaped(f"{line.subject}: mu at least {number(line.shown_mu)} of {line.claimed_mu:g}{seen}")}">'
+        '<rect class="track" x="0" y="0" width="100" height="12"/>'
+        f'<rect class="gain" x="0" y="0" width="{min(max(share, 0.4), 100.0):.2f}" height="8"/>{model}'
+        '<line class="half" x1="50" x2="50" y1="0" y2="12"/></svg>'
+        f'<span class="much">{number(line.shown_mu)} of {line.claimed_mu:g}</span></li>'
+    )

@@ -1,0 +1,147 @@
+"""The methods and baselines of the library as subjects of an audit."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from privypurse.accounting.convert import gdp_epsilon
+from privypurse.accounting.totals import Filter
+from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS, Subject, on_last_column, with_canary
+from privypurse.baselines.finite_models import FiniteModels
+from privypurse.baselines.objective_perturbation import ObjPert
+from privypurse.baselines.output_perturbation import OutPert
+from privypurse.baselines.priv_gene import PrivGene
+from privypurse.core.checks import FloatArray
+from privypurse.core.randomness import NoiseSource
+from privypurse.losses.linear import Logistic
+from privypurse.methods.adp_sgd import ADPSGD
+from privypurse.methods.auto import Auto
+from privypurse.methods.dp_agd import DPAGD
+from privypurse.methods.dp_sgd import DPSGD
+from privypurse.methods.dynamic import Dynamic
+from privypurse.methods.nesterov import Nesterov
+from privypurse.methods.noisy_pgd import NoisyPGD
+from privypurse.methods.pur import PUR, AdaptivePUR
+from privypurse.oracles.linear import DenseOracle
+from privypurse.planning.plan import Method
+from privypurse.purse.purse import Purse
+from privypurse.training.fit import fit, open_purse
+
+# Two models at opposite ends of the canary's column: the one question in which a selection shows all it costs.
+OPPOSITE = ((0.0,) * (COLUMNS - 1) + (2.0,), (0.0,) * (COLUMNS - 1) + (-2.0,))
+# A slope that is clipped on both sides of zero, so that the canary and its opposite both have gradients of the full length.
+SATURATED = Logistic(clip_derivative=0.05)
+
+
+def oracle_of(data: tuple[FloatArray, FloatArray], **settings: Any) -> DenseOracle:
+    """Return the oracle that all methods are audited with."""
+    given: dict[str, Any] = {"loss": Logistic(clip_derivative=0.5), "constant": False, "threads": 1, **settings}
+    return DenseOracle(*data, **given)
+
+
+def method_subject(name: str, make: Callable[[], Method], *, kind: str = "method", **settings: Any) -> Subject:
+    """Turn a method into a subject.
+
+    Parameters
+    ----------
+    name : str
+        What to call it.
+    make : callable
+        Makes the method.
+    kind : str
+        "method" or "baseline".
+    **settings
+        ``l2``, ``loss``, ``neighbouring``, ``in_place``; and ``shows_half`` of the subject.
+    """
+    l2, relation = settings.pop("l2", 0.0), settings.pop("neighbouring", "add-remove")
+    in_place = settings.pop("in_place", False) or relation == "replace-one"
+    of_oracle = {"loss": settings.pop("loss")} if "loss" in settings else {}
+
+    def run(data: Any, purse: Purse) -> FloatArray:
+        return fit(oracle_of(data, **of_oracle), make(), purse, records=RECORDS, l2=l2).point
+
+    def table(present: bool) -> Any:
+        rows, labels = with_canary(present, in_place=in_place)
+        if relation == "replace-one" and not present:  # the canary's opposite, which pulls the other way
+            rows[-1], labels[-1] = with_canary(True)[0][-1], 0.0
+        return rows, labels
+
+    @functools.cache  # a schedule for samples takes a second to calibrate
+    def rule(mu: float) -> Filter:
+        budget: dict[str, Any] = {"epsilon": gdp_epsilon(mu, DELTA), "delta": DELTA, "neighbouring": relation}
+        return open_purse(oracle_of(table(True), **of_oracle), make(), records=RECORDS, l2=l2, **budget).filter
+
+    def purse(mu: float, noise: NoiseSource) -> Purse:
+        return Purse.with_filter(rule(mu), noise=noise)
+
+    settings.setdefault("score", on_last_column)
+    direction = -np.eye(COLUMNS)[-1] if in_place else None
+    return Subject(name, kind, run, table, purse, direction=direction, **settings)
+
+
+def balanced(present: bool) -> tuple[FloatArray, FloatArray]:
+    """Return a table on which the canary decides between two models that are otherwise tied.
+
+    Half a record in favour of the one model without it, half a record in favour of the other with it.
+    """
+    up, half = np.eye(COLUMNS)[-1], 0.5 * np.eye(COLUMNS)[-1]
+    rows = np.vstack([up, up, half, *([up] if present else [])])
+    return rows, np.array([1.0, 0.0, 0.0, *([1.0] if present else [])])
+
+
+def finite_models() -> Subject:
+    """Return the selection between two models."""
+
+    def run(data: Any, purse: Purse) -> FloatArray:
+        # A loss without curvature, so that half a record's length is half of its say.
+        oracle = oracle_of(data, loss=Logistic(clip_derivative=1e-3))
+        return fit(oracle, FiniteModels(OPPOSITE), purse, records=RECORDS).point
+
+    def purse(mu: float, noise: NoiseSource) -> Purse:
+        budget: dict[str, Any] = {"epsilon": gdp_epsilon(mu, DELTA), "delta": DELTA, "neighbouring": "add-remove"}
+        return open_purse(oracle_of(balanced(True)), FiniteModels(OPPOSITE), records=RECORDS, noise=noise, **budget)
+
+    return Subject("finite-models", "baseline", run, balanced, purse, score=on_last_column)
+
+
+METHODS: dict[str, Callable[[], Subject]] = {
+    "auto": lambda: method_subject("auto", Auto),
+    "nesterov": lambda: method_subject("nesterov", Nesterov),
+    "noisy-pgd": lambda: method_subject("noisy-pgd", NoisyPGD),
+    "dp-sgd": lambda: method_subject(
+        # Large samples and many steps: what a sampled run may leak is then nearly what a Gaussian release may.
+        "dp-sgd",
+        lambda: DPSGD(sample_prob=0.5, steps=100),
+        in_place=True,
+    ),
+    "pur-nonconvex": lambda: method_subject("pur-nonconvex", lambda: PUR("non-convex")),
+    "pur-convex": lambda: method_subject("pur-convex", lambda: PUR("convex")),
+    "pur-strongly-convex": lambda: method_subject("pur-strongly-convex", lambda: PUR("strongly-convex"), l2=0.01),
+    "pur-adaptive": lambda: method_subject("pur-adaptive", AdaptivePUR),
+    "dynamic": lambda: method_subject("dynamic", Dynamic),
+    "dp-agd": lambda: method_subject("dp-agd", DPAGD),
+    "adp-sgd": lambda: method_subject("adp-sgd", ADPSGD),
+    # The ridge keeps the canary's score on the clipped part of its slope.
+    "nesterov-replace-one": lambda: method_subject(
+        "nesterov-replace-one", Nesterov, neighbouring="replace-one", loss=SATURATED, l2=0.05
+    ),
+    "dp-agd-replace-one": lambda: method_subject(
+        "dp-agd-replace-one", DPAGD, neighbouring="replace-one", loss=SATURATED, l2=0.05
+    ),
+    "output-perturbation": lambda: method_subject(
+        # A ridge that outweighs all other records: one record then moves the minimiser as far as the bound says.
+        "output-perturbation",
+        lambda: OutPert(ridge=1_000.0),
+        kind="baseline",
+    ),
+    # Its minimiser is not a sum with noise: attacked from the outside, and integrated exactly elsewhere.
+    "objective-perturbation": lambda: method_subject(
+        "objective-perturbation", ObjPert, kind="baseline", shows_half=False
+    ),
+    "priv-gene": lambda: method_subject(
+        "priv-gene", lambda: PrivGene(generations=3), kind="baseline", shows_half=False
+    ),
+    "finite-models": finite_models,
+}

@@ -1,0 +1,360 @@
+"""What audits found, as pages: JSON for machines, Markdown for the documentation, one HTML file without any network."""
+
+import datetime
+import json
+import math
+import pathlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from privypurse.audit.results import REFUTED, Line
+from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS
+from privypurse.core.errors import FileUnusable
+from privypurse.core.version import __version__
+
+Row = tuple[str, ...]
+# Whether an audit ended as it should.
+Check = Callable[[Line], bool]
+
+HEADS = ("subject", "audit", "claimed mu", "shown mu", "claimed epsilon", "shown epsilon", "trials", "verdict")
+WORDS = (
+    "An audit attacks the real training code: it runs it many times on made-up tables that differ in one record, and sees how "
+    "well somebody can tell them apart. What it shows is a lower bound: with the stated confidence, the code is no more private "
+    "than that. A bound above the claim refutes the claim. A bound below it does not prove the claim: silence is not a proof.",
+    "What the silence is worth depends on the attack. So attacks that see everything have to show at least half of the claimed "
+    'mu where one record can use up what it is charged for, or their verdict is "weak"; and every planted bug has to be caught.',
+)
+
+ABOUT_SOUND = (
+    "Every bound must stay below its claim. Where the white box shows little, no one record can use up what it is charged "
+    "for, as in a search by many selections, or the likelihood of what is released is not known, as for objective "
+    "perturbation: silence says less there."
+)
+
+
+def tables_in_words() -> str:
+    """Say what the audits were run on."""
+    return (
+        f"All tables are made up. Methods are run on {RECORDS} records of {COLUMNS} columns, with and without a canary: a record "
+        "that contradicts all others, so that its gradient has the full length at every step. Nothing is about anybody's data."
+    )
+
+
+def confidence_in_words(lines: Sequence[Line]) -> str:
+    """Say how sure the bounds are, one by one and together."""
+    bounds = [line for line in lines if math.isfinite(line.confidence) and line.confidence < 1]
+    levels = sorted({line.confidence for line in bounds})
+    if not bounds:
+        return "These audits compute; no chance is involved."
+    return (
+        f"Each bound holds with a confidence of {' or '.join(f'{100 * level:g} %' for level in levels)}, by itself. There are "
+        f"{len(bounds)} of them: even if nothing is wrong, one among many may pass its claim by chance. Another --seed tells. "
+        "Audits that enumerate or integrate are exact."
+    )
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """Everything that is on the pages.
+
+    Parameters
+    ----------
+    lines : tuple of Line
+        What was found.
+    command : str
+        What does the same again.
+    seed : int
+        Where seeds began.
+    quick, secure : bool
+        Whether it was a short audit; whether noise was exact.
+    source : str
+        Digest of the library's sources.
+    mus, runs
+        The budgets that were attacked, and runs at each.
+    date : str
+        When; today by default.
+    """
+
+    lines: tuple[Line, ...]
+    command: str
+    seed: int
+    quick: bool
+    secure: bool
+    source: str
+    mus: tuple[float, ...]
+    runs: tuple[int, ...]
+    date: str = field(default_factory=lambda: datetime.date.today().isoformat())
+
+    def of_kinds(self, *kinds: str) -> list[Line]:
+        """Return the lines of some kinds, but those about rounding."""
+        return [line for line in self.lines if line.kind in kinds and line.audit != "rounding"]
+
+    @property
+    def sound(self) -> list[Line]:
+        """Lines of what is claimed to be private, and of nothing else."""
+        return [
+            line
+            for line in self.lines
+            if line.kind not in ("mutant", "as published", "mechanism") and line.audit != "rounding"
+        ]
+
+    @property
+    def rounding(self) -> list[Line]:
+        """Lines of attacks on the last digits."""
+        return [line for line in self.lines if line.audit == "rounding"]
+
+    def about(self) -> list[tuple[str, str]]:
+        """Say how it was made."""
+        each = [f"{runs:,} at mu {mu:g}" for mu, runs in zip(self.mus, self.runs, strict=True)]
+        return [
+            ("command", self.command),
+            ("date", self.date),
+            ("library", f"privypurse {__version__}, sources with SHA-256 {self.source[:16]}"),
+            ("seed", f"{self.seed}; the audit of noise takes real entropy"),
+            ("noise", "secure: exact arithmetic" if self.secure else "plain: floating point"),
+            ("runs", f"{' and '.join(each)}; delta {DELTA:g}"),
+        ]
+
+
+def write_pages(report: AuditReport, folder: pathlib.Path, good: Check) -> list[pathlib.Path]:
+    """Write ``audit.json``, ``audit.md`` and ``audit.html``.
+
+    Parameters
+    ----------
+    report : AuditReport
+        What to write.
+    folder : path
+        Where to.
+    good : callable
+        Says whether a line ended as it should.
+    """
+    from privypurse.audit.html_page import as_html
+
+    contents = {
+        "audit.json": as_json(report, good),
+        "audit.md": as_markdown(report, good),
+        "audit.html": as_html(report, good),
+    }
+    try:
+        for name, text in contents.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileUnusable(
+            f"output {str(folder)!r} cannot be written ({error.strerror}). Pass another folder."
+        ) from error
+    return [folder / name for name in contents]
+
+
+def as_json(report: AuditReport, good: Check) -> str:
+    """Write everything for machines."""
+    about = {name: getattr(report, name) for name in ("command", "date", "seed", "quick", "source")}
+    return json.dumps(
+        {
+            **about,
+            "version": __version__,
+            "noise": "secure" if report.secure else "plain",
+            "mus": list(report.mus),
+            "runs": list(report.runs),
+            "passed": all(map(good, report.lines)),
+            "lines": [line.to_json() for line in report.lines],
+        },
+        indent=1,
+    )
+
+
+def number(value: float) -> str:
+    """Write a bound, rounded down; nothing where there is none."""
+    if math.isnan(value):
+        return ""
+    return f"{math.floor(value * 100 + 1e-9) / 100:.2f}" if value < 100 else f"{math.floor(value)}"
+
+
+def claim(value: float) -> str:
+    """Write a claim, or nothing."""
+    return "" if math.isnan(value) else f"{value:.4g}"
+
+
+def row(line: Line) -> Row:
+    """Write a line for a table with `HEADS`."""
+    claims = (claim(line.claimed_mu), number(line.shown_mu), claim(line.claimed_epsilon), number(line.shown_epsilon))
+    return (line.subject, line.audit, *claims, f"{line.trials:,}" if line.trials else "", line.verdict)
+
+
+def evidence(line: Line) -> str:
+    """Say in words what was found; of many findings the first, since the others are mostly of its kind."""
+    said = [*line.findings[:1], *([f"and {len(line.findings) - 1} more"] if len(line.findings) > 1 else [])]
+    if math.isfinite(line.shown_mu) and line.shown_mu > 0 and math.isfinite(line.claimed_mu):
+        said.insert(0, f"mu is at least {number(line.shown_mu)}, claimed {claim(line.claimed_mu)}")
+    elif math.isfinite(line.shown_epsilon) and line.shown_epsilon > 0:
+        said.insert(0, f"epsilon is at least {number(line.shown_epsilon)}, claimed {claim(line.claimed_epsilon)}")
+    return "; ".join(said) or "nothing"
+
+
+def pivot(lines: Sequence[Line], audit: str) -> tuple[Row, list[Row]]:
+    """Return heads and rows of a table of one audit: a row for each subject, a column for each claimed mu."""
+    own = [line for line in lines if line.audit == audit]
+    mus = sorted({line.claimed_mu for line in own})
+    epsilons = {line.claimed_mu: line.claimed_epsilon for line in own}
+    rows = []
+    for subject in dict.fromkeys(line.subject for line in own):
+        found = {line.claimed_mu: line for line in own if line.subject == subject}
+        verdicts = list(dict.fromkeys(line.verdict for line in found.values() if line.verdict != "holds")) or ["holds"]
+        cells = (number(found[mu].shown_mu) if mu in found else "" for mu in mus)
+        rows.append((subject, next(iter(found.values())).kind, *cells, ", ".join(verdicts)))
+    return ("subject", "kind", *(f"mu {mu:g} (epsilon {epsilons[mu]:.3g})" for mu in mus), "verdict"), rows
+
+
+def compared(lines: Sequence[Line]) -> tuple[Row, list[Row]]:
+    """Return heads and rows of a table of audits without a bound: neighbouring runs, and noise."""
+    rows = []
+    for subject in dict.fromkeys(line.subject for line in lines):
+        gray, noise = (
+            next((line for line in lines if (line.subject, line.audit) == (subject, audit)), None)
+            for audit in ("gray box", "noise")
+        )
+        if gray is not None or noise is not None:
+            rows.append((subject, *(_counted(line, what) for line, what in ((gray, "releases"), (noise, "numbers")))))
+    return ("subject", "neighbouring runs", "noise"), rows
+
+
+def _counted(line: Line | None, what: str) -> str:
+    if line is None:
+        return ""
+    if line.verdict == REFUTED:
+        return f"REFUTED: {evidence(line)}"
+    return f"{line.verdict}, {line.trials:,} {what}" if line.trials else f"{line.verdict}, no such {what}"
+
+
+def caught(lines: Sequence[Line]) -> tuple[Row, list[Row]]:
+    """Return heads and rows of a table of planted bugs."""
+    from privypurse.audit.cells import found
+
+    bugs: dict[str, str] = {name: mutant.bug for name, mutant in found("mutants", "MUTANTS").items()}
+    rows: list[Row] = [
+        (
+            line.subject,
+            bugs.get(line.subject, ""),
+            line.audit,
+            evidence(line),
+            "caught" if line.verdict == REFUTED else "MISSED",
+        )
+        for line in lines
+    ]
+    return ("planted bug", "what is wrong", "audit", "what it found", "verdict"), rows
+
+
+def refuted(lines: Sequence[Line]) -> tuple[Row, list[Row]]:
+    """Return heads and rows of a table of what is not private, or of attacks that hit or miss."""
+    return ("subject", "audit", "what it found", "verdict"), [
+        (line.subject, line.audit, evidence(line), line.verdict) for line in lines
+    ]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One section of the pages: a key, a title, a sentence, and tables with their names."""
+
+    key: str
+    title: str
+    sentence: str
+    tables: tuple[tuple[str, Row, list[Row]], ...]
+
+
+def parts(report: AuditReport) -> list[Part]:
+    """Return the sections that have something in them."""
+    bounds = [
+        (title, *pivot(report.sound, audit))
+        for title, audit in (
+            ("White box: lower bounds on mu by who sees everything", "white box"),
+            ("Black box: lower bounds on mu by who sees final models only", "black box"),
+            ("One run: lower bounds on mu from one run with 1,000 canaries", "one run"),
+        )
+    ]
+    bounds.append(
+        ("Gray box and noise: same answers on neighbouring tables; noise as it was paid for", *compared(report.sound))
+    )
+    left_out = [line for line in report.sound if line.verdict == "not run"]
+    if left_out:
+        bounds.append(("Not run", ("subject", "why"), [(line.subject, "; ".join(line.findings)) for line in left_out]))
+    exact = report.of_kinds("mechanism")
+    mutants, published = report.of_kinds("mutant"), report.of_kinds("as published")
+    made = [
+        Part("sound", "What is claimed to be private", ABOUT_SOUND, tuple(bounds)),
+        Part(
+            "exact",
+            "Enumerated and integrated",
+            "No sampling: the exact epsilon over hostile cases, at the claimed delta. In brackets: the number of candidates; the "
+            "noise multiplier of the perturbation and a record's curvature relative to the ridge.",
+            (
+                (
+                    "Exact",
+                    ("subject", "audit", "claimed epsilon", "exact epsilon", "delta", "verdict"),
+                    [
+                        (
+                            line.subject,
+                            line.audit,
+                            claim(line.claimed_epsilon),
+                            f"{line.shown_epsilon:.3f}",
+                            f"{line.delta:.2g}",
+                            line.verdict,
+                        )
+                        for line in exact
+                    ],
+                ),
+            ),
+        ),
+        Part(
+            "mutants",
+            "Planted bugs",
+            "Each is planted into the library, and the audit named beside it has to catch it.",
+            (("Planted bugs", *caught(mutants)),) if mutants else (),
+        ),
+        Part(
+            "published",
+            "As published",
+            "Two methods, as their authors published them, must be refuted: a lower bound above their claim.",
+            (("As published", *refuted(published)),),
+        ),
+        Part(
+            "rounding",
+            "The last digits",
+            "Attacks on the gaps between floating-point numbers: they must succeed on naive noise and fail on secure noise.",
+            (("The last digits", *refuted(report.rounding)),),
+        ),
+    ]
+    filled = (Part(one.key, one.title, one.sentence, tuple(each for each in one.tables if each[2])) for one in made)
+    return [one for one in filled if one.tables]
+
+
+def as_markdown(report: AuditReport, good: Check) -> str:
+    """Write a page for the documentation."""
+    made = ["# Audit", *WORDS, tables_in_words(), confidence_in_words(report.lines), result_in_words(report, good)]
+    for part in parts(report):
+        made += [f"## {part.title}", part.sentence]
+        for title, heads, rows in part.tables:
+            made += (
+                [f"{title}:", _markdown_table(heads, rows)] if len(part.tables) > 1 else [_markdown_table(heads, rows)]
+            )
+    made += ["## Made with", _markdown_table(("", ""), [(name, f"`{said}`") for name, said in report.about()])]
+    return "\n\n".join(made) + "\n"
+
+
+def result_in_words(report: AuditReport, good: Check) -> str:
+    """Say in one sentence how it ended."""
+    sound, fall = [*report.sound, *report.of_kinds("mechanism")], report.of_kinds("mutant", "as published")
+    said = []
+    ran = [line for line in sound if line.verdict != "not run"]
+    if ran:
+        said.append(f"{sum(map(good, ran))} of {len(ran)} audits of what is claimed to be private hold")
+    if fall:
+        said.append(f"{sum(map(good, fall))} of {len(fall)} planted bugs and unsound publications are refuted")
+    if report.rounding:
+        said.append(
+            f"{sum(map(good, report.rounding))} of {len(report.rounding)} attacks on last digits end as they should"
+        )
+    return f"Result: {'; '.join(said)}." if said else "Nothing was run."
+
+
+def _markdown_table(heads: Row, rows: Sequence[Row]) -> str:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

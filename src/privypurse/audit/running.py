@@ -1,0 +1,315 @@
+"""Running audits: which ones, on how many processes, and what they found. What is finished is kept while the rest runs."""
+
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import itertools
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privypurse.audit import cells
+from privypurse.audit.lines import black_box_line, white_box_line
+from privypurse.audit.page import AuditReport, write_pages
+from privypurse.audit.results import HOLDS, REFUTED, Line
+from privypurse.audit.white_box import Scores
+from privypurse.core.checks import positive, positive_integer
+from privypurse.core.errors import FileUnusable, InvalidArgument
+from privypurse.jobs.progress import Progress, Silent
+from privypurse.oracles._threads import default_threads
+from privypurse.papers.cells import Cell, Result, Results, run_cells
+
+FULL_MUS, QUICK_MUS = (1.0, 2.0, 3.0, 4.0), (3.0,)
+FULL_RUNS, QUICK_RUNS = 400, 120
+# With 400 runs at mu 1 chance alone hides half of the claim in one audit of five; with three times as many it does not.
+SMALL_MU, MORE_AT_SMALL = 1.5, 3
+FEWEST_RUNS = 32  # below that no attack shows anything
+RUNS_IN_A_CELL = 40
+NOT_RUN = "not run"
+
+GROUPS = (*cells.SUBJECTS, "exact", "mutants", "published", "rounding")
+LIGHT_FIRST = ("methods", "exact", "mutants", "published", "rounding", "estimators", "pytorch")
+# Noise multiplier, a record's curvature relative to the ridge, epsilon.
+PERTURBED = ((5.0, 0.05, 1.0), (3.0, 0.1, 2.0), (10.0, 0.02, 0.5), (20.0, 0.02, 0.25), (2.0, 0.1, 3.0))
+# Attacks on these must succeed: planted bugs, what is not private, and the last digits of floating-point noise.
+MUST_FALL = ("mutant", "as published", "naive")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to run.
+
+    Parameters
+    ----------
+    mus : tuple of float
+        The budgets that subjects are attacked at.
+    runs : tuple of int
+        Runs at each of them, with and without the canary together.
+    quick, secure : bool
+        Fewer cases; exact noise.
+    seed : int
+        Where seeds begin.
+    """
+
+    mus: tuple[float, ...]
+    runs: tuple[int, ...]
+    quick: bool
+    secure: bool
+    seed: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is done together, under one name: cells, and the lines they amount to."""
+
+    name: str
+    cells: Sequence[Cell]
+    finish: Callable[[Sequence[Result]], list[Line]]
+
+
+def as_it_should(line: Line) -> bool:
+    """Say whether an audit ended as it should: what is sound holds, what is not is refuted.
+
+    Examples
+    --------
+    >>> as_it_should(Line("nesterov", "method", "white box", verdict="holds"))
+    True
+    >>> as_it_should(Line("noise-halved", "mutant", "white box", verdict="holds"))
+    False
+    """
+    return line.verdict in ((REFUTED,) if line.kind in MUST_FALL else (HOLDS, NOT_RUN))
+
+
+def run_audits(
+    names: Sequence[str] = ("all",),
+    *,
+    mus: Sequence[float] | None = None,
+    runs: int | None = None,
+    quick: bool = False,
+    secure: bool = False,
+    jobs: int | None = None,
+    seed: int = 0,
+    output: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> list[Line]:
+    """Audit the library.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of subjects, or of groups: "methods", "estimators", "pytorch", "exact", "mutants", "published", "rounding", "all".
+    mus : sequence of float, optional
+        The budgets to attack at; 1, 2, 3 and 4 by default, 3 for a quick audit.
+    runs : int, optional
+        Runs at each of them; by default 400, and 1,200 at a mu below 1.5; 120 for a quick audit.
+    quick : bool, default False
+        Fewer runs, pairs and cases.
+    secure : bool, default False
+        Whether subjects draw exact noise.
+    jobs : int, optional
+        Processes; as many as there are cores by default.
+    seed : int, default 0
+        Where seeds begin. Whether the noise is what was paid for is looked at with real noise, which has no seed.
+    output : path, optional
+        A folder for ``audit.json``, ``audit.md`` and ``audit.html``. An audit that was cut short is taken up again there, if the
+        library has not changed since.
+    progress : Progress, optional
+        Told how far it is.
+
+    Returns
+    -------
+    list of Line
+        What was found, in the order of the groups.
+
+    Examples
+    --------
+    >>> [line.verdict for line in run_audits(["permute-and-flip"], quick=True, jobs=1)]
+    ['holds']
+    """
+    settings = _settings(mus, runs, quick, secure, seed)
+    chosen = chosen_names(names)
+    tasks = [task for group, members in chosen.items() for task in _tasks(group, members, settings)]
+    workers = default_threads() if jobs is None else positive_integer(jobs=jobs)
+    digest = source_digest()
+    lines: list[Line] = []
+    with _kept(output, digest) as results:
+        for task in tasks:
+            run_cells(task.cells, results, workers=workers, progress=progress or Silent(), what=task.name)
+            lines += task.finish([results[cell] for cell in task.cells])
+        if output is not None:
+            command = _command(names, settings, mus, runs)
+            report = AuditReport(tuple(lines), command, seed, quick, secure, digest, settings.mus, settings.runs)
+            write_pages(report, pathlib.Path(output), as_it_should)
+    return lines
+
+
+def chosen_names(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the subjects that are meant, by group; an unknown name is refused.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of subjects or of groups.
+    """
+    names = tuple(names) or ("all",)
+    wanted: dict[str, dict[str, None]] = {group: {} for group in GROUPS}
+    for name in names:
+        if name in ("all", *GROUPS):
+            for group in GROUPS if name == "all" else (name,):
+                wanted[group].update(dict.fromkeys(members(group)))
+            continue
+        # Groups that take long to load are asked last.
+        group_of_it = next((group for group in LIGHT_FIRST if name in members(group)), None)
+        if group_of_it is None:
+            known = ", ".join(["all", *GROUPS, *(one for group in GROUPS for one in members(group))])
+            raise InvalidArgument(f"names must be of subjects or groups; got {name!r}. Pass one of: {known}.")
+        wanted[group_of_it][name] = None
+    if "pytorch" in names and not _has_torch():
+        raise InvalidArgument("names has 'pytorch', which needs PyTorch. Install it: pip install 'privypurse[torch]'.")
+    return {group: tuple(some) for group, some in wanted.items() if some}
+
+
+def members(group: str) -> tuple[str, ...]:
+    """Return the names in a group; where PyTorch is missing, its group has one that says so."""
+    if group == "pytorch" and not _has_torch():
+        return ("pytorch",)
+    if group in cells.SUBJECTS:
+        return tuple(cells.makers(group))
+    if group == "mutants":
+        return tuple(cells.found("mutants", "MUTANTS"))
+    if group == "published":
+        return tuple(f"{name}{cells.AS_PUBLISHED_SUFFIX}" for name in cells.found("published", "AS_PUBLISHED"))
+    return (*cells.SELECTIONS, cells.INTEGRATED) if group == "exact" else ("rounding-attacks",)
+
+
+def source_digest() -> str:
+    """Return a digest of the library's sources: what was audited, whatever its version says."""
+    root = pathlib.Path(__file__).parents[1]
+    said = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        said.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    return said.hexdigest()
+
+
+def _settings(mus: Sequence[float] | None, runs: int | None, quick: bool, secure: bool, seed: int) -> Settings:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
+        raise InvalidArgument(f"seed must be a whole number from 0 on; got {seed!r}. Pass for example 0.")
+    chosen = tuple(positive(mu=mu) for mu in (mus if mus is not None else QUICK_MUS if quick else FULL_MUS))
+    if not chosen or max(chosen) > 8:
+        raise InvalidArgument(f"mus must be one number or more, up to 8; got {list(chosen)}. Pass for example [1, 2].")
+    number = positive_integer(runs=runs) if runs is not None else QUICK_RUNS if quick else FULL_RUNS
+    if number < FEWEST_RUNS or number % 2:
+        raise InvalidArgument(
+            f"runs must be an even number of {FEWEST_RUNS} or more; got {number}. Half of them are made without the canary."
+        )
+    distinct = tuple(dict.fromkeys(chosen))
+    scaled = runs is None and not quick
+    numbers = tuple(number * (MORE_AT_SMALL if scaled and mu < SMALL_MU else 1) for mu in distinct)
+    return Settings(distinct, numbers, quick, secure, seed)
+
+
+def _command(names: Sequence[str], settings: Settings, mus: Sequence[float] | None, runs: int | None) -> str:
+    """Write the command that does the same again."""
+    words = ["privypurse audit", *(f"'{name}'" if " " in name else name for name in names or ("all",))]
+    words += ["--quick"] if settings.quick else []
+    words += ["--mu " + ",".join(f"{mu:g}" for mu in settings.mus)] if mus is not None else []
+    words += [f"--runs {runs}"] if runs is not None else []
+    words += ["--noise secure"] if settings.secure else []
+    words += [f"--seed {settings.seed}"] if settings.seed else []
+    return " ".join(words)
+
+
+@contextlib.contextmanager
+def _kept(output: str | os.PathLike[str] | None, digest: str) -> Iterator[Results]:
+    """Keep what is finished in the folder until all is; of other sources' results nothing is taken."""
+    if output is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Results(pathlib.Path(folder) / "cells.jsonl")
+        return
+    folder_of_pages = pathlib.Path(output)
+    try:
+        folder_of_pages.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileUnusable(f"output {str(output)!r} cannot be made ({error.strerror}). Pass another folder.") from error
+    yield Results(folder_of_pages / f".cells-{digest[:16]}.jsonl")
+    for path in folder_of_pages.glob(".cells-*.jsonl"):
+        path.unlink(missing_ok=True)
+
+
+def _tasks(group: str, names: Sequence[str], settings: Settings) -> list[Task]:
+    if group == "pytorch" and not _has_torch():
+        said = "PyTorch is not here: pip install 'privypurse[torch]'"
+        return [Task("pytorch", (), lambda _: [Line("pytorch", "pytorch", NOT_RUN, verdict=NOT_RUN, findings=(said,))])]
+    if group in cells.SUBJECTS:
+        return [_subject_task(group, name, settings) for name in names]
+    if group == "exact":
+        return [Task(name, _exact_cells(name, settings), _all_lines) for name in names]
+    function = {"mutants": cells.mutant_cell, "published": cells.published_cell, "rounding": cells.rounding_cell}[group]
+    arguments: list[dict[str, Any]] = [{"name": name, "quick": settings.quick} for name in names]
+    return [Task(group, [Cell(function, each) for each in arguments], _all_lines)]
+
+
+def _all_lines(results: Sequence[Result]) -> list[Line]:
+    return [Line.from_json(described) for result in results for described in result["lines"]]
+
+
+def _subject_task(group: str, name: str, settings: Settings) -> Task:
+    common = {"group": group, "name": name, "secure": settings.secure}
+    # Neither the size of a bound nor the law of noise depends on mu; the middle one will do.
+    mu = settings.mus[len(settings.mus) // 2]
+    begin = settings.seed * 10**6
+    first = [
+        Cell(cells.gray_box_cell, {**common, "mu": mu, "pairs": 2 if settings.quick else 8, "seed": begin}),
+        Cell(cells.noise_cell, {**common, "mu": mu, "runs": 4 if settings.quick else 16, "seed": settings.seed}),
+    ]
+    if name in cells.ONE_RUN and group == "methods":
+        first += [
+            Cell(cells.one_run_cell, {"name": name, "secure": settings.secure, "mu": each, "seed": begin})
+            for each in settings.mus
+        ]
+    attacks: dict[float, list[Cell]] = {}
+    for each, runs in zip(settings.mus, settings.runs, strict=True):
+        parts = range(0, runs, RUNS_IN_A_CELL)
+        arguments = ({"mu": each, "runs": min(RUNS_IN_A_CELL, runs - part), "seed": begin + part} for part in parts)
+        attacks[each] = [Cell(cells.attack_cell, {**common, **some}) for some in arguments]
+
+    def finish(results: Sequence[Result]) -> list[Line]:
+        lines = _all_lines(results[: len(first)])
+        subject, rest = cells.subject_named(group, name), iter(results[len(first) :])
+        for each, own in attacks.items():
+            scores = functools.reduce(Scores.joined, [_scores(next(rest)) for _ in own])
+            lines.append(white_box_line(subject, scores, each))
+            if scores.models_absent.size >= 8 and scores.models_present.size >= 8:
+                lines.append(black_box_line(subject, scores, each))
+        return lines
+
+    return Task(name, [*first, *itertools.chain.from_iterable(attacks.values())], finish)
+
+
+def _scores(result: Result) -> Scores:
+    names = ("absent", "present", "models_absent", "models_present")
+    arrays = {name: np.array(result[name], dtype=np.float64) for name in names}
+    return Scores(**arrays, findings=tuple(result["findings"]))
+
+
+def _exact_cells(name: str, settings: Settings) -> list[Cell]:
+    if name in cells.SELECTIONS:
+        epsilons, counts = ((1.0,), (3,)) if settings.quick else ((0.25, 0.5, 1.0, 2.0, 4.0), (2, 3, 4))
+        return [
+            Cell(cells.enumeration_cell, {"name": name, "epsilon": epsilon, "candidates": count})
+            for epsilon in epsilons
+            for count in counts
+        ]
+    points = PERTURBED[:1] if settings.quick else PERTURBED
+    names = ("noise_multiplier", "curvature_ratio", "epsilon")
+    return [Cell(cells.integration_cell, dict(zip(names, point, strict=True))) for point in points]
+
+
+def _has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None

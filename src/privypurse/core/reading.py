@@ -1,0 +1,99 @@
+"""Files that others may have written: read what is as it should be, refuse the rest, and let no other error out."""
+
+import contextlib
+import dataclasses
+import json
+import math
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from privypurse.core.errors import InvalidArgument, PrivypurseError
+
+# What goes wrong where a part is missing, of another kind, too large or too deep.
+MISSHAPEN: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+@contextlib.contextmanager
+def refusing(message: str, also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Refuse what turns out not to be as it should be while it is read.
+
+    Parameters
+    ----------
+    message : str
+        What is refused, and the remedy.
+    also : tuple of exception types
+        Further errors that mean the same, of a library that does the reading.
+    """
+    try:
+        yield
+    except PrivypurseError:
+        raise
+    except MISSHAPEN + also as error:
+        raise InvalidArgument(message) from error
+
+
+def read_json(text: "str | bytes", *, strict: bool = True) -> Any:
+    """Read JSON; raises ValueError for what is not, is nested too deeply or, where strict, has a number that is not finite."""
+    try:
+        return json.loads(text, parse_constant=_no_number, parse_float=_finite) if strict else json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def check_fields(instance: Any) -> None:
+    """Raise TypeError unless every field of a data class holds what its annotation says."""
+    hints = typing.get_type_hints(type(instance))
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        if not _fits(value, hints[field.name]):
+            raise TypeError(f"{field.name} is a {type(value).__name__}, which it must not be")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, one) for one in inner)
+    if hint in (float, int):
+        return _is_number(value, hint)
+    if origin is tuple:
+        whole = len(inner) == 2 and inner[1] is Ellipsis
+        kinds: Sequence[Any] = [inner[0]] * len(value) if whole and isinstance(value, tuple) else inner
+        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if origin is list:
+        return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
+    if origin is dict:
+        return isinstance(value, Mapping) and all(_fits(k, inner[0]) and _fits(v, inner[1]) for k, v in value.items())
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(value, hint):
+        check_fields(value)
+        return True
+    return isinstance(value, origin or hint)
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
+        return False
+    # Larger ones are not what anybody counted or measured, and fit into no database or float.
+    return not math.isnan(value) if isinstance(value, float) else abs(value) < 2**63

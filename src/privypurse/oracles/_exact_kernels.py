@@ -1,0 +1,329 @@
+"""Compiled sums of whole numbers: the gradients of ``_kernels``, with every record rounded to a lattice before it is added.
+
+What secure noise rests on is that a record's whole numbers are a function of that record and of public values alone: not of where
+it lies in a block, of the block's length, of the threads, or of its neighbours. Hence:
+
+* Everything up to the rounding is compiled without any licence to reorder or to contract (no ``fastmath``). Each operation is
+  then one of IEEE 754, and gives the same bits in a vector as alone. The functions shared with ``_kernels`` are compiled a second
+  time, from the same source.
+* Sums over the columns of a row, which a compiler may not turn into vectors by itself under these rules, are written out for
+  lanes: the number in column j goes to lane j mod L, and the lanes are added in a fixed tree.
+* After the rounding there are whole numbers only, whose sums do not depend on any order.
+
+How the bound is kept: a record is within ``1 - ROUNDING_MARGIN`` of it, as in ``_kernels``. For float32 tables the coefficient
+and the products are rounded to 24 bits, each a relative change of at most 2^-24. Rounding to whole steps makes it longer by at
+most half the square root of the number of columns, in steps, for which `lattice_unit` sets half of the margin aside.
+
+No overflow: a coordinate is below 2^23 steps and a block has at most 256 rows, so 32 bits hold a block's sum; and 64 bits
+hold that of 2^40 rows. (Where very many columns make the steps k bits finer, blocks have 16 rows, which allows for k up to 4.)
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from privypurse.oracles import _kernels, _links, _sparse_kernels
+from privypurse.oracles._kernels import (
+    _BLOCK_NUMBERS,
+    _NARROW,
+    BLOCK,
+    _transpose,
+    enlarged,
+    limited_coefficient,
+    limited_row,
+    scaled_coefficient,
+)
+
+# Not kept on disk: numba would not tell them from the fast ones there. The kernels that call them are, and hold a copy.
+_strict = njit(nogil=True, error_model="numpy")
+_products_by_column = _strict(_kernels._raw_products_by_column.py_func)
+_slopes = _strict(_links.slopes.py_func)
+_sparse_products = _sparse_kernels._raw_products  # strict already
+
+_LANE_BYTES = 64
+# Added to a double below 2^51, this leaves no bits for a fraction: the sum is rounded to a whole number, to be read off its bits.
+_SHIFT = 1.5 * 2.0**52
+_SHIFT_BITS = 0x4338000000000000
+
+
+@intrinsic
+def nearest(typing_context: Any, value: Any) -> Any:
+    """Round to the nearest whole number: a float32 below 2^31 to 32 bits, a double below 2^51 to 64 bits."""
+    single = value == types.float32
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if single:
+            kind = ir.FloatType()
+            rint = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind]), "llvm.rint.f32")
+            return builder.fptosi(builder.call(rint, arguments), ir.IntType(32))
+        shifted = builder.fadd(arguments[0], ir.Constant(ir.DoubleType(), _SHIFT))
+        return builder.sub(builder.bitcast(shifted, ir.IntType(64)), ir.Constant(ir.IntType(64), _SHIFT_BITS))
+
+    return (types.int32(types.float32) if single else types.int64(types.float64)), codegen
+
+
+@intrinsic
+def _plus(typing_context: Any, first: Any, second: Any) -> Any:
+    """Add two whole numbers without widening them, which ``+`` would do to those of 32 bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.add(*arguments)
+
+    return first(first, first), codegen
+
+
+@intrinsic
+def row_products(typing_context: Any, table: Any, row: Any, vector: Any) -> Any:
+    """Return the product of a row of a table with a vector, and of the row with itself, in the precision of the table.
+
+    The rows must be stored one after another. As many lanes as fill 64 bytes, each a chain of separate multiplications and
+    additions; missing columns of the last step count as zero; then the upper half of the lanes is added to the lower, down to
+    one. This is a fixed formula of the row, whatever instructions the machine has.
+    """
+    scalar = table.dtype
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        other = context.make_array(signature.args[2])(context, builder, arguments[2]).data
+        kind, size, index, short = context.get_value_type(scalar), scalar.bitwidth // 8, ir.IntType(64), ir.IntType(32)
+        lanes = _LANE_BYTES // size
+        wide, pointer = ir.VectorType(kind, lanes), ir.VectorType(kind, lanes).as_pointer()
+        columns = builder.extract_value(array.shape, 1)
+        start = builder.gep(array.data, [builder.mul(arguments[1], columns)])
+        zero = ir.Constant(wide, [ir.Constant(kind, 0.0)] * lanes)
+        product, square = cgutils.alloca_once_value(builder, zero), cgutils.alloca_once_value(builder, zero)
+
+        def step(x: Any, y: Any) -> None:
+            builder.store(builder.fadd(builder.load(product), builder.fmul(x, y)), product)
+            builder.store(builder.fadd(builder.load(square), builder.fmul(x, x)), square)
+
+        def at(base: Any, offset: Any) -> Any:
+            return builder.bitcast(builder.gep(base, [offset]), pointer)
+
+        steps = builder.sdiv(columns, index(lanes))
+        with cgutils.for_range(builder, steps) as loop:
+            offset = builder.mul(loop.index, index(lanes))
+            step(*(builder.load(at(base, offset), align=size) for base in (start, other)))
+        done = builder.mul(steps, index(lanes))
+        with builder.if_then(builder.icmp_signed("<", done, columns)):
+            places = ir.VectorType(short, lanes)
+            empty = ir.Constant(places, ir.Undefined)
+            left = builder.insert_element(empty, builder.trunc(builder.sub(columns, done), short), short(0))
+            left = builder.shuffle_vector(left, empty, ir.Constant(places, [short(0)] * lanes))
+            present = builder.icmp_signed("<", ir.Constant(places, [short(k) for k in range(lanes)]), left)
+            form = ir.FunctionType(wide, [pointer, short, ir.VectorType(ir.IntType(1), lanes), wide])
+            name = f"llvm.masked.load.v{lanes}f{8 * size}.p0"
+            load = cgutils.get_or_insert_function(builder.module, form, name)
+            step(*(builder.call(load, [at(base, done), short(size), present, zero]) for base in (start, other)))
+
+        def fold(values: Any) -> Any:
+            width = lanes
+            while width > 1:
+                width //= 2
+                halves = ir.VectorType(short, width)
+                lower, upper = (
+                    builder.shuffle_vector(
+                        values, values, ir.Constant(halves, [short(k + from_) for k in range(width)])
+                    )
+                    for from_ in (0, width)
+                )
+                values = builder.fadd(lower, upper)
+            return builder.extract_element(values, short(0))
+
+        results = [fold(builder.load(place)) for place in (product, square)]
+        return context.make_tuple(builder, signature.return_type, results)
+
+    return types.UniTuple(scalar, 2)(table, types.int64, vector), codegen
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _products_by_row(table: Any, start: int, count: int, vector: Any, raw: Any, squared: Any) -> None:
+    for i in range(count):
+        raw[i], squared[i] = row_products(table, start + i, vector)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _finish_scores(raw: Any, squared: Any, bias: float, frame: Any, score: Any, scale: Any, count: int) -> bool:
+    """Turn raw products into scores of length-limited rows; say whether every row of the block is finite.
+
+    As in ``_kernels``, but counting in whole numbers, which may be added in any order.
+    """
+    finite = 0
+    for i in range(count):
+        scale[i], score[i], ok = limited_row(raw[i] + frame[0] * bias, enlarged(squared[i], frame), frame)
+        finite += 1 if ok > 0.0 else 0
+    return finite == count
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _in_units(
+    coefficient: Any, scale: Any, squared: Any, frame: Any, clip_norm: float, per_unit: float, factor: Any, count: int
+) -> int:
+    """Clip each record's contribution to a norm and write its coefficient in steps, in the precision of the table.
+
+    Returns the whole numbers of the constant column, added up.
+    """
+    constant = frame[0]
+    total = 0
+    if clip_norm < math.inf:
+        for i in range(count):
+            coefficient[i] = limited_coefficient(coefficient[i], squared[i], frame, clip_norm)
+    for i in range(count):
+        steps = scaled_coefficient(coefficient[i], scale[i]) * per_unit
+        factor[i] = steps
+        total += nearest(steps * constant)
+    return total
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _add_rows(table: Any, start: int, count: int, factor: Any, out: Any) -> None:
+    """Add rounded rows, four at a time so that the sums are loaded and stored once for four rows."""
+    i = 0
+    while i + 4 <= count:
+        f0, f1, f2, f3 = factor[i], factor[i + 1], factor[i + 2], factor[i + 3]
+        r0, r1, r2, r3 = table[start + i], table[start + i + 1], table[start + i + 2], table[start + i + 3]
+        for j in range(out.size):
+            first = _plus(nearest(f0 * r0[j]), nearest(f1 * r1[j]))
+            second = _plus(nearest(f2 * r2[j]), nearest(f3 * r3[j]))
+            out[j] = _plus(out[j], _plus(first, second))
+        i += 4
+    while i < count:
+        f0, r0 = factor[i], table[start + i]
+        for j in range(out.size):
+            out[j] = _plus(out[j], nearest(f0 * r0[j]))
+        i += 1
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _add_columns(columns: Any, start: int, count: int, factor: Any, out: Any) -> None:
+    for j in range(out.size):
+        total = out[j]
+        for i in range(count):
+            total = _plus(total, nearest(factor[i] * columns[j, start + i]))
+        out[j] = total
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _add_finite_rows(table: Any, start: int, count: int, factor: Any, scale: Any, out: Any) -> None:
+    """Add the rows that have a scale; the slow way, for blocks with a row that is not finite."""
+    for i in range(count):
+        if scale[i] > 0.0:
+            for j in range(out.size):
+                out[j] = _plus(out[j], nearest(factor[i] * table[start + i, j]))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def dense_gradient(
+    table: Any,
+    target: Any,
+    weights: Any,
+    frame: Any,
+    loss: Any,
+    clip_norm: float,
+    per_unit: float,
+    block_sum: Any,
+    by_column: bool,
+    segments: Any,
+    partial: Any,
+) -> None:
+    """Add up clipped gradients in whole steps, `per_unit` of them to 1; arguments otherwise as for ``_kernels``.
+
+    `block_sum` is room for the sums of a block, of 32 bits for a float32 table and 64 for others; it belongs to this call.
+    """
+    n, d = table.shape
+    rows_of_segment, first_segment, last_segment = segments
+    code, parameter, clip, _, _ = loss
+    bias, vector = float(weights[d]), weights[:d]
+    block = min(BLOCK, max(16, _BLOCK_NUMBERS // d))
+    narrow = d <= _NARROW and not by_column
+    raw, squared = np.empty(BLOCK), np.empty(BLOCK)
+    score, scale, slope = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    factor = np.empty(BLOCK, table.dtype)
+    buffer = np.empty((d if narrow else 1, BLOCK), table.dtype)
+    for segment in range(first_segment, last_segment):
+        out = partial[segment]
+        stop = min((segment + 1) * rows_of_segment, n)
+        for b in range(segment * rows_of_segment, stop, block):
+            count = min(block, stop - b)
+            if by_column:
+                _products_by_column(table.T, b, count, vector, raw[:count], squared[:count])
+            elif narrow:
+                _transpose(table, b, count, buffer)
+                _products_by_column(buffer, 0, count, vector, raw[:count], squared[:count])
+            else:
+                _products_by_row(table, b, count, vector, raw, squared)
+            clean = _finish_scores(raw, squared, bias, frame, score, scale, count)
+            _slopes(code, parameter, clip, score, target[b : b + count], slope, count)
+            out[d] += _in_units(slope, scale, squared, frame, clip_norm, per_unit, factor, count)
+            block_sum[:] = 0
+            if not clean:
+                _add_finite_rows(table, b, count, factor, scale, block_sum)
+            elif by_column:
+                _add_columns(table.T, b, count, factor, block_sum)
+            elif narrow:
+                _add_columns(buffer, 0, count, factor, block_sum)
+            else:
+                _add_rows(table, b, count, factor, block_sum)
+            for j in range(d):
+                out[j] += block_sum[j]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _add_sparse_rows(rows: Any, b: int, count: int, factor: Any, scale: Any, out: Any) -> None:
+    values, columns, starts, ones = rows
+    for i in range(count):
+        f, k, stop = factor[i], np.intp(starts[b + i]), np.intp(starts[b + i + 1])
+        if scale[i] > 0.0:
+            if ones:
+                whole = nearest(f)
+                while k + 2 <= stop:
+                    # The columns of a row differ, so the two sums may be loaded before either is stored.
+                    j0, j1 = columns[k], columns[k + 1]
+                    s0, s1 = out[j0] + whole, out[j1] + whole
+                    out[j0] = s0
+                    out[j1] = s1
+                    k += 2
+                if k < stop:
+                    out[columns[k]] += whole
+            else:
+                while k < stop:
+                    out[columns[k]] += nearest(f * values[k])
+                    k += 1
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sparse_gradient(
+    rows: Any,
+    target: Any,
+    weights: Any,
+    frame: Any,
+    loss: Any,
+    clip_norm: float,
+    per_unit: float,
+    segments: Any,
+    partial: Any,
+) -> None:
+    """Add up clipped gradients in whole steps, `per_unit` of them to 1; arguments otherwise as for ``_sparse_kernels``.
+
+    Whether all values are 1 must not show in any row: a step count times 1 is rounded as it is.
+    """
+    d = weights.size - 1
+    rows_of_segment, first_segment, last_segment = segments
+    code, parameter, clip, _, _ = loss
+    raw, squared = np.empty(BLOCK), np.empty(BLOCK)
+    score, scale, slope, factor = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    for segment in range(first_segment, last_segment):
+        out = partial[segment]
+        stop = min((segment + 1) * rows_of_segment, target.size)
+        for b in range(segment * rows_of_segment, stop, BLOCK):
+            count = min(BLOCK, stop - b)
+            _sparse_products(rows, b, count, weights, raw, squared)
+            _finish_scores(raw, squared, weights[d], frame, score, scale, count)
+            _slopes(code, parameter, clip, score, target[b : b + count], slope, count)
+            out[d] += _in_units(slope, scale, squared, frame, clip_norm, per_unit, factor, count)
+            _add_sparse_rows(rows, b, count, factor, scale, out)

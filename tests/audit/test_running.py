@@ -1,0 +1,198 @@
+"""A quick audit of every method; and that running audits loses, mixes up and hides nothing."""
+
+import json
+
+import pytest
+
+from privypurse.audit import Line, as_it_should, planted, run_audits, running
+from privypurse.audit.cells import ONE_RUN, noise_cell, subject_named
+from privypurse.audit.method_subjects import METHODS
+from privypurse.core.errors import FileUnusable, InvalidArgument
+
+CHEAP = "pur-adaptive"
+
+
+def by_audit(lines):
+    return {line.audit: line for line in lines}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_holds_and_the_attack_has_power(name):
+    lines = run_audits([name], quick=True, jobs=1)
+    found, subject = by_audit(lines), subject_named("methods", name)
+    assert {line.subject for line in lines} == {name}
+    assert set(found) == {"white box", "gray box", "noise"} | (
+        {"black box"} if subject.score is not None else set()
+    ) | ({"one run"} if name in ONE_RUN else set())
+    for line in lines:
+        assert line.findings == (), line
+        assert as_it_should(line), line
+    white = found["white box"]
+    assert (white.claimed_mu, white.trials, white.confidence) == (3.0, 120, 0.95)
+    assert white.shown_mu < 3.0
+    assert not subject.shows_half or white.shown_mu >= 1.5
+    assert found["gray box"].trials > 0
+
+
+def test_a_bug_in_the_library_does_not_pass():
+    with planted.noise_halved():
+        lines = run_audits([CHEAP], mus=[2.0], runs=120, quick=True, jobs=1)
+        (noise,) = noise_cell("methods", "nesterov", 2.0, 4, 0, False)["lines"]
+    white = by_audit(lines)["white box"]
+    assert not as_it_should(white)
+    assert white.shown_mu > 2.0
+    assert noise["verdict"] == "REFUTED"
+    assert "times its scale" in noise["findings"][0]
+
+
+def test_a_mutant_ends_as_it_should_when_it_is_caught():
+    (line,) = run_audits(["filter-after-release"], quick=True, jobs=1)
+    assert (line.kind, line.verdict) == ("mutant", "REFUTED")
+    assert as_it_should(line)
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict", "good"),
+    [
+        ("method", "holds", True),
+        ("method", "REFUTED", False),
+        ("estimator", "weak", False),
+        ("pytorch", "not run", True),
+        ("mutant", "REFUTED", True),
+        ("mutant", "holds", False),
+        ("mutant", "weak", False),
+        ("as published", "holds", False),
+        ("naive", "holds", False),
+        ("exact noise", "REFUTED", False),
+    ],
+)
+def test_what_should_be(kind, verdict, good):
+    assert as_it_should(Line("it", kind, "white box", verdict=verdict)) is good
+
+
+class Watching:
+    """Remembers what it is told, and interrupts after so many pieces."""
+
+    def __init__(self, patience=10**9):
+        self.told, self.patience = [], patience
+
+    def stage(self, what, total=None):
+        self.told.append((what, total, []))
+
+    def update(self, done, note=""):
+        self.told[-1][2].append(done)
+        if done >= self.patience:
+            raise KeyboardInterrupt
+
+
+MANY = {"mus": [2.0, 3.0], "runs": 80, "quick": True, "jobs": 1}
+
+
+def test_what_was_finished_is_kept_and_not_run_again(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_audits([CHEAP], output=tmp_path, progress=Watching(5), **MANY)
+    (kept,) = tmp_path.glob(".cells-*.jsonl")
+    assert len(kept.read_text().splitlines()) == 5
+    assert not (tmp_path / "audit.html").exists()
+    again = Watching()
+    lines = run_audits([CHEAP], output=tmp_path, progress=again, **MANY)
+    # Gray box, noise, one run at each mu, and two pieces of forty runs at each.
+    assert again.told == [(CHEAP, 8, [5, 6, 7, 8])]
+    assert not list(tmp_path.glob(".cells-*"))
+    assert {path.name for path in tmp_path.iterdir()} == {"audit.json", "audit.md", "audit.html"}
+    said = json.loads((tmp_path / "audit.json").read_text())
+    assert said["lines"] == [line.to_json() for line in lines]
+    assert said["passed"] is all(map(as_it_should, lines))
+    straight = run_audits([CHEAP], **MANY)
+    assert seeded(straight) == seeded(lines)
+
+
+def seeded(lines):
+    """All but the audit of real noise, which is never the same twice."""
+    return [line.to_json() for line in lines if line.audit != "noise"]
+
+
+def test_what_another_library_did_is_not_taken_for_this_ones(tmp_path, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        run_audits([CHEAP], output=tmp_path, progress=Watching(3), **MANY)
+    monkeypatch.setattr(running, "source_digest", lambda: "f" * 64)
+    again = Watching(1)
+    with pytest.raises(KeyboardInterrupt):
+        run_audits([CHEAP], output=tmp_path, progress=again, **MANY)
+    assert again.told == [(CHEAP, 8, [0, 1])]
+
+
+def test_two_processes_find_what_one_finds():
+    settings = {"mus": [3.0], "runs": 80, "quick": True}
+    assert seeded(run_audits([CHEAP], jobs=2, **settings)) == seeded(run_audits([CHEAP], jobs=1, **settings))
+
+
+def test_another_seed_is_another_sample():
+    settings = {"mus": [3.0], "runs": 32, "quick": True, "jobs": 1}
+    assert seeded(run_audits([CHEAP], seed=1, **settings)) != seeded(run_audits([CHEAP], **settings))
+
+
+@pytest.mark.parametrize("name", ["exponential-mechanism", "permute-and-flip", "objective-perturbation-integrated"])
+def test_exact_audits_come_close_to_the_claim(name):
+    for line in run_audits([name], quick=True, jobs=1):
+        assert as_it_should(line)
+        assert 0.8 * line.claimed_epsilon < line.shown_epsilon <= line.claimed_epsilon * (1 + 1e-9)
+        assert line.confidence == 1
+
+
+def test_a_full_audit_has_the_power_it_needs_at_small_mu():
+    settings = running._settings(None, None, False, False, 0)
+    assert settings.mus == (1.0, 2.0, 3.0, 4.0)
+    assert settings.runs == (1_200, 400, 400, 400)
+    assert running._settings([1.0, 2.0], 64, False, False, 0).runs == (64, 64)
+    assert running._settings(None, None, True, False, 0).runs == (120,)
+
+
+def test_names_and_groups():
+    chosen = running.chosen_names(["dp-agd", "methods", "dp-agd"])
+    assert chosen == {"methods": ("dp-agd", *(name for name in METHODS if name != "dp-agd"))}
+    assert running.chosen_names(["adp-sgd-as-published"]) == {"published": ("adp-sgd-as-published",)}
+    assert set(running.chosen_names(["all"])) == set(running.GROUPS)
+    with pytest.raises(InvalidArgument, match=r"got 'nesterow'. Pass one of: all, methods, .*nesterov.*noise-halved"):
+        running.chosen_names(["nesterow"])
+
+
+def test_without_pytorch_its_subjects_are_named_and_left_out(monkeypatch):
+    monkeypatch.setattr(running, "_has_torch", lambda: False)
+    assert running.chosen_names(["all"])["pytorch"] == ("pytorch",)
+    with pytest.raises(InvalidArgument, match="which needs PyTorch"):
+        run_audits(["pytorch"])
+    (task,) = running._tasks("pytorch", ("pytorch",), running._settings(None, None, True, False, 0))
+    (line,) = task.finish([])
+    assert (line.verdict, as_it_should(line)) == ("not run", True)
+    assert "PyTorch is not here" in line.findings[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [
+        ({"mus": []}, "mus must be"),
+        ({"mus": [0.0]}, "mu must be"),
+        ({"mus": [float("nan")]}, "mu must be"),
+        ({"mus": [9.0]}, "up to 8"),
+        ({"runs": 30}, "runs must be an even number of 32 or more; got 30"),
+        ({"runs": 33}, "runs must be an even number"),
+        ({"runs": 0}, "runs"),
+        ({"jobs": 0}, "jobs"),
+        ({"seed": -1}, "seed must be"),
+        ({"seed": True}, "seed must be"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else next(f"{name}={one}" for name, one in value.items()),
+)
+def test_wrong_settings_are_refused_before_anything_runs(settings, hint, tmp_path):
+    with pytest.raises(InvalidArgument, match=hint):
+        run_audits([CHEAP], output=tmp_path / "out", **settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_anything_runs(tmp_path):
+    (tmp_path / "file").write_text("")
+    watching = Watching()
+    with pytest.raises(FileUnusable, match="Pass another folder"):
+        run_audits([CHEAP], quick=True, output=tmp_path / "file" / "out", progress=watching)
+    assert watching.told == []

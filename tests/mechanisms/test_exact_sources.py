@@ -1,0 +1,113 @@
+"""Sources of exact noise: they stay what they are, the purse takes them by name, and the certificate says which it was."""
+
+import importlib.util
+import pickle
+
+import numpy as np
+import pytest
+
+from privypurse import Gaussian, NoiseSource, Norm, Purse, RdpFilter, Sensitive, ZcdpFilter
+from privypurse.core import randomness
+from privypurse.core.errors import InvalidArgument
+
+EXACT = {"secure": True, "discrete": "discrete"}
+if importlib.util.find_spec("opendp") is not None:
+    EXACT["opendp"] = "opendp"
+BOX = Sensitive([1.0, 2.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
+
+
+def test_plain_is_the_default_and_says_nothing_new():
+    for noise in (NoiseSource(), NoiseSource(secure=False), NoiseSource.parse(None), NoiseSource.parse("plain")):
+        assert not noise.secure
+        assert noise.sampler == "plain"
+        assert noise.description == "operating-system entropy"
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_sources_stay_exact_when_they_travel(name):
+    noise = NoiseSource(secure=EXACT[name])
+    for kept in (
+        noise,
+        *noise.spawn(2),
+        pickle.loads(pickle.dumps(noise)),
+        NoiseSource.parse(name),
+        NoiseSource.parse(noise),
+    ):
+        assert kept.secure
+        assert kept.sampler == name
+        assert not kept.simulation
+        assert kept.description.startswith("operating-system entropy, exact arithmetic")
+    assert NoiseSource.parse(noise) is noise
+
+
+@pytest.mark.parametrize("name", ["secure", "discrete"])
+def test_a_seeded_exact_source_is_a_simulation_of_one(name):
+    noise = NoiseSource(seed=7, secure=EXACT[name])
+    assert "SIMULATION" in noise.description
+    assert "exact arithmetic" in noise.description
+    assert all(child.sampler == name and child.simulation for child in noise.spawn(2))
+    before = noise.state()
+    first = Gaussian(1.0).draw(BOX, Purse(1.0, 1e-6, neighbouring="add-remove").neighbouring, noise).tolist()
+    noise.restore(before)
+    assert noise.sampler == name
+    assert Gaussian(1.0).draw(BOX, Purse(1.0, 1e-6, neighbouring="add-remove").neighbouring, noise).tolist() == first
+
+
+@pytest.mark.parametrize("secure", ["plain", "secure", "yes", "", 1, None, 2.0], ids=repr)
+def test_wrong_kinds_are_refused(secure):
+    with pytest.raises(InvalidArgument, match="secure must be"):
+        NoiseSource(secure=secure)
+
+
+@pytest.mark.parametrize("noise", ["", "Secure", "exact", 7, True, [1]], ids=repr)
+def test_wrong_names_are_refused_by_the_purse(noise):
+    with pytest.raises(InvalidArgument, match="noise must be a NoiseSource or one of 'plain', 'secure'"):
+        Purse(1.0, 1e-6, neighbouring="add-remove", noise=noise)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_certificate_says_which_noise_it_was(name):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", filter="zcdp", noise=name)
+    released = purse.release(BOX, Gaussian(50.0))
+    assert np.isfinite(released).all()
+    assert (released * 2.0**30 % 1 == 0).all()
+    assert purse.certificate().noise == NoiseSource(secure=EXACT[name]).description
+    assert "exact arithmetic" in str(purse.certificate())
+
+
+@pytest.mark.parametrize("name", ["secure", "plain"])
+@pytest.mark.parametrize("filter", ["gdp", "rdp", "zcdp"])
+def test_every_filter_takes_the_floored_gaussian(name, filter):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", filter=filter, noise=name)
+    assert purse.noise.sampler == name
+    assert purse.release(BOX, Gaussian(50.0)).shape == (2,)
+
+
+@pytest.mark.parametrize("name", [name for name in EXACT if name != "secure"])
+def test_only_the_zcdp_filter_takes_the_discrete_gaussian(name, tmp_path):
+    for filter in ("gdp", "rdp"):
+        with pytest.raises(InvalidArgument, match="has a price in zCDP only"):
+            Purse(1.0, 1e-6, neighbouring="add-remove", filter=filter, noise=name, ledger=tmp_path / "budget.db")
+    assert not (tmp_path / "budget.db").exists(), "refused before an account is opened"
+    with pytest.raises(InvalidArgument, match="has a price in zCDP only"):
+        Purse.with_filter(RdpFilter(1.0, 1e-6, "add-remove"), noise=NoiseSource(secure=name))
+    assert Purse.with_filter(ZcdpFilter(1.0, 1e-6, "add-remove"), noise=name).noise.sampler == name
+    assert Purse.not_private(noise=name).noise.sampler == name
+
+
+def test_reopened_purses_take_the_name_too(tmp_path):
+    Purse(1.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "budget.db")
+    assert Purse.reopen(tmp_path / "budget.db", noise="secure").noise.secure
+    with pytest.raises(InvalidArgument, match="has a price in zCDP only"):
+        Purse.reopen(tmp_path / "budget.db", noise="discrete")
+    purse = pickle.loads(pickle.dumps(Purse.reopen(tmp_path / "budget.db", noise="secure")))
+    assert purse.noise.sampler == "secure"
+
+
+def test_opendp_has_no_seed_and_must_be_there(monkeypatch):
+    monkeypatch.setattr(randomness.importlib.util, "find_spec", lambda name: object())
+    with pytest.raises(InvalidArgument, match="seed must be None with secure='opendp'"):
+        NoiseSource(seed=1, secure="opendp")
+    monkeypatch.setattr(randomness.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InvalidArgument, match=r"pip install 'privypurse\[opendp\]'"):
+        NoiseSource(secure="opendp")

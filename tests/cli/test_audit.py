@@ -46,7 +46,7 @@ def test_the_pages_say_what_was_done(done):
     folder, _ = done
     said = json.loads((folder / "out" / "audit.json").read_text())
     assert said["command"] == "privypurse audit pur-adaptive --quick"
-    assert (said["passed"], said["seed"], said["noise"], said["runs"], said["mus"]) == (True, 0, "plain", [120], [3.0])
+    assert (said["passed"], said["seed"], said["noise"], said["runs"], said["mus"]) == (True, 0, "secure", [120], [3.0])
     for name in ("audit.md", "audit.html"):
         page = (folder / "out" / name).read_text(encoding="utf-8")
         assert said["command"] in page

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import pathlib
 import shutil
 import subprocess
 
@@ -11,12 +13,14 @@ import pytest
 from privypurse import InvalidArgument, LedgerCorrupt, Purse, SqliteLedger
 from privypurse.accounting.filters import GdpFilter, from_terms
 from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.accounting.totals import Totals
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.reading import check_fields, read_json
 from privypurse.purse.allowance import Allowance
 from privypurse.purse.certificate import Certificate, Group
 from privypurse.purse.certificate_check import check_certificate, fingerprint
-from privypurse.training.checkpoint import check_state
+from privypurse.store.folder import replace_file
+from privypurse.training.checkpoint import check_state, write_whole
 from tests.cli.commands import EXECUTABLE, environment
 from tests.cli.conftest import write_census
 from tests.fuzz.seeds import DATASETS, spend, write_ledger
@@ -192,3 +196,26 @@ def test_a_state_that_does_not_suit_the_optimizer_is_refused():
     ):
         with pytest.raises(InvalidArgument, match="does not hold the state"):
             check_state(fresh | change, fresh)
+
+
+def test_a_device_stays_a_device():
+    """A report for /dev/null must not take its place, as moving a finished file there would."""
+    controller, terminal = os.openpty()
+    try:
+        path = pathlib.Path(os.ttyname(terminal))
+        replace_file(path, "a page")
+        assert os.read(controller, 100) == b"a page"
+        assert path.is_char_device()
+        with pytest.raises(InvalidArgument, match="ordinary file"):
+            write_whole(path, b"a run")
+    finally:
+        os.close(controller)
+        os.close(terminal)
+
+
+def test_a_ledger_in_another_currency_is_refused(tmp_path):
+    path = tmp_path / "budget.db"
+    rule = GdpFilter(1.0, 1e-6, "add-remove")
+    SqliteLedger(path).open_account("survey", rule.terms(), Totals((0, 0)), who="eve")
+    with pytest.raises(LedgerCorrupt, match="another currency"):
+        Purse.reopen(path, "survey")

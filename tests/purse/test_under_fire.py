@@ -84,6 +84,8 @@ def test_two_hundred_kills_between_request_and_release(tmp_path, reserve):
     rng = random.Random(reserve)
     path = tmp_path / "budget.db"
     Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path)
+    # Tables of the sampler are made once, here: each child has some milliseconds to live.
+    Purse(1.0, 1e-6, neighbouring="add-remove").release(BOX, Gaussian(5_000.0))
     got_out = 0
     died_while = {"idle": 0, "asking": 0}
     for _ in range(200):

@@ -82,10 +82,8 @@ def gray_box_cell(group: str, name: str, mu: float, pairs: int, seed: int, secur
 def noise_cell(group: str, name: str, mu: float, runs: int, seed: int, secure: bool) -> Result:
     """Look at the noise of runs as users make them; the seed only says which audit this belongs to."""
     named = subject_named(group, name)
-    # From the operating system's entropy, and drawn in the way that is audited, whatever the default is.
-    subject = replace(named, purse=lambda budget, _: named.purse(budget, NoiseSource(secure=secure)))
     with _quiet():
-        return {"lines": [noise_line(subject, mu, runs=runs).to_json()]}
+        return {"lines": [noise_line(named, mu, runs=runs, secure=secure).to_json()]}
 
 
 def attack_cell(group: str, name: str, mu: float, runs: int, seed: int, secure: bool) -> Result:
@@ -154,9 +152,10 @@ def integration_cell(noise_multiplier: float, curvature_ratio: float, epsilon: f
 
 
 def mutant_cell(name: str, quick: bool) -> Result:
-    """Plant a bug and look for it."""
+    """Plant a bug and look for it; and look for it where it is not."""
     with _quiet():
-        return {"lines": [found("mutants", "catch")(name, quick=quick).to_json()]}
+        lines = [found("mutants", function)(name, quick=quick) for function in ("catch", "without_the_bug")]
+        return {"lines": [line.to_json() for line in lines]}
 
 
 def published_cell(name: str, quick: bool) -> Result:

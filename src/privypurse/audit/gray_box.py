@@ -12,7 +12,6 @@ import numpy as np
 
 from privypurse.audit.listening import Heard, Transcript, record, replay
 from privypurse.audit.subjects import Subject
-from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm
 from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
 
@@ -50,7 +49,7 @@ def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[fl
     absent, present : Transcript
         A run that was heard and its replay on a neighbouring table, in either order.
     """
-    findings = [f"a run failed on one of the tables: {run.failure}" for run in (absent, present) if run.failure]
+    findings = []
     if len(absent.releases) != len(present.releases):
         findings.append(
             f"the number of releases depends on one record: {len(absent.releases)} and {len(present.releases)}"
@@ -75,6 +74,7 @@ def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[fl
     same = absent.result.shape == present.result.shape and np.array_equal(absent.result, present.result, equal_nan=True)
     if not same and not (absent.failure or present.failure):
         findings.append("the model depends on the table by another way than what was released")
+    findings += [f"a run failed on one of the tables: {run.failure}" for run in (absent, present) if run.failure]
     return findings, shares
 
 
@@ -109,13 +109,9 @@ def heard_and_replayed(
     subject: Subject, present: bool, mu: float, seed: int, *, secure: bool = False
 ) -> tuple[Transcript, Transcript]:
     """Run a subject with or without the canary, and again the other way with the same answers."""
-    heard = record(subject.run, subject.table(present), subject.purse(mu, _noise(seed, secure)))
-    again = replay(subject.run, subject.table(not present), subject.purse(mu, _noise(seed, secure)), heard)
-    return heard, again
-
-
-def _noise(seed: int, secure: bool) -> NoiseSource:
-    return NoiseSource(seed=seed, secure=True) if secure else NoiseSource(seed=seed)
+    heard = record(subject.run, subject.table(present), subject.purse(mu, subject.noise(seed, secure=secure)))
+    purse = subject.purse(mu, subject.noise(seed, secure=secure))
+    return heard, replay(subject.run, subject.table(not present), purse, heard)
 
 
 def _share_of_bound(one: Heard, other: Heard) -> float:
@@ -149,7 +145,7 @@ def _difference(one: Heard, other: Heard) -> str:
     names = ("purpose", "mechanism", "noise", "norm", "bound", "shape", "sampling rate")
     for name, mine, its in zip(names, one.terms, other.terms, strict=True):
         if mine != its:
-            return f"{name} {mine} and {its}"
+            return f"{name} {str(mine)[:80]} and {str(its)[:80]}"
     return "nothing"
 
 

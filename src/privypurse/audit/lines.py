@@ -10,7 +10,6 @@ from privypurse.audit.residuals import residuals
 from privypurse.audit.results import HOLDS, REFUTED, WEAK, Line
 from privypurse.audit.subjects import DELTA, Subject
 from privypurse.audit.white_box import Scores, judge
-from privypurse.core.randomness import NoiseSource
 
 
 def white_box_line(subject: Subject, scores: Scores, mu: float) -> Line:
@@ -36,9 +35,10 @@ def gray_box_line(subject: Subject, mu: float, *, pairs: int, seed: int, secure:
     return Line(subject.name, subject.kind, "gray box", trials=found.releases, verdict=verdict, findings=found.findings)
 
 
-def noise_line(subject: Subject, mu: float, *, runs: int) -> Line:
+def noise_line(subject: Subject, mu: float, *, runs: int, secure: bool = False) -> Line:
     """Look at the noise of runs as users make them, from the operating system's entropy."""
-    heard = [record(subject.run, subject.table(True), subject.purse(mu, NoiseSource())) for _ in range(runs)]
+    sources = [subject.noise(None, secure=secure) for _ in range(runs)]
+    heard = [record(subject.run, subject.table(True), subject.purse(mu, source)) for source in sources]
     noise = residuals(heard)
     verdict = REFUTED if noise.findings else HOLDS
     return Line(subject.name, subject.kind, "noise", trials=noise.count, verdict=verdict, findings=noise.findings)

@@ -138,7 +138,7 @@ METHODS: dict[str, Callable[[], Subject]] = {
     ),
     # Its minimiser is not a sum with noise: attacked from the outside, and integrated exactly elsewhere.
     "objective-perturbation": lambda: method_subject(
-        "objective-perturbation", ObjPert, kind="baseline", shows_half=False
+        "objective-perturbation", ObjPert, kind="baseline", shows_half=False, exact=False
     ),
     "priv-gene": lambda: method_subject(
         "priv-gene", lambda: PrivGene(generations=3), kind="baseline", shows_half=False

@@ -95,7 +95,7 @@ class AuditReport:
         return [
             line
             for line in self.lines
-            if line.kind not in ("mutant", "as published", "mechanism") and line.audit != "rounding"
+            if line.kind not in ("mutant", "without the bug", "as published", "mechanism") and line.audit != "rounding"
         ]
 
     @property
@@ -225,8 +225,8 @@ def _counted(line: Line | None, what: str) -> str:
     return f"{line.verdict}, {line.trials:,} {what}" if line.trials else f"{line.verdict}, no such {what}"
 
 
-def caught(lines: Sequence[Line]) -> tuple[Row, list[Row]]:
-    """Return heads and rows of a table of planted bugs."""
+def caught(lines: Sequence[Line], controls: Sequence[Line]) -> tuple[Row, list[Row]]:
+    """Return heads and rows of a table of planted bugs, and of what the same audits say without them."""
     from privypurse.audit.cells import found
 
     bugs: dict[str, str] = {name: mutant.bug for name, mutant in found("mutants", "MUTANTS").items()}
@@ -237,10 +237,11 @@ def caught(lines: Sequence[Line]) -> tuple[Row, list[Row]]:
             line.audit,
             evidence(line),
             "caught" if line.verdict == REFUTED else "MISSED",
+            next((other.verdict for other in controls if other.subject == line.subject), ""),
         )
         for line in lines
     ]
-    return ("planted bug", "what is wrong", "audit", "what it found", "verdict"), rows
+    return ("planted bug", "what is wrong", "audit", "what it found", "verdict", "without the bug"), rows
 
 
 def refuted(lines: Sequence[Line]) -> tuple[Row, list[Row]]:
@@ -306,8 +307,8 @@ def parts(report: AuditReport) -> list[Part]:
         Part(
             "mutants",
             "Planted bugs",
-            "Each is planted into the library, and the audit named beside it has to catch it.",
-            (("Planted bugs", *caught(mutants)),) if mutants else (),
+            "Each is planted into the library, and the audit named beside it has to catch it, and to be silent without it.",
+            (("Planted bugs", *caught(mutants, report.of_kinds("without the bug"))),) if mutants else (),
         ),
         Part(
             "published",

@@ -17,8 +17,9 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.queries import GradientAt
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
-from privypurse.mechanisms import selection
+from privypurse.mechanisms import exact_lattice, selection
 from privypurse.mechanisms.base import Mechanism
+from privypurse.mechanisms.exact_gaussian import exact_gaussian
 from privypurse.mechanisms.selection import ExponentialSelection
 from privypurse.oracles.linear import LinearOracle
 from privypurse.oracles.parts import DensePart, Frame, GradientWork
@@ -32,6 +33,15 @@ def noise_halved() -> Planted:
     """Draw half of the standard deviation that was paid for."""
     normal = NoiseSource.normal
     with mock.patch.object(NoiseSource, "normal", lambda self, shape: 0.5 * normal(self, shape)):
+        yield
+
+
+@contextlib.contextmanager
+def exact_noise_halved() -> Planted:
+    """Draw exact noise of half the standard deviation that was paid for."""
+    with mock.patch.object(
+        exact_lattice, "exact_gaussian", lambda count, std, noise: exact_gaussian(count, max(1, std // 2), noise)
+    ):
         yield
 
 

@@ -92,7 +92,7 @@ def run_audits(
     mus: Sequence[float] | None = None,
     runs: int | None = None,
     quick: bool = False,
-    secure: bool = False,
+    secure: bool = True,
     jobs: int | None = None,
     seed: int = 0,
     output: str | os.PathLike[str] | None = None,
@@ -110,8 +110,8 @@ def run_audits(
         Runs at each of them; by default 400, and 1,200 at a mu below 1.5; 120 for a quick audit.
     quick : bool, default False
         Fewer runs, pairs and cases.
-    secure : bool, default False
-        Whether subjects draw exact noise.
+    secure : bool, default True
+        Whether subjects draw exact noise, as they do by default wherever it costs little, or floating-point noise.
     jobs : int, optional
         Processes; as many as there are cores by default.
     seed : int, default 0
@@ -220,7 +220,7 @@ def _command(names: Sequence[str], settings: Settings, mus: Sequence[float] | No
     words += ["--quick"] if settings.quick else []
     words += ["--mu " + ",".join(f"{mu:g}" for mu in settings.mus)] if mus is not None else []
     words += [f"--runs {runs}"] if runs is not None else []
-    words += ["--noise secure"] if settings.secure else []
+    words += [] if settings.secure else ["--noise plain"]
     words += [f"--seed {settings.seed}"] if settings.seed else []
     return " ".join(words)
 

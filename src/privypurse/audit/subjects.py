@@ -44,6 +44,8 @@ class Subject:
     shows_half : bool, default True
         Whether an attack that sees everything must show at least half of the claimed mu. Not so where no record can use up the
         bounds, as in a search by many selections.
+    exact : bool, default True
+        Whether it can be run with exact noise; if not, it is audited with plain noise.
     """
 
     name: str
@@ -54,6 +56,11 @@ class Subject:
     direction: FloatArray | None = None
     score: Callable[[FloatArray], float] | None = None
     shows_half: bool = True
+    exact: bool = True
+
+    def noise(self, seed: int | None, *, secure: bool) -> NoiseSource:
+        """Return noise to run it with."""
+        return NoiseSource(seed, secure=secure and self.exact)
 
 
 def contradicted_table(

@@ -33,7 +33,7 @@ def audit(
         int | None,
         typer.Option("--runs", help="Runs at each mu. Default: 400, 1200 at mu 1; quick 120.", show_default=False),
     ] = None,
-    noise: Annotated[str, typer.Option("--noise", help="plain or secure.")] = "plain",
+    noise: Annotated[str, typer.Option("--noise", help="secure (exact arithmetic) or plain.")] = "secure",
     jobs: Annotated[
         int | None, typer.Option("--jobs", help="Processes; one for each core by default.", show_default=False)
     ] = None,

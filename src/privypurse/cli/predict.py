@@ -51,13 +51,16 @@ def predict(
         if out is not None:
             if not out.absolute().parent.is_dir():
                 raise InvalidArgument(f"out {str(out)!r} is in a folder that does not exist. Make it first.")
-            partial = predictions_path(out)
+            # A device must stay one.
+            partial = predictions_path(out) if out.is_file() or not out.exists() else out
             try:
                 with partial.open("w", encoding="utf-8", newline="") as target:
                     odd = write_predictions(pipeline, file, target, progress, keep or [])
-                partial.replace(out)
+                if partial != out:
+                    partial.replace(out)
             finally:
-                partial.unlink(missing_ok=True)
+                if partial != out:
+                    partial.unlink(missing_ok=True)
         elif json:
             odd = Odd()
             for block, _, _ in predict_blocks(pipeline, file, odd, progress):

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 import numpy as np
 from sklearn.pipeline import Pipeline
 
+from privypurse.core.errors import InvalidArgument
 from privypurse.jobs.progress import Progress
 from privypurse.tables.columns import MISSING, UNKNOWN, column_of, numbers, places
 from privypurse.tables.files import TableFile
@@ -92,4 +93,6 @@ def _plain(answer: Any) -> Any:
 
 def predictions_path(out: pathlib.Path) -> pathlib.Path:
     """Return where a file is written before it is complete."""
+    if not out.name or "\x00" in out.name:
+        raise InvalidArgument(f"out must be the name of a file; got {str(out)!r}. Pass for example predictions.csv.")
     return out.with_name(f".{out.name}.partial")

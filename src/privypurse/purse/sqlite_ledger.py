@@ -175,6 +175,10 @@ class SqliteLedger(Shared):
                     view = view.after(iter([entry]))
             self._remember(view)
         check_terms(dataset, self.location, self.terms(dataset) or {}, terms)
+        if len(self.totals(dataset).quanta) != len(start.quanta):
+            raise LedgerCorrupt(
+                f"{self.location} counts what was spent on {dataset!r} in another currency than its terms say."
+            )
 
     def terms(self, dataset: str) -> dict[str, Any] | None:
         """Return the terms a data set was opened with, or None if it is not on the ledger."""
@@ -281,6 +285,10 @@ class SqliteLedger(Shared):
             ) from error
         except (exc.NoResultFound, exc.MultipleResultsFound) as error:
             raise LedgerCorrupt(f"{self.location} has lost its head. Restore it from a backup.") from error
+        except UnicodeEncodeError as error:  # half a character, or bytes of a file's name
+            raise InvalidArgument(
+                "names on a ledger must be text; got one that is none. Pass another --dataset or --who. Nothing was spent."
+            ) from error
         except UnicodeDecodeError as error:  # in what SQLite says about a damaged file
             raise LedgerCorrupt(
                 f"{self.location} is damaged. Restore it from a backup; nothing was released."

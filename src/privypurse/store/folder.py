@@ -229,6 +229,9 @@ def replace_file(path: pathlib.Path, text: str) -> None:
     """Write a file under another name and move it into place."""
     if not path.name or "\x00" in path.name:
         raise InvalidArgument(f"the file to write must have a name; got {str(path)!r}. Pass for example report.html.")
+    if path.exists() and not path.is_file():
+        path.write_bytes(_bytes(text))  # a device, which must stay one; a folder is refused by the system
+        return
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         _write(new, text)

@@ -27,6 +27,14 @@ from privypurse.schedules.base import Budget
 from privypurse.training.trace import Step, Trace
 
 FORMAT = 2
+_UNREADABLE: tuple[type[Exception], ...] = (
+    *MISSHAPEN,
+    OSError,
+    EOFError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 # How many of the newest releases keep their vectors, for schedules to look at.
 VECTORS_KEPT = 10
 
@@ -178,7 +186,7 @@ class Checkpoint:
                     f"checkpoint {self._path.name!r} has format {facts['format']!r}; this version reads {FORMAT}. "
                     "Install the version of privypurse that wrote it."
                 )
-        except (OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) + MISSHAPEN as error:
+        except _UNREADABLE as error:
             if isinstance(error, InvalidArgument):
                 raise
             raise InvalidArgument(
@@ -209,6 +217,8 @@ def check_ledger(purse: Purse, head: tuple[int, str], trace: Trace) -> None:
 
 def write_whole(path: pathlib.Path, content: bytes) -> None:
     """Write a file beside its place and move it there: it appears whole or not at all."""
+    if path.exists() and not path.is_file():
+        raise InvalidArgument(f"checkpoint must be an ordinary file; got {str(path)!r}, which is none. Pass another.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with open(temporary, "wb") as file:
         file.write(content)

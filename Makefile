@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.ready-demo
 DOCS_READY := $(VENV)/.ready-docs
 
-.PHONY: help test test-oldest test-slow lint bench reproduce audit docs demo clean fresh-kernels chromium
+.PHONY: help test test-oldest test-slow fuzz lint bench reproduce audit docs demo clean fresh-kernels chromium
 
 help:
 	@echo "make demo       train a private model on a made-up census, with its report"
@@ -16,6 +16,7 @@ help:
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make bench      the benchmarks; results are printed and kept in benchmarks/results/"
 	@echo "make reproduce  the papers' tables and figures in full, into docs/reproduction; hours on two cores, a GPU for one figure"
+	@echo "make fuzz       an hour of odd files and arguments for everything that reads them; findings in fuzz-findings/"
 	@echo "make audit      attack every method, estimator and planted bug in full, into docs/audit; about an hour on two cores"
 	@echo "make docs       build the HTML documentation in docs/_build/"
 
@@ -71,6 +72,10 @@ bench: $(READY) fresh-kernels
 
 reproduce: $(READY) fresh-kernels
 	$(BIN)/privypurse reproduce all --output docs/reproduction $(ARGS)
+
+# In turn, 330 seconds each.
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz.run --target all --seconds 330 --seed 1 --out fuzz-findings $(ARGS)
 
 audit: $(READY) fresh-kernels
 	$(BIN)/privypurse audit all --output docs/audit $(ARGS)

@@ -87,6 +87,7 @@ MAY_IMPORT["cli"] = BELOW_JOBS | {"jobs", "papers", "audit"}
 # The core is words: it needs arrays and nothing else from outside.
 CORE_THIRD_PARTY = {"numpy"}
 OPTIONAL = {
+    "opendp",
     "torch",
     "dask",
     "distributed",

@@ -177,12 +177,16 @@ PREPROCESSING: dict[str, Callable[[], Subject]] = {
     "private-mean": lambda: bought(
         "private-mean", lambda data, purse: private_mean(data[0], purse=purse, share=1.0, clip_norm=1.0), two_classes
     ),
+    # A selection from many candidates: half of mu is shown from 2 on, and about half at 1.
     "private-quantiles": lambda: bought(
-        "private-quantiles", lambda data, purse: private_quantiles(data, 0.95, purse=purse, candidates=GRID), column
+        "private-quantiles",
+        lambda data, purse: private_quantiles(data, 0.95, purse=purse, candidates=GRID),
+        column,
+        shows_half=False,
     ),
     # A record beyond one end of a range hardly moves the other end, for which half of the budget was paid.
     "range-scaler": lambda: bought("range-scaler", scaled_to((0.05, 0.95)), column, shows_half=False),
-    "range-scaler-upper": lambda: bought("range-scaler-upper", scaled_to((0.9, 0.95)), column),
+    "range-scaler-upper": lambda: bought("range-scaler-upper", scaled_to((0.9, 0.95)), column, shows_half=False),
 }
 
 ESTIMATORS: dict[str, Callable[[], Subject]] = {

@@ -275,7 +275,12 @@ class Purse(Shared):
         reservation = self._reservation
         if reservation is not None and reservation.pay(charge, other, what, exact=exact):
             return
-        body = {"charge": describe(charge), "other": describe(other), "simulation": self._noise.simulation, "exact": exact}
+        body = {
+            "charge": describe(charge),
+            "other": describe(other),
+            "simulation": self._noise.simulation,
+            "exact": exact,
+        }
         self._ledger.append(
             self._dataset,
             CHARGE,

@@ -9,7 +9,8 @@ from scipy import special, stats
 from privypurse.accounting.convert import gdp_delta
 from privypurse.audit.black_box import bound_from_models
 from privypurse.audit.lower_bounds import bound_from_scores, epsilon_of, largest_rate, mu_of
-from privypurse.audit.one_run import is_refuted, mu_from_guesses
+from privypurse.audit.one_run import ceiling_mu, is_refuted, mu_from_guesses
+from privypurse.audit.residuals import Residuals
 from privypurse.core.errors import InvalidArgument
 
 
@@ -63,6 +64,29 @@ def test_models_are_judged_on_runs_that_did_not_choose_the_threshold():
     assert 1.5 < turned.mu < 3.0
 
 
+@pytest.mark.parametrize("runs", [8, 60, 200])
+def test_the_ceiling_is_what_a_perfect_attack_shows_and_nobody_passes_it(runs):
+    perfect = bound_from_scores(np.zeros(runs), np.ones(runs), thresholds=[0.5])
+    assert perfect.mu == perfect.ceiling_mu
+    one_error = bound_from_scores(np.zeros(runs), np.append(np.ones(runs - 1), 0.0), thresholds=[0.5])
+    assert one_error.mu < one_error.ceiling_mu == perfect.mu
+    # Both error rates at the upper end of their intervals, for a probability of 0.025 on each side.
+    rate = stats.binomtest(0, runs, alternative="less").proportion_ci(0.975).high
+    assert perfect.ceiling_mu == pytest.approx(-2 * special.ndtri(rate))
+    models = bound_from_models(np.zeros(2 * runs), np.ones(2 * runs))
+    assert models.mu == models.ceiling_mu == perfect.mu  # half of the runs only choose the threshold
+
+
+def test_the_ceiling_of_one_run_is_above_the_mus_it_is_run_at():
+    assert ceiling_mu() == mu_from_guesses(3_000, 1_200, 1_200) > 2.1
+    assert mu_from_guesses(3_000, 1_200, 1_199) < ceiling_mu()
+
+
+@pytest.mark.parametrize(("repeated", "found"), [(0, False), (2, False), (3, True), (500, True)])
+def test_two_numbers_alike_are_chance_and_three_are_not(repeated, found):
+    assert bool(Residuals(10_000, 1.0, 0.5, repeated).findings) is found
+
+
 @pytest.mark.parametrize("mu", [1.0, 2.0, 4.0])
 def test_one_run_bounds_hold_and_have_power(mu):
     rng = np.random.default_rng(11)
@@ -99,11 +123,12 @@ def test_more_right_guesses_show_more():
         (lambda: bound_from_scores([], [1.0], thresholds=[0.0]), "absent"),
         (lambda: bound_from_scores([1.0], [1.0], thresholds=[]), "thresholds"),
         (lambda: bound_from_scores([1.0], [1.0], thresholds=[0.0], confidence=2.0), "confidence"),
+        (lambda: bound_from_scores([1.0, math.nan], [1.0], thresholds=[0.0]), "no NaN; got 1 and 0"),
         (lambda: bound_from_models(np.zeros(3), np.zeros(9)), "8 runs"),
         (lambda: mu_from_guesses(10, 20, 5), "guesses"),
         (lambda: mu_from_guesses(100, 20, 15, confidence=math.nan), "confidence"),
     ],
-    ids=["errors", "empty", "no-thresholds", "confidence", "few-models", "guesses", "nan"],
+    ids=["errors", "empty", "no-thresholds", "confidence", "nan-score", "few-models", "guesses", "nan"],
 )
 def test_mistakes_are_named(call, named):
     with pytest.raises(InvalidArgument, match=named):

@@ -29,7 +29,7 @@ def test_a_record_moves_boxes_within_their_bounds_and_nothing_else(name):
 
 @pytest.mark.parametrize("name", sorted(set(PREPROCESSING) - {"range-scaler"}))
 def test_an_attack_on_what_preprocessing_buys_shows_half_of_the_claim(name):
-    judged = judge(attack(PREPROCESSING[name](), 3.0, 120, 0), 3.0)
+    judged = judge(attack(PREPROCESSING[name](), 3.0, 400, 0), 3.0)
     assert not judged.refuted
     assert judged.findings == ()
     assert judged.share > 0.5

@@ -1,5 +1,7 @@
 """Listening at the gate: what is heard is what happened, and a replay differs in nothing but the boxes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,8 @@ from privypurse.audit.likelihood import log_likelihood_ratio
 from privypurse.audit.listening import flat, record, replay
 from privypurse.audit.method_subjects import METHODS
 from privypurse.audit.subjects import gaussian_purse
+from privypurse.audit.white_box import attack
+from privypurse.core.errors import InvalidArgument
 from privypurse.core.randomness import NoiseSource
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.oracles.statistics import clipped_sum
@@ -94,6 +98,37 @@ def test_the_canary_uses_the_bound_up():
     found = gray_box(METHODS["nesterov"]())
     assert found.findings == ()
     assert found.tightest == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: attack("nesterov", 1.0, 4, 0), "subject must be a privypurse.audit.Subject; got str: 'nesterov'"),
+        (lambda: gray_box(METHODS["nesterov"]), "subject must be a privypurse.audit.Subject; got function"),
+        (lambda: attack(METHODS["nesterov"](), 0.0, 4, 0), r"mu must be a finite number above 0; got 0.0. Pass .*1\.0"),
+        (lambda: gray_box(METHODS["nesterov"](), mu=-1.0), "mu must be"),
+        (lambda: gray_box(METHODS["nesterov"](), pairs=0), "pairs must be"),
+        (lambda: attack(METHODS["nesterov"](), 1.0, 5, 0), "runs must be an even number; got 5"),
+        (lambda: attack(METHODS["nesterov"](), 1.0, 0, 0), "runs must be"),
+    ],
+    ids=["name", "maker", "no-mu", "negative-mu", "no-pairs", "odd-runs", "no-runs"],
+)
+def test_what_cannot_be_audited_is_refused_and_named(call, said):
+    with pytest.raises(InvalidArgument, match=said):
+        call()
+
+
+def test_a_run_that_returns_no_numbers_is_told_what_to_return():
+    broken = replace(METHODS["nesterov"](), run=lambda data, purse: {"model": "good"})
+    (finding,) = gray_box(broken).findings
+    assert "a number, an array, or a list of these" in finding
+
+
+def test_attacks_draw_exact_noise_unless_told_otherwise():
+    subject = METHODS["pur-adaptive"]()
+    by_default, exact, plain = (attack(subject, 2.0, 2, 0, **how) for how in ({}, {"secure": True}, {"secure": False}))
+    assert by_default.absent == exact.absent
+    assert by_default.absent != plain.absent
 
 
 def test_whatever_a_run_returns_is_one_vector():

@@ -1,11 +1,20 @@
 """Every planted bug is caught, and the same audit is silent without it; the published algorithms are refuted."""
 
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 
+from privypurse.audit import planted
 from privypurse.audit.mutants import MUTANTS, catch, without_the_bug
 from privypurse.audit.published import AS_PUBLISHED
 from privypurse.audit.results import HOLDS, REFUTED, Line
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.randomness import NoiseSource
+from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.mechanisms.gaussian import Gaussian
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -27,7 +36,7 @@ def test_a_published_algorithm_is_refuted_at_the_epsilon_it_claims(name, quick):
 
 
 def test_the_bugs_of_the_issue_are_all_there():
-    assert len(MUTANTS) == 15
+    assert len(MUTANTS) == 17
 
 
 def test_a_bug_that_nobody_planted_is_named():
@@ -40,3 +49,37 @@ def test_lines_go_to_json_and_back():
     again = Line.from_json(line.to_json())
     assert again.to_json() == line.to_json()
     assert again.findings == line.findings
+
+
+def noise_of(mechanism, value):
+    box = Sensitive(value, norm=Norm.L2, add_remove=1.0, replace_one=2.0)
+    return np.asarray(mechanism.draw(box, Neighbouring.ADD_REMOVE, NoiseSource(seed=5, secure=True)))
+
+
+def test_halved_exact_noise_is_half_of_it():
+    whole = noise_of(Gaussian(1.0), np.zeros(4_000))
+    with planted.exact_noise_halved():
+        half = noise_of(Gaussian(1.0), np.zeros(4_000))
+    assert half.std() / whole.std() == pytest.approx(0.5, rel=0.05)
+
+
+def test_halved_exact_noise_is_half_of_it_on_tensors():
+    torch = pytest.importorskip("torch")
+    from privypurse.mechanisms.torch_gaussian import TorchGaussian
+
+    zeros = torch.zeros(4_000, dtype=torch.float64)
+    whole = noise_of(TorchGaussian(1.0), zeros)
+    with planted.exact_noise_halved():
+        half = noise_of(TorchGaussian(1.0), zeros)
+    assert half.std() / whole.std() == pytest.approx(0.5, rel=0.05)
+    assert noise_of(TorchGaussian(1.0), zeros).tobytes() == whole.tobytes()
+
+
+def test_halving_exact_noise_does_not_load_pytorch():
+    code = """
+import sys
+from privypurse.audit import planted
+with planted.exact_noise_halved():
+    assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -208,7 +208,7 @@ def canonical_text(tree: Any) -> str:
     """Write totals as a ledger does, as far as they can be."""
     try:
         return canonical(tree)
-    except ValueError:
+    except (ValueError, TypeError):  # no such number; keys of several kinds
         return json.dumps(tree)
 
 

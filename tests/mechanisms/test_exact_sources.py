@@ -10,6 +10,7 @@ from privypurse import Gaussian, NoiseSource, Norm, Purse, RdpFilter, Sensitive,
 from privypurse.core import randomness
 from privypurse.core.charges import GaussianCharge
 from privypurse.core.errors import InvalidArgument
+from privypurse.mechanisms.non_private import NonPrivateAnswer
 
 EXACT = {"secure": True, "discrete": "discrete"}
 if importlib.util.find_spec("opendp") is not None:
@@ -51,7 +52,8 @@ def test_what_has_no_exact_way_is_drawn_in_floating_point_and_put_on_record():
     assert purse.certificate().noise == "operating-system entropy, exact arithmetic"
     assert not any("floating" in line for line in purse.certificate().uncovered)
     purse.release(BOX, FloatingPoint())
-    assert purse.certificate().noise == "operating-system entropy"
+    said = "operating-system entropy, exact arithmetic for 1 of 2 releases, floating point for others"
+    assert purse.certificate().noise == said
     assert any("floating" in line for line in purse.certificate().uncovered)
 
 
@@ -68,7 +70,8 @@ def test_a_block_is_exact_if_all_of_it_is(exact_too, tmp_path):
     with purse.reserve(10):
         purse.release(BOX, Gaussian(50.0))
         purse.release(BOX, Gaussian(50.0) if exact_too else FloatingPoint())
-    assert ("exact arithmetic" in Purse.reopen(tmp_path / "budget.db").certificate().noise) is exact_too
+    said = "operating-system entropy, exact arithmetic" if exact_too else "operating-system entropy, floating point"
+    assert Purse.reopen(tmp_path / "budget.db").certificate().noise == said
 
 
 def test_a_block_that_was_never_settled_is_not_called_exact(tmp_path):
@@ -95,7 +98,31 @@ def test_a_simulation_of_exact_noise_says_both():
 def test_noise_too_large_for_a_lattice_falls_back():
     purse = Purse(1.0, 1e-6, neighbouring="add-remove")
     purse.release(BOX, Gaussian(1e30))
-    assert purse.certificate().noise == "operating-system entropy"
+    assert purse.certificate().noise == "operating-system entropy, floating point"
+
+
+class DrawsAnew(Gaussian):
+    """A Gaussian with a way of its own to draw, which inherits what its parent says of exact noise."""
+
+    def draw(self, box, neighbouring, noise):
+        assert not noise.secure
+        return noise.normal(box.shape)
+
+
+def test_what_a_parent_says_of_its_own_draw_does_not_hold_for_another():
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove")
+    purse.release(BOX, DrawsAnew(50.0))
+    assert purse.certificate().noise == "operating-system entropy, floating point"
+    strict = Purse(1.0, 1e-6, neighbouring="add-remove", noise="secure")
+    with pytest.raises(InvalidArgument, match="DrawsAnew does not say that it can draw exact noise"):
+        strict.release(BOX, DrawsAnew(50.0))
+    assert strict.spent.releases == 0
+
+
+def test_an_answer_that_is_not_private_is_not_called_exact():
+    purse = Purse.not_private()
+    purse.release(BOX, NonPrivateAnswer("a test", lambda value, noise: value + noise.normal(value.shape)))
+    assert purse.certificate().noise == "operating-system entropy, floating point"
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -146,7 +173,9 @@ def test_the_certificate_says_which_noise_it_was(name):
     released = purse.release(BOX, Gaussian(50.0))
     assert np.isfinite(released).all()
     assert (released * 2.0**30 % 1 == 0).all()
-    assert "exact arithmetic" in str(purse.certificate())
+    entropy = "OpenDP's own entropy" if name == "opendp" else "operating-system entropy"
+    law = "" if name == "secure" else " (discrete Gaussian)"
+    assert purse.certificate().noise == f"{entropy}, exact arithmetic{law}"
 
 
 @pytest.mark.parametrize("name", ["secure", "plain"])

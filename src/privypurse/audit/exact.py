@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from scipy import integrate, special
@@ -13,10 +14,14 @@ from privypurse.accounting import objective_perturbation
 from privypurse.core.charges import ObjectivePerturbationCharge
 from privypurse.core.checks import FloatArray, positive, positive_integer
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.mechanisms.exact_selection import Gaps
 from privypurse.mechanisms.perturbed_minimiser import OUTPUT_NOISE_MULTIPLIER
 
 # From scores (higher is better) to the logarithms of the probabilities with which each is selected.
 LogProbabilities = Callable[[FloatArray], FloatArray]
+
+# How high scores are before a record moves them, in ranges.
+HEIGHTS = (0.0, 1.0, 6.0, 20.0)
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ def enumerate_selection(
         How many values each score takes before the shift, from none to many times the range.
     """
     positive(score_range=score_range)
-    heights = score_range * np.array([0.0, 1.0, 6.0, 20.0])[: positive_integer(levels=levels)]
+    heights = score_range * np.array(HEIGHTS)[: positive_integer(levels=levels)]
     worst, spread, cases = 0.0, 0.0, 0
     for scores in itertools.product(heights, repeat=positive_integer(candidates=candidates)):
         before = log_probabilities(np.array(scores))
@@ -65,6 +70,82 @@ def enumerate_selection(
             worst, spread = max(worst, float(np.abs(losses).max())), max(spread, float(np.ptp(losses)))
             cases += 1
     return Enumerated(worst, spread, cases)
+
+
+def enumerate_exact_selection(
+    epsilon: float, *, score_range: float, candidates: int = 4, levels: int = 3
+) -> Enumerated:
+    """Compute the privacy losses of the exponential mechanism as exact noise draws it, from the sampler's own whole numbers.
+
+    The exponents are taken from `Gaps`, which is all that the sampler knows of the scores. Scores lie just below and just above
+    the middle between two points of its lattice, and the record also moves all of them together by less than a point, so that
+    two of them are rounded in opposite directions, without the record and with it.
+
+    Parameters
+    ----------
+    epsilon : float
+        What the selection is charged for.
+    score_range, candidates, levels
+        As for `enumerate_selection`.
+
+    Guarantees
+    ----------
+    ``range`` is computed in rational numbers and rounded up: it is at most epsilon if and only if the selection keeps to epsilon
+    in every case. Moved scores are rounded towards each other, so no case moves one more than `score_range` beyond another.
+    """
+    epsilon, score_range = positive(epsilon=epsilon), positive(score_range=score_range)
+    heights = HEIGHTS[: positive_integer(levels=levels)]
+    # Steps of doubles near the range are 2^-12 units long. Were the sampler's unit another, cases would be less hostile, not wrong.
+    step = Fraction(math.ldexp(1.0, math.frexp(score_range)[1] - 41)) / 2**12
+    offsets = (Fraction(0), (2**11 - 1) * step, (2**11 + 1) * step)
+    moves = (Fraction(0), -2 * step, 2 * step)
+    worst, spread, cases = 0.0, Fraction(0), 0
+    for levels_of, turn in itertools.product(
+        itertools.product(heights, repeat=positive_integer(candidates=candidates)), range(3)
+    ):
+        scores = [float(Fraction(score_range * level) + offsets[(turn + j) % 3]) for j, level in enumerate(levels_of)]
+        before = Gaps.of(np.array(scores), epsilon, score_range)
+        for pattern, shared in itertools.product(itertools.product((False, True), repeat=candidates), moves):
+            moved = [
+                _rounded(Fraction(score) + shared + (Fraction(score_range) if up else 0), up=not up)
+                for score, up in zip(scores, pattern, strict=True)
+            ]
+            after = Gaps.of(np.array(moved), epsilon, score_range)
+            # What all exponents share cancels in the difference of two losses, and so do the sums of the weights.
+            losses = [
+                after.rate * there - before.rate * here
+                for here, there in zip(before.units.tolist(), after.units.tolist(), strict=True)
+            ]
+            spread = max(spread, max(losses) - min(losses))
+            worst = max(worst, float(np.abs(_log_law(before) - _log_law(after)).max()))
+            cases += 1
+    return Enumerated(worst, _rounded(spread, up=True), cases)
+
+
+def exact_law(gaps: Gaps) -> FloatArray:
+    """Return the probabilities with which `exact_selection.select` must draw, without a prior."""
+    return np.exp(_log_law(gaps))
+
+
+def exact_law_of_flips(gaps: Gaps) -> FloatArray:
+    """Return the probabilities with which `exact_selection.permute_and_flip` must draw: all orders and coins, for few candidates."""
+    chances = np.exp(-gaps.units * float(gaps.rate))
+    law = np.zeros(chances.size)
+    for order in itertools.permutations(range(chances.size)):
+        law[list(order)] += chances[list(order)] * np.concatenate([[1.0], np.cumprod(1 - chances[list(order)])[:-1]])
+    return law / math.factorial(chances.size)
+
+
+def _log_law(gaps: Gaps) -> FloatArray:
+    return np.asarray(special.log_softmax(-gaps.units * float(gaps.rate)))
+
+
+def _rounded(value: Fraction, *, up: bool) -> float:
+    """Return the nearest double that is not below a number, or not above it."""
+    nearest = float(value)
+    if up:
+        return math.nextafter(nearest, math.inf) if nearest < value else nearest
+    return math.nextafter(nearest, -math.inf) if nearest > value else nearest
 
 
 def published_noisy_minimum(epsilon: float, score_range: float) -> LogProbabilities:

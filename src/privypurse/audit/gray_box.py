@@ -12,6 +12,8 @@ import numpy as np
 
 from privypurse.audit.listening import Heard, Transcript, record, replay
 from privypurse.audit.subjects import Subject
+from privypurse.core.checks import positive, positive_integer
+from privypurse.core.errors import InvalidArgument
 from privypurse.core.sensitive import Norm
 from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
 
@@ -74,8 +76,15 @@ def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[fl
     same = absent.result.shape == present.result.shape and np.array_equal(absent.result, present.result, equal_nan=True)
     if not same and not (absent.failure or present.failure):
         findings.append("the model depends on the table by another way than what was released")
-    findings += [f"a run failed on one of the tables: {run.failure}" for run in (absent, present) if run.failure]
+    findings += [f"a run failed on one of the tables: {_failure(run)}" for run in (absent, present) if run.failure]
     return findings, shares
+
+
+def _failure(run: Transcript) -> str:
+    """Say why a run failed, and what to do where it returned something that is no model."""
+    no_numbers = run.failure.startswith(("TypeError: float()", "ValueError: could not convert"))
+    hint = ". What a run returns must be a number, an array, or a list of these: return the model's coefficients"
+    return run.failure + (hint if no_numbers else "")
 
 
 def gray_box(subject: Subject, *, mu: float = 2.0, pairs: int = 4, seed: int = 0, secure: bool = False) -> GrayBox:
@@ -94,6 +103,7 @@ def gray_box(subject: Subject, *, mu: float = 2.0, pairs: int = 4, seed: int = 0
     secure : bool
         Whether to draw exact noise.
     """
+    mu, pairs = checked(subject, mu), positive_integer(pairs=pairs)
     findings: dict[str, None] = {}
     shares: list[float] = []
     for number in range(pairs):
@@ -103,6 +113,16 @@ def gray_box(subject: Subject, *, mu: float = 2.0, pairs: int = 4, seed: int = 0
         findings.update(dict.fromkeys(found))
         shares += used
     return GrayBox(tuple(findings), pairs, len(shares), max(shares, default=0.0))
+
+
+def checked(subject: Subject, mu: float) -> float:
+    """Refuse what is no subject, and a budget that is none; return the budget."""
+    if not isinstance(subject, Subject):
+        raise InvalidArgument(
+            f"subject must be a privypurse.audit.Subject; got {type(subject).__name__}: {str(subject)[:60]!r}. Make one of your "
+            "run, your tables and a purse; privypurse.audit.method_subjects.METHODS has those of the library's methods."
+        )
+    return positive(mu=mu)
 
 
 def heard_and_replayed(

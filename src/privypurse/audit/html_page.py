@@ -1,8 +1,9 @@
 """What audits found, as one HTML page without any network, in the manner of the library's other reports."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 from privypurse.audit.page import (
+    CAUGHT,
     HEADS,
     WORDS,
     AuditReport,
@@ -10,11 +11,12 @@ from privypurse.audit.page import (
     confidence_in_words,
     number,
     parts,
+    planted_bugs,
     result_in_words,
     row,
     tables_in_words,
 )
-from privypurse.audit.results import HOLDS, REFUTED, Line
+from privypurse.audit.results import HOLDS, NOT_RUN, REFUTED, Line
 from privypurse.report.markup import code, details, escaped, pairs, paragraph, section, table
 from privypurse.report.shell import whole_page
 
@@ -27,13 +29,13 @@ STYLE = """
 .bars .what { overflow-wrap: anywhere; }
 .bars .much { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .bars .scale { height: 14px; border-radius: 3px; }
-.bars .scale .half { stroke: var(--quiet); stroke-width: 1; vector-effect: non-scaling-stroke; stroke-dasharray: 2 2; }
+.bars .scale .half { stroke: var(--ink); stroke-width: 2; vector-effect: non-scaling-stroke; stroke-dasharray: 3 2; }
 .bars .scale .model { fill: var(--second); }
 .bars .refuted .gain { fill: var(--alarm); }
 .bars .refuted .much, td.bad { color: var(--alarm); font-weight: 600; }
 .key { display: inline-block; width: .9em; height: .7em; margin-right: .3em; border-radius: 2px; background: var(--accent); }
 .key.model { background: var(--second); }
-main section > .scroll { max-height: 44rem; }
+main section > .scroll { max-height: none; }
 main section > h3 { margin-top: 1.6rem; }
 td, tbody th { overflow-wrap: break-word; }
 thead th, thead th.n { white-space: normal; }
@@ -60,14 +62,18 @@ def as_html(report: AuditReport, good: Check) -> str:
     for part in made:
         inner = [paragraph(part.sentence)]
         if part.key == "sound":
-            inner.append(_bars(report.sound))
+            inner.append(_bars(report))
         for title, heads, rows in part.tables:
-            text_columns = len(heads) if part.key != "sound" else 2 if heads[1] == "kind" else len(heads)
+            text_columns = 3 if "kind" in heads else len(heads)
             inner += [f"<h3>{escaped(title)}</h3>"] if len(part.tables) > 1 else []
             inner.append(table(title, heads, rows, text_columns))
         if part.key == "sound":
-            bounded = [line for line in report.sound if line.confidence == line.confidence]
-            inner.append(details("Every bound, in mu and epsilon", table("Every bound", HEADS, map(row, bounded), 2)))
+            bounded = [
+                replace(line, subject=report.marked(line.subject))
+                for line in report.sound
+                if line.confidence == line.confidence
+            ]
+            inner.append(details("Every bound, in mu and epsilon", table("Every bound", HEADS, map(row, bounded), 3)))
         main.append(section(part.key, part.title, "".join(inner)))
     again = code(report.command, copy="the command") + pairs(report.about()[1:])
     main.append(section("again", "Made with", again))
@@ -119,7 +125,7 @@ def _trouble(line: Line) -> str:
 
 def _glance(report: AuditReport, good: Check) -> str:
     """Count what was done, on cards."""
-    sound = [line for line in report.sound if line.verdict != "not run"]
+    sound = [line for line in report.sound if line.verdict != NOT_RUN]
     white = [line for line in sound if line.audit == "white box" and line.claimed_mu > 0]
     counts = [
         ("Subjects", str(len({line.subject for line in sound})), f"claimed to be private, in {len(sound)} audits"),
@@ -129,12 +135,12 @@ def _glance(report: AuditReport, good: Check) -> str:
             "in the white box, each run again on the other table",
         ),
     ]
-    for title, kind, note in (
-        ("Planted bugs", "mutant", "caught"),
-        ("As published", "as published", "refuted"),
-    ):
-        own = report.of_kinds(kind)
-        counts += [(title, f"{sum(map(good, own))} of {len(own)}", note)] if own else []
+    bugs, published = planted_bugs(report.lines), report.of_kinds("as published")
+    if bugs:
+        caught = sum(verdict == CAUGHT for _, verdict in bugs)
+        counts.append(("Planted bugs", f"{caught} of {len(bugs)}", "caught, by audits that are silent without them"))
+    if published:
+        counts.append(("As published", f"{sum(map(good, published))} of {len(published)}", "refuted"))
     if white:
         best = max(line.shown_mu / line.claimed_mu for line in white)
         counts.append(
@@ -152,9 +158,10 @@ def _glance(report: AuditReport, good: Check) -> str:
     return f'<ul class="cards">{cards}</ul>' if cards else ""
 
 
-def _bars(lines: Sequence[Line]) -> str:
+def _bars(report: AuditReport) -> str:
     """Draw, for each claimed mu, how much of it was shown for each subject."""
-    white = [line for line in lines if line.audit == "white box"]
+    lines = [replace(line, subject=report.marked(line.subject)) for line in report.sound]
+    white = [line for line in lines if line.audit == "white box" and line.verdict != NOT_RUN]
     black = {(line.subject, line.claimed_mu): line for line in lines if line.audit == "black box"}
     figures = []
     for mu in sorted({line.claimed_mu for line in white}):
@@ -163,7 +170,7 @@ def _bars(lines: Sequence[Line]) -> str:
         first = own[0]
         caption = (
             f"From nothing to the claim of mu {mu:g} (epsilon {first.claimed_epsilon:.3g} at delta {first.delta:g}): the lower "
-            f"bound, at {100 * first.confidence:g} % confidence. A full bar refutes the claim; the dotted line is half of it."
+            f"bound, at {100 * first.confidence:g} % confidence. A full bar refutes the claim; the dashed line is half of it."
         )
         keys = '<span class="key"></span>white box <span class="key model"></span>black box. '
         figures.append(

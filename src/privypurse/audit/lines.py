@@ -1,5 +1,7 @@
 """From audits to lines: each function audits one subject in one way and says how it went."""
 
+import numpy as np
+
 from privypurse.accounting.convert import gdp_epsilon
 from privypurse.audit.black_box import bound_from_models
 from privypurse.audit.gray_box import gray_box
@@ -7,7 +9,7 @@ from privypurse.audit.listening import record
 from privypurse.audit.lower_bounds import LowerBound
 from privypurse.audit.one_run import OneRun
 from privypurse.audit.residuals import residuals
-from privypurse.audit.results import HOLDS, REFUTED, WEAK, Line
+from privypurse.audit.results import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, WEAK, Line
 from privypurse.audit.subjects import DELTA, Subject
 from privypurse.audit.white_box import Scores, judge
 
@@ -15,9 +17,13 @@ from privypurse.audit.white_box import Scores, judge
 def white_box_line(subject: Subject, scores: Scores, mu: float) -> Line:
     """Judge the scores of an attack that sees everything."""
     judged = judge(scores, mu)
+    if np.ptp(np.concatenate([scores.absent, scores.present])) == 0 and not judged.findings:
+        # The same score for every run: the bound could only be zero, which would look as if an attack had failed.
+        why = ("nothing that is released has a likelihood that is known here",)
+        return Line(subject.name, subject.kind, "white box", claimed_mu=mu, verdict=NOT_RUN, findings=why)
     refuted = judged.refuted or bool(judged.findings)
     weak = subject.shows_half and judged.share < 0.5
-    verdict = REFUTED if refuted else WEAK if weak else HOLDS
+    verdict = _verdict(refuted, mu, judged.bound.ceiling_mu, weak=weak)
     return _bounded(subject, "white box", mu, judged.bound, verdict, judged.findings)
 
 
@@ -25,7 +31,7 @@ def black_box_line(subject: Subject, scores: Scores, mu: float) -> Line:
     """Judge the scores of final models."""
     bound = bound_from_models(scores.models_absent, scores.models_present)
     refuted = bound.mu > mu or bound.epsilon > gdp_epsilon(mu, DELTA)
-    return _bounded(subject, "black box", mu, bound, REFUTED if refuted else HOLDS, ())
+    return _bounded(subject, "black box", mu, bound, _verdict(refuted, mu, bound.ceiling_mu), ())
 
 
 def gray_box_line(subject: Subject, mu: float, *, pairs: int, seed: int, secure: bool = False) -> Line:
@@ -40,8 +46,13 @@ def noise_line(subject: Subject, mu: float, *, runs: int, secure: bool = False) 
     sources = [subject.noise(None, secure=secure) for _ in range(runs)]
     heard = [record(subject.run, subject.table(True), subject.purse(mu, source)) for source in sources]
     noise = residuals(heard)
-    verdict = REFUTED if noise.findings else HOLDS
-    return Line(subject.name, subject.kind, "noise", trials=noise.count, verdict=verdict, findings=noise.findings)
+    failed = tuple(dict.fromkeys(f"a run failed: {one.failure}" for one in heard if one.failure))
+    findings, verdict = (*failed, *noise.findings), HOLDS
+    if findings:
+        verdict = REFUTED
+    elif not noise.count:
+        findings, verdict = ("no Gaussian release, so that there is no noise to look at",), NOT_RUN
+    return Line(subject.name, subject.kind, "noise", trials=noise.count, verdict=verdict, findings=findings)
 
 
 def one_run_line(name: str, kind: str, found: OneRun) -> Line:
@@ -54,11 +65,25 @@ def one_run_line(name: str, kind: str, found: OneRun) -> Line:
         claimed_epsilon=found.claimed_epsilon,
         shown_mu=found.mu,
         shown_epsilon=found.epsilon,
+        ceiling_mu=found.ceiling_mu,
         delta=DELTA,
         confidence=found.confidence,
         trials=found.guesses,
-        verdict=REFUTED if found.refuted else HOLDS,
+        # Such an attack shows about half of the claim: nothing at all means that it did not work.
+        verdict=_verdict(found.refuted, found.claimed_mu, found.ceiling_mu, weak=found.mu <= 0),
     )
+
+
+def _verdict(refuted: bool, claimed_mu: float, ceiling_mu: float, *, weak: bool = False) -> str:
+    """Return the verdict of an attack; "holds" only where it could have been another one.
+
+    A claim at the ceiling or above it could not have been refuted even by an attack that is always right.
+    """
+    if refuted:
+        return REFUTED
+    if ceiling_mu <= claimed_mu:
+        return TOO_SMALL
+    return WEAK if weak else HOLDS
 
 
 def _bounded(
@@ -72,6 +97,7 @@ def _bounded(
         claimed_epsilon=gdp_epsilon(mu, DELTA),
         shown_mu=bound.mu,
         shown_epsilon=bound.epsilon,
+        ceiling_mu=bound.ceiling_mu,
         delta=bound.delta,
         confidence=bound.confidence,
         trials=bound.trials,

@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from privypurse.core.checks import FloatArray
+from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.sensitive import Norm, Sensitive, SensitiveObjective, SensitiveTrials
 from privypurse.mechanisms.base import Mechanism
 from privypurse.mechanisms.perturbed_minimiser import TOLERANCE, OutputPerturbation
+from privypurse.purse.choices import draws_exactly
 from privypurse.purse.purse import Purse
 
 
@@ -143,6 +145,12 @@ class Watched:
         # Prices and other properties are the mechanism's own.
         return getattr(self.mechanism, name)
 
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> None:
+        """Refuse exact noise where the mechanism does not draw it."""
+        if not draws_exactly(type(self.mechanism)):
+            raise InvalidArgument(f"{type(self.mechanism).__name__} does not say that it can draw exact noise.")
+        self.mechanism.check_noise(box, neighbouring, noise)  # type: ignore[attr-defined]
+
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> Any:
         """Look into the box, and let the mechanism do the rest."""
         self.paid_first = self._purse.totals.releases > self._before
@@ -172,6 +180,10 @@ class Repeating(Watched):
         super().__init__(mechanism, purse)
         self._answers = answers
         self._heard: Heard | None = None
+
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> None:
+        """Refuse what the mechanism refuses: a class that draws anew must say anew what it can."""
+        super().check_noise(box, neighbouring, noise)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> Any:
         """Draw noise, and return what was heard in its place."""

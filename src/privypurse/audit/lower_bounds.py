@@ -32,6 +32,8 @@ class LowerBound:
         Runs of the attack, on both tables together.
     false_alarms, misses : float
         The attack's errors, observed at the threshold that shows most of mu.
+    ceiling_mu : float
+        What `mu` would be without any error: no claim above it can be refuted with so many trials.
     """
 
     mu: float
@@ -41,6 +43,7 @@ class LowerBound:
     trials: int
     false_alarms: float
     misses: float
+    ceiling_mu: float
 
 
 def largest_rate(errors: int, trials: int, significance: float) -> float:
@@ -108,6 +111,12 @@ def bound_from_scores(
             f"absent, present and thresholds must not be empty; got {out.size}, {inside.size} and {len(thresholds)}. "
             "Run the attack on both tables."
         )
+    if np.isnan(out).any() or np.isnan(inside).any():
+        # A comparison with NaN is false, so that it would count as "not there" on both sides.
+        raise InvalidArgument(
+            f"absent and present must have no NaN; got {int(np.isnan(out).sum())} and {int(np.isnan(inside).sum())}. "
+            "Look at the runs whose scores are no numbers."
+        )
     # Each threshold is used with two error rates, for mu and for epsilon alike.
     significance = (1 - confidence) / (2 * len(thresholds))
     mu, epsilon, errors = 0.0, 0.0, (1.0, 1.0)
@@ -117,4 +126,5 @@ def bound_from_scores(
         epsilon = max(epsilon, epsilon_of(*rates, delta))
         if mu_of(*rates) > mu or errors == (1.0, 1.0):
             mu, errors = max(mu, mu_of(*rates)), (alarms / out.size, missed / inside.size)
-    return LowerBound(mu, epsilon, delta, confidence, out.size + inside.size, *errors)
+    ceiling = mu_of(largest_rate(0, out.size, significance), largest_rate(0, inside.size, significance))
+    return LowerBound(mu, epsilon, delta, confidence, out.size + inside.size, *errors, ceiling)

@@ -92,7 +92,11 @@ def _gray_box(make: Callable[[], Subject], mu: float = 1.0) -> Hunt:
 
 
 def _selection(quick: bool) -> Line:
-    return attack_selection(ExponentialSelection(0.5), 0.5, draws=1_500 if quick else 20_000)
+    return attack_selection(ExponentialSelection(0.5), 0.5, draws=1_000 if quick else 10_000)
+
+
+def _exact_selection(quick: bool) -> Line:
+    return attack_selection(ExponentialSelection(0.5), 0.5, draws=3_000 if quick else 10_000, secure=True)
 
 
 def _long_canary() -> Subject:
@@ -253,6 +257,18 @@ MUTANTS: dict[str, Mutant] = {
             "DP-AGD's selection: exponential noise on losses that are minimised",
             planted.noisy_minimum,
             _selection,
+        ),
+        Mutant(
+            "exact-selection-too-sharp",
+            "the exponents of an exact selection are 1.5 times as large",
+            planted.exact_selection_too_sharp,
+            _exact_selection,
+        ),
+        Mutant(
+            "exact-free-argmin",
+            "the best score where an exact selection was paid for",
+            planted.exact_free_argmin,
+            _exact_selection,
         ),
     )
 }

@@ -4,6 +4,7 @@ The number of right guesses is compared with what a Gaussian-DP run allows, by t
 (2025, "Auditing f-differential privacy in one run"), which is much tighter for such claims than one by (epsilon, delta).
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from privypurse.accounting.convert import gdp_epsilon
 from privypurse.audit.listening import Transcript, record
 from privypurse.audit.method_subjects import oracle_of
 from privypurse.audit.subjects import DELTA
-from privypurse.core.checks import FloatArray, positive_integer, small_probability
+from privypurse.core.checks import FloatArray, positive, positive_integer, small_probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm
@@ -24,6 +25,10 @@ from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.planning.plan import Method
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import fit, open_purse
+
+# With 1,000 canaries and a fifth of them guessed, no mu above 1.54 can be refuted. With these the most that can be shown is 2.15,
+# and about half of the claim is shown at mu 1 and 2.
+CANARIES, GUESSED = 3_000, 0.4
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,8 @@ class OneRun:
         Of the bound.
     canaries, guesses, correct : int
         How many canaries there were, how many were guessed, and how many of these rightly.
+    ceiling_mu : float
+        What `mu` would be if all guesses were right: no claim above it can be refuted.
     """
 
     claimed_mu: float
@@ -52,6 +59,7 @@ class OneRun:
     canaries: int
     guesses: int
     correct: int
+    ceiling_mu: float
 
     @property
     def refuted(self) -> bool:
@@ -120,11 +128,11 @@ def one_run(
     make: Callable[[], Method],
     mu: float,
     *,
-    canaries: int = 1_000,
-    guessed: float = 0.2,
+    canaries: int = CANARIES,
+    guessed: float = GUESSED,
     seed: int = 0,
     confidence: float = 0.95,
-    secure: bool = False,
+    secure: bool = True,
 ) -> OneRun:
     """Audit a method with one run.
 
@@ -146,7 +154,7 @@ def one_run(
         Whether to draw exact noise.
     """
     canaries = positive_integer(canaries=canaries)
-    guesses = 2 * max(1, round(small_probability(guessed=guessed) * canaries / 2))
+    mu, guesses = positive(mu=mu), _guesses(canaries, guessed)
     coins = np.random.default_rng([seed, 1]).random(canaries) < 0.5
     rows = np.eye(canaries)[coins]
     labels = np.ones(len(rows))
@@ -167,7 +175,26 @@ def one_run(
     correct = int(coins[order[-guesses // 2 :]].sum() + (~coins[order[: guesses // 2]]).sum())
     shown = mu_from_guesses(canaries, guesses, correct, confidence=confidence)
     at_delta = gdp_epsilon(shown, DELTA) if shown > 0 else 0.0
-    return OneRun(mu, epsilon, shown, at_delta, confidence, canaries, guesses, correct)
+    ceiling = mu_from_guesses(canaries, guesses, guesses, confidence=confidence)
+    return OneRun(mu, epsilon, shown, at_delta, confidence, canaries, guesses, correct, ceiling)
+
+
+@functools.cache
+def ceiling_mu(canaries: int = CANARIES, guessed: float = GUESSED) -> float:
+    """Return the most that one run can show, with all guesses right.
+
+    Examples
+    --------
+    >>> 2.1 < ceiling_mu() < 2.2
+    True
+    """
+    guesses = _guesses(canaries, guessed)
+    return mu_from_guesses(canaries, guesses, guesses)
+
+
+def _guesses(canaries: int, guessed: float) -> int:
+    """Return how many coins are guessed: as many heads as tails."""
+    return 2 * max(1, round(small_probability(guessed=guessed) * canaries / 2))
 
 
 def canary_scores(heard: Transcript, columns: int) -> FloatArray:

@@ -5,9 +5,9 @@ import json
 import math
 import pathlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from privypurse.audit.results import REFUTED, Line
+from privypurse.audit.results import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line
 from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS
 from privypurse.core.errors import FileUnusable
 from privypurse.core.version import __version__
@@ -16,13 +16,21 @@ Row = tuple[str, ...]
 # Whether an audit ended as it should.
 Check = Callable[[Line], bool]
 
-HEADS = ("subject", "audit", "claimed mu", "shown mu", "claimed epsilon", "shown epsilon", "trials", "verdict")
+# The verdict stands second, where it is seen on a narrow screen.
+HEADS = (
+    *("subject", "verdict", "audit", "claimed mu", "shown mu", "at most"),
+    *("claimed epsilon", "shown epsilon", "trials"),
+)
+CAUGHT, MISSED, ALSO_WITHOUT = "caught, silent without it", "MISSED", "caught, but also found without it"
+PLAIN_MARK = " (plain noise)"
 WORDS = (
     "An audit attacks the real training code: it runs it many times on made-up tables that differ in one record, and sees how "
     "well somebody can tell them apart. What it shows is a lower bound: with the stated confidence, the code is no more private "
     "than that. A bound above the claim refutes the claim. A bound below it does not prove the claim: silence is not a proof.",
     "What the silence is worth depends on the attack. So attacks that see everything have to show at least half of the claimed "
-    'mu where one record can use up what it is charged for, or their verdict is "weak"; and every planted bug has to be caught.',
+    'mu where one record can use up what it is charged for, or their verdict is "weak"; and every planted bug has to be caught. '
+    'An attack whose bound could not have passed the claim with so many runs, even if it had always been right, is "too small" '
+    'and says nothing; "at most" is the largest bound it could have shown.',
 )
 
 ABOUT_SOUND = (
@@ -73,6 +81,8 @@ class AuditReport:
         The budgets that were attacked, and runs at each.
     date : str
         When; today by default.
+    floating : tuple of str
+        Subjects that cannot be run with exact noise: they were run in floating point, whatever `secure` says.
     """
 
     lines: tuple[Line, ...]
@@ -84,6 +94,7 @@ class AuditReport:
     mus: tuple[float, ...]
     runs: tuple[int, ...]
     date: str = field(default_factory=lambda: datetime.date.today().isoformat())
+    floating: tuple[str, ...] = ()
 
     def of_kinds(self, *kinds: str) -> list[Line]:
         """Return the lines of some kinds, but those about rounding."""
@@ -105,15 +116,29 @@ class AuditReport:
 
     def about(self) -> list[tuple[str, str]]:
         """Say how it was made."""
-        each = [f"{runs:,} at mu {mu:g}" for mu, runs in zip(self.mus, self.runs, strict=True)]
-        return [
+        said = [
             ("command", self.command),
             ("date", self.date),
             ("library", f"privypurse {__version__}, sources with SHA-256 {self.source[:16]}"),
             ("seed", f"{self.seed}; the audit of noise takes real entropy"),
-            ("noise", "secure: exact arithmetic" if self.secure else "plain: floating point"),
-            ("runs", f"{' and '.join(each)}; delta {DELTA:g}"),
+            ("noise", self._noise_in_words()),
         ]
+        attacked = [line for line in self.sound if line.audit == "white box"]
+        each = []
+        for mu in sorted({line.claimed_mu for line in attacked}):
+            numbers = sorted({line.trials for line in attacked if line.claimed_mu == mu})
+            each.append(f"{' or '.join(f'{number:,}' for number in numbers)} at mu {mu:g}")
+        return [*said, ("runs", f"{' and '.join(each)}; delta {DELTA:g}")] if each else said
+
+    def _noise_in_words(self) -> str:
+        if not self.secure:
+            return "plain: floating point"
+        but = f"; but plain, in floating point, where there is no exact one: {', '.join(self.floating)}"
+        return f"secure: exact arithmetic{but if self.floating else ''}"
+
+    def marked(self, subject: str) -> str:
+        """Return the name of a subject, marked if it was run with other noise than the rest."""
+        return f"{subject}{PLAIN_MARK}" if subject in self.floating else subject
 
 
 def write_pages(report: AuditReport, folder: pathlib.Path, good: Check) -> list[pathlib.Path]:
@@ -153,6 +178,7 @@ def as_json(report: AuditReport, good: Check) -> str:
             **about,
             "version": __version__,
             "noise": "secure" if report.secure else "plain",
+            "plain_noise_only": list(report.floating),
             "mus": list(report.mus),
             "runs": list(report.runs),
             "passed": all(map(good, report.lines)),
@@ -176,8 +202,9 @@ def claim(value: float) -> str:
 
 def row(line: Line) -> Row:
     """Write a line for a table with `HEADS`."""
-    claims = (claim(line.claimed_mu), number(line.shown_mu), claim(line.claimed_epsilon), number(line.shown_epsilon))
-    return (line.subject, line.audit, *claims, f"{line.trials:,}" if line.trials else "", line.verdict)
+    of_mu = (claim(line.claimed_mu), number(line.shown_mu), number(line.ceiling_mu))
+    of_epsilon = (claim(line.claimed_epsilon), number(line.shown_epsilon))
+    return (line.subject, line.verdict, line.audit, *of_mu, *of_epsilon, f"{line.trials:,}" if line.trials else "")
 
 
 def evidence(line: Line) -> str:
@@ -198,10 +225,15 @@ def pivot(lines: Sequence[Line], audit: str) -> tuple[Row, list[Row]]:
     rows = []
     for subject in dict.fromkeys(line.subject for line in own):
         found = {line.claimed_mu: line for line in own if line.subject == subject}
-        verdicts = list(dict.fromkeys(line.verdict for line in found.values() if line.verdict != "holds")) or ["holds"]
-        cells = (number(found[mu].shown_mu) if mu in found else "" for mu in mus)
-        rows.append((subject, next(iter(found.values())).kind, *cells, ", ".join(verdicts)))
-    return ("subject", "kind", *(f"mu {mu:g} (epsilon {epsilons[mu]:.3g})" for mu in mus), "verdict"), rows
+        verdicts = list(dict.fromkeys(line.verdict for line in found.values() if line.verdict != HOLDS)) or [HOLDS]
+        cells = (_of_at_most(found[mu]) if mu in found else "" for mu in mus)
+        rows.append((subject, ", ".join(verdicts), next(iter(found.values())).kind, *cells))
+    return ("subject", "verdict", "kind", *(f"mu {mu:g} (epsilon {epsilons[mu]:.3g})" for mu in mus)), rows
+
+
+def _of_at_most(line: Line) -> str:
+    shown, ceiling = number(line.shown_mu), number(line.ceiling_mu)
+    return f"{shown} of at most {ceiling}" if ceiling else shown
 
 
 def compared(lines: Sequence[Line]) -> tuple[Row, list[Row]]:
@@ -222,32 +254,37 @@ def _counted(line: Line | None, what: str) -> str:
         return ""
     if line.verdict == REFUTED:
         return f"REFUTED: {evidence(line)}"
-    return f"{line.verdict}, {line.trials:,} {what}" if line.trials else f"{line.verdict}, no such {what}"
+    return f"{line.verdict}: {evidence(line)}" if line.verdict == NOT_RUN else f"{line.verdict}, {line.trials:,} {what}"
 
 
-def caught(lines: Sequence[Line], controls: Sequence[Line]) -> tuple[Row, list[Row]]:
-    """Return heads and rows of a table of planted bugs, and of what the same audits say without them."""
+def planted_bugs(lines: Sequence[Line]) -> list[tuple[Line, str]]:
+    """Return what was found of each planted bug, with one verdict on both: the audit with the bug, and the same without it."""
+    without = {line.subject: line for line in lines if line.kind == "without the bug"}
+
+    def verdict(line: Line) -> str:
+        if line.verdict != REFUTED:
+            return MISSED
+        return ALSO_WITHOUT if line.subject in without and without[line.subject].verdict == REFUTED else CAUGHT
+
+    return [(line, verdict(line)) for line in lines if line.kind == "mutant"]
+
+
+def caught(lines: Sequence[Line]) -> tuple[Row, list[Row]]:
+    """Return heads and rows of a table of planted bugs."""
     from privypurse.audit.cells import found
 
     bugs: dict[str, str] = {name: mutant.bug for name, mutant in found("mutants", "MUTANTS").items()}
     rows: list[Row] = [
-        (
-            line.subject,
-            bugs.get(line.subject, ""),
-            line.audit,
-            evidence(line),
-            "caught" if line.verdict == REFUTED else "MISSED",
-            next((other.verdict for other in controls if other.subject == line.subject), ""),
-        )
-        for line in lines
+        (line.subject, verdict, bugs.get(line.subject, ""), line.audit, evidence(line))
+        for line, verdict in planted_bugs(lines)
     ]
-    return ("planted bug", "what is wrong", "audit", "what it found", "verdict", "without the bug"), rows
+    return ("planted bug", "verdict", "what is wrong", "audit", "what it found"), rows
 
 
 def refuted(lines: Sequence[Line]) -> tuple[Row, list[Row]]:
     """Return heads and rows of a table of what is not private, or of attacks that hit or miss."""
-    return ("subject", "audit", "what it found", "verdict"), [
-        (line.subject, line.audit, evidence(line), line.verdict) for line in lines
+    return ("subject", "verdict", "audit", "what it found"), [
+        (line.subject, line.verdict, line.audit, evidence(line)) for line in lines
     ]
 
 
@@ -263,22 +300,24 @@ class Part:
 
 def parts(report: AuditReport) -> list[Part]:
     """Return the sections that have something in them."""
+    sound = [replace(line, subject=report.marked(line.subject)) for line in report.sound]
+    guesses = max((line.trials for line in sound if line.audit == "one run"), default=0)
     bounds = [
-        (title, *pivot(report.sound, audit))
+        (title, *pivot(sound, audit))
         for title, audit in (
             ("White box: lower bounds on mu by who sees everything", "white box"),
             ("Black box: lower bounds on mu by who sees final models only", "black box"),
-            ("One run: lower bounds on mu from one run with 1,000 canaries", "one run"),
+            (f"One run: lower bounds on mu from {guesses:,} guesses about one run with many canaries", "one run"),
         )
     ]
     bounds.append(
-        ("Gray box and noise: same answers on neighbouring tables; noise as it was paid for", *compared(report.sound))
+        ("Gray box and noise: same answers on neighbouring tables; noise as it was paid for", *compared(sound))
     )
-    left_out = [line for line in report.sound if line.verdict == "not run"]
+    left_out = [line for line in report.sound if line.audit == NOT_RUN]
     if left_out:
         bounds.append(("Not run", ("subject", "why"), [(line.subject, "; ".join(line.findings)) for line in left_out]))
     exact = report.of_kinds("mechanism")
-    mutants, published = report.of_kinds("mutant"), report.of_kinds("as published")
+    published = report.of_kinds("as published")
     made = [
         Part("sound", "What is claimed to be private", ABOUT_SOUND, tuple(bounds)),
         Part(
@@ -289,15 +328,15 @@ def parts(report: AuditReport) -> list[Part]:
             (
                 (
                     "Exact",
-                    ("subject", "audit", "claimed epsilon", "exact epsilon", "delta", "verdict"),
+                    ("subject", "verdict", "audit", "claimed epsilon", "exact epsilon", "delta"),
                     [
                         (
                             line.subject,
+                            line.verdict,
                             line.audit,
                             claim(line.claimed_epsilon),
                             f"{line.shown_epsilon:.3f}",
                             f"{line.delta:.2g}",
-                            line.verdict,
                         )
                         for line in exact
                     ],
@@ -308,7 +347,7 @@ def parts(report: AuditReport) -> list[Part]:
             "mutants",
             "Planted bugs",
             "Each is planted into the library, and the audit named beside it has to catch it, and to be silent without it.",
-            (("Planted bugs", *caught(mutants, report.of_kinds("without the bug"))),) if mutants else (),
+            (("Planted bugs", *caught(report.lines)),) if report.of_kinds("mutant") else (),
         ),
         Part(
             "published",
@@ -319,7 +358,9 @@ def parts(report: AuditReport) -> list[Part]:
         Part(
             "rounding",
             "The last digits",
-            "Attacks on the gaps between floating-point numbers: they must succeed on naive noise and fail on secure noise.",
+            "Attacks on the gaps between floating-point numbers: they must succeed on naive noise and fail on exact noise. The "
+            'plain Gaussian noise is this library\'s own, with noise="plain"; the Gumbel noise in single precision is that of a '
+            "straightforward program, which this library does not contain. The exact noise is this library's.",
             (("The last digits", *refuted(report.rounding)),),
         ),
     ]
@@ -342,13 +383,19 @@ def as_markdown(report: AuditReport, good: Check) -> str:
 
 def result_in_words(report: AuditReport, good: Check) -> str:
     """Say in one sentence how it ended."""
-    sound, fall = [*report.sound, *report.of_kinds("mechanism")], report.of_kinds("mutant", "as published")
     said = []
-    ran = [line for line in sound if line.verdict != "not run"]
-    if ran:
-        said.append(f"{sum(map(good, ran))} of {len(ran)} audits of what is claimed to be private hold")
-    if fall:
-        said.append(f"{sum(map(good, fall))} of {len(fall)} planted bugs and unsound publications are refuted")
+    ran = [line for line in (*report.sound, *report.of_kinds("mechanism")) if line.verdict != NOT_RUN]
+    telling = [line for line in ran if line.verdict != TOO_SMALL]
+    if telling:
+        hold = sum(line.verdict == HOLDS for line in telling)
+        said.append(f"{hold} of {len(telling)} audits of what is claimed to be private hold")
+    if len(ran) > len(telling):
+        said.append(f"{len(ran) - len(telling)} {'more ' if telling else ''}were too small to say anything")
+    bugs, published = planted_bugs(report.lines), report.of_kinds("as published")
+    if bugs:
+        said.append(f"{sum(verdict == CAUGHT for _, verdict in bugs)} of {len(bugs)} planted bugs are caught")
+    if published:
+        said.append(f"{sum(map(good, published))} of {len(published)} unsound publications are refuted")
     if report.rounding:
         said.append(
             f"{sum(map(good, report.rounding))} of {len(report.rounding)} attacks on last digits end as they should"

@@ -5,8 +5,10 @@ Each is a mistake that a real library made or could have made. They exist so tha
 
 import contextlib
 import importlib
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 from unittest import mock
 
@@ -17,7 +19,7 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.queries import GradientAt
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
-from privypurse.mechanisms import exact_lattice, selection
+from privypurse.mechanisms import exact_lattice, exact_selection, selection
 from privypurse.mechanisms.base import Mechanism
 from privypurse.mechanisms.exact_gaussian import exact_gaussian
 from privypurse.mechanisms.selection import ExponentialSelection
@@ -39,9 +41,16 @@ def noise_halved() -> Planted:
 @contextlib.contextmanager
 def exact_noise_halved() -> Planted:
     """Draw exact noise of half the standard deviation that was paid for."""
-    with mock.patch.object(
-        exact_lattice, "exact_gaussian", lambda count, std, noise: exact_gaussian(count, max(1, std // 2), noise)
-    ):
+
+    def halved(count: int, std: int, noise: NoiseSource) -> Any:
+        return exact_gaussian(count, max(1, std // 2), noise)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(exact_lattice, "exact_gaussian", halved))
+        # Noise on tensors has the function under a name of its own; without PyTorch it is not there, and must not be loaded.
+        on_tensors = sys.modules.get("privypurse.mechanisms.torch_gaussian")
+        if on_tensors is not None:
+            stack.enter_context(mock.patch.object(on_tensors, "exact_gaussian", halved))
         yield
 
 
@@ -123,6 +132,21 @@ def free_argmin() -> Planted:
 def noisy_minimum() -> Planted:
     """Select as DP-AGD does as published: exponential noise added to losses whose minimum is taken."""
     with _selecting(lambda scores, noise: np.argmin(-scores + noise.exponential(scores.shape))):
+        yield
+
+
+@contextlib.contextmanager
+def exact_selection_too_sharp() -> Planted:
+    """Give exact selections one and a half times the rate that was paid for."""
+    rate = exact_selection._rate
+    with mock.patch.object(exact_selection, "_rate", lambda *public: Fraction(3, 2) * rate(*public)):
+        yield
+
+
+@contextlib.contextmanager
+def exact_free_argmin() -> Planted:
+    """Select the best score where exact noise was paid for."""
+    with mock.patch.object(exact_selection, "select", lambda gaps, log_prior, noise: int(gaps.units.argmin())):
         yield
 
 

@@ -16,6 +16,9 @@ from privypurse.core.checks import FloatArray
 
 # Noise numbers are alike if they agree to this many digits after the point; what was in the box is rounded off first.
 DIGITS = 10
+# Two of some ten thousand numbers agree by chance once in some hundred audits, and among many audits that happens. Three pairs do
+# not; and a generator that starts again repeats hundreds.
+FEWEST_REPEATS = 3
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Residuals:
     def findings(self) -> tuple[str, ...]:
         """What is wrong, in words."""
         found = []
-        if self.repeated:
+        if self.repeated >= FEWEST_REPEATS:
             found.append(f"{self.repeated} of {self.count} noise numbers were used before")
         if self.p_value < 1e-6:
             found.append(

@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-HOLDS, REFUTED, WEAK = "holds", "REFUTED", "weak"
+HOLDS, REFUTED, WEAK, TOO_SMALL, NOT_RUN = "holds", "REFUTED", "weak", "too small", "not run"
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,16 @@ class Line:
         What is claimed; NaN where the claim is of another kind.
     shown_mu, shown_epsilon : float
         Lower bounds; NaN where the audit gives none.
+    ceiling_mu : float
+        The lower bound that the audit would have shown if it had always been right: the most it can say with so many trials. NaN
+        where there is no such limit.
     delta, confidence : float
         Of the bounds.
     trials : int
         How many runs, guesses or cases.
     verdict : str
-        "holds", "REFUTED", or "weak" for an attack that should have shown more, so that its silence proves little.
+        "holds"; "REFUTED"; "weak" for an attack that should have shown more, so that its silence proves little; "too small" for
+        one that could not have refuted the claim with so many trials, whatever happened; "not run".
     findings : tuple of str
         What is wrong, in words.
     """
@@ -38,6 +42,7 @@ class Line:
     claimed_epsilon: float = math.nan
     shown_mu: float = math.nan
     shown_epsilon: float = math.nan
+    ceiling_mu: float = math.nan
     delta: float = math.nan
     confidence: float = math.nan
     trials: int = 0

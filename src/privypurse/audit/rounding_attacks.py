@@ -56,7 +56,7 @@ def attack_gaussian(noise: NoiseSource, draws: int) -> Line:
     bound = bound_from_scores(answers(1.0), answers(0.0), thresholds=[0.5], delta=DELTA)
     claimed = gdp_epsilon(1 / NOISE_MULTIPLIER, DELTA)
     return Line(
-        f"Gaussian noise, {'exact' if noise.secure else 'in floating point'}",
+        "this library's exact Gaussian noise" if noise.secure else "this library's plain Gaussian noise",
         "exact noise" if noise.secure else "naive",
         "rounding",
         claimed_mu=1 / NOISE_MULTIPLIER,
@@ -102,7 +102,7 @@ def attack_selection(noise: NoiseSource, draws: int) -> Line:
     # Which candidate speaks for the record was fixed in advance: the one whose score it raises.
     bound = bound_from_scores(chosen(without), chosen(with_it), thresholds=[0.5], delta=DELTA)
     return Line(
-        f"Gumbel noise, {'exact' if noise.secure else 'in single precision'}",
+        "this library's exact selection" if noise.secure else "a single-precision Gumbel program (not this library's)",
         "exact noise" if noise.secure else "naive",
         "rounding",
         claimed_epsilon=EPSILON,

@@ -1,6 +1,7 @@
 """Running audits: which ones, on how many processes, and what they found. What is finished is kept while the rest runs."""
 
 import contextlib
+import difflib
 import functools
 import hashlib
 import importlib.util
@@ -8,7 +9,7 @@ import itertools
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from privypurse.audit import cells
 from privypurse.audit.lines import black_box_line, white_box_line
 from privypurse.audit.page import AuditReport, write_pages
-from privypurse.audit.results import HOLDS, REFUTED, Line
+from privypurse.audit.results import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line
 from privypurse.audit.white_box import Scores
 from privypurse.core.checks import positive, positive_integer
 from privypurse.core.errors import FileUnusable, InvalidArgument
@@ -29,9 +30,12 @@ FULL_MUS, QUICK_MUS = (1.0, 2.0, 3.0, 4.0), (3.0,)
 FULL_RUNS, QUICK_RUNS = 400, 120
 # With 400 runs at mu 1 chance alone hides half of the claim in one audit of five; with three times as many it does not.
 SMALL_MU, MORE_AT_SMALL = 1.5, 3
+# The black box counts half of the runs: of 400, even if all were told apart, it can show 3.59, and of 800 it can show 4.18.
+LARGE_MU, MORE_AT_LARGE = 3.5, 2
+# Where one run could refute none of the budgets, it is run at this one.
+ONE_RUN_MU = 1.0
 FEWEST_RUNS = 32  # below that no attack shows anything
 RUNS_IN_A_CELL = 40
-NOT_RUN = "not run"
 
 GROUPS = (*cells.SUBJECTS, "exact", "mutants", "published", "rounding")
 LIGHT_FIRST = ("methods", "exact", "mutants", "published", "rounding", "estimators", "pytorch")
@@ -76,6 +80,8 @@ class Task:
 def as_it_should(line: Line) -> bool:
     """Say whether an audit ended as it should: what is sound holds, what is not is refuted.
 
+    An audit that is too small or was not run says nothing against what is sound; it does not count as one that holds.
+
     Examples
     --------
     >>> as_it_should(Line("nesterov", "method", "white box", verdict="holds"))
@@ -83,7 +89,7 @@ def as_it_should(line: Line) -> bool:
     >>> as_it_should(Line("noise-halved", "mutant", "white box", verdict="holds"))
     False
     """
-    return line.verdict in ((REFUTED,) if line.kind in MUST_FALL else (HOLDS, NOT_RUN))
+    return line.verdict in ((REFUTED,) if line.kind in MUST_FALL else (HOLDS, TOO_SMALL, NOT_RUN))
 
 
 def run_audits(
@@ -97,6 +103,7 @@ def run_audits(
     seed: int = 0,
     output: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    remark: Callable[[str], None] = lambda text: None,
 ) -> list[Line]:
     """Audit the library.
 
@@ -107,7 +114,7 @@ def run_audits(
     mus : sequence of float, optional
         The budgets to attack at; 1, 2, 3 and 4 by default, 3 for a quick audit.
     runs : int, optional
-        Runs at each of them; by default 400, and 1,200 at a mu below 1.5; 120 for a quick audit.
+        Runs at each of them; by default 400, 1,200 at a mu below 1.5 and 800 at one from 3.5 on; 120 for a quick audit.
     quick : bool, default False
         Fewer runs, pairs and cases.
     secure : bool, default True
@@ -121,6 +128,8 @@ def run_audits(
         library has not changed since.
     progress : Progress, optional
         Told how far it is.
+    remark : callable
+        Told in words how much was finished before, if an audit is taken up again.
 
     Returns
     -------
@@ -139,12 +148,18 @@ def run_audits(
     digest = source_digest()
     lines: list[Line] = []
     with _kept(output, digest) as results:
+        pieces = {cell.key: cell in results for task in tasks for cell in task.cells}
+        if any(pieces.values()):
+            remark(f"{sum(pieces.values()):,} of {len(pieces):,} pieces were finished before, and are not run again")
         for task in tasks:
             run_cells(task.cells, results, workers=workers, progress=progress or Silent(), what=task.name)
             lines += task.finish([results[cell] for cell in task.cells])
         if output is not None:
             command = _command(names, settings, mus, runs)
-            report = AuditReport(tuple(lines), command, seed, quick, secure, digest, settings.mus, settings.runs)
+            floating = _in_floating_point(chosen) if secure else ()
+            report = AuditReport(
+                tuple(lines), command, seed, quick, secure, digest, settings.mus, settings.runs, floating=floating
+            )
             write_pages(report, pathlib.Path(output), as_it_should)
     return lines
 
@@ -167,12 +182,25 @@ def chosen_names(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         # Groups that take long to load are asked last.
         group_of_it = next((group for group in LIGHT_FIRST if name in members(group)), None)
         if group_of_it is None:
-            known = ", ".join(["all", *GROUPS, *(one for group in GROUPS for one in members(group))])
-            raise InvalidArgument(f"names must be of subjects or groups; got {name!r}. Pass one of: {known}.")
+            raise InvalidArgument(f"names must be of subjects or groups; got {name!r}. {_nearest(name)}")
         wanted[group_of_it][name] = None
     if "pytorch" in names and not _has_torch():
         raise InvalidArgument("names has 'pytorch', which needs PyTorch. Install it: pip install 'privypurse[torch]'.")
     return {group: tuple(some) for group, some in wanted.items() if some}
+
+
+def _nearest(name: str) -> str:
+    known = ["all", *GROUPS, *(one for group in GROUPS for one in members(group))]
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    meant = f"Did you mean {' or '.join(near)}? " if near else f"Groups are {', '.join(GROUPS)}. "
+    return f"{meant}`privypurse audit --list` names all."
+
+
+def _in_floating_point(chosen: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return the subjects that cannot be run with exact noise, and were run with plain noise although exact noise was meant."""
+    some = ((group, name) for group in cells.SUBJECTS for name in chosen.get(group, ()))
+    subjects = (cells.subject_named(group, name) for group, name in some if name != group)
+    return tuple(subject.name for subject in subjects if not subject.exact)
 
 
 def members(group: str) -> tuple[str, ...]:
@@ -210,8 +238,12 @@ def _settings(mus: Sequence[float] | None, runs: int | None, quick: bool, secure
         )
     distinct = tuple(dict.fromkeys(chosen))
     scaled = runs is None and not quick
-    numbers = tuple(number * (MORE_AT_SMALL if scaled and mu < SMALL_MU else 1) for mu in distinct)
+    numbers = tuple(number * (_more_at(mu) if scaled else 1) for mu in distinct)
     return Settings(distinct, numbers, quick, secure, seed)
+
+
+def _more_at(mu: float) -> int:
+    return MORE_AT_SMALL if mu < SMALL_MU else MORE_AT_LARGE if mu >= LARGE_MU else 1
 
 
 def _command(names: Sequence[str], settings: Settings, mus: Sequence[float] | None, runs: int | None) -> str:
@@ -271,7 +303,7 @@ def _subject_task(group: str, name: str, settings: Settings) -> Task:
     if name in cells.ONE_RUN and group == "methods":
         first += [
             Cell(cells.one_run_cell, {"name": name, "secure": settings.secure, "mu": each, "seed": begin})
-            for each in settings.mus
+            for each in _one_run_mus(settings)
         ]
     attacks: dict[float, list[Cell]] = {}
     for each, wanted in zip(settings.mus, settings.runs, strict=True):
@@ -288,10 +320,19 @@ def _subject_task(group: str, name: str, settings: Settings) -> Task:
             scores = functools.reduce(Scores.joined, [_scores(next(rest)) for _ in own])
             lines.append(white_box_line(subject, scores, each))
             if scores.models_absent.size >= 8 and scores.models_present.size >= 8:
-                lines.append(black_box_line(subject, scores, each))
+                models = black_box_line(subject, scores, each)
+                # A quick look has half as many runs as this takes: it is left out, and not shown as if it had said something.
+                lines += [models] if models.verdict != TOO_SMALL or not settings.quick else []
         return lines
 
     return Task(name, [*first, *itertools.chain.from_iterable(attacks.values())], finish)
+
+
+def _one_run_mus(settings: Settings) -> tuple[float, ...]:
+    """Return the budgets that one run could refute."""
+    from privypurse.audit.one_run import ceiling_mu
+
+    return tuple(mu for mu in settings.mus if mu < ceiling_mu()) or (ONE_RUN_MU,)
 
 
 def _scores(result: Result) -> Scores:

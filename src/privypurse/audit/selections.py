@@ -1,17 +1,35 @@
 """An attack on selections as they are made: through the purse, with real noise, on scores that one record moves."""
 
-import numpy as np
+import math
+from dataclasses import replace
 
-from privypurse.audit.lower_bounds import epsilon_of, largest_rate
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from privypurse.audit.exact import enumerate_exact_selection, exact_law, exact_law_of_flips
+from privypurse.audit.lower_bounds import largest_rate
 from privypurse.audit.results import HOLDS, REFUTED, Line
-from privypurse.core.checks import FloatArray
+from privypurse.core.charges import BoundedRangeCharge
+from privypurse.core.checks import FloatArray, positive_integer
+from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.mechanisms.base import Mechanism
+from privypurse.mechanisms.exact_selection import Gaps
+from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
 from privypurse.purse.purse import Purse
 
 CANDIDATES = 20
 CONFIDENCE = 0.95
+# What the selections of `selection_lines` are charged for.
+EPSILON = 0.5
+# Scores whose frequencies are compared with the law: exponents of 0 to 4 at that epsilon, a range of 1.
+LADDER = (0.0, -2.0, -4.0, -8.0)
+# Frequencies that are less likely than this under the law refute it.
+LEAST_P_VALUE = 1e-4
+# A range at which two scores can be rounded by two units in opposite directions: just more than a whole number of units.
+HOSTILE_RANGE = 1.0 + 2.0**-50
 
 
 def attack_selection(
@@ -19,8 +37,10 @@ def attack_selection(
 ) -> Line:
     """Bound a selection's epsilon from below by how often single candidates are selected.
 
-    Two questions, each with and without a record: twenty candidates alike, one of which the record makes worse; and two
-    candidates between which the record decides. In each, one candidate's frequency is what is looked at, fixed in advance.
+    Two questions, each with and without a record: twenty candidates alike, one of which the record makes worse; and two such.
+    In each, that candidate's frequency is what is looked at, fixed in advance. A selection that is charged for the size of its
+    privacy losses is held to that; one that is charged for their range is held to the difference of two of them, that of the
+    candidate and that of all others.
 
     Parameters
     ----------
@@ -29,44 +49,130 @@ def attack_selection(
     epsilon : float
         What it is charged for.
     draws : int
-        Selections on each of the four tables.
+        Selections on each of the tables with twenty candidates; with two there are twice as many.
     seed : int
         Of the noise.
     secure : bool
         Whether to draw exact noise.
     """
-    alike, worse = np.zeros(CANDIDATES), np.zeros(CANDIDATES)
-    worse[0] = -1.0
-    noise = NoiseSource(seed=seed, secure=True) if secure else NoiseSource(seed=seed)
+    positive_integer(draws=draws)
+    noise = _noise(seed, secure)
+    by_range = isinstance(mechanism.charge(_box((0.0, 0.0)), Neighbouring.ADD_REMOVE), BoundedRangeCharge)
     shown = 0.0
-    significance = (1 - CONFIDENCE) / 8  # two questions, two frequencies, two directions
-    for absent, present in ((alike, worse), (np.array([0.5, 0.0]), np.array([-0.5, 0.0]))):
-        first = int((_selected(mechanism, absent, draws, noise) == 0).sum())
-        second = int((_selected(mechanism, present, draws, noise) == 0).sum())
-        # A frequency that is surely no higher, against one that is surely no lower; both ways.
-        for hits, other in ((first, second), (second, first)):
-            least = 1 - largest_rate(draws - hits, draws, significance)
-            shown = max(shown, epsilon_of(largest_rate(other, draws, significance), 1 - least, 0.0))
-    verdict = REFUTED if shown > epsilon else HOLDS
-    name = type(mechanism).__name__
+    significance = (1 - CONFIDENCE) / 8  # two questions, two frequencies, two ends of an interval
+    for candidates, each in ((CANDIDATES, draws), (2, 2 * draws)):
+        alike = np.zeros(candidates)
+        worse = np.where(np.arange(candidates) == 0, -1.0, 0.0)
+        intervals = []
+        for scores in (alike, worse):
+            hits = int((_selected(mechanism, scores, each, noise) == 0).sum())
+            intervals.append(
+                (1 - largest_rate(each - hits, each, significance), largest_rate(hits, each, significance))
+            )
+        for (least, _), (_, most) in (intervals, intervals[::-1]):
+            # Of the candidate itself, and of all others together: what one gains the others lose.
+            losses = (_log_ratio(least, most), _log_ratio(1 - most, 1 - least))
+            shown = max(shown, sum(losses) if by_range else max(losses))
     return Line(
-        name,
+        _name(mechanism, secure),
         "selection",
-        "white box",
+        "frequencies",
         claimed_epsilon=epsilon,
         shown_epsilon=shown,
         delta=0.0,
         confidence=CONFIDENCE,
-        trials=4 * draws,
-        verdict=verdict,
+        trials=6 * draws,
+        verdict=REFUTED if shown > epsilon else HOLDS,
     )
 
 
-def _selected(mechanism: Mechanism, scores: FloatArray, draws: int, noise: NoiseSource) -> FloatArray:
+def compare_with_law(
+    mechanism: ExponentialSelection | PermuteAndFlip, *, draws: int, seed: int = 0, secure: bool = False
+) -> float:
+    """Return the p-value of Pearson's test of selections against the law that they must have.
+
+    With exact noise the law is that of the sampler's own whole numbers, which `enumerate_exact_selection` holds to epsilon.
+
+    Parameters
+    ----------
+    mechanism : ExponentialSelection or PermuteAndFlip
+        Without a prior.
+    draws, seed, secure
+        As for `attack_selection`.
+    """
+    scores = np.array(LADDER)
+    if secure:
+        gaps = Gaps.of(scores, mechanism.epsilon, 1.0)
+        law = exact_law(gaps) if isinstance(mechanism, ExponentialSelection) else exact_law_of_flips(gaps)
+    else:
+        law = np.exp(mechanism.log_probabilities(scores, 1.0))
+    drawn = _selected(mechanism, scores, positive_integer(draws=draws), _noise(seed, secure))
+    return float(stats.chisquare(np.bincount(drawn, minlength=scores.size), draws * law / law.sum()).pvalue)
+
+
+def selection_lines(quick: bool = False, *, seed: int = 0) -> list[Line]:
+    """Audit both selections, with plain and with exact noise, and enumerate the law that exact noise draws from.
+
+    A full run refutes noise for 1.5 times the epsilon, a quick one noise for twice the epsilon.
+
+    Parameters
+    ----------
+    quick : bool
+        Fewer draws.
+    seed : int
+        Of the noise.
+    """
+    lines = []
+    for mechanism in (ExponentialSelection(EPSILON), PermuteAndFlip(EPSILON)):
+        for secure in (False, True):
+            line = attack_selection(mechanism, EPSILON, draws=800 if quick else 6_000, seed=seed, secure=secure)
+            p_value = compare_with_law(mechanism, draws=1_000 if quick else 10_000, seed=seed, secure=secure)
+            findings = (
+                (f"the frequencies are not those of the law (p = {p_value:.1g})",) if p_value < LEAST_P_VALUE else ()
+            )
+            verdict = REFUTED if findings else line.verdict
+            lines.append(replace(line, kind="mechanism", verdict=verdict, findings=findings))
+    return [*lines, *(_enumerated(candidates) for candidates in ((2, 3) if quick else (2, 3, 4)))]
+
+
+def _enumerated(candidates: int) -> Line:
+    found = enumerate_exact_selection(EPSILON, score_range=HOSTILE_RANGE, candidates=candidates)
+    return Line(
+        f"exponential-mechanism, exact ({candidates})",
+        "mechanism",
+        "enumeration",
+        claimed_epsilon=EPSILON,
+        shown_epsilon=found.range,
+        delta=0.0,
+        confidence=1.0,
+        trials=found.cases,
+        # No tolerance: the range is rational, and rounded up.
+        verdict=REFUTED if found.range > EPSILON else HOLDS,
+    )
+
+
+def _name(mechanism: Mechanism, secure: bool) -> str:
+    name = {"ExponentialSelection": "exponential-mechanism", "PermuteAndFlip": "permute-and-flip"}
+    known = type(mechanism).__name__
+    return f"{name.get(known, known)}, {'exact' if secure else 'plain'}"
+
+
+def _noise(seed: int, secure: bool) -> NoiseSource:
+    return NoiseSource(seed=seed, secure=True) if secure else NoiseSource(seed=seed)
+
+
+def _log_ratio(high: float, low: float) -> float:
+    """Return the logarithm of a frequency that is surely no higher, over one that is surely no lower."""
+    return math.log(high / low) if high > 0 else 0.0
+
+
+def _box(scores: tuple[float, ...] | FloatArray) -> Sensitive:
+    return Sensitive(scores, norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
+
+
+def _selected(mechanism: Mechanism, scores: FloatArray, draws: int, noise: NoiseSource) -> NDArray[np.intp]:
     purse = Purse.not_private(noise=noise)  # made-up scores: only the noise of the selection is of interest
+    box = _box(scores)
     with purse.reserve(draws):
-        answers = [
-            purse.release(Sensitive(scores, norm=Norm.RANGE, add_remove=1.0, replace_one=2.0), mechanism)
-            for _ in range(draws)
-        ]
-    return np.array([int(answer) for answer in answers])
+        answers = [purse.release(box, mechanism) for _ in range(draws)]
+    return np.array([int(answer) for answer in answers], dtype=np.intp)

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.audit.gray_box import compare, heard_and_replayed
+from privypurse.audit.gray_box import checked, compare, heard_and_replayed
 from privypurse.audit.likelihood import log_likelihood_ratio
 from privypurse.audit.lower_bounds import LowerBound, bound_from_scores
 from privypurse.audit.subjects import DELTA, Subject
-from privypurse.core.checks import FloatArray
+from privypurse.core.checks import FloatArray, positive_integer
+from privypurse.core.errors import InvalidArgument
 
 # Told how many runs are done.
 Tell = Callable[[int], None]
@@ -77,7 +78,7 @@ class WhiteBox:
 
 
 def attack(
-    subject: Subject, mu: float, runs: int, seed: int, *, secure: bool = False, tell: Tell = lambda done: None
+    subject: Subject, mu: float, runs: int, seed: int, *, secure: bool = True, tell: Tell = lambda done: None
 ) -> Scores:
     """Run a subject `runs` times, in turn without and with the canary, and score each run.
 
@@ -88,12 +89,17 @@ def attack(
     mu : float
         The budget to run it at.
     runs, seed : int
-        How many runs, from which seed on.
-    secure : bool
+        How many runs, from which seed on; an even number.
+    secure : bool, default True
         Whether to draw exact noise.
     tell : callable
         Told after each run how many are done.
     """
+    mu, runs = checked(subject, mu), positive_integer(runs=runs)
+    if runs % 2:
+        raise InvalidArgument(
+            f"runs must be an even number; got {runs}. Half of them are made without the canary: pass for example 400."
+        )
     scores: tuple[list[float], list[float]] = ([], [])
     models: tuple[list[float], list[float]] = ([], [])
     findings: dict[str, None] = {}

@@ -1,39 +1,52 @@
 """`privypurse audit`."""
 
 import pathlib
-from typing import TYPE_CHECKING, Annotated
+import textwrap
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, note, say, table, warn
+from privypurse.cli.output import emit, note, say, stderr, table, warn
 from privypurse.cli.progress import shown_progress
 from privypurse.core.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from privypurse.audit.results import Line
 
 # Something was refuted that should hold, was not refuted that should be, or was attacked too weakly.
 NOT_PASSED = 7
+INTERRUPTED = 130
+
+# Widths of what stands behind the names of audits; with them, lines fit into 80 columns.
+HEADS = (("mu claimed", 10), ("mu >=", 5), ("at most", 7), ("eps claimed", 11), ("eps >=", 6))
 
 
 def audit(
     subjects: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Names, or methods, estimators, pytorch, exact, mutants, published, rounding or all.",
+            help="Names, or methods, estimators, pytorch, exact, mutants, published, rounding; all, in full, by default.",
             show_default=False,
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer runs, at mu 3: minutes.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer runs, at mu 3: some minutes for all, seconds for one method.")
+    ] = False,
     mu: Annotated[
         str | None, typer.Option("--mu", help="Budgets to attack, such as 1,2. Default: 1,2,3,4.", show_default=False)
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option("--runs", help="Runs at each mu. Default: 400, 1200 at mu 1; quick 120.", show_default=False),
+        typer.Option(
+            "--runs", help="Runs at each mu. Default: 400; 1200 at 1, 800 at 4; quick 120.", show_default=False
+        ),
     ] = None,
-    noise: Annotated[str, typer.Option("--noise", help="secure (exact arithmetic) or plain.")] = "secure",
+    noise: Annotated[
+        str, typer.Option("--noise", help="secure (exact arithmetic) or plain (floating point).")
+    ] = "secure",
     jobs: Annotated[
         int | None, typer.Option("--jobs", help="Processes; one for each core by default.", show_default=False)
     ] = None,
@@ -42,7 +55,9 @@ def audit(
         pathlib.Path | None,
         typer.Option("--output", "-o", help="Folder for audit.html, audit.md and audit.json.", show_default=False),
     ] = None,
-    listing: Annotated[bool, typer.Option("--list", help="List what can be audited, and stop.")] = False,
+    listing: Annotated[
+        bool, typer.Option("--list", help="List what can be audited, all of it or what the names mean, and stop.")
+    ] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -56,13 +71,14 @@ def audit(
 
         privypurse audit all --output audit
 
-    A bound above the claim refutes it; a bound below it proves nothing by itself. With --output an audit that was cut short goes
-    on where it ended. Exit code 7: something ended otherwise than it should, a planted bug that was missed among others.
+    A bound above the claim refutes it; a bound below it proves nothing by itself. Everything in full takes about an hour on two
+    cores. With --output an audit that was cut short goes on where it ended. Exit code 7: something sound was refuted or attacked
+    too weakly, or something was missed that has to be found, such as a planted bug.
     """
     from privypurse.audit import running
 
     if listing:
-        found = [(group, name) for group in running.GROUPS for name in running.members(group)]
+        found = [(group, name) for group, some in running.chosen_names(subjects or ["all"]).items() for name in some]
         if json:
             emit({"subjects": [{"group": group, "name": name} for group, name in found]})
         else:
@@ -71,18 +87,24 @@ def audit(
     if noise not in ("plain", "secure"):
         raise typer.BadParameter(f"--noise must be plain or secure; got {noise!r}.")
     names = subjects or ["all"]
-    with shown_progress(quiet) as progress:
-        lines = running.run_audits(
-            names,
-            mus=_numbers(mu),
-            runs=runs,
-            quick=quick,
-            secure=noise == "secure",
-            jobs=jobs,
-            seed=seed,
-            output=output,
-            progress=progress,
-        )
+    try:
+        with shown_progress(quiet) as progress:
+            lines = running.run_audits(
+                names,
+                mus=_numbers(mu),
+                runs=runs,
+                quick=quick,
+                secure=noise == "secure",
+                jobs=jobs,
+                seed=seed,
+                output=output,
+                progress=progress,
+                remark=_silent if quiet else note,
+            )
+    except KeyboardInterrupt:
+        if output is not None:
+            raise  # what was finished is kept, as is said of every command
+        _interrupted(json)
     passed = all(map(running.as_it_should, lines))
     if json:
         emit(
@@ -97,30 +119,102 @@ def audit(
             }
         )
     else:
-        _show(lines, passed, output)
+        _show(lines, output, quiet)
     if not passed:
         raise typer.Exit(NOT_PASSED)
 
 
-def _show(lines: "list[Line]", passed: bool, output: pathlib.Path | None) -> None:
-    from privypurse.audit.page import evidence, row
-    from privypurse.audit.running import as_it_should
+def _show(lines: "list[Line]", output: pathlib.Path | None, quiet: bool) -> None:
+    from privypurse.audit.page import evidence, planted_bugs
+    from privypurse.audit.running import MUST_FALL, as_it_should
 
-    # Narrow heads, so that names stay whole on 80 columns.
-    shown = [row(line) for line in lines]
-    table(
-        ("subject", "audit", "mu", "shown", "epsilon", "shown", "verdict"), [(*cells[:6], cells[7]) for cells in shown]
-    )
+    bugs = planted_bugs(lines)
+    fall = [line for line in lines if line.kind in MUST_FALL and line.kind != "mutant"]
+    _bounds("Claimed to be private", [line for line in lines if line.kind not in (*MUST_FALL, "without the bug")])
+    _bounds("Not private: must be REFUTED", fall)
+    if bugs:
+        say("Planted bugs: must be caught")
+        width = max(len(line.subject) for line, _ in bugs)
+        for line, verdict in bugs:
+            say(f"  {line.subject:<{width}}  {line.audit:<9}  {verdict}")
+        say("")
     for line in lines:
-        if line.findings:
-            note(f"{line.subject}, {line.audit}: {evidence(line)}")
+        if line.findings and as_it_should(line) and not quiet:
+            _wrapped(note, f"{line.subject}, {line.audit}: {evidence(line)}")
     for line in lines:
         if not as_it_should(line):
-            warn(f"not as it should be: {line.subject}, {line.audit}: {line.verdict}")
-    note("shown: lower bounds beside the claims, at 95 % confidence each; they can refute a claim, and not prove it")
-    say("every audit ended as it should" if passed else "NOT every audit ended as it should")
+            _wrapped(warn, f"not as it should be: {line.subject}, {line.audit}: {line.verdict}: {evidence(line)}")
+    if not quiet:
+        _wrapped(
+            note,
+            "mu >= and eps >= are lower bounds, at 95 % confidence each; they can refute a claim, and not prove it. at most: "
+            "what the bound on mu would be if the attack had always been right.",
+        )
+    say(_last_line(lines))
     if output is not None:
         say(f"page: {output / 'audit.html'}")
+
+
+def _bounds(title: str, lines: "list[Line]") -> None:
+    """Print a line for each audit, under the name of its subject, which may be long."""
+    from privypurse.audit.page import claim, number
+
+    if not lines:
+        return
+    say(f"{title}:")
+    say(f"  {'audit':<12}" + "".join(f"  {name:>{width}}" for name, width in HEADS) + "  verdict")
+    for place, line in enumerate(lines):
+        if not place or line.subject != lines[place - 1].subject:
+            say(line.subject)
+        of_mu = (claim(line.claimed_mu), number(line.shown_mu), number(line.ceiling_mu))
+        cells = (*of_mu, claim(line.claimed_epsilon), number(line.shown_epsilon))
+        aligned = "".join(f"  {cell:>{width}}" for cell, (_, width) in zip(cells, HEADS, strict=True))
+        say(f"  {line.audit:<12}{aligned}  {line.verdict}")
+    say("")
+
+
+def _last_line(lines: "list[Line]") -> str:
+    """Say in one line how it ended."""
+    from privypurse.audit.results import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, WEAK
+    from privypurse.audit.running import MUST_FALL, as_it_should
+
+    bad = [line for line in lines if not as_it_should(line)]
+    # What an audit says without a planted bug is part of what it says of the bug, unless it is wrong.
+    sound = [
+        line.verdict
+        for line in lines
+        if line.kind not in MUST_FALL and (line.kind != "without the bug" or not as_it_should(line))
+    ]
+    counts = [
+        (sound.count(HOLDS), "held"),
+        (sound.count(REFUTED), "refuted that should hold"),
+        (sound.count(WEAK), "weak"),
+        (sum(line.kind in MUST_FALL for line in bad), "missed that should be refuted"),
+        (sum(line.kind in MUST_FALL and line.verdict == REFUTED for line in lines), "refuted as they should be"),
+        (sound.count(TOO_SMALL), "too small to say anything"),
+        (sound.count(NOT_RUN), "not run"),
+    ]
+    ended = "NOT every audit ended as it should" if bad else "every audit ended as it should"
+    return f"{ended}: {', '.join(f'{count} {what}' for count, what in counts if count)}"
+
+
+def _wrapped(how: "Callable[[str], None]", text: str) -> None:
+    """Say something that may be long, a line at a time."""
+    wrapper = textwrap.TextWrapper(max(stderr.width, 40), subsequent_indent="  ")
+    wrapper.break_long_words = wrapper.break_on_hyphens = False
+    how(wrapper.fill(text))
+
+
+def _interrupted(json: bool) -> NoReturn:
+    message = "Interrupted. Nothing was kept: with --output an audit goes on where it ended."
+    if json:
+        emit({"error": {"kind": "interrupted", "message": message}, "exit_code": INTERRUPTED})
+    warn(f"privypurse: {message}")
+    raise typer.Exit(INTERRUPTED)
+
+
+def _silent(text: str) -> None:
+    """Say nothing."""
 
 
 def _numbers(text: str | None) -> list[float] | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import at_least, emit, number, say, spare_ledgers, stderr, table
+from privypurse.cli.output import at_least, emit, number, say, spare_ledgers, stderr, table, warn
 
 HELP = """\
 What was spent on which data set, by whom, when, and what is left.
@@ -22,6 +22,9 @@ Examples:
 """
 
 app = typer.Typer(help=HELP, no_args_is_help=True)
+
+# The ledger is intact, but nothing is known about the certificate.
+NOT_CHECKED = 8
 
 Path = Annotated[
     pathlib.Path | None,
@@ -204,8 +207,10 @@ def verify(
         if certificate is not None and checked:
             say("the certificate says what the ledger says")
         elif certificate is not None:
-            say("the certificate is about a part that was not put on record: what it says could not be checked")
+            warn("NOT CHECKED: the certificate is about a part that was not put on record on this ledger")
         say(f"last SHA-256: {digest}")
+    if not checked:
+        raise typer.Exit(NOT_CHECKED)
 
 
 @app.command("export")

@@ -181,6 +181,11 @@ def _print(result: Any) -> None:
     if certificate.private:
         say(
             f"private: ({certificate.epsilon:.6g}, {certificate.delta:g})-differentially private, {certificate.neighbouring}"
+            + (
+                ""
+                if certificate.noise.endswith("exact arithmetic")
+                else "; noise in floating point, whose gaps are not covered"
+            )
         )
     else:
         say("SIMULATION, NOT PRIVATE: the noise was seeded")

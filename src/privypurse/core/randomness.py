@@ -77,8 +77,8 @@ class NoiseSource:
             )
         if secure == "opendp" and importlib.util.find_spec("opendp") is None:
             raise InvalidArgument(
-                "secure='opendp' needs the package opendp, which is not installed. Install it with: pip install "
-                "'privypurse[opendp]', or pass secure='discrete' for the same law from this library."
+                "noise 'opendp' needs the package opendp, which is not installed. Install it with: pip install "
+                "'privypurse[opendp]', or use 'discrete' for the same law from this library, in a purse with filter='zcdp'."
             )
         if secure == "opendp" and seed is not None:
             raise InvalidArgument(

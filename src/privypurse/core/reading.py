@@ -24,7 +24,9 @@ MISSHAPEN: tuple[type[Exception], ...] = (
 
 
 @contextlib.contextmanager
-def refusing(message: str, also: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def refusing(
+    message: str, also: tuple[type[Exception], ...] = (), raising: type[PrivypurseError] = InvalidArgument
+) -> Iterator[None]:
     """Refuse what turns out not to be as it should be while it is read.
 
     Parameters
@@ -33,13 +35,15 @@ def refusing(message: str, also: tuple[type[Exception], ...] = ()) -> Iterator[N
         What is refused, and the remedy.
     also : tuple of exception types
         Further errors that mean the same, of a library that does the reading.
+    raising : type
+        What to raise.
     """
     try:
         yield
     except PrivypurseError:
         raise
     except MISSHAPEN + also as error:
-        raise InvalidArgument(message) from error
+        raise raising(message) from error
 
 
 def read_json(text: "str | bytes", *, strict: bool = True) -> Any:

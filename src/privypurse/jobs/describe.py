@@ -63,7 +63,10 @@ def _settings(settings: Any, purse: Purse) -> list[list[str]]:
         ["delta", f"{purse.delta:g}"],
         ["relation", purse.neighbouring.value],
         ["set aside to measure", "nothing" if settings.test or not settings.hold_out else f"{settings.hold_out:.0%}"],
-        ["noise", "operating system" if settings.seed is None else f"seed {settings.seed} (SIMULATION)"],
+        [
+            "noise",
+            f"{settings.noise}, " + ("secret" if settings.seed is None else f"seed {settings.seed} (SIMULATION)"),
+        ],
         ["privypurse", __version__],
         ["scikit-learn, numpy, Python", f"{sklearn.__version__}, {np.__version__}, {platform.python_version()}"],
     ]

@@ -106,8 +106,9 @@ class Gaussian:
             self._lattice(box, neighbouring, noise)
 
     def _lattice(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice:
-        # A sampled replacement is priced as a removal and an addition, and each of them is rounded.
-        moves = 2 if box.sample_prob < 1 and neighbouring is Neighbouring.REPLACE_ONE else 1
+        # A replacement is a removal and an addition, and each of them is rounded: so sampled ones are priced, and so the price
+        # under the other relation, which is half of it, holds too.
+        moves = 2 if neighbouring is Neighbouring.REPLACE_ONE else 1
         return lattice_for(_sensitivity(box, neighbouring), self.noise_multiplier, box.shape, noise, moves)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:

@@ -165,7 +165,12 @@ def _gaps(epsilon: float, box: Sensitive, neighbouring: Neighbouring) -> exact_s
 
 
 def _epsilon_seen_under(epsilon: float, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> float:
-    return epsilon * (box.bound(other, Norm.RANGE) / box.bound(neighbouring, Norm.RANGE))
+    ratio = box.bound(other, Norm.RANGE) / box.bound(neighbouring, Norm.RANGE)
+    if ratio >= 1:
+        return epsilon * ratio
+    # Exact noise has room for two units of rounding, u <= 2^-40 r each, in both ranges: (r' + 2u)/(r + 2u) is more than r'/r where
+    # r' < r, by at most 2^-39. Twice that also covers the roundings here.
+    return min(epsilon, epsilon * (ratio + 2.0**-38))
 
 
 def _check_scores(box: Sensitive, neighbouring: Neighbouring) -> None:

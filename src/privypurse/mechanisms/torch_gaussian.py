@@ -33,6 +33,10 @@ class TorchGaussian(Gaussian):
     # On a device, exact noise would be most of the time of a step: it is drawn where it is asked for.
     exact_by_default: ClassVar[bool] = False
 
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
+        """Refuse, before payment, what exact noise cannot be drawn for."""
+        super().check_noise(box, neighbouring, noise)
+
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Any:
         """Return the value plus noise, as a tensor in double precision."""
         value: torch.Tensor = box._value  # type: ignore[assignment]

@@ -150,8 +150,8 @@ class DensePart:
         )
 
     def take(self, rows: NDArray[np.intp]) -> "DensePart":
-        """Return some of the rows."""
-        return DensePart(self._table[rows], self._target[rows], self._frame)
+        """Return some of the rows; stored by row, however many they are."""
+        return DensePart(np.ascontiguousarray(self._table[rows]), self._target[rows], self._frame)
 
     def sum(self, work: Work, threads: int) -> FloatArray:
         """Return the sum over all rows."""
@@ -286,7 +286,9 @@ def make_part(
 ) -> Part:
     """Check a chunk of rows and wrap it; dense ones are converted to a type fixed in advance."""
     is_sparse = hasattr(X, "tocsr")
-    table = check_sparse(X) if is_sparse else check_dense(X).astype(dtype, copy=False)
+    # By row, whatever the chunk was: how a slice of a larger array lies in memory depends on how many rows there are besides, and
+    # the order of additions, and with it the rounding of every record, would follow it.
+    table = check_sparse(X) if is_sparse else np.ascontiguousarray(check_dense(X).astype(dtype, copy=False))
     if table.shape[1] != frame.features:
         raise InvalidArgument(
             f"X must have {frame.features} columns in every chunk; got one with {table.shape[1]}. Check the source of chunks."

@@ -58,7 +58,7 @@ class Allowance(Purse):
         """The purse that pays."""
         return self._purse
 
-    def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: bool = False) -> None:
+    def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: str | None = None) -> None:
         self._filter.admit(self.totals, charge)
         self._purse._pay(charge, other, what, exact=exact)
         # Two threads may both have passed the first check: the purse has then been paid for a release that is refused here.

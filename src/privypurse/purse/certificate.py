@@ -27,6 +27,7 @@ ALWAYS_UNCOVERED = (
 )
 INEXACT = "gaps between floating-point numbers in the noise, running time and other side channels"
 EXACT = "running time and other side channels"
+EXACT_SAMPLERS = {"secure", "discrete", "opendp"}
 
 SAMPLING = (
     "that records were sampled independently, with the stated probabilities and in secret, where an oracle outside this "
@@ -271,33 +272,48 @@ class _Record:
     releases: "Counter[tuple[SingleCharge, SingleCharge | None, str]]"
     unsettled: set[str]
     simulation: bool
-    exact: bool
+    samplers: "Counter[str]"
+
+    @property
+    def exact(self) -> bool:
+        """Whether all noise is known to be exact; a block that was never settled may have been used for anything."""
+        return bool(self.releases) and not self.unsettled and set(self.samplers) <= EXACT_SAMPLERS
 
 
 def _noise(record: _Record) -> str:
     """Say where the noise of a data set's releases came from, as the ledger has it."""
     entropy = "seeded (SIMULATION, not private)" if record.simulation else "operating-system entropy"
-    return entropy + (", exact arithmetic" if record.exact else "")
+    if record.samplers["opendp"]:
+        entropy += " and OpenDP's own" if len(record.samplers) > 1 else ""
+        entropy = entropy if len(record.samplers) > 1 else "OpenDP's own entropy"
+    released = sum(record.releases.values())
+    exactly = sum(count for sampler, count in record.samplers.items() if sampler in EXACT_SAMPLERS)
+    if not exactly:
+        return entropy + (", floating point" if released else "")
+    if not record.exact:
+        return f"{entropy}, exact arithmetic for {exactly} of {released} releases, floating point for others"
+    return entropy + ", exact arithmetic" + ("" if record.samplers["secure"] else " (discrete Gaussian)")
 
 
 def _read(entries: Iterable[Entry]) -> _Record:
-    record, inexact = _Record(Counter(), set(), False, False), False
+    record = _Record(Counter(), set(), False, Counter())
     for entry in entries:
         if entry.kind not in (CHARGE, RESERVE, SETTLE):
             continue
         body = entry.details
         record.simulation = record.simulation or entry.is_simulation
-        inexact = inexact or (entry.kind != RESERVE and body.get("exact") is not True)
-        if entry.kind == CHARGE:
-            record.releases[_single(body["charge"]), _single(body["other"]), entry.what] += 1
-        elif entry.kind == RESERVE:
-            record.unsettled.add(body["reservation"])
-        else:
-            record.unsettled.discard(body["reservation"])
-            for charge, other, what, count in body["used"]:
-                record.releases[_single(charge), _single(other), what] += count
-    # A block that was never settled may have been used for anything.
-    record.exact = bool(record.releases) and not inexact and not record.unsettled
+        sampler = str(body.get("exact") or "plain")
+        with refusing(f"the details of line {entry.seq} of the ledger cannot be read.", raising=LedgerCorrupt):
+            if entry.kind == CHARGE:
+                record.releases[_single(body["charge"]), _single(body["other"]), entry.what] += 1
+                record.samplers[sampler] += 1
+            elif entry.kind == RESERVE:
+                record.unsettled.add(body["reservation"])
+            else:
+                record.unsettled.discard(body["reservation"])
+                for charge, other, what, count in body["used"]:
+                    record.releases[_single(charge), _single(other), what] += count
+                    record.samplers[sampler] += count
     return record
 
 

@@ -41,19 +41,29 @@ def choose_noise(noise: NoiseSource | str | None, filter: Filter) -> NoiseSource
 _PLAIN = NoiseSource(secure=False)
 
 
+def draws_exactly(kind: type) -> bool:
+    """Say whether a kind of mechanism speaks for its own `draw`: a class that draws anew must say anew that it is exact."""
+    for base in kind.__mro__:
+        if "check_noise" in vars(base):
+            return True
+        if "draw" in vars(base):
+            return False
+    return False
+
+
 def noise_for(mechanism: Any, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> NoiseSource:
     """Return the source to draw a release from: the purse's own, or a plain one where that may be and exact noise costs much.
 
     Raises before anything is paid where the purse's noise is to be exact and the mechanism has no exact way.
     """
-    check = getattr(mechanism, "check_noise", None)
     if not noise.secure:
         return noise
+    check = mechanism.check_noise if draws_exactly(type(mechanism)) else None
     if noise.strict:
         if check is None:
             raise InvalidArgument(
-                f"mechanism {type(mechanism).__name__} does not say that it can draw exact noise (it has no check_noise), and "
-                f"the noise of this purse is {noise.sampler!r}. Open the purse with noise='plain'. Nothing was spent."
+                f"mechanism {type(mechanism).__name__} does not say that it can draw exact noise (it has no check_noise of its "
+                f"own), and the noise of this purse is {noise.sampler!r}. Open the purse with noise='plain'. Nothing was spent."
             )
         check(box, neighbouring, noise)
         return noise

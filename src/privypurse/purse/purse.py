@@ -77,9 +77,10 @@ class Purse(Shared):
     filter : {"gdp", "zcdp", "rdp"} or Filter, default "gdp"
         The stopping rule; all of these are sound for budgets chosen from earlier outputs. An object may be passed for the
         other choices of `RdpFilter`, or for a `FixedSchedule`.
-    noise : NoiseSource or {"plain", "secure", "discrete", "opendp"}, optional
-        Operating-system entropy by default, in floating point; "secure" in exact arithmetic, the last two with the discrete
-        Gaussian. A seeded source makes the run a simulation, and is stamped so.
+    noise : NoiseSource or {"auto", "secure", "plain", "discrete", "opendp"}, optional
+        Operating-system entropy, by default ("auto") in exact arithmetic wherever that costs little. "secure" refuses what has no
+        exact way, "plain" draws in floating point, the last two draw the discrete Gaussian and need the zCDP filter. A seeded
+        source makes the run a simulation, and is stamped so.
     who : str, optional
         Who spends; the login name by default.
 
@@ -265,11 +266,11 @@ class Purse(Shared):
         noise = noise_for(mechanism, box, self.neighbouring, self._noise)
         other = _charge_under_the_other_relation(box, mechanism, self.neighbouring)
         with box.sample.take() if box.sample_prob < 1 else contextlib.nullcontext():
-            self._pay(charge, other, what, exact=noise.secure)
+            self._pay(charge, other, what, exact=noise.sampler if noise.secure else None)
         return mechanism.draw(box, self.neighbouring, noise)
 
-    def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: bool = False) -> None:
-        """Put a charge on the ledger, or raise. What follows may open the box; `exact` says how its noise will be drawn."""
+    def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: str | None = None) -> None:
+        """Put a charge on the ledger, or raise. What follows may open the box; `exact` names the sampler, if it is exact."""
         if not isinstance(charge, SingleCharge):
             raise UnsupportedCharge(f"no filter has a price for {charge!r}; it is refused. Return one of core.charges.")
         reservation = self._reservation

@@ -46,7 +46,7 @@ class Reservation:
         self._current: Totals = filter.start()
         self._ceiling: Totals | None = None  # None between blocks
         self._lines: Counter[Line] = Counter()
-        self._exact = True
+        self._samplers: set[str | None] = set()
 
     @property
     def usable(self) -> bool:
@@ -62,10 +62,10 @@ class Reservation:
         with self._lock:
             return None if self._ceiling is None else self._current
 
-    def pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: bool = False) -> bool:
+    def pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: str | None = None) -> bool:
         """Take a charge from the block; settle it and reserve the next one where it does not fit.
 
-        `exact` says whether the noise of the release is drawn exactly; a block says so where all of it is.
+        `exact` names the sampler of the release's noise, if it is an exact one; a block names it where it is the same for all.
 
         Returns False, having done nothing, where the reservation is closed or belongs to another process.
         """
@@ -80,7 +80,7 @@ class Reservation:
                 if not self._take(charge):
                     raise BudgetExhausted(f"{charge!r} does not fit in what is left of the budget. Nothing was spent.")
             self._lines[charge, other, what] += 1
-            self._exact = self._exact and exact
+            self._samplers.add(exact)
             return True
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class Reservation:
             "reservation": self._id,
             "used": [[describe(c), describe(o), what, count] for (c, o, what), count in lines.items()],
             "returned": None,
-            "exact": self._exact,
+            "exact": next(iter(self._samplers)) if len(self._samplers) == 1 else None,
         }
         # Forgotten before it is settled: an interrupt in between leaves the block spent. The other way round it could
         # be settled, and given back, twice.
@@ -168,7 +168,7 @@ class Reservation:
     def _forget(self) -> None:
         self._id = ""
         self._current, self._ceiling = self._filter.start(), None
-        self._lines, self._exact = Counter(), True
+        self._lines, self._samplers = Counter(), set()
 
 
 def describe(charge: SingleCharge | None) -> dict[str, Any] | None:

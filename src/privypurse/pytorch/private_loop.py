@@ -36,6 +36,7 @@ from privypurse.training.loop import check_callbacks
 from privypurse.training.progress import Callback
 
 UNTRIED = "that the module keeps records apart: it could not be tried out on made-up records"
+ROUNDED = "rounding of sums over records in the module's own precision, beyond the margin that is kept for it"
 COLLATED = "that the loader's collate_fn keeps records apart: it is the user's own"
 
 
@@ -283,7 +284,8 @@ def _steps(
 
 
 def put_on_record(purse: Purse, tried: bool, rows: Rows) -> None:
-    """Name on the certificate what could not be looked into."""
+    """Name on the certificate what could not be looked into, and what is usually so and not always."""
+    purse.declare_uncovered(ROUNDED)
     if not tried:
         purse.declare_uncovered(UNTRIED)
         warnings.warn(

@@ -8,22 +8,25 @@ import pytest
 
 from privypurse.audit import Line, as_it_should
 from privypurse.audit.html_page import as_html
-from privypurse.audit.page import AuditReport, as_json, as_markdown, evidence, number, write_pages
+from privypurse.audit.page import AuditReport, as_json, as_markdown, evidence, number, planted_bugs, write_pages
 from privypurse.core.errors import FileUnusable
 
 NASTY = "</script><b>&\"'|`name"
 
 
 def bounded(subject, kind="method", audit="white box", mu=3.0, shown=2.0, verdict="holds", **more):
-    given = {"claimed_epsilon": 18.16, "shown_epsilon": 1.7, "delta": 1e-6, "confidence": 0.95, "trials": 120} | more
+    numbers = {"claimed_epsilon": 18.16, "shown_epsilon": 1.7, "ceiling_mu": 3.116, "trials": 120}
+    given = numbers | {"delta": 1e-6, "confidence": 0.95} | more
     return Line(subject, kind, audit, claimed_mu=mu, shown_mu=shown, verdict=verdict, **given)
 
 
 LINES = (
-    bounded("nesterov", mu=1.0, shown=0.62, claimed_epsilon=4.89),
+    bounded("nesterov", mu=1.0, shown=0.62, claimed_epsilon=4.89, ceiling_mu=5.009, trials=1_200),
     bounded("nesterov", shown=2.347),
     bounded("nesterov", audit="black box", shown=0.9),
-    bounded("nesterov", audit="one run", shown=1.36),
+    bounded("nesterov", audit="one run", shown=1.36, trials=1_200),
+    bounded("perturbed", audit="black box", shown=0.4, ceiling_mu=2.393, verdict="too small"),
+    Line("perturbed", "method", "noise", verdict="not run", findings=("no Gaussian release",)),
     Line("nesterov", "method", "gray box", trials=156),
     Line("nesterov", "method", "noise", trials=1_872),
     bounded(NASTY, kind="estimator", shown=1.9),
@@ -32,6 +35,7 @@ LINES = (
         "permute-and-flip (3)", "mechanism", "enumeration", claimed_epsilon=1, shown_epsilon=1, delta=0.0, confidence=1
     ),
     bounded("noise-halved", kind="mutant", shown=4.1, verdict="REFUTED"),
+    bounded("noise-halved", kind="without the bug", shown=2.1),
     Line("private-divisor", "mutant", "gray box", trials=9, verdict="REFUTED", findings=("first", "second", "third")),
     Line("ADP-SGD", "as published", "white box", claimed_epsilon=1.0, shown_epsilon=2.1, verdict="REFUTED"),
     Line("Gaussian noise", "naive", "rounding", claimed_epsilon=1.0, shown_epsilon=6.0, verdict="REFUTED"),
@@ -39,9 +43,18 @@ LINES = (
 )
 
 
-def report(*more, lines=LINES):
+def report(*more, lines=LINES, secure=True, floating=("perturbed",)):
     return AuditReport(
-        (*lines, *more), "privypurse audit all", 7, False, False, "ab" * 32, (1.0, 3.0), (1_200, 400), "2026-01-02"
+        (*lines, *more),
+        "privypurse audit all",
+        7,
+        False,
+        secure,
+        "ab" * 32,
+        (1.0, 3.0),
+        (1_200, 400),
+        "2026-01-02",
+        floating,
     )
 
 
@@ -54,6 +67,7 @@ def test_bounds_claims_and_how_it_was_made_are_on_the_page(write):
         "2.34",
         "1.36",
         "0.90",
+        "2.34 of at most 3.11",
         "156 releases",
         "1,872 numbers",
         "mu 3 (epsilon 18.2)",
@@ -72,13 +86,48 @@ def test_bounds_claims_and_how_it_was_made_are_on_the_page(write):
         "2026-01-02",
         "privypurse audit all",
         "abababab",
-        "1,200 at mu 1 and 400 at mu 3",
+        "1,200 at mu 1 and 120 at mu 3",
+        "not run: no Gaussian release",
+        "perturbed (plain noise)",
+        "secure: exact arithmetic; but plain, in floating point, where there is no exact one: perturbed",
+        "0.40 of at most 2.39",
+        "too small",
+        "caught, silent without it",
     ):
         assert said in page
     assert "silence is not a proof" in page
     assert "8 of 8 audits of what is claimed to be private hold" in page
-    assert "3 of 3 planted bugs and unsound publications are refuted" in page
+    assert "; 1 more was too small to say anything;" in page
+    assert "2 of 2 planted bugs are caught" in page
+    assert "1 of 1 unsound publications are refuted" in page
     assert "2 of 2 attacks on last digits" in page
+
+
+def test_only_what_was_run_is_named():
+    bugs = [line for line in LINES if line.kind in ("mutant", "without the bug")]
+    page = as_markdown(report(lines=bugs, floating=()), as_it_should)
+    assert "Result: 2 of 2 planted bugs are caught." in page
+    assert "| runs |" not in page
+    assert "unsound publications" not in page
+    assert "plain, in floating point, where" not in page
+    assert "| noise | `plain: floating point` |" in as_markdown(report(secure=False, floating=()), as_it_should)
+
+
+@pytest.mark.parametrize(
+    ("with_it", "without", "verdict"),
+    [
+        ("REFUTED", "holds", "caught, silent without it"),
+        ("REFUTED", "REFUTED", "caught, but also found without it"),
+        ("holds", "holds", "MISSED"),
+        ("weak", "REFUTED", "MISSED"),
+    ],
+)
+def test_one_verdict_for_each_planted_bug(with_it, without, verdict):
+    lines = (bounded("bug", kind="mutant", verdict=with_it), bounded("bug", kind="without the bug", verdict=without))
+    assert [said for _, said in planted_bugs(lines)] == [verdict]
+    assert f"{int(verdict.endswith('silent without it'))} of 1 planted bugs" in as_markdown(
+        report(lines=lines), as_it_should
+    )
 
 
 def test_markdown_tables_are_whole():
@@ -129,11 +178,19 @@ def test_a_bound_is_never_rounded_up():
 
 def test_a_page_with_one_line_has_no_empty_section(tmp_path):
     (folder := tmp_path / "out").mkdir()
-    write_pages(report(lines=LINES[8:9]), folder, as_it_should)
+    write_pages(report(lines=[line for line in LINES if line.kind == "mechanism"]), folder, as_it_should)
     page = (folder / "audit.html").read_text(encoding="utf-8")
     assert re.findall(r"<h2[^>]*>([^<]*)", page) == ["Enumerated and integrated", "Made with"]
     with pytest.raises(FileUnusable, match="Pass another folder"):
         write_pages(report(), tmp_path / "nowhere", as_it_should)
+
+
+# Of each table with a verdict that is not folded away: where its column ends, where the visible part of the table does, and how
+# high the table may get.
+VERDICTS = """[...document.querySelectorAll("main section > .scroll")].flatMap(box => {
+  const head = [...box.querySelectorAll("thead th")].find(one => one.textContent === "verdict");
+  return head ? [[head.getBoundingClientRect().right, box.getBoundingClientRect().right, getComputedStyle(box).maxHeight]] : [];
+})"""
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
@@ -163,6 +220,10 @@ def test_in_a_browser_it_fits_a_phone_and_can_be_read(scheme, tmp_path):
             assert all(bar["width"] > 90 for bar in bars)
             assert page.get_by_role("img", name="nesterov: mu at least 2.34 of 3; from final models 0.90").count() == 1
             assert not page.get_by_text("Arrow keys").first.is_visible()
+            verdicts = page.evaluate(VERDICTS)
+            assert len(verdicts) == 7
+            assert all(right <= edge for right, edge, _ in verdicts), verdicts
+            assert all(grows == "none" for _, _, grows in verdicts)
             context.close()
         browser.close()
     assert troubles == []

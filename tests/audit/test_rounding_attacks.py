@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privypurse.audit.results import HOLDS, REFUTED
-from privypurse.audit.rounding_attacks import attack_gaussian, attack_selection, fine_digits
+from privypurse.audit.rounding_attacks import attack_gaussian, attack_selection, fine_digits, rounding_lines
 from privypurse.core.randomness import NoiseSource
 
 
@@ -25,3 +25,13 @@ def test_one_plus_noise_never_has_fine_digits():
     noise = np.random.default_rng(0).normal(0, 1, 200_000)
     assert fine_digits(1.0 + noise).sum() == 0
     assert fine_digits(noise).mean() > 0.2
+
+
+def test_each_line_says_whose_noise_it_is():
+    """A program in single precision falls that nobody here wrote for use: a reader must not take it for the library's."""
+    assert {line.subject: line.kind for line in rounding_lines(quick=True)} == {
+        "this library's plain Gaussian noise": "naive",
+        "this library's exact Gaussian noise": "exact noise",
+        "a single-precision Gumbel program (not this library's)": "naive",
+        "this library's exact selection": "exact noise",
+    }

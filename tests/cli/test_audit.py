@@ -2,13 +2,14 @@
 
 import json
 import pathlib
+import re
 import signal
 
 import pytest
 import typer
 
 from privypurse.cli.app import app
-from tests.cli.commands import end, refusal, result, run, start, until
+from tests.cli.commands import end, refusal, result, run, start, until, until_line
 
 WRONG_INPUT, FILE_TROUBLE, NOT_PASSED, INTERRUPTED = 2, 5, 7, 130
 CHEAP = ("audit", "pur-adaptive", "--quick", "--jobs", "1")
@@ -30,13 +31,21 @@ def done(tmp_path_factory):
 def test_a_table_with_claims_bounds_and_verdicts(done):
     folder, shown = done
     assert shown.returncode == 0, shown.stderr
-    rows = [line for line in shown.stdout.splitlines() if "pur-adaptive" in line]
-    assert [row.split("│")[1].strip() for row in rows] == ["gray box", "noise", "one run", "white box", "black box"]
-    white = [cell.strip() for cell in rows[3].split("│")]
-    assert (white[2], white[4], white[6]) == ("3", "18.16", "holds")
-    assert 1.5 <= float(white[3]) < 3
-    assert 0 < float(white[5]) < 18.16
-    assert "every audit ended as it should" in shown.stdout
+    said = shown.stdout.splitlines()
+    assert said[:3] == [
+        "Claimed to be private:",
+        "  audit         mu claimed  mu >=  at most  eps claimed  eps >=  verdict",
+        "pur-adaptive",
+    ]
+    rows = [[cell.strip() for cell in re.split(r"  +", line.strip())] for line in said[3 : said.index("")]]
+    assert [row[0] for row in rows] == ["gray box", "noise", "one run", "white box"]
+    assert rows[0][1:] == rows[1][1:] == ["holds"]
+    _, claimed, shown_mu, at_most, claimed_epsilon, shown_epsilon, verdict = rows[3]
+    assert (claimed, at_most, claimed_epsilon, verdict) == ("3", "3.11", "18.16", "holds")
+    assert 1.5 <= float(shown_mu) < 3
+    assert 0 < float(shown_epsilon) < 18.16
+    assert max(map(len, said)) <= 80
+    assert "every audit ended as it should: 4 held" in said
     assert "page: out/audit.html" in shown.stdout
     assert "can refute a claim, and not prove it" in shown.stderr
     assert {path.name for path in (folder / "out").iterdir()} == {"audit.json", "audit.md", "audit.html"}
@@ -65,9 +74,10 @@ def test_json_has_the_same_lines(tmp_path, done):
 
 
 def test_a_weak_attack_is_7_and_says_so(tmp_path):
-    shown = run(tmp_path, *CHEAP, "--mu", "1", "--runs", "32", "--output", "out")
+    shown = run(tmp_path, *CHEAP, "--mu", "1", "--runs", "32", "--output", "out", "--quiet")
+    assert "lower bounds" not in shown.stderr
     assert shown.returncode == NOT_PASSED
-    assert "NOT every audit ended as it should" in shown.stdout
+    assert "NOT every audit ended as it should: 3 held, 1 weak" in shown.stdout
     assert "not as it should be: pur-adaptive, white box: weak" in shown.stderr
     said = json.loads((tmp_path / "out" / "audit.json").read_text())
     assert said["passed"] is False
@@ -77,7 +87,8 @@ def test_a_weak_attack_is_7_and_says_so(tmp_path):
 def test_a_caught_bug_is_0_and_says_what_was_found(tmp_path):
     shown = run(tmp_path, "audit", "private-divisor", "--quick")
     assert shown.returncode == 0, shown.stderr
-    assert "REFUTED" in shown.stdout
+    assert "  private-divisor  gray box  caught, silent without it\n" in shown.stdout
+    assert "every audit ended as it should: 1 refuted as they should be" in shown.stdout
     assert "private-divisor, gray box: " in shown.stderr
 
 
@@ -97,11 +108,11 @@ def test_wrong_input_is_2_and_leaves_nothing_behind(arguments, hint, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_name_is_2_and_the_known_ones_are_named(tmp_path):
+def test_an_unknown_name_is_2_and_the_nearest_ones_are_named(tmp_path):
     message = refusal(tmp_path, WRONG_INPUT, "audit", "nesterow")
-    assert "got 'nesterow'" in message
-    for name in ("nesterov", "mutants", "noise-halved", "dp-agd-as-published", "ridge"):
-        assert name in message
+    assert "got 'nesterow'. Did you mean nesterov" in message
+    assert "privypurse audit --list" in message
+    assert "ridge" not in message
 
 
 @pytest.mark.slow
@@ -115,12 +126,35 @@ def test_the_list_names_everything(tmp_path):
     assert {("methods", "nesterov"), ("mutants", "noise-halved"), ("published", "adp-sgd-as-published")} <= found
 
 
+def test_the_list_of_some_names_is_theirs(tmp_path):
+    found = result(tmp_path, "audit", "published", "ridge", "--list")["subjects"]
+    assert found == [
+        {"group": "estimators", "name": "ridge"},
+        {"group": "published", "name": "adp-sgd-as-published"},
+        {"group": "published", "name": "dp-agd-as-published"},
+    ]
+
+
+def test_ctrl_c_without_a_folder_says_that_nothing_is_kept(tmp_path):
+    process = start(tmp_path, *CHEAP, "--mu", "2,3", "--runs", "80", "--json")
+    until_line(process, "pur-adaptive ...")
+    code, out, err = end(process, signal.SIGINT)
+    assert code == INTERRUPTED
+    message = "Interrupted. Nothing was kept: with --output an audit goes on where it ended."
+    assert json.loads(out) == {"error": {"kind": "interrupted", "message": message}, "exit_code": INTERRUPTED}
+    assert message in err
+    assert "is kept" not in err
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_has_examples(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     typer.main.get_command(app).main(["audit", "--help"], prog_name="privypurse", standalone_mode=False)
     said = capsys.readouterr().out
     assert "privypurse audit mutants" in said[said.index("Examples") :]
     assert "Exit code 7" in said
+    assert "about an hour on two cores" in " ".join(said.split())
+    assert "all, in full, by default" in " ".join(said.replace("│", " ").split())
 
 
 def test_ctrl_c_keeps_what_was_finished_and_a_second_run_does_the_rest(tmp_path):
@@ -132,10 +166,13 @@ def test_ctrl_c_keeps_what_was_finished_and_a_second_run_does_the_rest(tmp_path)
     assert json.loads(out)["error"]["kind"] == "interrupted"
     assert "What was finished is kept" in err
     before = kept(tmp_path / "out")
-    assert 4 <= len(before) < 8
+    assert 4 <= len(before) < 7
     assert not (tmp_path / "out" / "audit.html").exists()
     said = run(tmp_path, *command, "--json")
     assert said.returncode in (0, NOT_PASSED), said.stderr
-    assert len(json.loads(said.stdout)["lines"]) == 8
+    assert f"{len(before)} of 7 pieces were finished before, and are not run again" in said.stderr
+    # Gray box, noise, one run at mu 2, and the white box at both; of so few runs final models say nothing.
+    audits = [(line["audit"], line.get("claimed_mu")) for line in json.loads(said.stdout)["lines"]]
+    assert audits == [("gray box", None), ("noise", None), ("one run", 2.0), ("white box", 2.0), ("white box", 3.0)]
     assert kept(tmp_path / "out") == []
     assert (tmp_path / "out" / "audit.html").exists()

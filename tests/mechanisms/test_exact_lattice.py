@@ -100,7 +100,7 @@ def test_the_lattice_follows_the_relation_and_the_sampling():
     for held, relation, bound, moves in (
         (box(), ADD_REMOVE, 3.0, 1),
         (box(sample_prob=0.1), ADD_REMOVE, 3.0, 1),
-        (box(), REPLACE_ONE, 6.0, 1),
+        (box(), REPLACE_ONE, 6.0, 2),
         (box(replace_one=4.0, sample_prob=0.1), REPLACE_ONE, 6.0, 2),
     ):
         lattice = Gaussian(2.0)._lattice(held, relation, source("secure"))

@@ -95,7 +95,7 @@ def enumerate_exact_selection(
     """
     epsilon, score_range = positive(epsilon=epsilon), positive(score_range=score_range)
     heights = HEIGHTS[: positive_integer(levels=levels)]
-    # Steps of doubles near the range are 2^-12 units long. Were the sampler's unit another, cases would be less hostile, not wrong.
+    # Doubles near the range are 2^-12 units apart. Were the sampler's unit another, cases would be less hostile, not wrong.
     step = Fraction(math.ldexp(1.0, math.frexp(score_range)[1] - 41)) / 2**12
     offsets = (Fraction(0), (2**11 - 1) * step, (2**11 + 1) * step)
     moves = (Fraction(0), -2 * step, 2 * step)
@@ -128,7 +128,10 @@ def exact_law(gaps: Gaps) -> FloatArray:
 
 
 def exact_law_of_flips(gaps: Gaps) -> FloatArray:
-    """Return the probabilities with which `exact_selection.permute_and_flip` must draw: all orders and coins, for few candidates."""
+    """Return the probabilities with which `exact_selection.permute_and_flip` must draw.
+
+    By going through all orders of the candidates, of which there must be few.
+    """
     chances = np.exp(-gaps.units * float(gaps.rate))
     law = np.zeros(chances.size)
     for order in itertools.permutations(range(chances.size)):

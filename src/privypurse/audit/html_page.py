@@ -30,6 +30,7 @@ STYLE = """
 .bars .much { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .bars .scale { height: 14px; border-radius: 3px; }
 .bars .scale .half { stroke: var(--ink); stroke-width: 2; vector-effect: non-scaling-stroke; stroke-dasharray: 3 2; }
+.bars .scale .half.edge { stroke: var(--sheet); stroke-width: 6; stroke-dasharray: none; }
 .bars .scale .model { fill: var(--second); }
 .bars .refuted .gain { fill: var(--alarm); }
 .bars .refuted .much, td.bad { color: var(--alarm); font-weight: 600; }
@@ -191,6 +192,7 @@ def _bar(line: Line, black: Line | None) -> str:
         f'aria-label="{escaped(f"{line.subject}: mu at least {number(line.shown_mu)} of {line.claimed_mu:g}{seen}")}">'
         '<rect class="track" x="0" y="0" width="100" height="12"/>'
         f'<rect class="gain" x="0" y="0" width="{min(max(share, 0.4), 100.0):.2f}" height="8"/>{model}'
-        '<line class="half" x1="50" x2="50" y1="0" y2="12"/></svg>'
+        # On a pale edge, so that it is seen on the bar too.
+        '<line class="half edge" x1="50" x2="50" y1="0" y2="12"/><line class="half" x1="50" x2="50" y1="0" y2="12"/></svg>'
         f'<span class="much">{number(line.shown_mu)} of {line.claimed_mu:g}</span></li>'
     )

@@ -91,12 +91,12 @@ def _gray_box(make: Callable[[], Subject], mu: float = 1.0) -> Hunt:
     return lambda quick: gray_box_line(make(), mu, pairs=2 if quick else 8, seed=0)
 
 
-def _selection(quick: bool) -> Line:
-    return attack_selection(ExponentialSelection(0.5), 0.5, draws=1_000 if quick else 10_000)
+def _selection(quick: bool, *, secure: bool = False) -> Line:
+    return attack_selection(ExponentialSelection(0.5), 0.5, draws=1_000 if quick else 10_000, secure=secure)
 
 
 def _exact_selection(quick: bool) -> Line:
-    return attack_selection(ExponentialSelection(0.5), 0.5, draws=3_000 if quick else 10_000, secure=True)
+    return _selection(quick, secure=True)
 
 
 def _long_canary() -> Subject:
@@ -260,7 +260,7 @@ MUTANTS: dict[str, Mutant] = {
         ),
         Mutant(
             "exact-selection-too-sharp",
-            "the exponents of an exact selection are 1.5 times as large",
+            "the exponents of an exact selection are twice as large",
             planted.exact_selection_too_sharp,
             _exact_selection,
         ),

@@ -389,8 +389,8 @@ def result_in_words(report: AuditReport, good: Check) -> str:
     if telling:
         hold = sum(line.verdict == HOLDS for line in telling)
         said.append(f"{hold} of {len(telling)} audits of what is claimed to be private hold")
-    if len(ran) > len(telling):
-        said.append(f"{len(ran) - len(telling)} {'more ' if telling else ''}were too small to say anything")
+    if small := len(ran) - len(telling):
+        said.append(f"{small} {'more ' if telling else ''}{'was' if small == 1 else 'were'} too small to say anything")
     bugs, published = planted_bugs(report.lines), report.of_kinds("as published")
     if bugs:
         said.append(f"{sum(verdict == CAUGHT for _, verdict in bugs)} of {len(bugs)} planted bugs are caught")

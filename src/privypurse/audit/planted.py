@@ -8,7 +8,6 @@ import importlib
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 from unittest import mock
 
@@ -137,9 +136,9 @@ def noisy_minimum() -> Planted:
 
 @contextlib.contextmanager
 def exact_selection_too_sharp() -> Planted:
-    """Give exact selections one and a half times the rate that was paid for."""
+    """Give exact selections twice the rate that was paid for."""
     rate = exact_selection._rate
-    with mock.patch.object(exact_selection, "_rate", lambda *public: Fraction(3, 2) * rate(*public)):
+    with mock.patch.object(exact_selection, "_rate", lambda *public: 2 * rate(*public)):
         yield
 
 

@@ -191,7 +191,7 @@ def chosen_names(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 def _nearest(name: str) -> str:
     known = ["all", *GROUPS, *(one for group in GROUPS for one in members(group))]
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name, known)
     meant = f"Did you mean {' or '.join(near)}? " if near else f"Groups are {', '.join(GROUPS)}. "
     return f"{meant}`privypurse audit --list` names all."
 

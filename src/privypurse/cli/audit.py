@@ -134,12 +134,12 @@ def _show(lines: "list[Line]", output: pathlib.Path | None, quiet: bool) -> None
     _bounds("Not private: must be REFUTED", fall)
     if bugs:
         say("Planted bugs: must be caught")
-        width = max(len(line.subject) for line, _ in bugs)
+        width, audits = (max(len(getattr(line, name)) for line, _ in bugs) for name in ("subject", "audit"))
         for line, verdict in bugs:
-            say(f"  {line.subject:<{width}}  {line.audit:<9}  {verdict}")
+            say(f"  {line.subject:<{width}}  {line.audit:<{audits}}  {verdict}")
         say("")
     for line in lines:
-        if line.findings and as_it_should(line) and not quiet:
+        if (line.findings or line.kind in MUST_FALL) and as_it_should(line) and not quiet:
             _wrapped(note, f"{line.subject}, {line.audit}: {evidence(line)}")
     for line in lines:
         if not as_it_should(line):

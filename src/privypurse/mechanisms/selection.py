@@ -168,8 +168,8 @@ def _epsilon_seen_under(epsilon: float, box: Sensitive, neighbouring: Neighbouri
     ratio = box.bound(other, Norm.RANGE) / box.bound(neighbouring, Norm.RANGE)
     if ratio >= 1:
         return epsilon * ratio
-    # Exact noise has room for two units of rounding, u <= 2^-40 r each, in both ranges: (r' + 2u)/(r + 2u) is more than r'/r where
-    # r' < r, by at most 2^-39. Twice that also covers the roundings here.
+    # Exact noise has room for two units of rounding, of 2^-40 r at most each: seen with a smaller range r', its epsilon is
+    # (r' + 2u)/(r + 2u) of this, which is above r'/r by at most 2^-39. Twice that also covers the roundings here.
     return min(epsilon, epsilon * (ratio + 2.0**-38))
 
 

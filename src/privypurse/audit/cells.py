@@ -35,6 +35,7 @@ SUBJECTS = {
     "pytorch": ("torch_subjects", "TORCH"),
 }
 INTEGRATED = "objective-perturbation-integrated"
+DRAWN = "selections-as-drawn"
 SELECTIONS = {"exponential-mechanism": "ExponentialSelection", "permute-and-flip": "PermuteAndFlip"}
 # Methods that take the gradient of all records at each step, and nothing else.
 ONE_RUN: dict[str, Callable[[], Method]] = {
@@ -125,6 +126,12 @@ def enumeration_cell(name: str, epsilon: float, candidates: int) -> Result:
         verdict=REFUTED if shown > epsilon * (1 + 1e-9) else HOLDS,
     )
     return {"lines": [line.to_json()]}
+
+
+def drawn_cell(quick: bool, seed: int) -> Result:
+    """Attack selections as they are drawn, plain and exact, and enumerate the exact law."""
+    with _quiet():
+        return {"lines": [line.to_json() for line in found("selections", "selection_lines")(quick, seed=seed)]}
 
 
 def integration_cell(noise_multiplier: float, curvature_ratio: float, epsilon: float) -> Result:

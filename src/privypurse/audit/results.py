@@ -16,7 +16,7 @@ class Line:
     subject, kind : str
         What was audited: its name, and "method", "baseline", "estimator", "preprocessing", "pytorch", "mutant" or "as published".
     audit : str
-        How: "white box", "one run", "black box", "gray box", "noise", "enumeration", "integration", "frequencies",
+        How: "white box", "one run", "black box", "gray box", "noise", "frequencies", "enumeration", "integration", "frequencies",
         "rounding".
     claimed_mu, claimed_epsilon : float
         What is claimed; NaN where the claim is of another kind.

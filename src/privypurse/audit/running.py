@@ -213,7 +213,7 @@ def members(group: str) -> tuple[str, ...]:
         return tuple(cells.found("mutants", "MUTANTS"))
     if group == "published":
         return tuple(f"{name}{cells.AS_PUBLISHED_SUFFIX}" for name in cells.found("published", "AS_PUBLISHED"))
-    return (*cells.SELECTIONS, cells.INTEGRATED) if group == "exact" else ("rounding-attacks",)
+    return (*cells.SELECTIONS, cells.DRAWN, cells.INTEGRATED) if group == "exact" else ("rounding-attacks",)
 
 
 def source_digest() -> str:
@@ -349,6 +349,8 @@ def _exact_cells(name: str, settings: Settings) -> list[Cell]:
             for epsilon in epsilons
             for count in counts
         ]
+    if name == cells.DRAWN:
+        return [Cell(cells.drawn_cell, {"quick": settings.quick, "seed": settings.seed})]
     points = PERTURBED[:1] if settings.quick else PERTURBED
     names = ("noise_multiplier", "curvature_ratio", "epsilon")
     return [Cell(cells.integration_cell, dict(zip(names, point, strict=True))) for point in points]

@@ -323,9 +323,9 @@ def parts(report: AuditReport) -> list[Part]:
         Part(
             "exact",
             "Enumerated and integrated",
-            "Enumerated and integrated: the exact epsilon over hostile cases, at the claimed delta. Frequencies: what real draws of "
-            "selections show, and whether they have the law that was enumerated. In brackets: the number of candidates; the noise "
-            "multiplier of the perturbation and a record's curvature relative to the ridge.",
+            "Enumerated and integrated: the exact epsilon over hostile cases, at the claimed delta. Frequencies: what real draws "
+            "of selections show, and whether they have the law that was enumerated. In brackets: the number of candidates; the "
+            "noise multiplier of the perturbation and a record's curvature relative to the ridge.",
             (
                 (
                     "Exact",

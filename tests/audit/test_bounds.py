@@ -10,7 +10,7 @@ from privypurse.accounting.convert import gdp_delta
 from privypurse.audit.black_box import bound_from_models
 from privypurse.audit.lower_bounds import bound_from_scores, epsilon_of, largest_rate, mu_of
 from privypurse.audit.one_run import ceiling_mu, is_refuted, mu_from_guesses
-from privypurse.audit.residuals import Residuals
+from privypurse.audit.residuals import CHANCE_OF_A_PAIR, DIGITS, Residuals, too_many_repeats
 from privypurse.core.errors import InvalidArgument
 
 
@@ -82,9 +82,40 @@ def test_the_ceiling_of_one_run_is_above_the_mus_it_is_run_at():
     assert mu_from_guesses(3_000, 1_200, 1_199) < ceiling_mu()
 
 
-@pytest.mark.parametrize(("repeated", "found"), [(0, False), (2, False), (3, True), (500, True)])
-def test_two_numbers_alike_are_chance_and_three_are_not(repeated, found):
-    assert bool(Residuals(10_000, 1.0, 0.5, repeated).findings) is found
+@pytest.mark.parametrize(
+    ("count", "repeated", "found"),
+    [
+        (10_000, 0, False),
+        (10_000, 2, False),
+        (10_000, 3, True),
+        (10_000, 500, True),
+        (1_000, 1, False),
+        (1_000, 2, True),
+        (4, 0, False),
+        (4, 1, True),
+        (1, 0, False),
+        (10**6, 25, False),
+        (10**6, 100, True),
+    ],
+)
+def test_numbers_alike_are_a_finding_where_chance_does_not_explain_them(count, repeated, found):
+    assert bool(Residuals(count, 1.0, 0.5, repeated).findings) is found
+    assert too_many_repeats(repeated, count) is found
+
+
+def test_pairs_agree_as_often_by_chance_as_is_said():
+    """With fewer digits, so that there is something to count."""
+    drawn = np.round(np.abs(np.random.default_rng(3).standard_normal(20_000)), 4)
+    _, counts = np.unique(drawn, return_counts=True)
+    pairs = np.sum(counts * (counts - 1)) / 2
+    expected = drawn.size * (drawn.size - 1) / 2 * CHANCE_OF_A_PAIR * 10.0 ** (DIGITS - 4)
+    assert pairs == pytest.approx(expected, rel=0.05)
+
+
+def test_noise_that_is_no_number_is_a_finding():
+    (finding,) = Residuals(100, math.nan, math.nan, 0).findings
+    assert "not what was paid for" in finding
+    assert Residuals(100, 1.0, 2e-6, 0).findings == ()
 
 
 @pytest.mark.parametrize("mu", [1.0, 2.0, 4.0])

@@ -37,6 +37,7 @@ LINES = (
     bounded("noise-halved", kind="mutant", shown=4.1, verdict="REFUTED"),
     bounded("noise-halved", kind="without the bug", shown=2.1),
     Line("private-divisor", "mutant", "gray box", trials=9, verdict="REFUTED", findings=("first", "second", "third")),
+    Line("private-divisor", "without the bug", "gray box", trials=9),
     Line("ADP-SGD", "as published", "white box", claimed_epsilon=1.0, shown_epsilon=2.1, verdict="REFUTED"),
     Line("Gaussian noise", "naive", "rounding", claimed_epsilon=1.0, shown_epsilon=6.0, verdict="REFUTED"),
     Line("Gaussian noise, exact", "exact noise", "rounding", claimed_epsilon=1.0, shown_epsilon=0.2),
@@ -120,12 +121,17 @@ def test_only_what_was_run_is_named():
         ("REFUTED", "REFUTED", "caught, but also found without it"),
         ("holds", "holds", "MISSED"),
         ("weak", "REFUTED", "MISSED"),
+        ("REFUTED", "weak", "caught, but not known to be silent without it"),
+        ("REFUTED", "too small", "caught, but not known to be silent without it"),
+        ("REFUTED", "not run", "caught, but not known to be silent without it"),
+        ("REFUTED", None, "caught, but not known to be silent without it"),
     ],
 )
 def test_one_verdict_for_each_planted_bug(with_it, without, verdict):
-    lines = (bounded("bug", kind="mutant", verdict=with_it), bounded("bug", kind="without the bug", verdict=without))
+    control = () if without is None else (bounded("bug", kind="without the bug", verdict=without),)
+    lines = (bounded("bug", kind="mutant", verdict=with_it), *control)
     assert [said for _, said in planted_bugs(lines)] == [verdict]
-    assert f"{int(verdict.endswith('silent without it'))} of 1 planted bugs" in as_markdown(
+    assert f"{int(verdict == 'caught, silent without it')} of 1 planted bugs" in as_markdown(
         report(lines=lines), as_it_should
     )
 

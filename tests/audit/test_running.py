@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from privypurse.audit import Line, as_it_should, planted, run_audits, running
+from privypurse.audit import Line, as_it_should, planted, run_audits, running, white_box
 from privypurse.audit.black_box import bound_from_models
 from privypurse.audit.cells import ONE_RUN, noise_cell, subject_named
-from privypurse.audit.lines import noise_line, one_run_line
+from privypurse.audit.lines import noise_line, one_run_line, white_box_line
 from privypurse.audit.method_subjects import METHODS
 from privypurse.audit.one_run import OneRun
+from privypurse.audit.white_box import Scores
 from privypurse.core.errors import FileUnusable, InvalidArgument
 
 CHEAP = "pur-adaptive"
@@ -79,7 +80,8 @@ def test_a_mutant_ends_as_it_should_when_it_is_caught():
         ("method", "REFUTED", False),
         ("estimator", "weak", False),
         ("pytorch", "not run", True),
-        ("method", "too small", True),
+        ("method", "too small", False),
+        ("without the bug", "too small", False),
         ("mutant", "too small", False),
         ("mutant", "REFUTED", True),
         ("mutant", "holds", False),
@@ -91,6 +93,12 @@ def test_a_mutant_ends_as_it_should_when_it_is_caught():
 )
 def test_what_should_be(kind, verdict, good):
     assert as_it_should(Line("it", kind, "white box", verdict=verdict)) is good
+
+
+@pytest.mark.parametrize("audit", ["black box", "one run"])
+def test_what_is_too_small_beside_a_white_box_says_nothing_against_it(audit):
+    assert as_it_should(Line("it", "method", audit, verdict="too small"))
+    assert not as_it_should(Line("it", "mutant", audit, verdict="too small"))
 
 
 class Watching:
@@ -185,7 +193,7 @@ def test_a_claim_that_could_not_be_refuted_does_not_hold():
         line = lines[audit]
         assert line.verdict == "too small"
         assert line.shown_mu <= line.ceiling_mu < 1.65
-        assert as_it_should(line)
+        assert as_it_should(line) is (audit == "black box")
     assert "black box" not in by_audit(run_audits([CHEAP], mus=[3.0], runs=32, jobs=1, quick=True))
 
 
@@ -199,6 +207,27 @@ def test_what_one_run_says(claimed, shown, verdict):
     line = one_run_line("it", "method", found)
     assert (line.verdict, line.ceiling_mu) == (verdict, 2.15)
     assert Line.from_json(line.to_json()) == line
+
+
+@pytest.mark.parametrize("runs", [32, 120])
+def test_an_attack_that_sees_nothing_where_it_should_is_weak(runs):
+    """The same score for all runs, of a subject whose records can use up what they are charged for."""
+    subject = subject_named("methods", CHEAP)
+    assert subject.shows_half
+    scores = Scores(np.full(runs // 2, 1.5), np.full(runs // 2, 1.5), np.empty(0), np.empty(0))
+    line = white_box_line(subject, scores, 3.0)
+    assert (line.verdict, as_it_should(line)) == ("weak", False)
+    line = white_box_line(replace(subject, shows_half=False), scores, 3.0)
+    assert (line.verdict, as_it_should(line)) == ("not run", True)
+    found = replace(scores, findings=("another purpose",))
+    assert white_box_line(subject, found, 3.0).verdict == "REFUTED"
+
+
+def test_a_likelihood_that_is_always_the_same_does_not_pass(monkeypatch):
+    monkeypatch.setattr(white_box, "log_likelihood_ratio", lambda *heard: 0.0)
+    lines = by_audit(run_audits([CHEAP], mus=[2.0], runs=80, quick=True, jobs=1))
+    assert lines["white box"].verdict == "weak"
+    assert not as_it_should(lines["white box"])
 
 
 def test_a_run_that_fails_is_a_finding_about_its_noise():

@@ -152,7 +152,7 @@ def test_terms_that_would_fill_the_memory_are_refused():
         FixedSchedule([GaussianCharge(9.0, 0.1)], 1.0, 1e-6, "add-remove", interval=1e-300)
     with pytest.raises(InvalidArgument, match="costs epsilon=inf"):
         FixedSchedule([GaussianCharge(1e-9, 0.1)], 1.0, 1e-6, "add-remove")
-    with pytest.raises(InvalidArgument, match="small enough"):
+    with pytest.raises(InvalidArgument, match="epsilon must be a number between"):
         Purse(1e308, 1e-6, neighbouring="add-remove")
     with pytest.raises(InvalidArgument, match="not the terms"):
         from_terms({"filter": "gdp"})

@@ -11,10 +11,13 @@ from privypurse.core import randomness
 from privypurse.core.charges import GaussianCharge
 from privypurse.core.errors import InvalidArgument
 from privypurse.mechanisms.non_private import NonPrivateAnswer
+from privypurse.mechanisms.selection import ExponentialSelection
+from privypurse.purse.certificate import INEXACT
 
 EXACT = {"secure": True, "discrete": "discrete"}
 if importlib.util.find_spec("opendp") is not None:
     EXACT["opendp"] = "opendp"
+SCORES = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
 BOX = Sensitive([1.0, 2.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
 
 
@@ -79,9 +82,55 @@ def test_a_block_that_was_never_settled_is_not_called_exact(tmp_path):
     block = purse.reserve(10)
     block.__enter__()
     purse.release(BOX, Gaussian(50.0))
-    assert Purse.reopen(tmp_path / "budget.db").certificate().noise == "operating-system entropy"
+    certificate = Purse.reopen(tmp_path / "budget.db").certificate()
+    assert certificate.noise == "operating-system entropy, unknown for a block that was not settled"
+    assert INEXACT in certificate.uncovered
     block.__exit__(None, None, None)
     assert "exact" in Purse.reopen(tmp_path / "budget.db").certificate().noise
+
+
+@pytest.mark.parametrize(
+    ("mechanisms", "said"),
+    [
+        ([Gaussian(50.0)], "exact arithmetic for 1 of 1 releases"),
+        ([FloatingPoint()], "floating point"),
+        ([Gaussian(50.0), FloatingPoint()], "exact arithmetic for 1 of 2 releases, floating point for others"),
+    ],
+    ids=["exact", "floating", "both"],
+)
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_block_that_was_never_settled_is_not_called_floating_point_either(mechanisms, said, blocks, tmp_path):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "budget.db")
+    for mechanism in mechanisms:
+        purse.release(BOX, mechanism)
+    opened = []
+    for _ in range(blocks):
+        other = Purse.reopen(tmp_path / "budget.db")
+        opened.append(other.reserve(10))
+        opened[-1].__enter__()
+        other.release(BOX, Gaussian(50.0))
+    certificate = Purse.reopen(tmp_path / "budget.db").certificate()
+    unknown = "a block that was" if blocks == 1 else "2 blocks that were"
+    assert certificate.unsettled == blocks
+    assert certificate.noise == f"operating-system entropy, {said}, unknown for {unknown} not settled"
+    assert INEXACT in certificate.uncovered
+    for block in opened:
+        block.__exit__(None, None, None)
+
+
+def test_a_ledger_that_says_only_that_noise_was_exact_is_read(monkeypatch):
+    """As an earlier form has it, without the sampler's name."""
+    pay = Purse._pay
+
+    def pay_as_before(self, charge, other, what, *, exact=None):
+        pay(self, charge, other, what, exact=exact is not None)
+
+    monkeypatch.setattr(Purse, "_pay", pay_as_before)
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove")
+    purse.release(BOX, Gaussian(50.0))
+    assert purse.certificate().noise == "operating-system entropy, exact arithmetic"
+    purse.release(BOX, FloatingPoint())
+    assert "exact arithmetic for 1 of 2 releases, floating point" in purse.certificate().noise
 
 
 def test_nothing_released_is_nothing_exact():
@@ -173,9 +222,21 @@ def test_the_certificate_says_which_noise_it_was(name):
     released = purse.release(BOX, Gaussian(50.0))
     assert np.isfinite(released).all()
     assert (released * 2.0**30 % 1 == 0).all()
-    entropy = "OpenDP's own entropy" if name == "opendp" else "operating-system entropy"
+    entropy = "operating-system entropy" + (" and OpenDP's own" if name == "opendp" else "")
     law = "" if name == "secure" else " (discrete Gaussian)"
     assert purse.certificate().noise == f"{entropy}, exact arithmetic{law}"
+    assert INEXACT not in purse.certificate().uncovered
+    purse.release(SCORES, ExponentialSelection(0.01))
+    assert purse.certificate().noise == f"{entropy}, exact arithmetic{law}"
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_selection_is_not_called_gaussian(name):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", filter="zcdp", noise=name)
+    purse.release(SCORES, ExponentialSelection(0.01))
+    noise = purse.certificate().noise
+    assert noise.endswith(", exact arithmetic")
+    assert noise.startswith("operating-system entropy")
 
 
 @pytest.mark.parametrize("name", ["secure", "plain"])

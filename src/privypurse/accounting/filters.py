@@ -23,7 +23,7 @@ from privypurse.core.charges import (
     PureCharge,
     SingleCharge,
 )
-from privypurse.core.checks import positive, small_probability
+from privypurse.core.checks import ordinary, small_probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.reading import refusing
@@ -64,7 +64,7 @@ class GdpFilter(AdditiveFilter):
     )
 
     def __init__(self, epsilon: float, delta: float, neighbouring: Neighbouring | str) -> None:
-        epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
+        epsilon, delta = ordinary(epsilon=epsilon), small_probability(delta=delta)
         self.mu = convert.gdp_mu(epsilon, delta)
         super().__init__(epsilon, delta, neighbouring, [self.mu * self.mu * (1 - 1e-15)])
 
@@ -111,7 +111,7 @@ class ZcdpFilter(AdditiveFilter):
         neighbouring: Neighbouring | str,
         conversion: convert.Conversion = "optimal",
     ) -> None:
-        epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
+        epsilon, delta = ordinary(epsilon=epsilon), small_probability(delta=delta)
         self.conversion = conversion
         self.rho = convert.zcdp_rho(epsilon, delta, conversion)
         super().__init__(epsilon, delta, neighbouring, [self.rho])
@@ -169,7 +169,7 @@ class RdpFilter(AdditiveFilter):
         reference: GaussianCharge = _UNSAMPLED,
         orders: Sequence[int] | None = None,
     ) -> None:
-        epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
+        epsilon, delta = ordinary(epsilon=epsilon), small_probability(delta=delta)
         relation = Neighbouring.parse(neighbouring)
         self.orders = rdp.ORDERS if orders is None else tuple(sorted(set(orders)))
         if not self.orders or any(

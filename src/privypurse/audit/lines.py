@@ -17,13 +17,17 @@ from privypurse.audit.white_box import Scores, judge
 def white_box_line(subject: Subject, scores: Scores, mu: float) -> Line:
     """Judge the scores of an attack that sees everything."""
     judged = judge(scores, mu)
-    if np.ptp(np.concatenate([scores.absent, scores.present])) == 0 and not judged.findings:
-        # The same score for every run: the bound could only be zero, which would look as if an attack had failed.
+    # The same score for every run: nothing was seen, and with any number of runs the bound could only be zero.
+    blind = bool(np.ptp(np.concatenate([scores.absent, scores.present])) == 0)
+    if blind and not judged.findings and not subject.shows_half:
+        # As expected of it, but a bound of zero would look as if an attack had failed.
         why = ("nothing that is released has a likelihood that is known here",)
         return Line(subject.name, subject.kind, "white box", claimed_mu=mu, verdict=NOT_RUN, findings=why)
     refuted = judged.refuted or bool(judged.findings)
     weak = subject.shows_half and judged.share < 0.5
     verdict = _verdict(refuted, mu, judged.bound.ceiling_mu, weak=weak)
+    if verdict == TOO_SMALL and blind and weak:
+        verdict = WEAK  # more runs would not help
     return _bounded(subject, "white box", mu, judged.bound, verdict, judged.findings)
 
 

@@ -12,7 +12,7 @@ from privypurse.audit import planted
 from privypurse.audit.lines import gray_box_line, white_box_line
 from privypurse.audit.listening import Transcript, record
 from privypurse.audit.method_subjects import METHODS, method_subject, oracle_of
-from privypurse.audit.residuals import FEWEST_REPEATS, residuals
+from privypurse.audit.residuals import residuals, too_many_repeats
 from privypurse.audit.results import HOLDS, REFUTED, Line
 from privypurse.audit.selections import attack_selection
 from privypurse.audit.subjects import DELTA, Subject, gaussian_purse, with_canary
@@ -156,7 +156,7 @@ def _noise_of_processes(quick: bool) -> Line:
         heard = [transcript.get(timeout=120) for transcript in noises]
     numbers = np.concatenate(heard)
     repeated = numbers.size - np.unique(np.round(np.abs(numbers), 10)).size
-    several = repeated >= FEWEST_REPEATS
+    several = too_many_repeats(repeated, numbers.size)
     findings = (f"{repeated} of {numbers.size} noise numbers of several processes are the same",) if several else ()
     verdict = REFUTED if findings else HOLDS
     return Line("noise", "method", "noise", trials=numbers.size, verdict=verdict, findings=findings)

@@ -22,6 +22,7 @@ HEADS = (
     *("claimed epsilon", "shown epsilon", "trials"),
 )
 CAUGHT, MISSED, ALSO_WITHOUT = "caught, silent without it", "MISSED", "caught, but also found without it"
+NOT_COMPARED = "caught, but not known to be silent without it"
 PLAIN_MARK = " (plain noise)"
 WORDS = (
     "An audit attacks the real training code: it runs it many times on made-up tables that differ in one record, and sees how "
@@ -264,7 +265,8 @@ def planted_bugs(lines: Sequence[Line]) -> list[tuple[Line, str]]:
     def verdict(line: Line) -> str:
         if line.verdict != REFUTED:
             return MISSED
-        return ALSO_WITHOUT if line.subject in without and without[line.subject].verdict == REFUTED else CAUGHT
+        control = without[line.subject].verdict if line.subject in without else NOT_RUN
+        return {HOLDS: CAUGHT, REFUTED: ALSO_WITHOUT}.get(control, NOT_COMPARED)
 
     return [(line, verdict(line)) for line in lines if line.kind == "mutant"]
 

@@ -16,9 +16,10 @@ from privypurse.core.checks import FloatArray
 
 # Noise numbers are alike if they agree to this many digits after the point; what was in the box is rounded off first.
 DIGITS = 10
-# Two of some ten thousand numbers agree by chance once in some hundred audits, and among many audits that happens. Three pairs do
-# not; and a generator that starts again repeats hundreds.
-FEWEST_REPEATS = 3
+# How likely two numbers are to agree so by chance, up to their sign: 1/sqrt(pi) times the step of the last digit.
+CHANCE_OF_A_PAIR = 0.56 * 10.0**-DIGITS
+# What is less likely than this, if nothing is wrong, is a finding.
+LEAST_CHANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,35 @@ class Residuals:
     def findings(self) -> tuple[str, ...]:
         """What is wrong, in words."""
         found = []
-        if self.repeated >= FEWEST_REPEATS:
+        if too_many_repeats(self.repeated, self.count):
             found.append(f"{self.repeated} of {self.count} noise numbers were used before")
-        if self.p_value < 1e-6:
+        if not self.p_value >= LEAST_CHANCE:  # noise that is not a number has no p-value
             found.append(
                 f"the noise is not what was paid for: {self.scale:.3f} times its scale, p = {self.p_value:.1g}"
             )
         return tuple(found)
+
+
+def too_many_repeats(repeated: int, count: int) -> bool:
+    """Say whether so many of so many noise numbers came up before as chance does not explain.
+
+    Of ten thousand numbers two agree by chance once in some hundred audits, and among many audits that happens; of ten it does
+    not. Pairs that agree by chance are about as many as a Poisson number.
+
+    Parameters
+    ----------
+    repeated : int
+        How many numbers came up before.
+    count : int
+        How many numbers there are.
+
+    Examples
+    --------
+    >>> too_many_repeats(1, 10), too_many_repeats(1, 10_000), too_many_repeats(3, 10_000)
+    (True, False, True)
+    """
+    pairs = count * (count - 1) / 2
+    return bool(stats.poisson.sf(repeated - 1, pairs * CHANCE_OF_A_PAIR) < LEAST_CHANCE)
 
 
 def residuals(transcripts: Sequence[Transcript]) -> Residuals:

@@ -80,7 +80,8 @@ class Task:
 def as_it_should(line: Line) -> bool:
     """Say whether an audit ended as it should: what is sound holds, what is not is refuted.
 
-    An audit that is too small or was not run says nothing against what is sound; it does not count as one that holds.
+    An audit that is too small or was not run says nothing against what is sound; it does not count as one that holds. But the
+    white box is what the others lean on: where it is too small, nothing was audited, and more runs are needed.
 
     Examples
     --------
@@ -89,7 +90,9 @@ def as_it_should(line: Line) -> bool:
     >>> as_it_should(Line("noise-halved", "mutant", "white box", verdict="holds"))
     False
     """
-    return line.verdict in ((REFUTED,) if line.kind in MUST_FALL else (HOLDS, TOO_SMALL, NOT_RUN))
+    if line.kind in MUST_FALL:
+        return line.verdict == REFUTED
+    return line.verdict in (HOLDS, NOT_RUN) or (line.verdict == TOO_SMALL and line.audit != "white box")
 
 
 def run_audits(

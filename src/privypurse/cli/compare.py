@@ -51,6 +51,7 @@ def compare(
     """
     from privypurse.jobs import compare as job
     from privypurse.jobs.account import put_on_record
+    from privypurse.store.folder import check_place, replace_file
     from privypurse.tables.draft import draft_schema
     from privypurse.tables.files import TableFile
     from privypurse.tables.schema_file import read_schema
@@ -58,6 +59,8 @@ def compare(
     spare_ledgers(plot=plot)
     names, budgets = _texts(methods), _numbers(epsilons)
     job.check_choices(names, budgets, repeats)
+    if plot is not None:
+        check_place(plot, "plot")
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
     file.require([target])
     if not pay:
@@ -85,7 +88,6 @@ def compare(
             result = job.compare_not_private(file, described, names, budgets, repeats, progress)
     if plot is not None:
         from privypurse.report.comparison_page import render_comparison
-        from privypurse.store.folder import replace_file
 
         replace_file(plot, render_comparison(result, f"{target}, from {data.name}"))
     if json:

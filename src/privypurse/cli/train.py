@@ -176,16 +176,14 @@ def _as_json(result: Any) -> dict[str, Any]:
 
 
 def _print(result: Any) -> None:
+    from privypurse.purse.certificate import INEXACT
+
     model, purse = result.pipeline[-1], result.purse
     certificate = model.certificate_
     if certificate.private:
         say(
             f"private: ({certificate.epsilon:.6g}, {certificate.delta:g})-differentially private, {certificate.neighbouring}"
-            + (
-                ""
-                if certificate.noise.endswith("exact arithmetic")
-                else "; noise in floating point, whose gaps are not covered"
-            )
+            + ("; noise in floating point, whose gaps are not covered" if INEXACT in certificate.uncovered else "")
         )
     else:
         say("SIMULATION, NOT PRIVATE: the noise was seeded")

@@ -23,6 +23,10 @@ MARK = "made-by-privypurse-demo.txt"
 CENSUS, SCHEMA, NEW_PEOPLE, MODEL = "census.csv", "census.toml", "new_people.csv", "model"
 
 
+# Fewer may all be of one class, and there is nothing to compare.
+FEWEST_PEOPLE = 100
+
+
 @dataclass(frozen=True)
 class DemoResult:
     """What came out: accuracies on new people, and the training."""
@@ -48,6 +52,8 @@ def run_demo(folder: pathlib.Path, *, rows: int, epsilon: float, progress: Progr
     progress : Progress
         Told of stages.
     """
+    if rows < FEWEST_PEOPLE:
+        raise InvalidArgument(f"rows must be {FEWEST_PEOPLE} or more for a demo; got {rows}. Leave it out for 30,000.")
     _make_room(folder)
     progress.stage(f"making up a census of {rows:,} people")
     census, others = make_census(rows, seed=1), make_census(20_000, seed=2)

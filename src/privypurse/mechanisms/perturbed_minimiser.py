@@ -14,7 +14,7 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive, SensitiveObjective
-from privypurse.mechanisms.exact_lattice import lattice_for
+from privypurse.mechanisms.exact_lattice import Lattice, lattice_for
 
 # The search ends at a gradient this small, relative to the perturbation (or to one record's gradient), ...
 TOLERANCE = 1e-8
@@ -130,7 +130,13 @@ class OutputPerturbation:
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
         """Refuse, before payment, what exact noise cannot be drawn for."""
         if noise.secure:
-            lattice_for(self.sensitivity(box, neighbouring), self.noise_multiplier, box.shape, noise)
+            self._lattice(box, neighbouring, noise)
+
+    def _lattice(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice:
+        # A replacement is a removal and an addition, and each of them is rounded: so the price under the other relation, which is
+        # half of it, holds too.
+        moves = 2 if neighbouring is Neighbouring.REPLACE_ONE else 1
+        return lattice_for(self.sensitivity(box, neighbouring), self.noise_multiplier, box.shape, noise, moves)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Minimise, and add noise."""
@@ -138,8 +144,7 @@ class OutputPerturbation:
         minimise: Any = box._value
         minimiser = minimise(np.zeros(box.shape), self.ridge, tolerance)
         if noise.secure:
-            sensitivity = self.sensitivity(box, neighbouring)
-            return lattice_for(sensitivity, self.noise_multiplier, box.shape, noise).add_noise(minimiser, noise)
+            return self._lattice(box, neighbouring, noise).add_noise(minimiser, noise)
         return np.asarray(minimiser + self.noise_std(box, neighbouring) * noise.normal(box.shape))
 
 

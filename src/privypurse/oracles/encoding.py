@@ -34,9 +34,21 @@ def check_dense(X: ArrayLike) -> NDArray[Any]:
     if table.dtype not in (np.float32, np.float64):
         table = table.astype(np.float64)
     if not (table.flags.c_contiguous or table.flags.f_contiguous):
-        table = np.ascontiguousarray(table)
+        # In the order it has: whether a slice of a table by column is in one piece depends on how many rows there are besides,
+        # and the order of additions, and with it the rounding of every record, must not follow that.
+        table = np.asfortranarray(table) if stored_by_column(table) else np.ascontiguousarray(table)
     # A view of the same memory without subclass (such as a memory map) and with the native byte order.
     return np.asarray(table, dtype=table.dtype.newbyteorder("="))
+
+
+def stored_by_column(table: NDArray[Any]) -> bool:
+    """Say whether a table lies in memory column by column, as its strides have it.
+
+    A table of one row is in one piece either way, so that numpy's flags say nothing of it; its strides say how the table would go
+    on. Where all rows are the same memory, or there is one column, it is by row.
+    """
+    to_next_row, to_next_column = (abs(stride) for stride in table.strides)
+    return bool(table.shape[1] > 1 and 0 < to_next_row <= to_next_column)
 
 
 def check_some_rows(rows: int) -> None:

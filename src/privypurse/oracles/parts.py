@@ -12,7 +12,7 @@ from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument
 from privypurse.losses.linear import LinearLoss, Logistic
 from privypurse.oracles._threads import sum_over_segments
-from privypurse.oracles.encoding import check_dense, check_sparse, encode_targets
+from privypurse.oracles.encoding import check_dense, check_sparse, encode_targets, stored_by_column
 
 IntegerArray = NDArray[np.int64]
 Number = TypeVar("Number", np.float64, np.int64)
@@ -122,15 +122,26 @@ Work = GradientWork | LossesWork | DerivativesWork
 class DensePart:
     """Rows of a dense float32 or float64 table, by row or by column; refers to the caller's memory.
 
+    Parameters
+    ----------
+    table : array of shape (n, d)
+        The rows.
+    target : array of shape (n,)
+        Their targets.
+    frame : Frame
+        What turns a row into what the model sees.
+    by_column : bool, optional
+        In which order a row's products are added up, and which order of memory is read quickly. By default as the table is
+        stored, which is for whole tables only: how a chunk or a sample is stored may depend on how many records there are.
+
     Guarantees
     ----------
     Each row's contribution to `sum` is bounded as the work says, from the row as it is read at that moment. A row with NaN, with
     infinity, or too long for its square to be finite contributes nothing.
     """
 
-    def __init__(self, table: NDArray[Any], target: FloatArray, frame: Frame) -> None:
-        # Read off how the caller stores rows, not off their number: a table of one row is stored both ways at once.
-        self._by_column = bool(table.shape[1] > 1 and table.strides[0] == table.itemsize)
+    def __init__(self, table: NDArray[Any], target: FloatArray, frame: Frame, *, by_column: bool | None = None) -> None:
+        self._by_column = stored_by_column(table) if by_column is None else by_column
         self._table, self._target, self._frame = read_only(table), read_only(target), frame
         self._enlarge = _enlarge(frame.features, table.dtype)
 
@@ -145,13 +156,13 @@ class DensePart:
 
     def in_double(self) -> "DensePart":
         """Return the same rows in double precision; copied only if they are not."""
-        return DensePart(
-            self._table.astype(np.float64, copy=False), self._target.astype(np.float64, copy=False), self._frame
-        )
+        table, target = (array.astype(np.float64, copy=False) for array in (self._table, self._target))
+        return DensePart(table, target, self._frame, by_column=self._by_column)
 
     def take(self, rows: NDArray[np.intp]) -> "DensePart":
         """Return some of the rows; stored by row, however many they are."""
-        return DensePart(np.ascontiguousarray(self._table[rows]), self._target[rows], self._frame)
+        # np.take always makes a table by row; an index keeps the order of a table by column.
+        return DensePart(np.take(self._table, rows, axis=0), self._target[rows], self._frame, by_column=False)
 
     def sum(self, work: Work, threads: int) -> FloatArray:
         """Return the sum over all rows."""
@@ -294,7 +305,7 @@ def make_part(
             f"X must have {frame.features} columns in every chunk; got one with {table.shape[1]}. Check the source of chunks."
         )
     target = encode_targets(y, table.shape[0], np.float64 if is_sparse else dtype, loss, classes, target_bounds)
-    return SparsePart(table, target, frame) if is_sparse else DensePart(table, target, frame)
+    return SparsePart(table, target, frame) if is_sparse else DensePart(table, target, frame, by_column=False)
 
 
 def pairwise_sum(vectors: list[NDArray[Number]]) -> NDArray[Number]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from privypurse.accounting.filters import DeclaredNonPrivate
 from privypurse.accounting.totals import Filter
-from privypurse.core.charges import Charge, RepeatedCharge, SingleCharge, from_json
+from privypurse.core.charges import Charge, GaussianCharge, RepeatedCharge, SingleCharge, from_json
 from privypurse.core.errors import FileUnusable, InvalidArgument, LedgerCorrupt
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.reading import check_fields, read_json, refusing
@@ -284,15 +284,20 @@ def _noise(record: _Record) -> str:
     """Say where the noise of a data set's releases came from, as the ledger has it."""
     entropy = "seeded (SIMULATION, not private)" if record.simulation else "operating-system entropy"
     if record.samplers["opendp"]:
-        entropy += " and OpenDP's own" if len(record.samplers) > 1 else ""
-        entropy = entropy if len(record.samplers) > 1 else "OpenDP's own entropy"
+        entropy += " and OpenDP's own"  # of which only Gaussian noise is drawn
     released = sum(record.releases.values())
     exactly = sum(count for sampler, count in record.samplers.items() if sampler in EXACT_SAMPLERS)
-    if not exactly:
-        return entropy + (", floating point" if released else "")
-    if not record.exact:
-        return f"{entropy}, exact arithmetic for {exactly} of {released} releases, floating point for others"
-    return entropy + ", exact arithmetic" + ("" if record.samplers["secure"] else " (discrete Gaussian)")
+    said = [entropy]
+    if record.exact:
+        gaussian = any(isinstance(charge, GaussianCharge) for charge, _, _ in record.releases)
+        said.append("exact arithmetic" + (" (discrete Gaussian)" if gaussian and not record.samplers["secure"] else ""))
+    elif exactly:
+        said.append(f"exact arithmetic for {exactly} of {released} releases")
+    if exactly < released:
+        said.append("floating point for others" if exactly else "floating point")
+    if blocks := len(record.unsettled):
+        said.append(f"unknown for {'a block that was' if blocks == 1 else f'{blocks} blocks that were'} not settled")
+    return ", ".join(said)
 
 
 def _read(entries: Iterable[Entry]) -> _Record:
@@ -302,7 +307,9 @@ def _read(entries: Iterable[Entry]) -> _Record:
             continue
         body = entry.details
         record.simulation = record.simulation or entry.is_simulation
-        sampler = str(body.get("exact") or "plain")
+        exact = body.get("exact")
+        # An earlier form of the ledger says only that noise was exact; there was one sampler then.
+        sampler = "secure" if exact is True else str(exact or "plain")
         with refusing(f"the details of line {entry.seq} of the ledger cannot be read.", raising=LedgerCorrupt):
             if entry.kind == CHARGE:
                 record.releases[_single(body["charge"]), _single(body["other"]), entry.what] += 1

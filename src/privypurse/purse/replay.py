@@ -3,6 +3,7 @@
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.charges import RepeatedCharge, SingleCharge, from_json
 from privypurse.core.errors import LedgerCorrupt
+from privypurse.core.reading import refusing
 from privypurse.purse.entries import CHARGE, RESERVE, SETTLE, Entry, totals_from_text
 from privypurse.purse.ledger import Ledger
 
@@ -23,6 +24,11 @@ def replay(ledger: Ledger, dataset: str, filter: Filter) -> Totals:
 
 
 def _after(totals: Totals, entry: Entry, filter: Filter, blocks: dict[str, tuple[Totals, Totals]]) -> Totals:
+    with refusing(f"the details of line {entry.seq} of the ledger cannot be read.", raising=LedgerCorrupt):
+        return _counted(totals, entry, filter, blocks)
+
+
+def _counted(totals: Totals, entry: Entry, filter: Filter, blocks: dict[str, tuple[Totals, Totals]]) -> Totals:
     if entry.kind == CHARGE:
         return filter.admit(totals, from_json(entry.details["charge"]))
     if entry.kind == RESERVE:

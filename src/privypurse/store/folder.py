@@ -217,12 +217,23 @@ def check_is_model(folder: pathlib.Path) -> pathlib.Path:
             "--out` made."
         ) from error
     for name, checksum in checksums.items():
-        path = folder / pathlib.PurePath(name).name
-        if not path.is_file() or _checksum(path.read_bytes()) != checksum:
+        try:
+            intact = _checksum((folder / pathlib.PurePath(name).name).read_bytes()) == checksum
+        except (OSError, ValueError):  # no such file, or no such name
+            intact = False
+        if not intact:
             raise InvalidArgument(
-                f"the model {str(folder)!r} is damaged: {name} is missing or was changed. Restore it from a copy."
+                f"the model {str(folder)!r} is damaged: {name[:80]} is missing or was changed. Restore it from a copy."
             )
     return folder
+
+
+def check_place(path: pathlib.Path, option: str) -> None:
+    """Refuse a file to write whose folder does not exist, before what is to be written has been paid for."""
+    if not path.parent.is_dir():
+        raise InvalidArgument(
+            f"{option} {str(path)!r} is in a folder that does not exist. Make {str(path.parent)!r} first. Nothing was spent."
+        )
 
 
 def replace_file(path: pathlib.Path, text: str) -> None:

@@ -24,9 +24,9 @@ from privypurse.core.checks import positive, small_probability
 from privypurse.core.errors import UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 
-# Grids: the smallest interval, as a share of epsilon, and the most cells for one release (seconds).
+# Grids: the smallest interval, as a share of epsilon, and the most cells for one release (hundreds of megabytes).
 SMALLEST_INTERVAL = 1e-7
-MOST_CELLS = 1e6
+MOST_CELLS = 2e7
 
 
 def tally(charges: Iterable[Charge]) -> "Counter[SingleCharge]":

@@ -58,7 +58,9 @@ class _Watch:
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.armed:
             return
-        if event in _RUNNING and not _is_import():
+        # A library that asks for the symbols of the process itself loads nothing: numba does when it first compiles.
+        loads_nothing = event == "ctypes.dlopen" and arguments == (None,)
+        if event in _RUNNING and not loads_nothing and not _is_import():
             self.seen.append(f"{event}{_short(arguments)}")
         elif event == "open" and self._writes_elsewhere(arguments):
             self.seen.append(f"open for writing{_short(arguments)}")

@@ -82,6 +82,7 @@ def _check(model: Any) -> None:
     outputs = np.atleast_1d(model.intercept_).shape
     count = 1 if classes is None or len(classes) == 2 else len(classes)
     shapes = [np.atleast_2d(model.coef_).shape == (count, columns), outputs == (count,)]
+    shapes.append(model.coef_.ndim == (1 if classes is None else 2))
     check_fields(model.privacy_spent_)
     check_fields(model.preparation_)
     for name in ("centre", "stretch", "unit"):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from privypurse.accounting import convert, gdp, pld, rdp, zcdp
+from privypurse.accounting.fixed_schedule import _is_too_dear
 from privypurse.core.charges import (
     BoundedRangeCharge,
     GaussianCharge,
@@ -171,3 +172,14 @@ def test_sampled_and_unknown_charges_are_refused(price):
         price("a free lunch")
     with pytest.raises(UnsupportedCharge, match="no price"):
         rdp.curve("a free lunch", ADD_REMOVE)
+
+
+@pytest.mark.parametrize("relation", Neighbouring)
+@pytest.mark.parametrize("rate", [0.01, 0.3])
+@pytest.mark.parametrize("noise_multiplier", [0.3, 0.6, 1.0, 3.0])
+def test_what_is_refused_without_a_grid_is_too_dear_with_one(noise_multiplier, rate, relation):
+    charge, delta = GaussianCharge(noise_multiplier, rate), 1e-5
+    exact = pld_epsilon([charge], delta, relation, interval=1e-3)
+    for epsilon in (0.01, 0.5 * exact, 0.9 * exact, 1.01 * exact, 2 * exact):
+        assert not (_is_too_dear(charge, epsilon, delta, relation) and exact <= epsilon)
+    assert _is_too_dear(GaussianCharge(0.05, rate), 1.0, delta, relation), "and hardly any noise is refused at once"

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from privypurse.accounting import pld
+from privypurse.accounting import convert, pld
 from privypurse.accounting.additive import two_steps
 from privypurse.accounting.totals import Totals
 from privypurse.core import charges as charge_format
@@ -76,7 +76,9 @@ class FixedSchedule:
             self.theorem = (
                 "objective perturbation, tight for one release: Redberg, Koskela and Wang 2023 (arXiv:2401.00583)"
             )
-        self.scheduled_epsilon = self._epsilon(self.schedule, self.delta)
+        # A release that is too dear by itself needs no grid: for hardly any noise that would take many seconds.
+        alone = any(_is_too_dear(charge, self.epsilon, self.delta, self.neighbouring) for charge in set(self.schedule))
+        self.scheduled_epsilon = math.inf if alone else self._epsilon(self.schedule, self.delta)
         if self.scheduled_epsilon > self.epsilon:
             raise InvalidArgument(
                 f"this schedule costs epsilon={self.scheduled_epsilon:.6g} at delta={self.delta:g}, more than "
@@ -188,6 +190,21 @@ class FixedSchedule:
     @staticmethod
     def _at(spent: Totals, position: int) -> Totals:
         return Totals((position,), position, spent.non_private)
+
+
+def _is_too_dear(charge: SingleCharge, epsilon: float, delta: float, neighbouring: Neighbouring) -> bool:
+    """Say whether one sampled Gaussian release by itself is surely not (epsilon, delta)-DP.
+
+    Removing a record, or replacing it by one that adds nothing, is told apart with just this delta (Balle, Barthe and Gaboardi
+    2018, amplification by sampling is exact).
+    """
+    if not isinstance(charge, GaussianCharge) or charge.sample_prob == 1 or charge.noise_multiplier == 0:
+        return False  # priced without a grid
+    relative_to_one_record = 2.0 if neighbouring is Neighbouring.REPLACE_ONE else 1.0
+    mu = 1 / (charge.noise_multiplier * relative_to_one_record)
+    inner = math.log1p(math.expm1(min(epsilon, 700.0)) / charge.sample_prob)
+    # Twice, for rounding: what is only just too dear is left to the grid.
+    return charge.sample_prob * convert.gdp_delta(mu, inner) > 2 * delta
 
 
 def _unfold(charges: Iterable[Charge]) -> tuple[SingleCharge, ...]:

@@ -62,7 +62,9 @@ def clip_after_the_sum() -> Planted:
         weights = self._weights(query.point, "point")
         total, rows = np.zeros(self.dimension), 0
         for part in self._sampled(sample_prob, noise):
-            loose = DensePart(part._table, part._target, replace(self._frame, row_limit=np.inf))
+            loose = DensePart(
+                part._table, part._target, replace(self._frame, row_limit=np.inf), by_column=part._by_column
+            )
             total += loose.sum(GradientWork(self._loss, weights, np.inf, self._loss.lipschitz), 1)[: self.dimension]
             rows += part.rows
         total *= min(1.0, rows * bound / max(float(np.linalg.norm(total)), 1e-300))

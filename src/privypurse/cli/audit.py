@@ -71,7 +71,7 @@ def audit(
 
         privypurse audit all --output audit
 
-    A bound above the claim refutes it; a bound below it proves nothing by itself. Everything in full takes about an hour on two
+    A bound above the claim refutes it; a bound below it proves nothing by itself. Everything in full takes about two hours on two
     cores. With --output an audit that was cut short goes on where it ended. Exit code 7: something sound was refuted or attacked
     too weakly, or something was missed that has to be found, such as a planted bug.
     """

@@ -32,7 +32,14 @@ from privypurse.core.sensitive import Norm, Sensitive, SensitiveObjective
 from privypurse.losses.bounds import Bounds
 from privypurse.losses.linear import LinearLoss, check_loss
 from privypurse.oracles._threads import default_threads
-from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse, check_target_bounds, encode_targets
+from privypurse.oracles.encoding import (
+    check_dense,
+    check_some_rows,
+    check_sparse,
+    check_target_bounds,
+    encode_targets,
+    stored_by_column,
+)
 from privypurse.oracles.lattice import ROUNDING_MARGIN, lattice_unit
 from privypurse.oracles.minimise import minimise
 from privypurse.oracles.parts import (
@@ -365,7 +372,7 @@ class DenseOracle(LinearOracle):
         check_some_rows(table.shape[0])
         super().__init__(features=table.shape[1], **settings)
         target = encode_targets(y, table.shape[0], table.dtype, self._loss, self._classes, self._target_bounds)
-        self._part = DensePart(table, target, self._frame)
+        self._part = DensePart(table, target, self._frame, by_column=stored_by_column(table))
 
     def _parts(self) -> Iterable[Part]:
         return (self._part,)

@@ -12,7 +12,7 @@ from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument
 from privypurse.losses.linear import LinearLoss, Logistic
 from privypurse.oracles._threads import sum_over_segments
-from privypurse.oracles.encoding import check_dense, check_sparse, encode_targets, stored_by_column
+from privypurse.oracles.encoding import check_dense, check_sparse, encode_targets
 
 IntegerArray = NDArray[np.int64]
 Number = TypeVar("Number", np.float64, np.int64)
@@ -130,9 +130,9 @@ class DensePart:
         Their targets.
     frame : Frame
         What turns a row into what the model sees.
-    by_column : bool, optional
-        In which order a row's products are added up, and which order of memory is read quickly. By default as the table is
-        stored, which is for whole tables only: how a chunk or a sample is stored may depend on how many records there are.
+    by_column : bool, default False
+        In which order a row's products are added up, and which order of memory is read quickly. For whole tables only: how a
+        chunk or a sample is stored may depend on how many records there are.
 
     Guarantees
     ----------
@@ -140,8 +140,8 @@ class DensePart:
     infinity, or too long for its square to be finite contributes nothing.
     """
 
-    def __init__(self, table: NDArray[Any], target: FloatArray, frame: Frame, *, by_column: bool | None = None) -> None:
-        self._by_column = stored_by_column(table) if by_column is None else by_column
+    def __init__(self, table: NDArray[Any], target: FloatArray, frame: Frame, *, by_column: bool = False) -> None:
+        self._by_column = by_column
         self._table, self._target, self._frame = read_only(table), read_only(target), frame
         self._enlarge = _enlarge(frame.features, table.dtype)
 
@@ -162,7 +162,7 @@ class DensePart:
     def take(self, rows: NDArray[np.intp]) -> "DensePart":
         """Return some of the rows; stored by row, however many they are."""
         # np.take always makes a table by row; an index keeps the order of a table by column.
-        return DensePart(np.take(self._table, rows, axis=0), self._target[rows], self._frame, by_column=False)
+        return DensePart(np.take(self._table, rows, axis=0), self._target[rows], self._frame)
 
     def sum(self, work: Work, threads: int) -> FloatArray:
         """Return the sum over all rows."""
@@ -305,7 +305,7 @@ def make_part(
             f"X must have {frame.features} columns in every chunk; got one with {table.shape[1]}. Check the source of chunks."
         )
     target = encode_targets(y, table.shape[0], np.float64 if is_sparse else dtype, loss, classes, target_bounds)
-    return SparsePart(table, target, frame) if is_sparse else DensePart(table, target, frame, by_column=False)
+    return SparsePart(table, target, frame) if is_sparse else DensePart(table, target, frame)
 
 
 def pairwise_sum(vectors: list[NDArray[Number]]) -> NDArray[Number]:

@@ -179,7 +179,7 @@ def test_sampled_and_unknown_charges_are_refused(price):
 @pytest.mark.parametrize("noise_multiplier", [0.3, 0.6, 1.0, 3.0])
 def test_what_is_refused_without_a_grid_is_too_dear_with_one(noise_multiplier, rate, relation):
     charge, delta = GaussianCharge(noise_multiplier, rate), 1e-5
-    exact = pld_epsilon([charge], delta, relation, interval=1e-3)
+    exact = pld.pld_epsilon([charge], delta, relation, interval=1e-3)
     for epsilon in (0.01, 0.5 * exact, 0.9 * exact, 1.01 * exact, 2 * exact):
         assert not (_is_too_dear(charge, epsilon, delta, relation) and exact <= epsilon)
     assert _is_too_dear(GaussianCharge(0.05, rate), 1.0, delta, relation), "and hardly any noise is refused at once"

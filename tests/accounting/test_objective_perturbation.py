@@ -24,7 +24,7 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.queries import Objective
 from privypurse.losses import Huber, HuberHinge, Logistic
 from privypurse.mechanisms.perturbed_minimiser import OUTPUT_NOISE_MULTIPLIER, ObjectivePerturbation
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles.linear_rows import DenseOracle
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 TARGETS = [(0.05, 1e-8), (0.4, 1e-5), (1.6, 1e-8), (4.0, 1e-5)]

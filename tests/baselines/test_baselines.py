@@ -10,7 +10,7 @@ from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.baselines import FiniteModels, Majority, NonPrivate, ObjPert, OutPert, PrivGene
 from privypurse.core.queries import Count
 from privypurse.losses import Hinge, HuberHinge, Logistic
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles.linear_rows import DenseOracle
 from privypurse.planning import Facts
 from privypurse.training import fit, linear_scores
 

@@ -153,7 +153,7 @@ def test_help_has_examples(capsys, monkeypatch):
     said = capsys.readouterr().out
     assert "privypurse audit mutants" in said[said.index("Examples") :]
     assert "Exit code 7" in said
-    assert "about an hour on two cores" in " ".join(said.split())
+    assert "about two hours on two cores" in " ".join(said.split())
     assert "all, in full, by default" in " ".join(said.replace("│", " ").split())
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from privypurse import NoiseSource, Purse, SqliteLedger
 from privypurse.losses import Logistic
 from privypurse.optimizers import GradientDescent
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles.linear_rows import DenseOracle
 from privypurse.schedules import EvenSplit
 from privypurse.training import Checkpoint, train
 from tests.fuzz.guard import Finding

@@ -31,7 +31,7 @@ from privypurse.mechanisms.perturbed_minimiser import (
     ObjectivePerturbation,
     OutputPerturbation,
 )
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles.linear_rows import DenseOracle
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 LOSSES = {

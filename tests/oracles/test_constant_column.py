@@ -12,7 +12,7 @@ from scipy import sparse
 from privypurse import InvalidArgument, Neighbouring, Norm
 from privypurse.core.queries import CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
 from privypurse.losses import Huber, HuberHinge, Logistic, Softmax
-from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles.linear_rows import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles.softmax import SoftmaxOracle
 from privypurse.training.prediction import linear_scores, softmax_scores
 from tests.oracles import reference

@@ -11,7 +11,7 @@ from privypurse import InvalidArgument, NoiseSource, Purse
 from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong
 from privypurse.losses import Logistic
 from privypurse.optimizers import GradientDescent
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles.linear_rows import DenseOracle
 from privypurse.schedules import EvenSplit
 from privypurse.training import train
 

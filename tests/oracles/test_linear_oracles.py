@@ -16,7 +16,7 @@ from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, Unbound
 from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
 from privypurse.oracles.chunks import from_arrays, from_files
-from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles.linear_rows import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles.sampling import poisson_rows
 from tests.oracles import reference
 

@@ -16,7 +16,8 @@ from privypurse.core.queries import GradientAt, LossesAt, Objective
 from privypurse.core.sensitive import SensitiveObjective
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Softmax, Squared
 from privypurse.mechanisms.perturbed_minimiser import TOLERANCE, OutputPerturbation
-from privypurse.oracles.linear import ROUNDING_MARGIN, ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles.lattice import ROUNDING_MARGIN
+from privypurse.oracles.linear_rows import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles.minimise import minimise
 from privypurse.oracles.softmax import SoftmaxOracle
 from tests.oracles import reference

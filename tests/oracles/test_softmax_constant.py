@@ -12,7 +12,7 @@ from scipy import sparse
 from privypurse import Neighbouring, NoiseSource, Norm
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong
 from privypurse.losses import OneVsRest, Softmax
-from privypurse.oracles.linear import ROUNDING_MARGIN
+from privypurse.oracles.lattice import ROUNDING_MARGIN
 from privypurse.oracles.sampling import poisson_rows
 from privypurse.oracles.softmax import SoftmaxOracle
 

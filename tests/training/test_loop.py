@@ -14,7 +14,7 @@ from privypurse import Gaussian, InvalidArgument, LedgerCorrupt, NoiseSource, Pu
 from privypurse.core.queries import Count
 from privypurse.losses import Logistic
 from privypurse.optimizers import GradientDescent
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles.linear_rows import DenseOracle
 from privypurse.purse.replay import replay
 from privypurse.schedules import ConstantNoise, EvenSplit
 from privypurse.training import Checkpoint, ProgressBar, Trace, linear_scores, train

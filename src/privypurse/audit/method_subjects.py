@@ -24,7 +24,7 @@ from privypurse.methods.dynamic import Dynamic
 from privypurse.methods.nesterov import Nesterov
 from privypurse.methods.noisy_pgd import NoisyPGD
 from privypurse.methods.pur import PUR, AdaptivePUR
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles.linear_rows import DenseOracle
 from privypurse.planning.plan import Method
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import fit, open_purse

@@ -19,7 +19,7 @@ from privypurse.estimators.documentation import with_common_parameters
 from privypurse.estimators.preparation import Preparation
 from privypurse.losses.linear import HuberHinge, LinearLoss, Logistic
 from privypurse.losses.softmax import OneVsRest, Softmax
-from privypurse.oracles.linear import DenseOracle, SparseOracle
+from privypurse.oracles.linear_rows import DenseOracle, SparseOracle
 from privypurse.oracles.rows import Rows
 from privypurse.oracles.softmax import SoftmaxOracle
 from privypurse.planning.plan import Method

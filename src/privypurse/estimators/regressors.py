@@ -14,7 +14,7 @@ from privypurse.estimators.documentation import with_common_parameters
 from privypurse.estimators.preparation import TARGET_ROOM, Preparation
 from privypurse.losses.linear import Huber, LinearLoss, Squared
 from privypurse.oracles.encoding import check_target_bounds
-from privypurse.oracles.linear import DenseOracle, SparseOracle
+from privypurse.oracles.linear_rows import DenseOracle, SparseOracle
 from privypurse.oracles.rows import Rows
 from privypurse.oracles.targets import Targets
 from privypurse.planning.plan import Method

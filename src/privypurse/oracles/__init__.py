@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from privypurse.oracles.linear import ChunkedOracle, DenseOracle, LinearOracle, SparseOracle
+from privypurse.oracles.linear import LinearOracle
+from privypurse.oracles.linear_rows import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles.quadratic import QuadraticOracle
 from privypurse.oracles.softmax import SoftmaxOracle
 

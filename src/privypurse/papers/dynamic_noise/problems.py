@@ -20,7 +20,7 @@ from privypurse.core.released import Released
 from privypurse.losses.linear import LinearLoss, Logistic, Squared
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.optimizers.gradient_descent import GradientDescent
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles.linear_rows import DenseOracle
 from privypurse.papers.following import Exactly
 from privypurse.papers.items import NOT_PRIVATE
 from privypurse.purse.purse import Purse

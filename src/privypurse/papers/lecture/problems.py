@@ -17,7 +17,7 @@ from privypurse.losses.linear import Hinge, LinearLoss, Logistic
 from privypurse.mechanisms.non_private import NonPrivateRelease
 from privypurse.optimizers.gradient_descent import GradientDescent
 from privypurse.optimizers.projections import Ball
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles.linear_rows import DenseOracle
 from privypurse.papers.following import Exactly
 from privypurse.purse.purse import Purse
 from privypurse.schedules.base import Budget

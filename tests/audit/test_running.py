@@ -21,6 +21,7 @@ NOTHING_TO_LOOK_AT = {
     ("objective-perturbation", "noise"),
     ("objective-perturbation", "white box"),
     ("priv-gene", "noise"),
+    ("priv-gene-generations", "noise"),
     ("finite-models", "noise"),
 }
 

@@ -73,6 +73,15 @@ def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[fl
                 f"release {number} ({one.what}) moves by {share:.3g} times its declared bound of {bound:g} ({one.box.norm.value})"
             )
         findings += _selection_findings(number, one, other)
+        if one.trial is not None and other.trial is not None:
+            found, used = compare(one.trial, other.trial)
+            findings += [f"in the best trial of release {number}, {finding}" for finding in found]
+            shares += used
+            moved = _moved_mu(one.trial, other.trial)
+            if moved > bound * (1 + SLACK):
+                findings.append(
+                    f"the best trial of release {number} moves by mu {moved:.3g}, and each may by {bound:.3g}"
+                )
     same = absent.result.shape == present.result.shape and np.array_equal(absent.result, present.result, equal_nan=True)
     if not same and not (absent.failure or present.failure):
         findings.append("the model depends on the table by another way than what was released")
@@ -143,6 +152,16 @@ def _share_of_bound(one: Heard, other: Heard) -> float:
     if one.box.norm is Norm.GRADIENT:  # a minimiser: as far as its mechanism says that it can move
         bound = one.mechanism.sensitivity(one.box, one.neighbouring)  # type: ignore[attr-defined]
     return distance / bound
+
+
+def _moved_mu(one: Transcript, other: Transcript) -> float:
+    """Return the mu that the Gaussian releases of two runs, on all records, lie apart."""
+    squares = [0.0]
+    for mine, its in zip(one.releases, other.releases, strict=False):
+        if mine.inside is not None and its.inside is not None and hasattr(mine.mechanism, "noise_std"):
+            distance = float(np.linalg.norm(mine.inside - its.inside)) if mine.box.sample_prob == 1 else 0.0
+            squares.append((distance / mine.mechanism.noise_std(mine.box, mine.neighbouring)) ** 2)
+    return math.sqrt(math.fsum(squares))
 
 
 def _selection_findings(number: int, one: Heard, other: Heard) -> list[str]:

@@ -32,6 +32,9 @@ def log_likelihood_ratio(absent: Transcript, present: Transcript, direction: Flo
 def of_release(absent: Heard, present: Heard, direction: FloatArray | None) -> float:
     """Return what one release contributes; see `log_likelihood_ratio`."""
     box, mechanism, relation = absent.box, absent.mechanism, absent.neighbouring
+    if absent.trial is not None and present.trial is not None:
+        # That this trial was the best of several also tells something, of which nothing is made here.
+        return log_likelihood_ratio(absent.trial, present.trial, direction)
     if absent.inside is None or present.inside is None:
         return 0.0  # an objective or an experiment, whose likelihood is not known: no evidence is no harm
     if isinstance(mechanism, ExponentialSelection | PermuteAndFlip):

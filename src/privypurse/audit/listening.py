@@ -47,6 +47,8 @@ class Heard:
         Whether the charge was on the ledger when the box was opened.
     handed : object
         What left besides numbers: the model of the best trial of a search.
+    trial : Transcript or None
+        Of a search: everything that was heard of the best trial. All of it may leave, by what is claimed of the search.
     """
 
     what: str
@@ -57,6 +59,7 @@ class Heard:
     answer: FloatArray
     paid_first: bool
     handed: Any = None
+    trial: "Transcript | None" = None
 
     @property
     def terms(self) -> tuple[Any, ...]:
@@ -81,20 +84,23 @@ class Transcript:
     Attributes
     ----------
     releases : list of Heard
-        In order. Releases that a mechanism makes inside of a release, such as trials of a search, are not among them: they are
-        private until the best trial is handed over.
+        In order. Releases that a mechanism makes inside of a release, in trials of a search, are not among them: they are
+        private until the best trial is handed over, and are then that release's ``trial``.
     result : ndarray
         What the run returned, as one vector.
     charged : int
         How many releases are on the ledger.
     failure : str
         The error that ended the run, if one did.
+    noise_state : dict or None
+        Of a trial: where its noise stood when it began, if it has a seed.
     """
 
     releases: list[Heard] = field(default_factory=list)
     result: FloatArray = field(default_factory=lambda: np.empty(0))
     charged: int = 0
     failure: str = ""
+    noise_state: dict[str, Any] | None = None
 
 
 class Diverged(Exception):
@@ -140,6 +146,7 @@ class Watched:
         self.inside: FloatArray | None = None
         self.paid_first = False
         self.handed: Any = None
+        self.trial: Transcript | None = None
 
     def __getattr__(self, name: str) -> Any:
         # Prices and other properties are the mechanism's own.
@@ -156,18 +163,29 @@ class Watched:
         self.paid_first = self._purse.totals.releases > self._before
         self.inside = opened(box, self.mechanism)
         if isinstance(box, SensitiveTrials):
-            box._hand_over = self._passing(box.hand_over)
+            self._listen_to_trials(box)
         with _quiet():
             return self.mechanism.draw(box, neighbouring, noise)
 
-    def _passing(self, hand_over: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Remember what a mechanism hands over, and pass on what this run is to go on with."""
+    def _listen_to_trials(self, box: SensitiveTrials) -> None:
+        """Keep what is heard of the trial that is handed over, and pass on what this run is to go on with."""
+        trial: Any = box._value
+        hand_over, heard = box.hand_over, []
+
+        def listened(candidate: int, noise: Any) -> Any:
+            transcript = Transcript(noise_state=noise.state())
+            with _hearing(transcript, Watched):
+                score, outcome = trial(candidate, noise)
+            transcript.result = flat(score)
+            heard.append((outcome, transcript))
+            return score, outcome
 
         def passed(result: Any) -> None:
+            self.trial = next((transcript for outcome, transcript in heard if outcome is result), None)
             self.handed = self._passed_on(result)
             hand_over(self.handed)
 
-        return passed
+        box._value, box._hand_over = listened, passed  # type: ignore[assignment]
 
     def _passed_on(self, result: Any) -> Any:
         return result
@@ -188,9 +206,11 @@ class Repeating(Watched):
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> Any:
         """Draw noise, and return what was heard in its place."""
         heard = self._heard = next(self._answers, None)
+        trial: Any = box._value
         answer = super().draw(box, neighbouring, noise)
         if heard is None:
             raise Diverged("there is one release more than on the neighbouring table")
+        self.trial = None if heard.trial is None else _replayed_trial(trial, heard.trial, int(heard.answer[0]), noise)
         if getattr(answer, "shape", None) != heard.answer.shape:
             raise Diverged(f"a release has another shape than on the neighbouring table: {heard.what}")
         return heard.answer.copy() if isinstance(answer, np.ndarray) else _like(answer, heard.answer)
@@ -210,11 +230,30 @@ def opened(box: Sensitive, mechanism: Mechanism) -> FloatArray | None:
     return np.array(value.detach().cpu().numpy() if hasattr(value, "detach") else value, dtype=np.float64)
 
 
+def _replayed_trial(trial: Callable[[int, Any], Any], heard: Transcript, candidate: int, noise: Any) -> Transcript:
+    """Run the trial that was handed over again, on this run's table with that one's candidate, answers and randomness."""
+    transcript, answers, stood = Transcript(), iter(heard.releases), noise.state()
+    if heard.noise_state is not None:
+        noise.restore(heard.noise_state)
+    try:
+        with _hearing(transcript, lambda mechanism, owner: Repeating(mechanism, owner, answers)):
+            transcript.result = flat(trial(candidate, noise)[0])
+    except Exception as error:
+        transcript.failure = f"{type(error).__name__}: {error}"
+    finally:
+        if stood is not None:
+            noise.restore(stood)
+    return transcript
+
+
 _listening: list[Callable[..., Any]] = []
 
 
-def _listen(run: Run, data: Any, purse: Purse, transcript: Transcript, watch: Callable[..., Watched]) -> None:
-    original = Purse.release
+@contextlib.contextmanager
+def _hearing(transcript: Transcript, watch: Callable[..., Watched]) -> Iterator[None]:
+    """Write down every release that is made, but for those that a mechanism makes by itself."""
+    patched = Purse.release
+    original = getattr(patched, "heard_gate", patched)  # within a trial: once is enough
 
     def release(self: Purse, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Any:
         if not _listening:  # within a mechanism
@@ -236,20 +275,30 @@ def _listen(run: Run, data: Any, purse: Purse, transcript: Transcript, watch: Ca
                         kept,
                         watched.paid_first,
                         watched.handed,
+                        watched.trial,
                     )
                 )
+        transcript.charged += int(watched.paid_first)
         return answer
 
-    before = purse.totals.releases
+    release.heard_gate = original  # type: ignore[attr-defined]
     Purse.release = release  # type: ignore[method-assign]
     _listening.append(release)
     try:
-        transcript.result = flat(run(data, purse))
+        yield
+    finally:
+        _listening.pop()
+        Purse.release = patched  # type: ignore[method-assign]
+
+
+def _listen(run: Run, data: Any, purse: Purse, transcript: Transcript, watch: Callable[..., Watched]) -> None:
+    before = purse.totals.releases
+    try:
+        with _hearing(transcript, watch):
+            transcript.result = flat(run(data, purse))
     except Exception as error:
         transcript.failure = f"{type(error).__name__}: {error}"
     finally:
-        _listening.pop()
-        Purse.release = original  # type: ignore[method-assign]
         transcript.charged = purse.totals.releases - before
 
 

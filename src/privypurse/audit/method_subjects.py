@@ -24,6 +24,7 @@ from privypurse.methods.dynamic import Dynamic
 from privypurse.methods.nesterov import Nesterov
 from privypurse.methods.noisy_pgd import NoisyPGD
 from privypurse.methods.pur import PUR, AdaptivePUR
+from privypurse.optimizers.genetic import GeneticSearch
 from privypurse.oracles.linear_rows import DenseOracle
 from privypurse.planning.plan import Method
 from privypurse.purse.purse import Purse
@@ -106,6 +107,33 @@ def finite_models() -> Subject:
     return Subject("finite-models", "baseline", run, balanced, purse, score=on_last_column)
 
 
+def priv_gene() -> Subject:
+    """Return one generation of a genetic search, on a table on which the canary decides between two children.
+
+    All other records are against the parent and do not tell its children apart, but for half a record that prefers one of them.
+    """
+    method = PrivGene(generations=1, offspring=2, survivors=1)
+    start = GeneticSearch(method.offspring, method.survivors, method.spread, method.cooling).init(COLUMNS)
+    _, one, other = start["offspring"]  # public: the parent, and two children that nobody's data has touched
+    apart = (one - other) / np.linalg.norm(one - other)
+    alike = one - (one @ apart) * apart
+    against_parent = np.tile(alike / np.linalg.norm(alike), (RECORDS, 1))
+
+    def table(present: bool) -> tuple[FloatArray, FloatArray]:
+        rows = np.vstack([against_parent, 0.5 * apart, *([apart] if present else [])])
+        return rows, np.array([1.0] * RECORDS + [0.0] + [1.0] * present)
+
+    def run(data: Any, purse: Purse) -> FloatArray:
+        # A loss without curvature, as for finite models.
+        return fit(oracle_of(data, loss=Logistic(clip_derivative=1e-3)), method, purse, records=RECORDS).point
+
+    def purse(mu: float, noise: NoiseSource) -> Purse:
+        budget: dict[str, Any] = {"epsilon": gdp_epsilon(mu, DELTA), "delta": DELTA, "neighbouring": "add-remove"}
+        return open_purse(oracle_of(table(True)), method, records=RECORDS, noise=noise, **budget)
+
+    return Subject("priv-gene", "baseline", run, table, purse, score=lambda result: float(result @ apart))
+
+
 METHODS: dict[str, Callable[[], Subject]] = {
     "auto": lambda: method_subject("auto", Auto),
     "nesterov": lambda: method_subject("nesterov", Nesterov),
@@ -140,8 +168,10 @@ METHODS: dict[str, Callable[[], Subject]] = {
     "objective-perturbation": lambda: method_subject(
         "objective-perturbation", ObjPert, kind="baseline", shows_half=False, exact=False
     ),
-    "priv-gene": lambda: method_subject(
-        "priv-gene", lambda: PrivGene(generations=3), kind="baseline", shows_half=False
+    "priv-gene": priv_gene,
+    # Survivors of many children: no one record uses up such selections, so that the white box shows little.
+    "priv-gene-generations": lambda: method_subject(
+        "priv-gene-generations", lambda: PrivGene(generations=3), kind="baseline", shows_half=False
     ),
     "finite-models": finite_models,
 }

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from privypurse.audit import planted
+from privypurse.audit.estimator_subjects import ESTIMATORS
 from privypurse.audit.lines import gray_box_line, white_box_line
 from privypurse.audit.listening import Transcript, record
 from privypurse.audit.method_subjects import METHODS, method_subject, oracle_of
@@ -248,6 +249,12 @@ MUTANTS: dict[str, Mutant] = {
             "an empty sample is neither noised nor charged",
             planted.empty_batch_skipped,
             _gray_box(_almost_empty),
+        ),
+        Mutant(
+            "scored-on-training-records",
+            "a search scores its trials on the records they learnt from, and pays for one use of them",
+            planted.scored_on_training_records,
+            _gray_box(ESTIMATORS["search"]),
         ),
         Mutant(
             "seed-left-fixed", "every noise source starts at the same seed", planted.seed_left_fixed, _noise_of_classes

@@ -36,7 +36,7 @@ WORDS = (
 
 ABOUT_SOUND = (
     "Every bound must stay below its claim. Where the white box shows little, no one record can use up what it is charged "
-    "for, as in a search by many selections, or the likelihood of what is released is not known, as for objective "
+    "for, as where survivors are selected from many models, or the likelihood of what is released is not known, as for objective "
     "perturbation: silence says less there."
 )
 

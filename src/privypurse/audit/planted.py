@@ -18,6 +18,7 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.queries import GradientAt
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.estimators import search
 from privypurse.mechanisms import exact_lattice, exact_selection, selection
 from privypurse.mechanisms.base import Mechanism
 from privypurse.mechanisms.exact_gaussian import exact_gaussian
@@ -71,6 +72,17 @@ def clip_after_the_sum() -> Planted:
         return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
     with mock.patch.object(LinearOracle, "_gradient", gradient):
+        yield
+
+
+@contextlib.contextmanager
+def scored_on_training_records() -> Planted:
+    """Train each trial of a search on the records that it is scored on."""
+
+    def both(rows: int, validation: float, noise: NoiseSource) -> Any:
+        return np.arange(rows), np.arange(rows)
+
+    with mock.patch.object(search, "split", both):
         yield
 
 

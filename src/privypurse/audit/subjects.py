@@ -43,7 +43,7 @@ class Subject:
         ``score(result)``: how much a final model looks like one that saw the canary, for attacks that see nothing else.
     shows_half : bool, default True
         Whether an attack that sees everything must show at least half of the claimed mu. Not so where no record can use up the
-        bounds, as in a search by many selections.
+        bounds, as where survivors are selected from many models.
     exact : bool, default True
         Whether it can be run with exact noise; if not, it is audited with plain noise.
     """

@@ -37,7 +37,7 @@ $(DOCS_READY): $(READY)
 	@touch $@
 
 test: lint fresh-kernels chromium
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 # For the tests of the report. Where it cannot be installed, those tests are skipped, and say so.
 chromium:

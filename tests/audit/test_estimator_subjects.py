@@ -5,13 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
+from privypurse.audit import planted
 from privypurse.audit.estimator_subjects import ESTIMATORS, PREPROCESSING
 from privypurse.audit.gray_box import gray_box
 from privypurse.audit.listening import record, replay
+from privypurse.audit.residuals import residuals
 from privypurse.audit.white_box import attack, judge
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.estimators import PrivateLogisticRegression
 from privypurse.estimators._search_trial import Trial
 from privypurse.estimators.preparation import Preparer
 from privypurse.oracles.parts import Frame
@@ -101,6 +104,31 @@ def test_a_search_whose_trials_fail_is_heard_to_fail_on_both_tables(monkeypatch)
         assert "the best trial failed" in run.failure
         assert "this record" not in run.failure
         assert [one.trial for one in run.releases] == [None]
+
+
+def test_a_trial_whose_model_tells_more_than_it_released_is_found(monkeypatch):
+    fit = PrivateLogisticRegression.fit
+
+    def leaking(self, X, y):
+        fit(self, X, y)
+        self.coef_ = self.coef_ + 1e-3 * len(X)
+        return self
+
+    monkeypatch.setattr(PrivateLogisticRegression, "fit", leaking)
+    found = gray_box(ESTIMATORS["search"](), pairs=1)
+    assert "another way than what was released" in " ".join(found.findings)
+
+
+def test_the_noise_of_all_trials_is_looked_at():
+    subject = ESTIMATORS["search"]()
+    heard = [record(subject.run, subject.table(True), subject.purse(2.0, NoiseSource(seed=seed))) for seed in range(4)]
+    trials = [trial for run in heard for trial in run.releases[0].trials]
+    assert len(trials) > len(heard)
+    assert residuals(heard).count == sum(release.inside.size for trial in trials for release in trial.releases)
+    assert residuals(heard).findings == ()
+    with planted.noise_halved():
+        halved = [record(subject.run, subject.table(True), subject.purse(2.0, NoiseSource(seed=1)))]
+    assert "not what was paid for" in residuals(halved).findings[0]
 
 
 def test_a_search_that_tells_more_than_its_best_trial_is_found():

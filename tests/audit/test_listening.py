@@ -9,7 +9,8 @@ from privypurse.audit.gray_box import charged_mu, compare, gray_box, heard_and_r
 from privypurse.audit.likelihood import log_likelihood_ratio
 from privypurse.audit.listening import flat, record, replay
 from privypurse.audit.method_subjects import METHODS
-from privypurse.audit.subjects import gaussian_purse
+from privypurse.audit.one_subject import audit_subject
+from privypurse.audit.subjects import Subject, gaussian_purse
 from privypurse.audit.white_box import attack
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.randomness import NoiseSource
@@ -134,3 +135,35 @@ def test_attacks_draw_exact_noise_unless_told_otherwise():
 def test_whatever_a_run_returns_is_one_vector():
     assert flat([1.0, [np.ones((2, 2)), 3]]).tolist() == [1.0, 1.0, 1.0, 1.0, 1.0, 3.0]
     assert flat([]).size == 0
+
+
+@pytest.mark.parametrize("name", ["run", "table", "purse"])
+def test_a_subject_is_made_of_functions(name):
+    parts = {"run": print, "table": print, "purse": print, name: None}
+    with pytest.raises(InvalidArgument, match=f"{name} must be a function {name}"):
+        Subject("mine", "mine", **parts)
+
+
+def test_one_call_gives_the_verdicts_of_the_command():
+    subject = replace(METHODS["finite-models"](), name="mine")
+    lines = audit_subject(subject, runs=120)
+    assert [(line.audit, line.verdict) for line in lines] == [
+        ("gray box", "holds"),
+        ("noise", "not run"),
+        ("white box", "holds"),
+        ("black box", "too small"),
+    ]
+    assert {line.subject for line in lines} == {"mine"}
+
+
+def test_tables_that_do_not_differ_and_runs_that_fail_do_not_hold():
+    subject = METHODS["finite-models"]()
+    same = replace(subject, table=lambda present: subject.table(True))
+    assert audit_subject(same, runs=120)[2].verdict == "weak"
+
+    def failing(data, purse):
+        raise KeyError("boom")
+
+    verdicts = {line.audit: line.verdict for line in audit_subject(replace(subject, run=failing), runs=120)}
+    assert verdicts == {"gray box": "REFUTED", "noise": "REFUTED", "white box": "REFUTED"}
+    assert audit_subject(subject, runs=40)[2].verdict == "too small"

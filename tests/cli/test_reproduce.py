@@ -166,16 +166,17 @@ def test_an_entry_from_a_file_takes_part(tmp_path):
     assert len(kept(tmp_path / "out")) > len(before)  # another function is another entry
 
 
-def test_everything_runs_quickly_and_gets_a_verdict(tmp_path):
-    said = result(tmp_path, "reproduce", "all", "--quick", "-o", "out", timeout=1_800)
-    listed = result(tmp_path, "reproduce", "--list")["items"]
-    assert len(said["items"]) == len(listed)
+@pytest.mark.parametrize("paper", ["lecture", pytest.param("all", marks=pytest.mark.slow)])
+def test_all_of_a_paper_runs_quickly_and_gets_a_verdict(tmp_path, paper):
+    said = result(tmp_path, "reproduce", paper, "--quick", "-o", "out", timeout=1_800)
+    listed = [item for item in result(tmp_path, "reproduce", "--list")["items"] if paper in ("all", item["paper"])]
+    assert len(said["items"]) == len(listed) > 2
     for item in said["items"]:
         assert item["verdict"] in (*VERDICTS, "not run"), item
         assert item["why"]
         if item["verdict"] != "not run":
             assert len(item["files"]) == 3
             assert all((tmp_path / path).stat().st_size > 0 for path in item["files"])
-    for name in NAMES:
+    for name in NAMES if paper == "all" else [paper]:
         page = (tmp_path / "out" / f"{name}.md").read_text(encoding="utf-8")
         assert "IPUMS-US is not available" in page

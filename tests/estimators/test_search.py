@@ -23,12 +23,17 @@ from privypurse import (
 )
 from privypurse.core.charges import RepeatAndSelectCharge, from_json
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.no_refusals import no_refusals, nothing_is_refused
+from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privypurse.estimators import _search_trial as parts
+from privypurse.estimators._search_steps import NOT_CHECKED, TARGETS_CHECKED
+from privypurse.estimators.base import CHECKED
 from privypurse.estimators.search import PrivateSearchCV
 from privypurse.losses import Logistic
 from privypurse.methods import Nesterov
 from privypurse.oracles import DenseOracle
 from privypurse.oracles.statistics import clipped_sum
+from privypurse.preprocessing import PrivateRangeScaler
 from privypurse.training import fit
 from privypurse.training.prediction import linear_scores
 
@@ -563,3 +568,72 @@ def test_the_budget_of_a_trial_is_known_beforehand():
         assert search.trial_budget()[0] == pytest.approx(0.510, abs=1e-3)  # at the order of the purse
         with pytest.raises(BudgetExhausted, match="Nothing was spent"):
             search.set_params(mean_trials=1e6).trial_budget()
+
+
+# Nothing about a record is refused after payment
+
+
+@pytest.mark.parametrize("records", [2, 3])
+def test_a_part_with_one_record_or_none_is_no_reason_to_fail(records):
+    """Whether one is left to train on depends on how many there are, and nobody paid for that."""
+    rows, labels = np.eye(3)[:records], np.arange(records) % 2
+    model = PrivateLogisticRegression(classes=[0, 1])
+    for seed in range(12):  # at this share most of them train on nothing
+        search = PrivateSearchCV(
+            model, {"l2": [0.0]}, epsilon=1.0, mean_trials=1.0, validation=0.8, random_state=seed, n_public=1_000
+        )
+        assert np.isfinite(search.fit(rows, labels).best_estimator_.coef_).all()
+
+
+@pytest.mark.parametrize("records", [0, 1])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+@pytest.mark.parametrize(
+    "model",
+    [
+        PrivateLogisticRegression(classes=[0, 1]),
+        PrivateLogisticRegression(classes=[0, 1, 2]),
+        PrivateLinearSVC(classes=[0, 1], fit_intercept=False),
+        PrivateRidge(target_bounds=(-1.0, 1.0)),
+    ],
+    ids=repr,
+)
+def test_estimators_take_what_there_is_where_a_refusal_would_tell(model, kind, records):
+    rows, targets = kind(np.ones((records, 3))), np.zeros(records)
+    model = clone(model).set_params(random_state=0)
+    with pytest.raises(InvalidArgument, match="minimum of"):
+        model.fit(rows, targets)
+    with warnings.catch_warnings(), no_refusals():
+        warnings.simplefilter("ignore")
+        assert np.isfinite(model.fit(rows, targets).coef_).all()
+    assert not nothing_is_refused()
+
+
+def test_behind_a_step_that_pays_targets_are_checked_before_payment_and_rows_never_refused(table):
+    rows, labels = table[0][:60].copy(), np.arange(60) % 2
+    model = Pipeline([("range", PrivateRangeScaler(0.3)), ("model", PrivateLogisticRegression(classes=[0, 1]))])
+    purse = Purse(3.0, 1e-6, neighbouring="add-remove", filter="rdp", noise=NoiseSource(seed=0))
+    settings = {"mean_trials": 1.0, "n_public": 1_000, "purse": purse}
+    with pytest.raises(InvalidArgument, match="classes"):
+        PrivateSearchCV(model, {"model__l2": [0.0]}, epsilon=1.0, **settings).fit(rows, np.where(labels, 7, 0))
+    with pytest.raises(InvalidArgument, match=r"inconsistent|same number"):
+        PrivateSearchCV(model, {"model__l2": [0.0]}, epsilon=1.0, **settings).fit(rows, labels[:-1])
+    assert purse.spent.releases == 0
+    rows[5, 1] = np.nan
+    search = PrivateSearchCV(model, {"model__l2": [0.0]}, epsilon=1.0, **settings).fit(rows, labels)
+    assert np.isfinite(search.best_estimator_[-1].coef_).all()
+    uncovered = " ".join(search.certificate_.uncovered)
+    assert TARGETS_CHECKED in uncovered
+    assert CHECKED not in uncovered
+
+
+def test_certificates_say_which_checks_were_made(table):
+    asked = PrivateSearchCV(PrivateLogisticRegression(classes=[0, 1]), {"l2": [0.0]}, n_public=2_000).fit(*table)
+    assert CHECKED in asked.certificate_.uncovered
+    foreign = PrivateSearchCV(Tiny(), GRID, n_public=2_000).fit(*table)
+    assert NOT_CHECKED in foreign.certificate_.uncovered
+    assert CHECKED not in foreign.certificate_.uncovered
+
+
+def test_the_mean_is_refused_by_the_name_it_has_here(table):
+    with pytest.raises(InvalidArgument, match=r"mean_trials must be .* got 0"):
+        PrivateSearchCV(Tiny(), GRID, mean_trials=0).fit(*table)

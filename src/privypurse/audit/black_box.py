@@ -7,6 +7,9 @@ from privypurse.audit.subjects import DELTA
 from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument
 
+# With and without the canary: half of them choose a threshold.
+FEWEST_MODELS = 8
+
 
 def bound_from_models(absent: FloatArray, present: FloatArray, *, confidence: float = 0.95) -> LowerBound:
     """Bound mu and epsilon from scores of final models whose scale nobody knows in advance.
@@ -20,9 +23,9 @@ def bound_from_models(absent: FloatArray, present: FloatArray, *, confidence: fl
     confidence : float
         Of the bound.
     """
-    if min(absent.size, present.size) < 8:
+    if min(absent.size, present.size) < FEWEST_MODELS:
         raise InvalidArgument(
-            f"absent and present must have 8 runs or more each; got {absent.size} and {present.size}. Run more."
+            f"absent and present must have {FEWEST_MODELS} runs or more each; got {absent.size} and {present.size}. Run more."
         )
     first, second = (absent[::2], present[::2]), (absent[1::2], present[1::2])
     if np.median(first[0]) > np.median(first[1]):

@@ -155,7 +155,7 @@ def _share_of_bound(one: Heard, other: Heard) -> float:
 
 
 def _moved_mu(one: Transcript, other: Transcript) -> float:
-    """Return the mu that the Gaussian releases of two runs, on all records, lie apart."""
+    """Return the mu that the Gaussian releases of two runs lie apart; samples of records, and selections, are not counted."""
     squares = [0.0]
     for mine, its in zip(one.releases, other.releases, strict=False):
         if mine.inside is not None and its.inside is not None and hasattr(mine.mechanism, "noise_std"):

@@ -23,9 +23,8 @@ def white_box_line(subject: Subject, scores: Scores, mu: float) -> Line:
         # As expected of it, but a bound of zero would look as if an attack had failed.
         why = ("nothing that is released has a likelihood that is known here",)
         return Line(subject.name, subject.kind, "white box", claimed_mu=mu, verdict=NOT_RUN, findings=why)
-    refuted = judged.refuted or bool(judged.findings)
     weak = subject.shows_half and judged.share < 0.5
-    verdict = _verdict(refuted, mu, judged.bound.ceiling_mu, weak=weak)
+    verdict = _verdict(judged.refuted, mu, judged.bound.ceiling_mu, weak=weak)
     if verdict == TOO_SMALL and blind and weak:
         verdict = WEAK  # more runs would not help
     return _bounded(subject, "white box", mu, judged.bound, verdict, judged.findings)

@@ -49,6 +49,8 @@ class Heard:
         What left besides numbers: the model of the best trial of a search.
     trial : Transcript or None
         Of a search: everything that was heard of the best trial. All of it may leave, by what is claimed of the search.
+    trials : tuple of Transcript
+        Of a search: everything that was heard of all trials, which must not leave.
     """
 
     what: str
@@ -60,6 +62,7 @@ class Heard:
     paid_first: bool
     handed: Any = None
     trial: "Transcript | None" = None
+    trials: "tuple[Transcript, ...]" = ()
 
     @property
     def terms(self) -> tuple[Any, ...]:
@@ -147,6 +150,7 @@ class Watched:
         self.paid_first = False
         self.handed: Any = None
         self.trial: Transcript | None = None
+        self.trials: tuple[Transcript, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
         # Prices and other properties are the mechanism's own.
@@ -182,13 +186,13 @@ class Watched:
 
         def passed(result: Any) -> None:
             self.trial = next((transcript for outcome, transcript in heard if outcome is result), None)
-            self.handed = self._passed_on(result)
-            hand_over(self.handed)
+            self.trials, self.handed = tuple(transcript for _, transcript in heard), result
+            self._pass_on(result, hand_over)
 
         box._value, box._hand_over = listened, passed  # type: ignore[assignment]
 
-    def _passed_on(self, result: Any) -> Any:
-        return result
+    def _pass_on(self, result: Any, hand_over: Callable[[Any], None]) -> None:
+        hand_over(result)
 
 
 class Repeating(Watched):
@@ -197,7 +201,6 @@ class Repeating(Watched):
     def __init__(self, mechanism: Mechanism, purse: Purse, answers: Iterator[Heard]) -> None:
         super().__init__(mechanism, purse)
         self._answers = answers
-        self._heard: Heard | None = None
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> None:
         """Refuse what the mechanism refuses: a class that draws anew must say anew what it can."""
@@ -205,18 +208,25 @@ class Repeating(Watched):
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> Any:
         """Draw noise, and return what was heard in its place."""
-        heard = self._heard = next(self._answers, None)
+        heard = next(self._answers, None)
         trial: Any = box._value
+        hand_over = box.hand_over if isinstance(box, SensitiveTrials) else None
         answer = super().draw(box, neighbouring, noise)
         if heard is None:
             raise Diverged("there is one release more than on the neighbouring table")
-        self.trial = None if heard.trial is None else _replayed_trial(trial, heard.trial, int(heard.answer[0]), noise)
+        if hand_over is not None:
+            # The run goes on with what the trial makes of the answers that were heard: a trial that keeps to the rules makes
+            # the same model of them.
+            self.trial, self.handed = None, heard.handed
+            if heard.trial is not None:
+                self.trial, self.handed = _replayed_trial(trial, heard.trial, int(heard.answer[0]), noise)
+            hand_over(self.handed)
         if getattr(answer, "shape", None) != heard.answer.shape:
             raise Diverged(f"a release has another shape than on the neighbouring table: {heard.what}")
         return heard.answer.copy() if isinstance(answer, np.ndarray) else _like(answer, heard.answer)
 
-    def _passed_on(self, result: Any) -> Any:
-        return result if self._heard is None else self._heard.handed
+    def _pass_on(self, result: Any, hand_over: Callable[[Any], None]) -> None:
+        """Wait: what the real draw chose is not what was heard."""
 
 
 def opened(box: Sensitive, mechanism: Mechanism) -> FloatArray | None:
@@ -230,20 +240,23 @@ def opened(box: Sensitive, mechanism: Mechanism) -> FloatArray | None:
     return np.array(value.detach().cpu().numpy() if hasattr(value, "detach") else value, dtype=np.float64)
 
 
-def _replayed_trial(trial: Callable[[int, Any], Any], heard: Transcript, candidate: int, noise: Any) -> Transcript:
+def _replayed_trial(
+    trial: Callable[[int, Any], Any], heard: Transcript, candidate: int, noise: Any
+) -> tuple[Transcript, Any]:
     """Run the trial that was handed over again, on this run's table with that one's candidate, answers and randomness."""
-    transcript, answers, stood = Transcript(), iter(heard.releases), noise.state()
+    transcript, answers, stood, outcome = Transcript(), iter(heard.releases), noise.state(), None
     if heard.noise_state is not None:
         noise.restore(heard.noise_state)
     try:
         with _hearing(transcript, lambda mechanism, owner: Repeating(mechanism, owner, answers)):
-            transcript.result = flat(trial(candidate, noise)[0])
+            score, outcome = trial(candidate, noise)
+        transcript.result = flat(score)
     except Exception as error:
         transcript.failure = f"{type(error).__name__}: {error}"
     finally:
         if stood is not None:
             noise.restore(stood)
-    return transcript
+    return transcript, outcome
 
 
 _listening: list[Callable[..., Any]] = []
@@ -276,6 +289,7 @@ def _hearing(transcript: Transcript, watch: Callable[..., Watched]) -> Iterator[
                         watched.paid_first,
                         watched.handed,
                         watched.trial,
+                        watched.trials,
                     )
                 )
         transcript.charged += int(watched.paid_first)

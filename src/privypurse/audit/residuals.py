@@ -89,9 +89,13 @@ def residuals(transcripts: Sequence[Transcript]) -> Residuals:
 
 
 def noise_of(transcript: Transcript) -> FloatArray:
-    """Return the noise of a run's Gaussian releases, in units of its declared standard deviation."""
+    """Return the noise of a run's Gaussian releases, in units of its declared standard deviation.
+
+    Of a search, that of all its trials: the best one was chosen by its noise, so that its own does not look like noise.
+    """
     parts = [np.empty(0)]
     for heard in transcript.releases:
+        parts += [noise_of(trial) for trial in heard.trials]
         if heard.inside is not None and hasattr(heard.mechanism, "noise_std"):
             noise_std = heard.mechanism.noise_std(heard.box, heard.neighbouring)
             parts.append(np.ravel(heard.answer - heard.inside) / noise_std)

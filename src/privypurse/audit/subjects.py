@@ -12,7 +12,8 @@ import numpy as np
 
 from privypurse.accounting.convert import gdp_epsilon
 from privypurse.audit.listening import Run
-from privypurse.core.checks import FloatArray
+from privypurse.core.checks import FloatArray, shown
+from privypurse.core.errors import InvalidArgument
 from privypurse.core.randomness import NoiseSource
 from privypurse.purse.purse import Purse
 
@@ -57,6 +58,14 @@ class Subject:
     score: Callable[[FloatArray], float] | None = None
     shows_half: bool = True
     exact: bool = True
+
+    def __post_init__(self) -> None:
+        for name, call in (("run", "data, purse"), ("table", "present"), ("purse", "mu, noise")):
+            if not callable(getattr(self, name)):
+                raise InvalidArgument(
+                    f"{name} must be a function {name}({call}); got {shown(getattr(self, name))}. Pass for example "
+                    f"lambda {call}: ..."
+                )
 
     def noise(self, seed: int | None, *, secure: bool) -> NoiseSource:
         """Return noise to run it with."""

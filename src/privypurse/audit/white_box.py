@@ -68,8 +68,9 @@ class WhiteBox:
 
     @property
     def refuted(self) -> bool:
-        """Whether more was shown than is claimed."""
-        return self.bound.mu > self.claimed_mu or self.bound.epsilon > self.claimed_epsilon
+        """Whether more was shown than is claimed, or something was found that breaks the claim: see `findings`."""
+        shown = self.bound.mu > self.claimed_mu or self.bound.epsilon > self.claimed_epsilon
+        return shown or bool(self.findings)
 
     @property
     def share(self) -> float:

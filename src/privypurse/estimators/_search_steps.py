@@ -12,12 +12,17 @@ from sklearn.preprocessing import FunctionTransformer
 from privypurse.accounting.filters import GdpFilter
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
+from privypurse.estimators.base import CHECKED
 from privypurse.estimators.classifiers import LABELS_READ
 from privypurse.preprocessing._compat import needs_fit
 from privypurse.purse.purse import Purse
 
 # What a trial sets on each step that pays. The step that pays last gets all that the others leave of the trial's purse.
 _BUDGET = ("purse", "epsilon", "delta", "neighbouring", "random_state", "noise")
+# Where steps that pay or learn stand before the model.
+TARGETS_CHECKED = "that the targets passed the checks before payment: proper labels or finite numbers, more than one"
+# Where the model has no `check_input`.
+NOT_CHECKED = "that the search did not fail: its estimator was not asked before payment whether it takes these records"
 # What would tell of trials that lost.
 _TELLING = ("verbose", "callbacks", "checkpoint")
 
@@ -98,7 +103,10 @@ def check_estimator(estimator: Any, candidates: list[dict[str, Any]], allow_unpa
         if any(getattr(step, "classes", ...) is None for _, step in steps.paying):
             uncovered[LABELS_READ] = None
         uncovered.update((f"step {name}, which learned from the data without paying", None) for name in steps.unpaid)
-        uncovered.update((f"that the function in step {name} treats each record alone", None) for name in steps.trusted)
+        uncovered.update(
+            (f"that the function in step {name} treats each record alone, and takes any number of them", None)
+            for name in steps.trusted
+        )
     return list(uncovered)
 
 
@@ -140,30 +148,59 @@ def check_shares(estimator: Any, candidates: list[dict[str, Any]], limit: GdpFil
             )
 
 
-def check_data(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: Any) -> tuple[Any, Any, dict[str, Any]]:
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """Data that was looked at before the search is paid for.
+
+    Parameters
+    ----------
+    X, y
+        The data, as the model sees it where nothing stands before it.
+    classes : dict
+        The class labels to set in each trial, where they are not declared: a trial's part of the records may lack a rare one.
+    uncovered : str
+        What was looked at, or not, for the certificate.
+    """
+
+    X: Any
+    y: Any
+    classes: dict[str, Any]
+    uncovered: str
+
+
+def check_data(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: Any) -> Checked:
     """Let the model refuse the data, and the values of the candidates, before the search is paid for.
 
-    Returns the data, checked where the model sees it as it is, and the class labels to set in each trial, where they are not
-    declared: a trial's part of the records may lack a rare one. Behind steps that pay or learn, the model cannot be asked.
+    Behind steps that pay or learn, the model can be asked about the targets only. In a trial it then takes rows that are not
+    finite, which contribute nothing (`no_refusals`).
     """
-    checked, targets, classes = X, y, dict[str, Any]()
+    checked, targets, classes, uncovered = X, y, dict[str, Any](), CHECKED
     for candidate in candidates:
         model, table, prefix = with_parameters(estimator, candidate), X, ""
         while isinstance(model, Pipeline):
             *earlier, (name, last) = model.steps
-            steps = [step for _, step in earlier if step is not None and step != "passthrough"]
-            if any("purse" in step.get_params(deep=False) or _learns(step) for step in steps):
-                return X, y, {}
-            for step in steps:
-                table = step.fit(table).transform(table)
+            for step in (step for _, step in earlier if step is not None and step != "passthrough"):
+                if table is not None and not ("purse" in step.get_params(deep=False) or _learns(step)):
+                    table = step.fit(table).transform(table)
+                else:
+                    table = None  # only a trial can tell
             model, prefix = last, f"{prefix}{name}__"
         if not hasattr(model, "check_input"):
-            return X, y, {}
-        seen, targets = model.set_params(purse=None, epsilon=1.0, warm_start=False).check_input(table, y)
-        checked = seen if prefix == "" and not hasattr(X, "columns") else X
+            return Checked(X, y, {}, NOT_CHECKED)
+        model.set_params(purse=None, epsilon=1.0, warm_start=False)
+        if table is None:
+            uncovered = TARGETS_CHECKED
+            _, targets = model.check_input(np.zeros((_records(X), 1)), y)
+        else:
+            seen, targets = model.check_input(table, y)
+            checked = seen if prefix == "" and not hasattr(X, "columns") else X
         if getattr(model, "classes", ...) is None:
             classes = {f"{prefix}classes": np.unique(targets)}
-    return checked, targets, classes
+    return Checked(checked, targets, classes, uncovered)
+
+
+def _records(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def with_parameters(estimator: Any, candidate: dict[str, Any]) -> Any:

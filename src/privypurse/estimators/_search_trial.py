@@ -15,6 +15,7 @@ from privypurse.accounting.filters import GdpFilter
 from privypurse.core.checks import FloatArray, positive, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.no_refusals import no_refusals
 from privypurse.core.randomness import NoiseSource
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.oracles.statistics import clipped_sum
@@ -24,6 +25,7 @@ Rows = NDArray[np.intp]
 
 # Where the number of records is private and not declared, a tenth of a trial's budget goes to counting those that are scored.
 _COUNT_SHARE = 0.1
+_SCORE = "score of a trial"
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ class Trial:
     * The model learns through a purse with this limit, and the score leaves through another one with the same limit. A record
       is in one of the two parts, so either the model or the score given the model depends on it, not both: a trial is
       Gaussian-DP with the mu of the limit.
+    * The model may not refuse its part of the records for how many there are, or for a row that is not finite: that would be an
+      answer nobody paid for. Targets were checked before payment.
     * Predictions are made for all rows at once; where that fails, for each half, down to single rows, and a row whose
       prediction fails counts as a wrong one. So one record changes its own judgement only, provided that `predict` treats
       each row alone.
@@ -164,7 +168,7 @@ class Trial:
 
     def __call__(self, candidate: int, noise: NoiseSource) -> tuple[float, Winner]:
         """Run once; what goes wrong raises, and the mechanism deals with it."""
-        with _silence():
+        with _silence(), no_refusals():
             purse = Purse.with_filter(self.limit, noise=noise)
             model = self.make(candidate, purse)
             model.fit(*self.training)
@@ -181,10 +185,12 @@ class Trial:
         purse = Purse.with_filter(self.limit, noise=noise)
         if self.records is not None:
             multiplier = self.limit.smallest_noise_multiplier(purse.totals)
-            return float(purse.release(box, Gaussian(multiplier))[0]), self.records
-        total = purse.release(box, Gaussian(gdp.noise_multiplier_for((1 - _COUNT_SHARE) * self.limit.mu**2)))
+            return float(purse.release(box, Gaussian(multiplier), what=_SCORE)[0]), self.records
+        multiplier = gdp.noise_multiplier_for((1 - _COUNT_SHARE) * self.limit.mu**2)
+        total = purse.release(box, Gaussian(multiplier), what=_SCORE)
         everyone = clipped_sum(np.ones((targets.size, 1)), clip_norm=1.0)
-        count = purse.release(everyone, Gaussian(self.limit.smallest_noise_multiplier(purse.totals)))
+        multiplier = self.limit.smallest_noise_multiplier(purse.totals)
+        count = purse.release(everyone, Gaussian(multiplier), what="number of records that a trial is scored on")
         return float(total[0]), float(count[0])
 
     def _judge(self, model: Any, rows: Rows) -> FloatArray:

@@ -19,7 +19,6 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import SensitiveTrials
 from privypurse.estimators import _search_steps as steps
 from privypurse.estimators._search_trial import Measure, Trial, Winner, split, take, trial_limit
-from privypurse.estimators.base import CHECKED
 from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
 from privypurse.purse.allowance import Allowance
 from privypurse.purse.certificate import Certificate
@@ -172,7 +171,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
 
     def trial_budget(self) -> tuple[float, float]:
         """Return the (epsilon, delta) of one trial; public, and spends nothing."""
-        mechanism = RepeatAndSelect(self.mean_trials, self.shape)
+        mechanism = self._mechanism()
         limit = self._limit(self._rule(), mechanism)
         return limit.epsilon, limit.delta
 
@@ -187,8 +186,9 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             The targets.
         """
         plan = self._plan()
-        X, y, found_classes = steps.check_data(self.estimator, plan.candidates, X, y)
-        targets = plan.measure.targets(y)
+        checked = steps.check_data(self.estimator, plan.candidates, X, y)
+        X, targets = checked.X, plan.measure.targets(checked.y)
+        plan.uncovered.append(checked.uncovered)
         if (X.shape[0] if hasattr(X, "shape") else len(X)) != targets.size:
             raise InvalidArgument(
                 "X and y must have the same number of rows; they do not. Check that they belong together."
@@ -196,7 +196,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         relation, noise = plan.limit.neighbouring, plan.payer.noise
         training, scored = split(targets.size, plan.validation, noise)
         trial = Trial(
-            make=lambda candidate, purse: self._model(plan, candidate, purse, found_classes),
+            make=lambda candidate, purse: self._model(plan, candidate, purse, checked.classes),
             training=(take(X, training), targets[training]),
             scored=(take(X, scored), targets[scored]),
             measure=plan.measure,
@@ -234,7 +234,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
     @staticmethod
     def _state(plan: _Plan) -> Certificate:
         """Put on record what is not covered, and issue the certificate: all of the search is paid for."""
-        for item in (*plan.uncovered, CHECKED, RUNNING_TIME):
+        for item in (*plan.uncovered, RUNNING_TIME):
             plan.payer.declare_uncovered(item)
         return plan.payer.certificate()
 
@@ -245,7 +245,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
                 f"refit must be False; got {shown(self.refit)}. Fitting again on all records is a release of its own: "
                 "fit best_params_ with a budget of its own."
             )
-        mechanism = RepeatAndSelect(self.mean_trials, self.shape)
+        mechanism = self._mechanism()
         validation = probability(validation=self.validation)
         if validation == 1:
             raise InvalidArgument("validation must be below 1; got 1. Some records must be left to train on: pass 0.2.")
@@ -267,6 +267,9 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         limit = self._limit(rule, mechanism)
         steps.check_shares(self.estimator, candidates, limit)
         return _Plan(candidates, uncovered, mechanism, limit, measure, validation, self._payer(rule), rule)
+
+    def _mechanism(self) -> RepeatAndSelect:
+        return RepeatAndSelect(positive(mean_trials=self.mean_trials), self.shape)
 
     def _rule(self) -> RdpFilter:
         """Return the rule that limits the search: one for its epsilon, or the purse's own where it spends what is left."""

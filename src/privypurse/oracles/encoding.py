@@ -11,6 +11,7 @@ from scipy import sparse
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.no_refusals import nothing_is_refused
 from privypurse.losses.linear import LinearLoss
 
 LARGEST_TARGET = 1e30  # also a number in float32
@@ -22,8 +23,7 @@ def check_dense(X: ArrayLike) -> NDArray[Any]:
         raise InvalidArgument("X must be a dense table here; got a sparse matrix. Use SparseOracle, or X.toarray().")
     table = np.asarray(X)
     if table.dtype.kind == "O":  # such as a data frame with columns of numbers and of truth values
-        with contextlib.suppress(TypeError, ValueError):
-            table = table.astype(np.float64)
+        table = _numbers(table)
     if table.ndim != 2 or table.dtype.kind not in "iufb":
         raise InvalidArgument(
             f"X must be a table of numbers with one row for each record; got shape {table.shape} of {table.dtype}. "
@@ -32,13 +32,34 @@ def check_dense(X: ArrayLike) -> NDArray[Any]:
     if table.shape[1] == 0:
         raise InvalidArgument(f"X must have at least one column; got shape {table.shape}. Pass the feature columns.")
     if table.dtype not in (np.float32, np.float64):
-        table = table.astype(np.float64)
+        with np.errstate(
+            over="ignore"
+        ):  # longer floats: what is too large contributes nothing, and no warning tells of it
+            table = table.astype(np.float64)
     if not (table.flags.c_contiguous or table.flags.f_contiguous):
         # In the order it has: whether a slice of a table by column is in one piece depends on how many rows there are besides,
         # and the order of additions, and with it the rounding of every record, must not follow that.
         table = np.asfortranarray(table) if stored_by_column(table) else np.ascontiguousarray(table)
     # A view of the same memory without subclass (such as a memory map) and with the native byte order.
     return np.asarray(table, dtype=table.dtype.newbyteorder("="))
+
+
+def _numbers(table: NDArray[Any]) -> NDArray[Any]:
+    """Turn objects into numbers, each by itself; the table as it is where one is text or something else that is no number."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        return table.astype(np.float64)
+    entries = np.empty(table.size)
+    for place, entry in enumerate(table.ravel()):
+        if entry is None or type(entry).__name__ == "NAType":  # pandas' way to say that there is none
+            entries[place] = math.nan
+            continue
+        try:
+            entries[place] = float(entry)
+        except OverflowError:  # a whole number that is larger than any float
+            entries[place] = math.inf
+        except (TypeError, ValueError):
+            return table
+    return entries.reshape(table.shape)
 
 
 def stored_by_column(table: NDArray[Any]) -> bool:
@@ -53,7 +74,7 @@ def stored_by_column(table: NDArray[Any]) -> bool:
 
 def check_some_rows(rows: int) -> None:
     """Refuse a table without records; a chunk or a sample may be empty, a whole table is a mistake."""
-    if rows == 0:
+    if rows == 0 and not nothing_is_refused():
         raise InvalidArgument("X must have at least one row; got none. Check that the data was loaded.")
 
 
@@ -107,7 +128,8 @@ def encode_targets(
     low, high = check_target_bounds(target_bounds)
     if labels.dtype.kind not in "iufb":
         raise InvalidArgument(f"y must hold numbers for {loss!r}; got {labels.dtype}. Convert it first.")
-    return np.clip(labels.astype(np.float64), low, high).astype(dtype)
+    with np.errstate(over="ignore"):
+        return np.clip(labels.astype(np.float64), low, high).astype(dtype)
 
 
 def check_target_bounds(target_bounds: tuple[float, float] | None) -> tuple[float, float]:

@@ -21,7 +21,7 @@ def limit_scores(lengths: FloatArray, candidates: FloatArray) -> Sensitive:
     Parameters
     ----------
     lengths : ndarray of shape (n,)
-        One number of zero or more for each record, below 1e150.
+        One number of zero or more for each record, below 1e150. One that is no number is worth nothing.
     candidates : array_like of shape (k,)
         The public limits to choose from, positive and in rising order.
 
@@ -33,7 +33,7 @@ def limit_scores(lengths: FloatArray, candidates: FloatArray) -> Sensitive:
     limits = finite_vector(candidates=candidates)
     if limits.size == 0 or not (limits[0] > 0 and (np.diff(limits) > 0).all()):
         raise InvalidArgument("candidates must be positive numbers in rising order; they are not. Sort them.")
-    ordered = np.sort(lengths)
+    ordered = np.sort(lengths[~np.isnan(lengths)])
     ordered = ordered[np.searchsorted(ordered, 0.0, side="right") :]
     places = [0, *np.searchsorted(ordered, limits, side="right").tolist(), ordered.size]
     bins = [ordered[a:b] for a, b in itertools.pairwise(places)]

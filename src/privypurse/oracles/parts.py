@@ -161,7 +161,7 @@ class DensePart:
 
     def take(self, rows: NDArray[np.intp]) -> "DensePart":
         """Return some of the rows; stored by row, however many they are."""
-        # np.take always makes a table by row; an index keeps the order of a table by column.
+        # np.take always makes a table by row; what an index makes of a table by column is numpy's choice.
         return DensePart(np.take(self._table, rows, axis=0), self._target[rows], self._frame)
 
     def sum(self, work: Work, threads: int) -> FloatArray:

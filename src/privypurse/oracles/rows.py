@@ -188,7 +188,7 @@ class Rows:
     def _blocks(self, power: int) -> Iterator[tuple[Any, FloatArray]]:
         """Go over the rows in float64, entries raised to the power, with their lengths; rows that are not finite are zero."""
         rows = self._table.shape[0]
-        for start in range(0, rows, _ROWS):
+        for start in range(0, max(rows, 1), _ROWS):  # one block without a row where there is none
             part: Any = self._table[start : start + _ROWS].astype(np.float64)
             values: NDArray[np.float64] = part.data if self.is_sparse else part
             with np.errstate(over="ignore", invalid="ignore"):

@@ -7,6 +7,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.utils import check_array
 
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.no_refusals import nothing_is_refused
 
 try:
     from sklearn.utils.validation import validate_data
@@ -28,7 +29,13 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
         Targets; with them, a pair is returned.
     **settings
         As for ``check_array``, in the words of scikit-learn 1.6 and later.
+
+    Guarantees
+    ----------
+    Within `no_refusals` nothing about the records themselves is refused.
     """
+    if nothing_is_refused():
+        settings = {**settings, "ensure_min_samples": 0, "ensure_all_finite": False}
     if validate_data is None and "ensure_all_finite" in settings:
         settings["force_all_finite"] = settings.pop("ensure_all_finite")
     names, seen = column_names(X), getattr(estimator, "feature_names_in_", None)

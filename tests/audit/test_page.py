@@ -44,7 +44,7 @@ LINES = (
 )
 
 
-def report(*more, lines=LINES, secure=True, floating=("perturbed",)):
+def report(*more, lines=LINES, secure=True, floating=("perturbed",), waived=()):
     return AuditReport(
         (*lines, *more),
         "privypurse audit all",
@@ -56,6 +56,7 @@ def report(*more, lines=LINES, secure=True, floating=("perturbed",)):
         (1_200, 400),
         "2026-01-02",
         floating,
+        waived,
     )
 
 
@@ -97,11 +98,31 @@ def test_bounds_claims_and_how_it_was_made_are_on_the_page(write):
     ):
         assert said in page
     assert "silence is not a proof" in page
-    assert "8 of 8 audits of what is claimed to be private hold" in page
+    assert (
+        "8 of 8 audits of what is claimed to be private hold (7 are of whole subjects, 1 of single mechanisms)" in page
+    )
     assert "; 1 more was too small to say anything;" in page
     assert "2 of 2 planted bugs are caught" in page
     assert "1 of 1 unsound publications are refuted" in page
     assert "2 of 2 attacks on last digits" in page
+
+
+def test_runs_are_said_in_words():
+    not_run = bounded("blind", mu=2.0, shown=float("nan"), trials=0, verdict="not run")
+    lines = [bounded("one", mu=mu, trials=runs) for mu, runs in ((1.0, 1_200), (2.0, 400), (3.0, 400), (4.0, 800))]
+    said = dict(report(lines=(not_run, *lines)).about())["runs"]
+    assert said == "of each subject, 1,200 at mu 1, 400 at mu 2 and 3 and 800 at mu 4; delta 1e-06"
+    said = dict(report(bounded("two", trials=240), lines=[bounded("one")]).about())["runs"]
+    assert said == "of each subject, 120 to 240, by its kind, at mu 3; delta 1e-06"
+
+
+@pytest.mark.parametrize("write", [as_markdown, as_html], ids=["markdown", "html"])
+def test_what_is_waived_or_too_small_is_said_beside_the_white_box(write):
+    page = write(report(waived=("range-scaler", "priv-gene")), as_it_should)
+    beside = page[page.index("White box: lower") : page.index("Black box: lower")]
+    assert "charged for: range-scaler, priv-gene." in beside
+    assert "would need at least 216 runs in the black box at mu 3." in beside
+    assert "Not asked to show half" not in write(report(), as_it_should)
 
 
 def test_only_what_was_run_is_named():
@@ -175,6 +196,14 @@ def test_names_are_escaped_and_nothing_is_asked_of_a_network():
     assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", page)
     assert "default-src 'none'" in page
     assert len(page) < 100_000  # no library is in it
+
+
+def test_numbers_on_the_page_say_what_they_count():
+    page = as_html(report(), as_it_should)
+    assert "claimed to be private, in 8 audits; besides, single mechanisms in 1" in page
+    assert "what is not private included, 8 give such a bound" in page
+    assert "Every bound, in mu and epsilon: 6" in page
+    assert "in one run it is converted from the bound on mu" in page
 
 
 def test_a_bound_is_never_rounded_up():

@@ -12,6 +12,7 @@ from privypurse.audit.cells import ONE_RUN, noise_cell, subject_named
 from privypurse.audit.lines import noise_line, one_run_line, white_box_line
 from privypurse.audit.method_subjects import METHODS
 from privypurse.audit.one_run import OneRun
+from privypurse.audit.results import runs_needed
 from privypurse.audit.white_box import Scores
 from privypurse.core.errors import FileUnusable, InvalidArgument
 
@@ -117,6 +118,15 @@ class Watching:
             raise KeyboardInterrupt
 
 
+class SecondStage(Watching):
+    """Interrupts as the second stage begins."""
+
+    def stage(self, what, total=None):
+        super().stage(what, total)
+        if len(self.told) == 2:
+            raise KeyboardInterrupt
+
+
 MANY = {"mus": [2.0, 3.0], "runs": 80, "quick": True, "jobs": 1}
 
 
@@ -143,6 +153,15 @@ def test_what_was_finished_is_kept_and_not_run_again(tmp_path):
 def seeded(lines):
     """All but the audit of real noise, which is never the same twice."""
     return [line.to_json() for line in lines if line.audit != "noise"]
+
+
+def test_what_was_finished_before_is_not_told_of_again(tmp_path):
+    first = "permute-and-flip"
+    with pytest.raises(KeyboardInterrupt):
+        run_audits([first, "exponential-mechanism"], quick=True, jobs=1, output=tmp_path, progress=SecondStage())
+    again = Watching()
+    run_audits([first, "exponential-mechanism"], quick=True, jobs=1, output=tmp_path, progress=again)
+    assert [what for what, *_ in again.told] == ["exponential-mechanism"]
 
 
 def test_what_another_library_did_is_not_taken_for_this_ones(tmp_path, monkeypatch):
@@ -185,6 +204,25 @@ def test_a_full_audit_has_the_power_it_needs_at_small_mu():
     quick = running._settings(None, None, True, False, 0)
     assert quick.runs == (120,)
     assert running._one_run_mus(quick) == (1.0,)
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.0, 3.0, 4.0])
+def test_so_many_runs_are_needed_and_no_fewer(mu):
+    for audit, bound, step in (("white box", judged_at(mu), 2), ("black box", bound_from_models, 4)):
+        needed = runs_needed(mu, audit)
+        ceilings = [bound(np.zeros(runs // 2), np.ones(runs // 2)).ceiling_mu for runs in (needed - step, needed)]
+        assert ceilings[0] <= mu < ceilings[1]
+
+
+def judged_at(mu):
+    return lambda absent, present: white_box.judge(Scores(absent, present, absent, present), mu).bound
+
+
+def test_who_need_not_show_half_is_named_if_it_was_attacked():
+    chosen = {"methods": ("nesterov", "priv-gene-generations", "objective-perturbation"), "mutants": ("noise-halved",)}
+    lines = [Line(name, "method", "white box") for name in chosen["methods"]]
+    lines[2] = replace(lines[2], verdict="not run")
+    assert running.waived(chosen, lines) == ("priv-gene-generations",)
 
 
 def test_a_claim_that_could_not_be_refuted_does_not_hold():
@@ -253,6 +291,8 @@ def test_names_and_groups():
     with pytest.raises(InvalidArgument, match=r"got 'nesterow'\. Did you mean nesterov.*\? .*--list") as error:
         running.chosen_names(["nesterow"])
     assert len(str(error.value)) < 200
+    with pytest.raises(InvalidArgument, match=r"got 'NESTEROV'\. Did you mean nesterov\? "):
+        running.chosen_names(["NESTEROV"])
     with pytest.raises(InvalidArgument, match=r"got 'qqq'\. Groups are methods, .*--list"):
         running.chosen_names(["qqq"])
 
@@ -272,12 +312,12 @@ def test_without_pytorch_its_subjects_are_named_and_left_out(monkeypatch):
     ("settings", "hint"),
     [
         ({"mus": []}, "mus must be"),
-        ({"mus": [0.0]}, "mu must be"),
-        ({"mus": [float("nan")]}, "mu must be"),
-        ({"mus": [9.0]}, "up to 8"),
-        ({"runs": 30}, "runs must be an even number of 32 or more; got 30"),
+        ({"mus": [0.0]}, "mus must be"),
+        ({"mus": [float("nan")]}, "mus must be"),
+        ({"mus": [9.0]}, r"each above 0 and at most 8; got \[9.0\]"),
+        ({"runs": 30}, "runs must be an even number of 32 or more, .*; got 30. Pass for example runs=400"),
         ({"runs": 33}, "runs must be an even number"),
-        ({"runs": 0}, "runs"),
+        ({"runs": 0}, "runs must be an even number of 32 or more, .*; got 0. Pass for example runs=400"),
         ({"jobs": 0}, "jobs"),
         ({"seed": -1}, "seed must be"),
         ({"seed": True}, "seed must be"),

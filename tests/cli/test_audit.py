@@ -8,7 +8,10 @@ import signal
 import pytest
 import typer
 
+from privypurse.audit import Line
 from privypurse.cli.app import app
+from privypurse.cli.audit import _checked, _footnotes, _last_line
+from privypurse.core.errors import InvalidArgument
 from tests.cli.commands import end, refusal, result, run, start, until, until_line
 
 WRONG_INPUT, FILE_TROUBLE, NOT_PASSED, INTERRUPTED = 2, 5, 7, 130
@@ -48,6 +51,8 @@ def test_a_table_with_claims_bounds_and_verdicts(done):
     assert "every audit ended as it should: 4 held" in said
     assert "page: out/audit.html" in shown.stdout
     assert "can refute a claim, and not prove it" in shown.stderr
+    assert "in one run it is converted from the bound on mu" in " ".join(shown.stderr.split())
+    assert "Not asked to show half" not in shown.stderr
     assert {path.name for path in (folder / "out").iterdir()} == {"audit.json", "audit.md", "audit.html"}
 
 
@@ -88,24 +93,50 @@ def test_a_caught_bug_is_0_and_says_what_was_found(tmp_path):
     shown = run(tmp_path, "audit", "private-divisor", "--quick")
     assert shown.returncode == 0, shown.stderr
     assert "  private-divisor  gray box  caught, silent without it\n" in shown.stdout
-    assert "every audit ended as it should: 1 refuted as they should be" in shown.stdout
+    assert "every audit ended as it should: 1 caught\n" in shown.stdout
     assert "private-divisor, gray box: " in shown.stderr
+    assert "mu >=" not in shown.stderr  # there is no such column
 
 
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["--mu", "much"], "numbers with commas"),
-        (["--runs", "7"], "runs must be an even number of 32 or more; got 7"),
+        (["--mu", "much"], "--mu must be numbers with commas between them, each above 0 and at most 8; got 'much'."),
         (["--noise", "loud"], "plain or secure"),
-        pytest.param(["--mu", "-1"], "mu must be", marks=pytest.mark.slow),
-        pytest.param(["--jobs", "0"], "jobs must be", marks=pytest.mark.slow),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
 def test_wrong_input_is_2_and_leaves_nothing_behind(arguments, hint, tmp_path):
     assert hint in refusal(tmp_path, WRONG_INPUT, *CHEAP, "--output", "out", *arguments)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("9", None, None, 0), "--mu must be .* above 0 and at most 8; got '9'. Pass for example --mu 1,2."),
+        (("-1", None, None, 0), "--mu must be .*; got '-1'"),
+        ((None, 0, None, 0), "--runs must be an even number of 32 or more, .*; got 0. Pass for example --runs=400."),
+        ((None, 20, None, 0), "--runs must be an even number of 32 or more, .*; got 20. Pass for example --runs=400."),
+        ((None, None, 0, 0), "--jobs must be a whole number of 1 or more; got 0"),
+        ((None, None, None, -1), "--seed must be a whole number from 0 to 2147483647; got -1"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else " ".join(map(str, value)),
+)
+def test_what_is_refused_is_named_as_on_the_command_line(arguments, hint):
+    with pytest.raises(InvalidArgument, match=hint):
+        _checked(*arguments)
+    assert _checked("1,2,1", 32, 1, 0) == (1.0, 2.0)
+
+
+def test_footnotes_say_what_is_waived_and_how_many_runs_would_have_done():
+    numbers = {"claimed_mu": 4.0, "shown_mu": 0.0, "confidence": 0.95, "trials": 120}
+    lines = [Line("range-scaler", "preprocessing", "white box", verdict="too small", **numbers)]
+    said = _footnotes(lines, ["range-scaler"])
+    assert any("charged for: range-scaler." in text for text in said)
+    assert "at least 322 runs in the white box at mu 4." in said[-1]
+    assert _footnotes([Line("permute-and-flip", "mechanism", "enumeration", shown_epsilon=1.0, trials=3)], []) == []
+    assert _last_line([Line("x", "mutant", "noise")]).endswith(": 1 missed that should be caught")
 
 
 def test_an_unknown_name_is_2_and_the_nearest_ones_are_named(tmp_path):
@@ -153,6 +184,8 @@ def test_help_has_examples(capsys, monkeypatch):
     said = capsys.readouterr().out
     assert "privypurse audit mutants" in said[said.index("Examples") :]
     assert "Exit code 7" in said
+    assert "even, 32 or more" in " ".join(said.replace("│", " ").split())
+    assert "at most 8" in " ".join(said.replace("│", " ").split())
     assert "about two hours on two cores" in " ".join(said.split())
     assert "all, in full, by default" in " ".join(said.replace("│", " ").split())
 
@@ -164,7 +197,8 @@ def test_ctrl_c_keeps_what_was_finished_and_a_second_run_does_the_rest(tmp_path)
     code, out, err = end(process, signal.SIGINT)
     assert code == INTERRUPTED
     assert json.loads(out)["error"]["kind"] == "interrupted"
-    assert "What was finished is kept" in err
+    assert "Interrupted. What was finished is kept: run the same command again to go on." in err
+    assert "ledger" not in err
     before = kept(tmp_path / "out")
     assert 4 <= len(before) < 7
     assert not (tmp_path / "out" / "audit.html").exists()

@@ -1,5 +1,6 @@
 """The certificate says what is guaranteed, what was spent, and what is not covered."""
 
+import dataclasses
 import json
 import math
 
@@ -21,6 +22,8 @@ from privypurse import (
     __version__,
 )
 from privypurse.accounting.convert import bounded_range_mu, gdp_epsilon
+from privypurse.purse.certificate import UnderRelation
+from privypurse.purse.certificate_check import check_certificate
 
 SCORES = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
 
@@ -178,6 +181,28 @@ def test_a_certificate_pins_the_ledger(purse, box):
     assert purse.ledger.verify(head) == certificate.ledger_lines + 1
     with pytest.raises(LedgerCorrupt, match="replaced by an older or another one"):
         purse.ledger.verify((certificate.ledger_lines, "0" * 64))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: {"epsilon": 0.5}, "epsilon is 0.5 in it and 1.0 by the ledger"),
+        (
+            lambda c: {"groups": (dataclasses.replace(c.groups[0], count=7), *c.groups[1:])},
+            r"groups\[0\].count is 7 in it",
+        ),
+        (
+            lambda c: {"relations": c.relations | {"replace-one": UnderRelation(0.1, 1e-6, None)}},
+            "relations.replace-one.epsilon is 0.1 in it",
+        ),
+        (lambda c: {"uncovered": ()}, "uncovered is 0 entries in it"),
+    ],
+    ids=["number", "in a list", "under a name", "length"],
+)
+def test_what_was_changed_in_a_certificate_is_named(purse, change, said):
+    certificate = purse.certificate()
+    with pytest.raises(LedgerCorrupt, match=f"something was changed in it: {said}"):
+        check_certificate(purse.ledger, dataclasses.replace(certificate, **change(certificate)))
 
 
 def test_a_certificate_inside_a_reservation_settles_it(purse, box):

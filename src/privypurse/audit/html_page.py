@@ -16,27 +16,28 @@ from privypurse.audit.page import (
     row,
     tables_in_words,
 )
-from privypurse.audit.results import HOLDS, NOT_RUN, REFUTED, Line
+from privypurse.audit.results import ABOUT_EPSILON, HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line
 from privypurse.report.markup import code, details, escaped, pairs, paragraph, section, table
 from privypurse.report.shell import whole_page
 
 # Its drawings need no script, so nothing is said about scripts and keys.
 STYLE = """
 .no-script, .screen-only, #keys { display: none; }
+.sheet { max-width: 78rem; }
 .bars { display: grid; gap: .55rem; margin-top: .8rem; padding: 0; list-style: none; }
 .bars li { display: grid; gap: 0 .8rem; align-items: center; font-size: .88rem; }
 .bars li { grid-template-columns: minmax(0, 11rem) minmax(0, 1fr) 4.6rem; }
 .bars .what { overflow-wrap: anywhere; }
 .bars .much { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.bars .scale { height: 14px; border-radius: 3px; }
-.bars .scale .half { stroke: var(--ink); stroke-width: 2; vector-effect: non-scaling-stroke; stroke-dasharray: 3 2; }
-.bars .scale .half.edge { stroke: var(--sheet); stroke-width: 6; stroke-dasharray: none; }
+.bars .scale { height: 18px; }
+.bars .scale .half { stroke: var(--ink); stroke-width: 1.5; vector-effect: non-scaling-stroke; }
 .bars .scale .model { fill: var(--second); }
 .bars .refuted .gain { fill: var(--alarm); }
 .bars .refuted .much, td.bad { color: var(--alarm); font-weight: 600; }
 .key { display: inline-block; width: .9em; height: .7em; margin-right: .3em; border-radius: 2px; background: var(--accent); }
 .key.model { background: var(--second); }
 main section > .scroll { max-height: none; }
+main section > .scroll + p { margin-top: .6rem; }
 main section > h3 { margin-top: 1.6rem; }
 td, tbody th { overflow-wrap: break-word; }
 thead th, thead th.n { white-space: normal; }
@@ -68,13 +69,17 @@ def as_html(report: AuditReport, good: Check) -> str:
             text_columns = 3 if "kind" in heads else len(heads)
             inner += [f"<h3>{escaped(title)}</h3>"] if len(part.tables) > 1 else []
             inner.append(table(title, heads, rows, text_columns))
+            inner += [paragraph(part.notes[title])] if title in part.notes else []
         if part.key == "sound":
             bounded = [
                 replace(line, subject=report.marked(line.subject))
                 for line in report.sound
                 if line.confidence == line.confidence
             ]
-            inner.append(details("Every bound, in mu and epsilon", table("Every bound", HEADS, map(row, bounded), 3)))
+            every = table("Every bound", HEADS, map(row, bounded), 3)
+            inner.append(
+                details(f"Every bound, in mu and epsilon: {len(bounded)}", f"{paragraph(ABOUT_EPSILON)}{every}")
+            )
         main.append(section(part.key, part.title, "".join(inner)))
     again = code(report.command, copy="the command") + pairs(report.about()[1:])
     main.append(section("again", "Made with", again))
@@ -119,6 +124,8 @@ def _trouble(line: Line) -> str:
     if line.verdict == HOLDS:
         return "should have been refuted, and was not"
     found = evidence(line)
+    if line.verdict == TOO_SMALL:  # its evidence says how many runs to take
+        return f"{line.verdict}: {found}"
     return (
         f"refuted: {found}" if line.verdict == REFUTED else f"{line.verdict}: {found}; run more, or look at the attack"
     )
@@ -128,8 +135,14 @@ def _glance(report: AuditReport, good: Check) -> str:
     """Count what was done, on cards."""
     sound = [line for line in report.sound if line.verdict != NOT_RUN]
     white = [line for line in sound if line.audit == "white box" and line.claimed_mu > 0]
+    exact = sum(line.verdict != NOT_RUN for line in report.of_kinds("mechanism"))
+    more = f"; besides, single mechanisms in {exact}" if exact else ""
     counts = [
-        ("Subjects", str(len({line.subject for line in sound})), f"claimed to be private, in {len(sound)} audits"),
+        (
+            "Subjects",
+            str(len({line.subject for line in sound})),
+            f"claimed to be private, in {len(sound)} audits{more}",
+        ),
         (
             "Runs of training",
             f"{sum(line.trials for line in white):,}",
@@ -171,7 +184,7 @@ def _bars(report: AuditReport) -> str:
         first = own[0]
         caption = (
             f"From nothing to the claim of mu {mu:g} (epsilon {first.claimed_epsilon:.3g} at delta {first.delta:g}): the lower "
-            f"bound, at {100 * first.confidence:g} % confidence. A full bar refutes the claim; the dashed line is half of it."
+            f"bound, at {100 * first.confidence:g} % confidence. A full bar refutes the claim; the mark is half of it."
         )
         keys = '<span class="key"></span>white box <span class="key model"></span>black box. '
         figures.append(
@@ -185,14 +198,13 @@ def _bar(line: Line, black: Line | None) -> str:
     share = 100 * line.shown_mu / line.claimed_mu
     models = 0.0 if black is None else 100 * black.shown_mu / black.claimed_mu
     seen = f"; from final models {number(black.shown_mu)}" if black is not None else ""
-    model = f'<rect class="model" x="0" y="8.5" width="{min(models, 100.0):.2f}" height="3.5"/>' if models > 0 else ""
+    model = f'<rect class="model" x="0" y="11" width="{min(models, 100.0):.2f}" height="4"/>' if models > 0 else ""
     return (
         f'<li{" class=refuted" if line.verdict == REFUTED else ""}><span class="what">{escaped(line.subject)}</span>'
-        f'<svg class="scale" viewBox="0 0 100 12" preserveAspectRatio="none" role="img" focusable="false" '
+        f'<svg class="scale" viewBox="0 0 100 18" preserveAspectRatio="none" role="img" focusable="false" '
         f'aria-label="{escaped(f"{line.subject}: mu at least {number(line.shown_mu)} of {line.claimed_mu:g}{seen}")}">'
-        '<rect class="track" x="0" y="0" width="100" height="12"/>'
-        f'<rect class="gain" x="0" y="0" width="{min(max(share, 0.4), 100.0):.2f}" height="8"/>{model}'
-        # On a pale edge, so that it is seen on the bar too.
-        '<line class="half edge" x1="50" x2="50" y1="0" y2="12"/><line class="half" x1="50" x2="50" y1="0" y2="12"/></svg>'
+        # The mark lies behind the bars, which it would seem to cut in two, and is seen above and below them.
+        '<rect class="track" x="0" y="3" width="100" height="12"/><line class="half" x1="50" x2="50" y1="0" y2="18"/>'
+        f'<rect class="gain" x="0" y="3" width="{min(max(share, 0.4), 100.0):.2f}" height="8"/>{model}</svg>'
         f'<span class="much">{number(line.shown_mu)} of {line.claimed_mu:g}</span></li>'
     )

@@ -4,10 +4,19 @@ import datetime
 import json
 import math
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from privypurse.audit.results import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line
+from privypurse.audit.results import (
+    HOLDS,
+    NOT_RUN,
+    REFUTED,
+    TOO_SMALL,
+    Line,
+    runs_needed,
+    too_small_in_words,
+    waived_in_words,
+)
 from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS
 from privypurse.core.errors import FileUnusable
 from privypurse.core.version import __version__
@@ -23,6 +32,7 @@ HEADS = (
 )
 CAUGHT, MISSED, ALSO_WITHOUT = "caught, silent without it", "MISSED", "caught, but also found without it"
 NOT_COMPARED = "caught, but not known to be silent without it"
+WHITE_BOX = "White box: lower bounds on mu by who sees everything"
 PLAIN_MARK = " (plain noise)"
 WORDS = (
     "An audit attacks the real training code: it runs it many times on made-up tables that differ in one record, and sees how "
@@ -56,9 +66,10 @@ def confidence_in_words(lines: Sequence[Line]) -> str:
     if not bounds:
         return "These audits compute; no chance is involved."
     return (
-        f"Each bound holds with a confidence of {' or '.join(f'{100 * level:g} %' for level in levels)}, by itself. There are "
-        f"{len(bounds)} of them: even if nothing is wrong, one among many may pass its claim by chance. Another --seed tells. "
-        "Audits that enumerate or integrate are exact."
+        f"Each bound holds with a confidence of {' or '.join(f'{100 * level:g} %' for level in levels)}, by itself. Of all "
+        f"audits here, those of planted bugs and of what is not private included, {len(bounds)} give such a bound: even if "
+        "nothing is wrong, one among many may pass its claim by chance. Another --seed tells. The others compare runs or noise "
+        "and give no bound, or enumerate or integrate and are exact."
     )
 
 
@@ -84,6 +95,8 @@ class AuditReport:
         When; today by default.
     floating : tuple of str
         Subjects that cannot be run with exact noise: they were run in floating point, whatever `secure` says.
+    waived : tuple of str
+        Subjects whose white box does not have to show half of mu.
     """
 
     lines: tuple[Line, ...]
@@ -96,6 +109,7 @@ class AuditReport:
     runs: tuple[int, ...]
     date: str = field(default_factory=lambda: datetime.date.today().isoformat())
     floating: tuple[str, ...] = ()
+    waived: tuple[str, ...] = ()
 
     def of_kinds(self, *kinds: str) -> list[Line]:
         """Return the lines of some kinds, but those about rounding."""
@@ -124,12 +138,17 @@ class AuditReport:
             ("seed", f"{self.seed}; the audit of noise takes real entropy"),
             ("noise", self._noise_in_words()),
         ]
-        attacked = [line for line in self.sound if line.audit == "white box"]
-        each = []
+        runs = self._runs_in_words()
+        return [*said, ("runs", f"of each subject, {runs}; delta {DELTA:g}")] if runs else said
+
+    def _runs_in_words(self) -> str:
+        attacked = [line for line in self.sound if line.audit == "white box" and line.trials]
+        at: dict[str, list[str]] = {}
         for mu in sorted({line.claimed_mu for line in attacked}):
             numbers = sorted({line.trials for line in attacked if line.claimed_mu == mu})
-            each.append(f"{' or '.join(f'{number:,}' for number in numbers)} at mu {mu:g}")
-        return [*said, ("runs", f"{' and '.join(each)}; delta {DELTA:g}")] if each else said
+            said = f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}, by its kind,"
+            at.setdefault(said, []).append(f"{mu:g}")
+        return _listed([f"{said} at mu {_listed(mus)}" for said, mus in at.items()])
 
     def _noise_in_words(self) -> str:
         if not self.secure:
@@ -140,6 +159,10 @@ class AuditReport:
     def marked(self, subject: str) -> str:
         """Return the name of a subject, marked if it was run with other noise than the rest."""
         return f"{subject}{PLAIN_MARK}" if subject in self.floating else subject
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
 def write_pages(report: AuditReport, folder: pathlib.Path, good: Check) -> list[pathlib.Path]:
@@ -180,6 +203,7 @@ def as_json(report: AuditReport, good: Check) -> str:
             "version": __version__,
             "noise": "secure" if report.secure else "plain",
             "plain_noise_only": list(report.floating),
+            "half_not_asked": list(report.waived),
             "mus": list(report.mus),
             "runs": list(report.runs),
             "passed": all(map(good, report.lines)),
@@ -215,6 +239,11 @@ def evidence(line: Line) -> str:
         said.insert(0, f"mu is at least {number(line.shown_mu)}, claimed {claim(line.claimed_mu)}")
     elif math.isfinite(line.shown_epsilon) and line.shown_epsilon > 0:
         said.insert(0, f"epsilon is at least {number(line.shown_epsilon)}, claimed {claim(line.claimed_epsilon)}")
+    if line.verdict == TOO_SMALL and line.audit in ("white box", "black box"):
+        needed = runs_needed(line.claimed_mu, line.audit, line.confidence)
+        said.append(
+            f"of {line.trials:,} runs counted no bound passes {number(line.ceiling_mu)}, so take {needed:,} or more"
+        )
     return "; ".join(said) or "nothing"
 
 
@@ -292,12 +321,13 @@ def refuted(lines: Sequence[Line]) -> tuple[Row, list[Row]]:
 
 @dataclass(frozen=True)
 class Part:
-    """One section of the pages: a key, a title, a sentence, and tables with their names."""
+    """One section of the pages: a key, a title, a sentence, and tables with their names; notes below some, by their names."""
 
     key: str
     title: str
     sentence: str
     tables: tuple[tuple[str, Row, list[Row]], ...]
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def parts(report: AuditReport) -> list[Part]:
@@ -307,7 +337,7 @@ def parts(report: AuditReport) -> list[Part]:
     bounds = [
         (title, *pivot(sound, audit))
         for title, audit in (
-            ("White box: lower bounds on mu by who sees everything", "white box"),
+            (WHITE_BOX, "white box"),
             ("Black box: lower bounds on mu by who sees final models only", "black box"),
             (f"One run: lower bounds on mu from {guesses:,} guesses about one run with many canaries", "one run"),
         )
@@ -318,10 +348,11 @@ def parts(report: AuditReport) -> list[Part]:
     left_out = [line for line in report.sound if line.audit == NOT_RUN]
     if left_out:
         bounds.append(("Not run", ("subject", "why"), [(line.subject, "; ".join(line.findings)) for line in left_out]))
+    below = " ".join(filter(None, (waived_in_words(report.waived), too_small_in_words(sound))))
     exact = report.of_kinds("mechanism")
     published = report.of_kinds("as published")
     made = [
-        Part("sound", "What is claimed to be private", ABOUT_SOUND, tuple(bounds)),
+        Part("sound", "What is claimed to be private", ABOUT_SOUND, tuple(bounds), {WHITE_BOX: below} if below else {}),
         Part(
             "exact",
             "Enumerated and integrated",
@@ -367,7 +398,7 @@ def parts(report: AuditReport) -> list[Part]:
             (("The last digits", *refuted(report.rounding)),),
         ),
     ]
-    filled = (Part(one.key, one.title, one.sentence, tuple(each for each in one.tables if each[2])) for one in made)
+    filled = (replace(one, tables=tuple(each for each in one.tables if each[2])) for one in made)
     return [one for one in filled if one.tables]
 
 
@@ -380,6 +411,7 @@ def as_markdown(report: AuditReport, good: Check) -> str:
             made += (
                 [f"{title}:", _markdown_table(heads, rows)] if len(part.tables) > 1 else [_markdown_table(heads, rows)]
             )
+            made += [part.notes[title]] if title in part.notes else []
     made += ["## Made with", _markdown_table(("", ""), [(name, f"`{said}`") for name, said in report.about()])]
     return "\n\n".join(made) + "\n"
 
@@ -391,7 +423,9 @@ def result_in_words(report: AuditReport, good: Check) -> str:
     telling = [line for line in ran if line.verdict != TOO_SMALL]
     if telling:
         hold = sum(line.verdict == HOLDS for line in telling)
-        said.append(f"{hold} of {len(telling)} audits of what is claimed to be private hold")
+        exact = sum(line.kind == "mechanism" for line in telling)
+        apart = f" ({len(telling) - exact} are of whole subjects, {exact} of single mechanisms)" if exact else ""
+        said.append(f"{hold} of {len(telling)} audits of what is claimed to be private hold{apart}")
     if small := len(ran) - len(telling):
         said.append(f"{small} {'more ' if telling else ''}{'was' if small == 1 else 'were'} too small to say anything")
     bugs, published = planted_bugs(report.lines), report.of_kinds("as published")

@@ -35,6 +35,7 @@ LARGE_MU, MORE_AT_LARGE = 3.5, 2
 # Where one run could refute none of the budgets, it is run at this one.
 ONE_RUN_MU = 1.0
 FEWEST_RUNS = 32  # below that no attack shows anything
+LARGEST_MU = 8.0  # to say anything about it would take 232,946 runs
 RUNS_IN_A_CELL = 40
 
 GROUPS = (*cells.SUBJECTS, "exact", "mutants", "published", "rounding")
@@ -155,14 +156,15 @@ def run_audits(
         if any(pieces.values()):
             remark(f"{sum(pieces.values()):,} of {len(pieces):,} pieces were finished before, and are not run again")
         for task in tasks:
-            run_cells(task.cells, results, workers=workers, progress=progress or Silent(), what=task.name)
+            # Of what was finished before nothing is said: it would look as if it were run again.
+            if not all(cell in results for cell in task.cells):
+                run_cells(task.cells, results, workers=workers, progress=progress or Silent(), what=task.name)
             lines += task.finish([results[cell] for cell in task.cells])
         if output is not None:
             command = _command(names, settings, mus, runs)
             floating = _in_floating_point(chosen) if secure else ()
-            report = AuditReport(
-                tuple(lines), command, seed, quick, secure, digest, settings.mus, settings.runs, floating=floating
-            )
+            about = (command, seed, quick, secure, digest, settings.mus, settings.runs)
+            report = AuditReport(tuple(lines), *about, floating=floating, waived=waived(chosen, lines))
             write_pages(report, pathlib.Path(output), as_it_should)
     return lines
 
@@ -194,7 +196,9 @@ def chosen_names(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 def _nearest(name: str) -> str:
     known = ["all", *GROUPS, *(one for group in GROUPS for one in members(group))]
-    near = difflib.get_close_matches(name, known)
+    small = {one.lower(): one for one in known}
+    near = [name.lower()] if name.lower() in small else difflib.get_close_matches(name.lower(), small)
+    near = [small[one] for one in near]
     meant = f"Did you mean {' or '.join(near)}? " if near else f"Groups are {', '.join(GROUPS)}. "
     return f"{meant}`privypurse audit --list` names all."
 
@@ -204,6 +208,21 @@ def _in_floating_point(chosen: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     some = ((group, name) for group in cells.SUBJECTS for name in chosen.get(group, ()))
     subjects = (cells.subject_named(group, name) for group, name in some if name != group)
     return tuple(subject.name for subject in subjects if not subject.exact)
+
+
+def waived(chosen: Mapping[str, Sequence[str]], lines: Sequence[Line]) -> tuple[str, ...]:
+    """Return the subjects whose white box was run and does not have to show half of mu.
+
+    Parameters
+    ----------
+    chosen : mapping of str to sequence of str
+        Subjects by group, as of `chosen_names`.
+    lines : sequence of Line
+        What was found.
+    """
+    run = {line.subject for line in lines if line.audit == "white box" and line.verdict != NOT_RUN}
+    some = ((group, name) for group in cells.SUBJECTS for name in chosen.get(group, ()) if name in run)
+    return tuple(name for group, name in some if not cells.subject_named(group, name).shows_half)
 
 
 def members(group: str) -> tuple[str, ...]:
@@ -228,18 +247,46 @@ def source_digest() -> str:
     return said.hexdigest()
 
 
-def _settings(mus: Sequence[float] | None, runs: int | None, quick: bool, secure: bool, seed: int) -> Settings:
+def check_seed(seed: int, name: str = "seed") -> None:
+    """Refuse what is no seed, by the name that it was passed under: the command line has others."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
-        raise InvalidArgument(f"seed must be a whole number from 0 on; got {seed!r}. Pass for example 0.")
-    chosen = tuple(positive(mu=mu) for mu in (mus if mus is not None else QUICK_MUS if quick else FULL_MUS))
-    if not chosen or max(chosen) > 8:
-        raise InvalidArgument(f"mus must be one number or more, up to 8; got {list(chosen)}. Pass for example [1, 2].")
-    number = positive_integer(runs=runs) if runs is not None else QUICK_RUNS if quick else FULL_RUNS
+        raise InvalidArgument(
+            f"{name} must be a whole number from 0 to {2**31 - 1}; got {seed!r}. Pass for example {name}=0."
+        )
+
+
+def checked_mus(mus: Sequence[float]) -> tuple[float, ...]:
+    """Return the budgets, each once."""
+    try:
+        distinct = tuple(dict.fromkeys(positive(mu=mu) for mu in mus))
+    except InvalidArgument:
+        distinct = ()
+    if not distinct or max(distinct) > LARGEST_MU:
+        raise InvalidArgument(
+            f"mus must be one number or more, each above 0 and at most {LARGEST_MU:g}; got {list(mus)}. "
+            "Pass for example mus=[1, 2]."
+        )
+    return distinct
+
+
+def checked_runs(runs: int, name: str = "runs") -> int:
+    """Return a number of runs with which something can be shown; another is refused by the name it was passed under."""
+    try:
+        number = positive_integer(runs=runs)
+    except InvalidArgument:
+        number = 0
     if number < FEWEST_RUNS or number % 2:
         raise InvalidArgument(
-            f"runs must be an even number of {FEWEST_RUNS} or more; got {number}. Half of them are made without the canary."
+            f"{name} must be an even number of {FEWEST_RUNS} or more, of which half are made without the canary; got {runs!r}. "
+            f"Pass for example {name}=400."
         )
-    distinct = tuple(dict.fromkeys(chosen))
+    return number
+
+
+def _settings(mus: Sequence[float] | None, runs: int | None, quick: bool, secure: bool, seed: int) -> Settings:
+    check_seed(seed)
+    distinct = checked_mus(mus) if mus is not None else QUICK_MUS if quick else FULL_MUS
+    number = checked_runs(runs) if runs is not None else QUICK_RUNS if quick else FULL_RUNS
     scaled = runs is None and not quick
     numbers = tuple(number * (_more_at(mu) if scaled else 1) for mu in distinct)
     return Settings(distinct, numbers, quick, secure, seed)

@@ -177,21 +177,20 @@ def verify(
     What a certificate says is worked out again, or compared with the hash that its run put on the ledger.
     """
     from privypurse.core.errors import LedgerCorrupt
-    from privypurse.purse.certificate import Certificate
     from privypurse.purse.certificate_check import check_certificate
     from privypurse.purse.replay import replay
 
     ledger = _open(path)
-    known = None if certificate is None else Certificate.load(certificate)
+    known = None if certificate is None else _read_certificate(certificate)
     checked = True
     try:
         lines = ledger.verify()
         if known is not None:
             checked = check_certificate(ledger, known)
     except LedgerCorrupt as error:
-        if known is None:
+        named = ledger.path.name if known is None else pathlib.PurePath(known.ledger).name
+        if named == ledger.path.name:
             raise
-        named = pathlib.PurePath(known.ledger).name
         raise LedgerCorrupt(f"{error} The certificate names {named!r}; this is {ledger.path.name!r}.") from error
     accounts = _accounts(ledger, None)
     for purse in accounts:
@@ -211,6 +210,25 @@ def verify(
         say(f"last SHA-256: {digest}")
     if not checked:
         raise typer.Exit(NOT_CHECKED)
+
+
+def _read_certificate(path: pathlib.Path) -> Any:
+    """Read a certificate; what is none is refused by its name, with what to pass instead in words of the command line."""
+    from privypurse.core.errors import FileUnusable, InvalidArgument
+    from privypurse.purse.certificate import Certificate
+
+    try:
+        return Certificate.load(path)
+    except FileUnusable:  # has the file's name
+        raise
+    except InvalidArgument as error:
+        # One of another format has a remedy of its own.
+        if "to_json" not in str(error):
+            raise InvalidArgument(f"--certificate {str(path)!r}: {error}") from error
+        raise InvalidArgument(
+            f"--certificate {str(path)!r} is not a privypurse certificate in JSON. Pass the certificate.json of a model's "
+            "folder, or what `privypurse ledger certificate --dataset NAME --out certificate.json` wrote."
+        ) from error
 
 
 @app.command("export")

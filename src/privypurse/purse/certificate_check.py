@@ -54,8 +54,11 @@ def check_certificate(ledger: Ledger, certificate: Certificate) -> bool:
         return _is_on_record(ledger, certificate)
     issued = certify(ledger, certificate.dataset, filters.from_terms(terms), lines=certificate.ledger_lines)
     for field in dataclasses.fields(Certificate):
-        if field.name not in _FREE and not _same(_plain(certificate, field.name), _plain(issued, field.name)):
-            raise _changed(field.name)
+        if field.name in _FREE:
+            continue
+        differs = _difference(_plain(certificate, field.name), _plain(issued, field.name), field.name)
+        if differs is not None:
+            raise _changed(differs)
     return True
 
 
@@ -68,12 +71,12 @@ def _is_on_record(ledger: Ledger, certificate: Certificate) -> bool:
             return True
         found = found or (isinstance(recorded, dict) and recorded.get("lines") == own["lines"])
     if found:
-        raise _changed("something")
+        raise _changed("only a hash of it is on the ledger, so it is not known what")
     return False
 
 
 def _changed(what: str) -> LedgerCorrupt:
-    return LedgerCorrupt(f"the certificate does not say what the ledger says: {what} was changed in it.")
+    return LedgerCorrupt(f"the certificate does not say what the ledger says; something was changed in it: {what}.")
 
 
 def _plain(certificate: Certificate, name: str) -> Any:
@@ -83,12 +86,26 @@ def _plain(certificate: Certificate, name: str) -> Any:
     return [dataclasses.asdict(group) for group in value] if name == "groups" else value
 
 
+def _difference(one: Any, other: Any, path: str) -> str | None:
+    """Say where a certificate first differs from what the ledger comes to; None where it does not."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        inner = ((one[name], other[name], f"{path}.{name}") for name in one)
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        inner = ((*values, f"{path}[{place}]") for place, values in enumerate(zip(one, other, strict=True)))
+    else:
+        return None if _same(one, other) else f"{path} is {_short(one)} in it and {_short(other)} by the ledger"
+    return next((found for each in inner if (found := _difference(*each)) is not None), None)
+
+
 def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, float) or isinstance(other, float):
         numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
         return numbers and (one == other or math.isclose(one, other, rel_tol=_TOLERANCE))
     return type(one) is type(other) and bool(one == other)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict | list | tuple):
+        return f"{len(value)} entries"
+    written = repr(value)
+    return written if len(written) <= 60 else f"{written[:57]}..."

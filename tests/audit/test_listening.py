@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from privypurse.accounting.filters import GdpFilter
 from privypurse.audit.gray_box import charged_mu, compare, gray_box, heard_and_replayed
 from privypurse.audit.likelihood import log_likelihood_ratio
 from privypurse.audit.listening import flat, record, replay
@@ -13,8 +14,12 @@ from privypurse.audit.one_subject import audit_subject
 from privypurse.audit.subjects import Subject, gaussian_purse
 from privypurse.audit.white_box import attack
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
+from privypurse.core.sensitive import Norm, Sensitive, SensitiveTrials
 from privypurse.mechanisms.gaussian import Gaussian
+from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
+from privypurse.mechanisms.selection import ExponentialSelection
 from privypurse.oracles.statistics import clipped_sum
 from privypurse.purse.purse import Purse
 
@@ -167,3 +172,48 @@ def test_tables_that_do_not_differ_and_runs_that_fail_do_not_hold():
     verdicts = {line.audit: line.verdict for line in audit_subject(replace(subject, run=failing), runs=120)}
     assert verdicts == {"gray box": "REFUTED", "noise": "REFUTED", "white box": "REFUTED"}
     assert audit_subject(subject, runs=40)[2].verdict == "too small"
+
+
+def a_search(trial, mean=4.0):
+    """Return a subject that runs a trial of its own, several times, and twice over."""
+
+    def run(rows, purse):
+        handed = []
+        box = SensitiveTrials(
+            lambda candidate, noise: trial(rows, candidate, noise),
+            candidates=3,
+            add_remove=0.5,
+            replace_one=1.0,
+            hand_over=handed.append,
+        )
+        answers = [purse.release(box, RepeatAndSelect(mean), what="search") for _ in range(2)]
+        return [*answers, [0.0 if one is None else one for one in handed]]
+
+    def purse(mu, noise):
+        return Purse(60.0, 1e-6, neighbouring="add-remove", filter="rdp", noise=noise)
+
+    return Subject("search", "mine", run, lambda present: np.ones((3 + present, 1)), purse)
+
+
+def paid_for(rows, noise, mechanism, box=None):
+    purse = Purse.with_filter(GdpFilter(200.0, 1e-6, Neighbouring.ADD_REMOVE), noise=noise)
+    return purse.release(clipped_sum(rows, clip_norm=1.0) if box is None else box, mechanism)
+
+
+@pytest.mark.parametrize("outcome", [None, 1.0])
+def test_trials_that_hand_over_the_same_thing_are_told_apart(outcome):
+    def trial(rows, candidate, noise):
+        return float(paid_for(rows, noise, Gaussian(2.0 + candidate))[0]), outcome
+
+    assert gray_box(a_search(trial), pairs=8).findings == ()
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 8.0])
+def test_a_trial_that_selects_beyond_its_bound_is_found(epsilon):
+    def trial(rows, candidate, noise):
+        scores = Sensitive([0.0, float(len(rows))], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
+        return float(paid_for(rows, noise, ExponentialSelection(epsilon), scores)), None
+
+    findings = gray_box(a_search(trial), pairs=2).findings
+    assert bool(findings) is (epsilon > 1)
+    assert all("moves by mu" in finding for finding in findings)

@@ -26,7 +26,7 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.no_refusals import no_refusals, nothing_is_refused
 from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privypurse.estimators import _search_trial as parts
-from privypurse.estimators._search_steps import NOT_CHECKED, TARGETS_CHECKED
+from privypurse.estimators._search_data import NOT_CHECKED, TARGETS_CHECKED
 from privypurse.estimators.base import CHECKED
 from privypurse.estimators.search import PrivateSearchCV
 from privypurse.losses import Logistic
@@ -38,6 +38,7 @@ from privypurse.training import fit
 from privypurse.training.prediction import linear_scores
 
 SEEN = []  # what trials did, for tests only
+GRID_L2 = {"privatelogisticregression__l2": [0.0]}
 
 
 class Tiny(ClassifierMixin, BaseEstimator):
@@ -608,22 +609,61 @@ def test_estimators_take_what_there_is_where_a_refusal_would_tell(model, kind, r
     assert not nothing_is_refused()
 
 
-def test_behind_a_step_that_pays_targets_are_checked_before_payment_and_rows_never_refused(table):
-    rows, labels = table[0][:60].copy(), np.arange(60) % 2
-    model = Pipeline([("range", PrivateRangeScaler(0.3)), ("model", PrivateLogisticRegression(classes=[0, 1]))])
-    purse = Purse(3.0, 1e-6, neighbouring="add-remove", filter="rdp", noise=NoiseSource(seed=0))
-    settings = {"mean_trials": 1.0, "n_public": 1_000, "purse": purse}
-    with pytest.raises(InvalidArgument, match="classes"):
-        PrivateSearchCV(model, {"model__l2": [0.0]}, epsilon=1.0, **settings).fit(rows, np.where(labels, 7, 0))
-    with pytest.raises(InvalidArgument, match=r"inconsistent|same number"):
-        PrivateSearchCV(model, {"model__l2": [0.0]}, epsilon=1.0, **settings).fit(rows, labels[:-1])
+def behind_a_range(*steps):
+    return make_pipeline(PrivateRangeScaler(0.1), *steps, PrivateLogisticRegression(classes=[0, 1]))
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, "text", 10**400, 1j], ids=["NaN", "inf", "text", "huge", "complex"])
+@pytest.mark.parametrize("neighbouring", ["add-remove", "replace-one"])
+def test_behind_a_step_that_pays_a_record_is_refused_before_payment_or_not_at_all(table, odd, neighbouring):
+    rows, labels = table[0][:60].astype(object), np.arange(60) % 2
+    purse = Purse(3.0, 1e-6, neighbouring=neighbouring, filter="rdp", noise=NoiseSource(seed=0))
+    search = PrivateSearchCV(behind_a_range(Normalizer()), GRID_L2, epsilon=1.0, mean_trials=1.0, purse=purse)
+    for wrong in (np.where(labels, 7, 0), labels[:-1]):
+        with pytest.raises(InvalidArgument, match=r"label|classes|inconsistent"):
+            search.fit(rows, wrong)
+    rows[5, 1] = odd
+    with pytest.raises((InvalidArgument, TypeError)):  # scikit-learn insists on the latter for what is no number at all
+        search.fit(rows, labels)
     assert purse.spent.releases == 0
-    rows[5, 1] = np.nan
-    search = PrivateSearchCV(model, {"model__l2": [0.0]}, epsilon=1.0, **settings).fit(rows, labels)
-    assert np.isfinite(search.best_estimator_[-1].coef_).all()
-    uncovered = " ".join(search.certificate_.uncovered)
-    assert TARGETS_CHECKED in uncovered
-    assert CHECKED not in uncovered
+    rows[5, 1] = 0.0
+    search.fit(rows, labels)
+    assert CHECKED in search.certificate_.uncovered
+    assert not {TARGETS_CHECKED, NOT_CHECKED} & set(search.certificate_.uncovered)
+
+
+def test_rows_that_stop_being_finite_in_a_trial_contribute_nothing(table):
+    rows, labels = np.clip(table[0][:60], -0.9, 0.9), np.arange(60) % 2
+    rows[5] = 1e6  # the range clips it, and a function makes infinity of that
+    pipeline = behind_a_range(FunctionTransformer(at_the_edge))
+    search = PrivateSearchCV(pipeline, GRID_L2, epsilon=2.0, mean_trials=1.0, n_public=60, random_state=0)
+    assert np.isfinite(search.fit(rows, labels).best_estimator_[-1].coef_).all()
+
+
+def at_the_edge(X):
+    return np.where(X >= 1, np.inf, X)
+
+
+def test_steps_of_others_never_have_nothing_to_train_on(table):
+    rows, labels = table[0][:25], np.arange(25) % 2
+    purse = Purse(3.0, 1e-6, neighbouring="add-remove", filter="rdp")
+    settings = {"epsilon": 1.0, "mean_trials": 1.0, "purse": purse, "n_public": 25}
+    ours = PrivateLogisticRegression(classes=[0, 1])
+    for estimator in (make_pipeline(Normalizer(), ours), behind_a_range(Normalizer())):
+        with pytest.raises(InvalidArgument, match=r"at least \d+ rows .* validation=0.2.* fewer") as caught:
+            PrivateSearchCV(estimator, GRID_L2, **settings).fit(rows, labels)
+        assert "25" not in str(caught.value)
+    assert purse.spent.releases == 0
+    PrivateSearchCV(ours, {"l2": [0.0]}, **settings).fit(rows, labels)
+    search = PrivateSearchCV(make_pipeline(Normalizer(), ours), GRID_L2, **settings).fit(*table)
+    assert any("at least 29 records" in item for item in search.certificate_.uncovered)
+
+
+def test_every_check_of_every_candidate_is_named(table):
+    grid = {"standardscaler": [StandardScaler(), "passthrough"]}
+    pipeline = make_pipeline(StandardScaler(), PrivateLogisticRegression(classes=[0, 1]))
+    search = PrivateSearchCV(pipeline, grid, allow_unpaid=True, n_public=2_000).fit(*table)
+    assert {CHECKED, TARGETS_CHECKED, NOT_CHECKED} <= set(search.certificate_.uncovered)
 
 
 def test_certificates_say_which_checks_were_made(table):

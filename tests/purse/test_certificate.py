@@ -213,3 +213,10 @@ def test_a_certificate_inside_a_reservation_settles_it(purse, box):
         assert certificate.releases == 5
         purse.release(box, Gaussian(100.0), what="gradient")
     assert purse.spent.releases == 6
+
+
+def test_a_certificate_says_nothing_twice(purse):
+    text = purse.certificate().to_json()
+    assert Certificate.from_json(text).to_json() == text
+    with pytest.raises(InvalidArgument, match="certificate"):
+        Certificate.from_json(text.replace('"epsilon":', '"epsilon": 0.001, "epsilon":', 1))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privypurse.audit.listening import Heard, Transcript, record, replay
+from privypurse.audit.lower_bounds import mu_of
 from privypurse.audit.subjects import Subject
 from privypurse.core.checks import positive, positive_integer
 from privypurse.core.errors import InvalidArgument
@@ -155,13 +156,28 @@ def _share_of_bound(one: Heard, other: Heard) -> float:
 
 
 def _moved_mu(one: Transcript, other: Transcript) -> float:
-    """Return the mu that the Gaussian releases of two runs lie apart; samples of records, and selections, are not counted."""
+    """Return the mu that the releases of two runs lie apart: no more than they were charged for; samples are not counted."""
     squares = [0.0]
     for mine, its in zip(one.releases, other.releases, strict=False):
-        if mine.inside is not None and its.inside is not None and hasattr(mine.mechanism, "noise_std"):
+        if isinstance(mine.mechanism, ExponentialSelection | PermuteAndFlip):
+            squares.append(_moved_mu_of_selection(mine, its) ** 2)
+        elif mine.inside is not None and its.inside is not None and hasattr(mine.mechanism, "noise_std"):
             distance = float(np.linalg.norm(mine.inside - its.inside)) if mine.box.sample_prob == 1 else 0.0
             squares.append((distance / mine.mechanism.noise_std(mine.box, mine.neighbouring)) ** 2)
     return math.sqrt(math.fsum(squares))
+
+
+def _moved_mu_of_selection(one: Heard, other: Heard) -> float:
+    """Return the least mu that allows two runs to choose as they do."""
+    if one.inside is None or other.inside is None or one.inside.shape != other.inside.shape:
+        return 0.0
+    bound = one.box.bound(one.neighbouring, Norm.RANGE)
+    logs = [np.asarray(one.mechanism.log_probabilities(each.inside, bound)) for each in (one, other)]  # type: ignore[attr-defined]
+    likeliest = np.argsort(logs[0] - logs[1])
+    rates = (np.cumsum(np.exp(log[likeliest]))[:-1] for log in logs)
+    return max(
+        (mu_of(alarms, 1 - found) for alarms, found in zip(*rates, strict=True) if 0 < alarms < found < 1), default=0.0
+    )
 
 
 def _selection_findings(number: int, one: Heard, other: Heard) -> list[str]:

@@ -166,30 +166,36 @@ class Watched:
         """Look into the box, and let the mechanism do the rest."""
         self.paid_first = self._purse.totals.releases > self._before
         self.inside = opened(box, self.mechanism)
-        if isinstance(box, SensitiveTrials):
-            self._listen_to_trials(box)
-        with _quiet():
+        with _quiet(), self._listening_to_trials(box):
             return self.mechanism.draw(box, neighbouring, noise)
 
-    def _listen_to_trials(self, box: SensitiveTrials) -> None:
+    @contextlib.contextmanager
+    def _listening_to_trials(self, box: Sensitive) -> Iterator[None]:
         """Keep what is heard of the trial that is handed over, and pass on what this run is to go on with."""
+        if not isinstance(box, SensitiveTrials):
+            yield
+            return
         trial: Any = box._value
-        hand_over, heard = box.hand_over, []
+        hand_over, heard = box.hand_over, list[Transcript]()
 
         def listened(candidate: int, noise: Any) -> Any:
             transcript = Transcript(noise_state=noise.state())
             with _hearing(transcript, Watched):
                 score, outcome = trial(candidate, noise)
             transcript.result = flat(score)
-            heard.append((outcome, transcript))
-            return score, outcome
+            heard.append(transcript)
+            return score, (outcome, transcript)
 
         def passed(result: Any) -> None:
-            self.trial = next((transcript for outcome, transcript in heard if outcome is result), None)
-            self.trials, self.handed = tuple(transcript for _, transcript in heard), result
-            self._pass_on(result, hand_over)
+            self.handed, self.trial = (None, None) if result is None else result
+            self.trials = tuple(heard)
+            self._pass_on(self.handed, hand_over)
 
         box._value, box._hand_over = listened, passed  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            box._value, box._hand_over = trial, hand_over
 
     def _pass_on(self, result: Any, hand_over: Callable[[Any], None]) -> None:
         hand_over(result)

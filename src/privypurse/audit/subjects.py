@@ -34,7 +34,8 @@ class Subject:
     run : callable
         ``run(data, purse)`` trains and returns the model.
     table : callable
-        ``table(present)`` returns the data, with or without the canary. The same each time.
+        ``table(present)`` returns the data, with or without the canary. The same each time, and all other records in the same
+        places: coins of samples and searches belong to places, so the canary is the last.
     purse : callable
         ``purse(mu, noise)`` returns a new purse that claims to be Gaussian-DP with this mu, or (epsilon, delta)-DP with the
         epsilon of that mu at `DELTA`.

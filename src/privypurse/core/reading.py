@@ -47,11 +47,23 @@ def refusing(
 
 
 def read_json(text: "str | bytes", *, strict: bool = True) -> Any:
-    """Read JSON; raises ValueError for what is not, is nested too deeply or, where strict, has a number that is not finite."""
+    """Read JSON; raises ValueError for what is not, is nested too deeply, or says two things under one name.
+
+    Where strict, also for a number that is not finite.
+    """
+    numbers: Any = {"parse_constant": _no_number, "parse_float": _finite} if strict else {}
     try:
-        return json.loads(text, parse_constant=_no_number, parse_float=_finite) if strict else json.loads(text)
+        return json.loads(text, object_pairs_hook=_once, **numbers)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; a reader who takes the first of two values under one name would read another document."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
 
 
 def _no_number(name: str) -> Any:

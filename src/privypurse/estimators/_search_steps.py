@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -12,17 +11,12 @@ from sklearn.preprocessing import FunctionTransformer
 from privypurse.accounting.filters import GdpFilter
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
-from privypurse.estimators.base import CHECKED
 from privypurse.estimators.classifiers import LABELS_READ
 from privypurse.preprocessing._compat import needs_fit
 from privypurse.purse.purse import Purse
 
 # What a trial sets on each step that pays. The step that pays last gets all that the others leave of the trial's purse.
 _BUDGET = ("purse", "epsilon", "delta", "neighbouring", "random_state", "noise")
-# Where steps that pay or learn stand before the model.
-TARGETS_CHECKED = "that the targets passed the checks before payment: proper labels or finite numbers, more than one"
-# Where the model has no `check_input`.
-NOT_CHECKED = "that the search did not fail: its estimator was not asked before payment whether it takes these records"
 # What would tell of trials that lost.
 _TELLING = ("verbose", "callbacks", "checkpoint")
 
@@ -35,6 +29,8 @@ class Steps:
     ----------
     paying : tuple of (str, estimator)
         Those that take a purse, with the prefix of their parameters, in order.
+    foreign : tuple of str
+        Those of other libraries, which may refuse what this one takes.
     unpaid : tuple of str
         Those that learn from data and take none.
     trusted : tuple of str
@@ -42,22 +38,25 @@ class Steps:
     """
 
     paying: tuple[tuple[str, Any], ...]
+    foreign: tuple[str, ...]
     unpaid: tuple[str, ...]
     trusted: tuple[str, ...]
 
 
 def look_through(estimator: Any) -> Steps:
     """Sort the steps of an estimator, or of a pipeline; what is inside another meta-estimator is not looked for."""
-    paying, unpaid, trusted = [], [], []
+    paying, foreign, unpaid, trusted = [], [], [], []
     for prefix, step in _steps(estimator, ""):
         name = f"{prefix.removesuffix('__')} ({type(step).__name__})" if prefix else type(step).__name__
+        if type(step).__module__.partition(".")[0] != "privypurse":
+            foreign.append(name)
         if "purse" in step.get_params(deep=False):
             paying.append((prefix, step))
-        elif _learns(step):
+        elif learns(step):
             unpaid.append(name)
         elif isinstance(step, FunctionTransformer) and step.func is not None:
             trusted.append(name)
-    return Steps(tuple(paying), tuple(unpaid), tuple(trusted))
+    return Steps(tuple(paying), tuple(foreign), tuple(unpaid), tuple(trusted))
 
 
 def _steps(estimator: Any, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -73,7 +72,7 @@ def _steps(estimator: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         yield prefix, estimator
 
 
-def _learns(step: Any) -> bool:
+def learns(step: Any) -> bool:
     """Whether `fit` takes anything from the data, by the estimator's own tags."""
     return needs_fit(step)
 
@@ -102,9 +101,12 @@ def check_estimator(estimator: Any, candidates: list[dict[str, Any]], allow_unpa
             _check_paying(prefix, step, candidate, last=prefix == steps.paying[-1][0])
         if any(getattr(step, "classes", ...) is None for _, step in steps.paying):
             uncovered[LABELS_READ] = None
-        uncovered.update((f"step {name}, which learned from the data without paying", None) for name in steps.unpaid)
         uncovered.update(
-            (f"that the function in step {name} treats each record alone, and takes any number of them", None)
+            (f"step {name}, which learned from the data without paying, and may have refused a record", None)
+            for name in steps.unpaid
+        )
+        uncovered.update(
+            (f"that the function in step {name} treats each record alone, and takes any record", None)
             for name in steps.trusted
         )
     return list(uncovered)
@@ -146,61 +148,6 @@ def check_shares(estimator: Any, candidates: list[dict[str, Any]], limit: GdpFil
                 f"the steps before the last one that pays ask for all of a trial's epsilon, {limit.epsilon:.4g}. "
                 "Give them a smaller epsilon."
             )
-
-
-@dataclass(frozen=True, eq=False)
-class Checked:
-    """Data that was looked at before the search is paid for.
-
-    Parameters
-    ----------
-    X, y
-        The data, as the model sees it where nothing stands before it.
-    classes : dict
-        The class labels to set in each trial, where they are not declared: a trial's part of the records may lack a rare one.
-    uncovered : str
-        What was looked at, or not, for the certificate.
-    """
-
-    X: Any
-    y: Any
-    classes: dict[str, Any]
-    uncovered: str
-
-
-def check_data(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: Any) -> Checked:
-    """Let the model refuse the data, and the values of the candidates, before the search is paid for.
-
-    Behind steps that pay or learn, the model can be asked about the targets only. In a trial it then takes rows that are not
-    finite, which contribute nothing (`no_refusals`).
-    """
-    checked, targets, classes, uncovered = X, y, dict[str, Any](), CHECKED
-    for candidate in candidates:
-        model, table, prefix = with_parameters(estimator, candidate), X, ""
-        while isinstance(model, Pipeline):
-            *earlier, (name, last) = model.steps
-            for step in (step for _, step in earlier if step is not None and step != "passthrough"):
-                if table is not None and not ("purse" in step.get_params(deep=False) or _learns(step)):
-                    table = step.fit(table).transform(table)
-                else:
-                    table = None  # only a trial can tell
-            model, prefix = last, f"{prefix}{name}__"
-        if not hasattr(model, "check_input"):
-            return Checked(X, y, {}, NOT_CHECKED)
-        model.set_params(purse=None, epsilon=1.0, warm_start=False)
-        if table is None:
-            uncovered = TARGETS_CHECKED
-            _, targets = model.check_input(np.zeros((_records(X), 1)), y)
-        else:
-            seen, targets = model.check_input(table, y)
-            checked = seen if prefix == "" and not hasattr(X, "columns") else X
-        if getattr(model, "classes", ...) is None:
-            classes = {f"{prefix}classes": np.unique(targets)}
-    return Checked(checked, targets, classes, uncovered)
-
-
-def _records(X: Any) -> int:
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def with_parameters(estimator: Any, candidate: dict[str, Any]) -> Any:

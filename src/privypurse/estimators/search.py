@@ -18,6 +18,7 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import SensitiveTrials
 from privypurse.estimators import _search_steps as steps
+from privypurse.estimators._search_data import check_data
 from privypurse.estimators._search_trial import Measure, Trial, Winner, split, take, trial_limit
 from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
 from privypurse.purse.allowance import Allowance
@@ -186,9 +187,9 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             The targets.
         """
         plan = self._plan()
-        checked = steps.check_data(self.estimator, plan.candidates, X, y)
+        checked = check_data(self.estimator, plan.candidates, X, y, plan.validation)
         X, targets = checked.X, plan.measure.targets(checked.y)
-        plan.uncovered.append(checked.uncovered)
+        plan.uncovered.extend(checked.uncovered)
         if (X.shape[0] if hasattr(X, "shape") else len(X)) != targets.size:
             raise InvalidArgument(
                 "X and y must have the same number of rows; they do not. Check that they belong together."

@@ -48,13 +48,14 @@ def _numbers(table: NDArray[Any]) -> NDArray[Any]:
     """Turn objects into numbers, each by itself; the table as it is where one is text or something else that is no number."""
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return table.astype(np.float64)
-    entries = np.empty(table.size)
-    for place, entry in enumerate(table.ravel()):
-        if entry is None or type(entry).__name__ == "NAType":  # pandas' way to say that there is none
+    flat = table.ravel()
+    entries = np.empty(flat.size)
+    for place in range(flat.size):
+        if type(flat[place]).__name__ == "NAType":  # pandas' way to say that there is none
             entries[place] = math.nan
             continue
         try:
-            entries[place] = float(entry)
+            entries[place] = flat[place : place + 1].astype(np.float64)[0]
         except OverflowError:  # a whole number that is larger than any float
             entries[place] = math.inf
         except (TypeError, ValueError):

@@ -1,6 +1,6 @@
 """[RAW DATA] Looking at the data before a search is paid for, so that no record can make a trial fail afterwards."""
 
-import itertools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,11 +94,8 @@ def _before_the_model(model: Any, X: Any) -> tuple[Any, Any, str, bool]:
 
 
 def _enough_rows(X: Any, validation: float) -> tuple[str, ...]:
-    """Refuse a table so small that nothing may be left to train on; return what the certificate says of that.
-
-    Of n records, none or one is trained on with a probability of at most ``(n + 1) v^(n - 1)``.
-    """
-    least = next(n for n in itertools.count(2) if (n + 1) * validation ** (n - 1) <= SMALL)
+    """Refuse a table so small that nothing may be left to train on; return what the certificate says of that."""
+    least = least_rows(validation)
     if _records(X) < least:
         raise InvalidArgument(
             f"X must have at least {least} rows where a step of another library is searched over with "
@@ -106,6 +103,29 @@ def _enough_rows(X: Any, validation: float) -> tuple[str, ...]:
             "many there are. Use a smaller validation, or steps of this library. Nothing was spent."
         )
     return (f"that there are at least {least} records, which was checked before payment",)
+
+
+def least_rows(validation: float) -> int:
+    """Return from how many records on more than one of them is trained on, but for a probability of `SMALL`.
+
+    Of n records, none or one is trained on with a probability of at most ``(n + 1) v^(n - 1)``, which falls from where n is
+    ``1 / ln(1 / v)`` on.
+
+    Examples
+    --------
+    >>> least_rows(0.2), least_rows(0.95), least_rows(1 - 1e-9)
+    (29, 943, 66364968693)
+    """
+    falls = -math.log(validation)
+    low = max(1, math.floor(1 / falls))  # too few
+    high = 2 * low
+    while math.log(high + 1) - (high - 1) * falls > math.log(SMALL):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        enough = math.log(middle + 1) - (middle - 1) * falls <= math.log(SMALL)
+        low, high = (low, middle) if enough else (middle, high)
+    return high
 
 
 def _records(X: Any) -> int:

@@ -1,6 +1,7 @@
 """A run that is interrupted goes on as if it had not been, spends no less than it made, and trusts no file."""
 
 import itertools
+import math
 import os
 import pathlib
 import pickle
@@ -498,3 +499,18 @@ def test_what_was_released_after_the_file_was_written_stays_spent(tmp_path):
     assert again.purse.spent.epsilon <= 2.0
     assert again.purse.spent.releases == again.engine.gradients + 2
     assert np.isfinite(again.purse.spent.epsilon)
+
+
+@pytest.mark.parametrize("steps", [-7e12, math.inf, math.nan])
+def test_a_number_of_steps_with_which_the_next_one_would_fail_is_refused(tmp_path, steps):
+    purse = Purse(**TERMS, ledger=tmp_path / "budget.db")
+    private, scheduler = begin(purse, full=True)
+    go(private, scheduler, until=2)
+    save(private, tmp_path / "run.pt", scheduler=scheduler)
+    content = torch.load(tmp_path / "run.pt", weights_only=True)
+    content["optimizer"]["state"][0]["step"] = torch.tensor(steps)
+    torch.save(content, tmp_path / "run.pt")
+    again, other = begin(purse, full=True)
+    with pytest.raises(InvalidArgument, match="damaged or was edited"):
+        resume(again, tmp_path / "run.pt", scheduler=other)
+    assert purse.spent.releases == 2

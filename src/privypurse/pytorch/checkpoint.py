@@ -139,6 +139,10 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) ->
                 right = value is None or (isinstance(value, torch.Tensor) and value.shape == parameters[place].shape)
             if not right:
                 raise ValueError("a memory of the optimizer has another shape than its parameter")
+            if name == "step":
+                counted = torch.as_tensor(value)
+                if not bool(((counted >= 0) & counted.isfinite()).all()):
+                    raise ValueError("a number of steps is below zero")
     if any(one != names[0] for one in names):
         raise ValueError("parameters have different memories")
 

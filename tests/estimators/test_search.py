@@ -2,12 +2,11 @@
 
 import gc
 import pickle
-import warnings
 
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone, is_classifier, is_regressor
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -15,105 +14,15 @@ from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScale
 
 from privypurse import (
     BudgetExhausted,
-    Gaussian,
-    GdpFilter,
     InvalidArgument,
     NoiseSource,
     Purse,
 )
 from privypurse.core.charges import RepeatAndSelectCharge, from_json
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.no_refusals import no_refusals, nothing_is_refused
-from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privypurse.estimators import _search_trial as parts
-from privypurse.estimators._search_data import NOT_CHECKED, TARGETS_CHECKED
-from privypurse.estimators.base import CHECKED
 from privypurse.estimators.search import PrivateSearchCV
-from privypurse.losses import Logistic
-from privypurse.methods import Nesterov
-from privypurse.oracles import DenseOracle
-from privypurse.oracles.statistics import clipped_sum
-from privypurse.preprocessing import PrivateRangeScaler
-from privypurse.training import fit
-from privypurse.training.prediction import linear_scores
-
-SEEN = []  # what trials did, for tests only
-GRID_L2 = {"privatelogisticregression__l2": [0.0]}
-
-
-class Tiny(ClassifierMixin, BaseEstimator):
-    """A private logistic regression, small, on one of the columns."""
-
-    def __init__(self, column=0, fails=False, epsilon=1.0, delta=None, neighbouring=None, random_state=None, purse=None,
-                 n_public=None, verbose=0, callbacks=None):  # fmt: skip
-        self.column, self.fails, self.n_public, self.verbose, self.callbacks = (
-            column,
-            fails,
-            n_public,
-            verbose,
-            callbacks,
-        )
-        self.epsilon, self.delta, self.neighbouring, self.random_state, self.purse = (
-            epsilon, delta, neighbouring, random_state, purse,
-        )  # fmt: skip
-
-    def _columns(self, X):
-        X = X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)
-        if np.isnan(X).any():
-            raise ValueError("NaN in a row")
-        return X[:, [self.column]]
-
-    def fit(self, X, y):
-        SEEN.append((self.column, self.purse, self.epsilon, self.random_state, self.n_public))
-        print("a trial with column", self.column)
-        warnings.warn(f"column {self.column}", stacklevel=1)
-        if self.fails:
-            raise ValueError(f"first record {X[0]}")
-        X = np.asarray(X.todense() if sparse.issparse(X) else X, dtype=float)[:, [self.column]]
-        oracle = DenseOracle(X, y, loss=Logistic(clip_derivative=0.5))
-        self.purse_ = self.purse
-        self.coef_ = fit(oracle, Nesterov(steps=15), self.purse, records=self.n_public or 1000).point
-        self.classes_, self.n_features_in_ = np.array([0, 1]), 2
-        self.certificate_, self.privacy_spent_ = self.purse.certificate(), self.purse.spent
-        return self
-
-    def decision_function(self, X):
-        return linear_scores(self._columns(X), self.coef_)
-
-    def predict(self, X):
-        return (self.decision_function(X) > 0).astype(int)
-
-
-class TinyMean(RegressorMixin, BaseEstimator):
-    """Predicts a noisy mean, moved by a public offset."""
-
-    def __init__(self, offset=0.0, epsilon=1.0, purse=None):
-        self.offset, self.epsilon, self.purse = offset, epsilon, purse
-
-    def fit(self, X, y):
-        noisy = self.purse.release(
-            clipped_sum(y.reshape(-1, 1), clip_norm=1.0), Gaussian(self.purse.remaining.noise_multiplier)
-        )
-        self.mean_ = noisy[0] / 1000 + self.offset
-        return self
-
-    def predict(self, X):
-        return np.full(X.shape[0], self.mean_)
-
-
-class NoisyScaler(BaseEstimator):
-    """A step that pays a little."""
-
-    def __init__(self, epsilon=0.1, purse=None):
-        self.epsilon, self.purse = epsilon, purse
-
-    def fit(self, X, y=None):
-        mu = GdpFilter(self.epsilon, self.purse.delta, self.purse.neighbouring).mu
-        self.sum_ = self.purse.release(clipped_sum(X, clip_norm=1.0), Gaussian(1 / mu * 1.000001))
-        return self
-
-    def transform(self, X):
-        return X
+from tests.estimators.tiny_models import GRID, SEEN, NoisyScaler, Tiny, TinyMean, two_columns
 
 
 @pytest.fixture(autouse=True)
@@ -123,13 +32,7 @@ def _forget():
 
 @pytest.fixture(scope="module")
 def table():
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (2_000, 2))
-    y = (X[:, 0] + 0.1 * rng.standard_normal(2_000) > 0).astype(int)
-    return X, y
-
-
-GRID = {"column": [0, 1]}
+    return two_columns()
 
 
 def test_it_spends_its_epsilon_in_one_charge_before_training(table):
@@ -569,111 +472,3 @@ def test_the_budget_of_a_trial_is_known_beforehand():
         assert search.trial_budget()[0] == pytest.approx(0.510, abs=1e-3)  # at the order of the purse
         with pytest.raises(BudgetExhausted, match="Nothing was spent"):
             search.set_params(mean_trials=1e6).trial_budget()
-
-
-# Nothing about a record is refused after payment
-
-
-@pytest.mark.parametrize("records", [2, 3])
-def test_a_part_with_one_record_or_none_is_no_reason_to_fail(records):
-    """Whether one is left to train on depends on how many there are, and nobody paid for that."""
-    rows, labels = np.eye(3)[:records], np.arange(records) % 2
-    model = PrivateLogisticRegression(classes=[0, 1])
-    for seed in range(12):  # at this share most of them train on nothing
-        search = PrivateSearchCV(
-            model, {"l2": [0.0]}, epsilon=1.0, mean_trials=1.0, validation=0.8, random_state=seed, n_public=1_000
-        )
-        assert np.isfinite(search.fit(rows, labels).best_estimator_.coef_).all()
-
-
-@pytest.mark.parametrize("records", [0, 1])
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
-@pytest.mark.parametrize(
-    "model",
-    [
-        PrivateLogisticRegression(classes=[0, 1]),
-        PrivateLogisticRegression(classes=[0, 1, 2]),
-        PrivateLinearSVC(classes=[0, 1], fit_intercept=False),
-        PrivateRidge(target_bounds=(-1.0, 1.0)),
-    ],
-    ids=repr,
-)
-def test_estimators_take_what_there_is_where_a_refusal_would_tell(model, kind, records):
-    rows, targets = kind(np.ones((records, 3))), np.zeros(records)
-    model = clone(model).set_params(random_state=0)
-    with pytest.raises(InvalidArgument, match="minimum of"):
-        model.fit(rows, targets)
-    with warnings.catch_warnings(), no_refusals():
-        warnings.simplefilter("ignore")
-        assert np.isfinite(model.fit(rows, targets).coef_).all()
-    assert not nothing_is_refused()
-
-
-def behind_a_range(*steps):
-    return make_pipeline(PrivateRangeScaler(0.1), *steps, PrivateLogisticRegression(classes=[0, 1]))
-
-
-@pytest.mark.parametrize("odd", [np.nan, np.inf, "text", 10**400, 1j], ids=["NaN", "inf", "text", "huge", "complex"])
-@pytest.mark.parametrize("neighbouring", ["add-remove", "replace-one"])
-def test_behind_a_step_that_pays_a_record_is_refused_before_payment_or_not_at_all(table, odd, neighbouring):
-    rows, labels = table[0][:60].astype(object), np.arange(60) % 2
-    purse = Purse(3.0, 1e-6, neighbouring=neighbouring, filter="rdp", noise=NoiseSource(seed=0))
-    search = PrivateSearchCV(behind_a_range(Normalizer()), GRID_L2, epsilon=1.0, mean_trials=1.0, purse=purse)
-    for wrong in (np.where(labels, 7, 0), labels[:-1]):
-        with pytest.raises(InvalidArgument, match=r"label|classes|inconsistent"):
-            search.fit(rows, wrong)
-    rows[5, 1] = odd
-    with pytest.raises((InvalidArgument, TypeError)):  # scikit-learn insists on the latter for what is no number at all
-        search.fit(rows, labels)
-    assert purse.spent.releases == 0
-    rows[5, 1] = 0.0
-    search.fit(rows, labels)
-    assert CHECKED in search.certificate_.uncovered
-    assert not {TARGETS_CHECKED, NOT_CHECKED} & set(search.certificate_.uncovered)
-
-
-def test_rows_that_stop_being_finite_in_a_trial_contribute_nothing(table):
-    rows, labels = np.clip(table[0][:60], -0.9, 0.9), np.arange(60) % 2
-    rows[5] = 1e6  # the range clips it, and a function makes infinity of that
-    pipeline = behind_a_range(FunctionTransformer(at_the_edge))
-    search = PrivateSearchCV(pipeline, GRID_L2, epsilon=2.0, mean_trials=1.0, n_public=60, random_state=0)
-    assert np.isfinite(search.fit(rows, labels).best_estimator_[-1].coef_).all()
-
-
-def at_the_edge(X):
-    return np.where(X >= 1, np.inf, X)
-
-
-def test_steps_of_others_never_have_nothing_to_train_on(table):
-    rows, labels = table[0][:25], np.arange(25) % 2
-    purse = Purse(3.0, 1e-6, neighbouring="add-remove", filter="rdp")
-    settings = {"epsilon": 1.0, "mean_trials": 1.0, "purse": purse, "n_public": 25}
-    ours = PrivateLogisticRegression(classes=[0, 1])
-    for estimator in (make_pipeline(Normalizer(), ours), behind_a_range(Normalizer())):
-        with pytest.raises(InvalidArgument, match=r"at least \d+ rows .* validation=0.2.* fewer") as caught:
-            PrivateSearchCV(estimator, GRID_L2, **settings).fit(rows, labels)
-        assert "25" not in str(caught.value)
-    assert purse.spent.releases == 0
-    PrivateSearchCV(ours, {"l2": [0.0]}, **settings).fit(rows, labels)
-    search = PrivateSearchCV(make_pipeline(Normalizer(), ours), GRID_L2, **settings).fit(*table)
-    assert any("at least 29 records" in item for item in search.certificate_.uncovered)
-
-
-def test_every_check_of_every_candidate_is_named(table):
-    grid = {"standardscaler": [StandardScaler(), "passthrough"]}
-    pipeline = make_pipeline(StandardScaler(), PrivateLogisticRegression(classes=[0, 1]))
-    search = PrivateSearchCV(pipeline, grid, allow_unpaid=True, n_public=2_000).fit(*table)
-    assert {CHECKED, TARGETS_CHECKED, NOT_CHECKED} <= set(search.certificate_.uncovered)
-
-
-def test_certificates_say_which_checks_were_made(table):
-    asked = PrivateSearchCV(PrivateLogisticRegression(classes=[0, 1]), {"l2": [0.0]}, n_public=2_000).fit(*table)
-    assert CHECKED in asked.certificate_.uncovered
-    foreign = PrivateSearchCV(Tiny(), GRID, n_public=2_000).fit(*table)
-    assert NOT_CHECKED in foreign.certificate_.uncovered
-    assert CHECKED not in foreign.certificate_.uncovered
-
-
-def test_the_mean_is_refused_by_the_name_it_has_here(table):
-    with pytest.raises(InvalidArgument, match=r"mean_trials must be .* got 0"):
-        PrivateSearchCV(Tiny(), GRID, mean_trials=0).fit(*table)

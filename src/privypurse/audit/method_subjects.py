@@ -42,6 +42,11 @@ def oracle_of(data: tuple[FloatArray, FloatArray], **settings: Any) -> DenseOrac
     return DenseOracle(*data, **given)
 
 
+def budget(mu: float, relation: str = "add-remove") -> dict[str, Any]:
+    """Return the terms of a purse that claims this mu."""
+    return {"epsilon": gdp_epsilon(mu, DELTA), "delta": DELTA, "neighbouring": relation}
+
+
 def method_subject(name: str, make: Callable[[], Method], *, kind: str = "method", **settings: Any) -> Subject:
     """Turn a method into a subject.
 
@@ -71,8 +76,9 @@ def method_subject(name: str, make: Callable[[], Method], *, kind: str = "method
 
     @functools.cache  # a schedule for samples takes a second to calibrate
     def rule(mu: float) -> Filter:
-        budget: dict[str, Any] = {"epsilon": gdp_epsilon(mu, DELTA), "delta": DELTA, "neighbouring": relation}
-        return open_purse(oracle_of(table(True), **of_oracle), make(), records=RECORDS, l2=l2, **budget).filter
+        return open_purse(
+            oracle_of(table(True), **of_oracle), make(), records=RECORDS, l2=l2, **budget(mu, relation)
+        ).filter
 
     def purse(mu: float, noise: NoiseSource) -> Purse:
         return Purse.with_filter(rule(mu), noise=noise)
@@ -101,8 +107,7 @@ def finite_models() -> Subject:
         return fit(oracle, FiniteModels(OPPOSITE), purse, records=RECORDS).point
 
     def purse(mu: float, noise: NoiseSource) -> Purse:
-        budget: dict[str, Any] = {"epsilon": gdp_epsilon(mu, DELTA), "delta": DELTA, "neighbouring": "add-remove"}
-        return open_purse(oracle_of(balanced(True)), FiniteModels(OPPOSITE), records=RECORDS, noise=noise, **budget)
+        return open_purse(oracle_of(balanced(True)), FiniteModels(OPPOSITE), records=RECORDS, noise=noise, **budget(mu))
 
     return Subject("finite-models", "baseline", run, balanced, purse, score=on_last_column)
 
@@ -128,8 +133,7 @@ def priv_gene() -> Subject:
         return fit(oracle_of(data, loss=Logistic(clip_derivative=1e-3)), method, purse, records=RECORDS).point
 
     def purse(mu: float, noise: NoiseSource) -> Purse:
-        budget: dict[str, Any] = {"epsilon": gdp_epsilon(mu, DELTA), "delta": DELTA, "neighbouring": "add-remove"}
-        return open_purse(oracle_of(table(True)), method, records=RECORDS, noise=noise, **budget)
+        return open_purse(oracle_of(table(True)), method, records=RECORDS, noise=noise, **budget(mu))
 
     return Subject("priv-gene", "baseline", run, table, purse, score=lambda result: float(result @ apart))
 

@@ -79,15 +79,14 @@ def _before_the_model(model: Any, X: Any) -> tuple[Any, Any, str, bool]:
     while isinstance(model, Pipeline):
         *earlier, (name, last) = model.steps
         for step in (step for _, step in earlier if step is not None and step != "passthrough"):
-            if table is None:
-                continue
-            if isinstance(step, PrivateRangeScaler):
+            ours = isinstance(step, PrivateRangeScaler)
+            if not ours and ("purse" in step.get_params(deep=False) or learns(step)):
+                table, asked = None, False
+            elif ours and table is not None:
                 # What it makes of finite numbers is finite, which is what steps behind it ask for.
                 validate(step, table, None, dtype=list(FLOATS))
                 table = None
-            elif "purse" in step.get_params(deep=False) or learns(step):
-                table, asked = None, False
-            else:
+            elif table is not None:
                 table = step.fit(table).transform(table)
         model, prefix = last, f"{prefix}{name}__"
     return model, table, prefix, asked

@@ -215,5 +215,5 @@ def test_a_wrong_n_is_refused(n):
 
 @pytest.mark.parametrize("seed", [-1, 0.5, None, True, "one"])
 def test_a_wrong_seed_is_refused(seed):
-    with pytest.raises(InvalidArgument, match="seed must be a whole number of 0 or more"):
+    with pytest.raises(InvalidArgument, match="expected seed to be an integer of 0 or more"):
         make_census(10, seed)

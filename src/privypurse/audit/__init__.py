@@ -1,11 +1,9 @@
-"""[RAW DATA] Audits: attacks on the real training code, and lower bounds on what it gives away.
+"""[RAW DATA] Attacks on a training method, and lower bounds on its privacy loss.
 
-An audit opens boxes and reads made-up tables. It runs outside of any guarantee, and says so.
+An audit opens sealed boxes and reads synthetic tables. It runs outside of any guarantee.
 """
 
-from privypurse.audit.one_subject import audit_subject
-from privypurse.audit.results import Line
-from privypurse.audit.running import as_it_should, run_audits
 from privypurse.audit.subjects import Subject
+from privypurse.audit.verdicts import Line, audit_subject
 
-__all__ = ["Line", "Subject", "as_it_should", "audit_subject", "run_audits"]
+__all__ = ["Line", "Subject", "audit_subject"]

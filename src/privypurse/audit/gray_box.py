@@ -1,7 +1,7 @@
-"""The gray-box audit: same randomness, same answers, neighbouring tables; then everything but the boxes must be the same.
+"""Gray-box audit: runs on neighbouring tables with the same answers differ in boxes only.
 
-It needs no statistics: one pair of runs shows a broken bound, a question or a noise level that depends on a record, a release
-that was not paid for, or a model that depends on more than what was released.
+It needs no statistics. One pair of runs shows a broken bound, a query or noise level that depends
+on a record, a release without a charge, or a model that depends on more than the releases.
 """
 
 import itertools
@@ -18,24 +18,24 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.core.sensitive import Norm
 from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
 
-# Bounds hold for numbers as computed; their difference is rounded once more here.
+# Tolerance for rounding of differences.
 SLACK = 1e-9
 
 
 @dataclass(frozen=True)
 class GrayBox:
-    """What the comparison of neighbouring runs found.
+    """Result of comparing runs on neighbouring tables.
 
     Parameters
     ----------
     findings : tuple of str
-        What is wrong, in words; empty if nothing is.
+        Violations, in words.
     pairs : int
-        How many pairs of runs were compared.
+        Number of pairs of runs.
     releases : int
-        How many pairs of boxes.
+        Number of pairs of boxes.
     tightest : float
-        The largest distance between two boxes, as a share of the bound: 1 means that the record uses the bound up.
+        Largest distance between two boxes relative to the bound; 1 means that the bound is tight.
     """
 
     findings: tuple[str, ...]
@@ -45,12 +45,12 @@ class GrayBox:
 
 
 def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[float]]:
-    """Return what is wrong with a pair of runs, and how much of each bound the record used up.
+    """Return the violations in a pair of runs, and the share of each bound that the record used.
 
     Parameters
     ----------
     absent, present : Transcript
-        A run that was heard and its replay on a neighbouring table, in either order.
+        A recorded run and its replay on a neighbouring table, in either order.
     """
     findings = []
     if len(absent.releases) != len(present.releases):
@@ -91,25 +91,25 @@ def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[fl
 
 
 def _failure(run: Transcript) -> str:
-    """Say why a run failed, and what to do where it returned something that is no model."""
+    """Describe a failure, with a remedy where the result of the run is not numeric."""
     no_numbers = run.failure.startswith(("TypeError: float()", "ValueError: could not convert"))
     hint = ". What a run returns must be a number, an array, or a list of these: return the model's coefficients"
     return run.failure + (hint if no_numbers else "")
 
 
 def gray_box(subject: Subject, *, mu: float = 2.0, pairs: int = 4, seed: int = 0, secure: bool = False) -> GrayBox:
-    """Compare neighbouring runs of a subject.
+    """Compare runs of a subject on neighbouring tables.
 
     Parameters
     ----------
     subject : Subject
-        What to audit.
+        Subject of the audit.
     mu : float
-        The budget to run it at.
+        Budget of each run.
     pairs : int
-        How many pairs of runs; half of them are heard without the canary, half with it.
+        Number of pairs of runs; half are recorded without the canary, half with it.
     seed : int
-        Of the first pair.
+        Seed of the first pair.
     secure : bool
         Whether to draw exact noise.
     """
@@ -126,11 +126,11 @@ def gray_box(subject: Subject, *, mu: float = 2.0, pairs: int = 4, seed: int = 0
 
 
 def checked(subject: Subject, mu: float) -> float:
-    """Refuse what is no subject, and a budget that is none; return the budget."""
+    """Return mu; raise InvalidArgument unless subject and mu are valid."""
     if not isinstance(subject, Subject):
         raise InvalidArgument(
-            f"subject must be a privypurse.audit.Subject; got {type(subject).__name__}: {str(subject)[:60]!r}. Make one of your "
-            "run, your tables and a purse; privypurse.audit.method_subjects.METHODS has those of the library's methods."
+            f"subject must be a privypurse.audit.Subject; got {type(subject).__name__}: {str(subject)[:60]!r}. Make one from "
+            "your run, tables and purse; privypurse_lab.audits.method_subjects.METHODS has those of the library's methods."
         )
     return positive(mu=mu)
 
@@ -138,7 +138,7 @@ def checked(subject: Subject, mu: float) -> float:
 def heard_and_replayed(
     subject: Subject, present: bool, mu: float, seed: int, *, secure: bool = False
 ) -> tuple[Transcript, Transcript]:
-    """Run a subject with or without the canary, and again the other way with the same answers."""
+    """Record a run with or without the canary, and replay it on the other table."""
     heard = record(subject.run, subject.table(present), subject.purse(mu, subject.noise(seed, secure=secure)))
     purse = subject.purse(mu, subject.noise(seed, secure=secure))
     return heard, replay(subject.run, subject.table(not present), purse, heard)
@@ -150,13 +150,13 @@ def _share_of_bound(one: Heard, other: Heard) -> float:
     moved = np.ravel(other.inside - one.inside)
     distance = float(np.ptp(moved)) if one.box.norm is Norm.RANGE else float(np.linalg.norm(moved))
     bound = one.box.bound(one.neighbouring, one.box.norm)
-    if one.box.norm is Norm.GRADIENT:  # a minimiser: as far as its mechanism says that it can move
+    if one.box.norm is Norm.GRADIENT:  # a minimiser: bounded by its mechanism
         bound = one.mechanism.sensitivity(one.box, one.neighbouring)  # type: ignore[attr-defined]
     return distance / bound
 
 
 def _moved_mu(one: Transcript, other: Transcript) -> float:
-    """Return the mu that the releases of two runs lie apart: no more than they were charged for; samples are not counted."""
+    """Return the distance of two runs in mu, at most what they were charged; samples count as 0."""
     squares = [0.0]
     for mine, its in zip(one.releases, other.releases, strict=False):
         if isinstance(mine.mechanism, ExponentialSelection | PermuteAndFlip):
@@ -168,7 +168,7 @@ def _moved_mu(one: Transcript, other: Transcript) -> float:
 
 
 def _moved_mu_of_selection(one: Heard, other: Heard) -> float:
-    """Return the least mu that allows two runs to choose as they do."""
+    """Return the least mu that allows the selection probabilities of two runs."""
     if one.inside is None or other.inside is None or one.inside.shape != other.inside.shape:
         return 0.0
     bound = one.box.bound(one.neighbouring, Norm.RANGE)
@@ -181,7 +181,7 @@ def _moved_mu_of_selection(one: Heard, other: Heard) -> float:
 
 
 def _selection_findings(number: int, one: Heard, other: Heard) -> list[str]:
-    """Enumerate a selection on both tables: the privacy losses of any two outcomes must lie within the charged epsilon."""
+    """Check that the exact privacy losses of a selection are within the charged epsilon."""
     mechanism = one.mechanism
     if not isinstance(mechanism, ExponentialSelection | PermuteAndFlip) or one.inside is None or other.inside is None:
         return []
@@ -205,7 +205,7 @@ def _difference(one: Heard, other: Heard) -> str:
 
 
 def charged_mu(transcript: Transcript) -> float:
-    """Return the mu that the releases of a run add up to, from its mechanisms and boxes alone: a second count."""
+    """Return the total mu of the releases of a run, recomputed from mechanisms and boxes."""
     from privypurse.accounting.gdp import mu_squared
 
     charges = (heard.mechanism.charge(heard.box, heard.neighbouring) for heard in transcript.releases)

@@ -1,11 +1,11 @@
-"""[RAW DATA] [OPENS THE BOX] Listening at the gate: what was in each box, what left, and whether it was paid for first.
+"""[RAW DATA] [OPENS THE BOX] Records all releases of a run: contents of boxes, answers and charges.
 
-A run is heard once with real noise. It is then *replayed* on a neighbouring table: every release goes the same way through the
-same code, but the answers are those that were heard. If the run keeps to the rules, the replay cannot tell the difference: it
-asks the same questions, at the same noise, and ends with the same model, and the boxes it makes differ by one record. The pairs
-of boxes are what all audits of the training loop are made of.
+A run is recorded once with real noise. It is then *replayed* on a neighbouring table: each release
+runs the same code, but returns the recorded answer. A run that keeps to the rules makes the same
+queries with the same noise levels and returns the same model; only its boxes differ, by one record.
+Audits of the training loop use these pairs of boxes.
 
-This runs outside of any guarantee: it is for made-up data, or for people who may see the data anyway.
+This runs outside of any guarantee: use synthetic data, or data that the user may see anyway.
 """
 
 import contextlib
@@ -21,36 +21,35 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.sensitive import Norm, Sensitive, SensitiveObjective, SensitiveTrials
 from privypurse.mechanisms.base import Mechanism
 from privypurse.mechanisms.perturbed_minimiser import TOLERANCE, OutputPerturbation
-from privypurse.purse.choices import draws_exactly
-from privypurse.purse.purse import Purse
+from privypurse.purse.purse import Purse, draws_exactly
 
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """One release, with what was in the box.
+    """One release and the content of its box.
 
     Parameters
     ----------
     what : str
-        What the run says that it is for.
+        Purpose stated by the run.
     box : Sensitive
-        The box: its bounds are read from it.
+        The box, for its bounds.
     inside : ndarray or None
-        What was in it; None for an objective or an experiment, which is no number.
+        Its content; None for an objective or an experiment, which is no number.
     mechanism : Mechanism
-        How it was made private.
+        Mechanism of the release.
     neighbouring : Neighbouring
-        The purse's relation.
+        Relation of the purse.
     answer : ndarray
-        What left.
+        Released value.
     paid_first : bool
-        Whether the charge was on the ledger when the box was opened.
+        Whether the charge was on the ledger before the box was opened.
     handed : object
-        What left besides numbers: the model of the best trial of a search.
+        Released object besides numbers: the model of the best trial of a search.
     trial : Transcript or None
-        Of a search: everything that was heard of the best trial. All of it may leave, by what is claimed of the search.
+        Of a search: transcript of the best trial, all of which may be released.
     trials : tuple of Transcript
-        Of a search: everything that was heard of all trials, which must not leave.
+        Of a search: transcripts of all trials, which must not be released.
     """
 
     what: str
@@ -66,7 +65,7 @@ class Heard:
 
     @property
     def terms(self) -> tuple[Any, ...]:
-        """All that may not depend on one record: the purpose, the mechanism, the bound, the shape, the sampling rate."""
+        """Public terms: purpose, mechanism, bounds, shape, sampling rate."""
         box = self.box
         bounds = tuple(box.bound(relation, box.norm) if box.has_bound(relation) else None for relation in Neighbouring)
         return (
@@ -82,21 +81,21 @@ class Heard:
 
 @dataclass(eq=False)
 class Transcript:
-    """Everything that was heard of one run.
+    """Record of one run.
 
     Attributes
     ----------
     releases : list of Heard
-        In order. Releases that a mechanism makes inside of a release, in trials of a search, are not among them: they are
-        private until the best trial is handed over, and are then that release's ``trial``.
+        Releases in order, without those of trials in a search: these are private, except for the
+        best trial, which is in ``trial`` of its release.
     result : ndarray
-        What the run returned, as one vector.
+        Result of the run as one vector.
     charged : int
-        How many releases are on the ledger.
+        Number of releases on the ledger.
     failure : str
-        The error that ended the run, if one did.
+        Error that ended the run, if any.
     noise_state : dict or None
-        Of a trial: where its noise stood when it began, if it has a seed.
+        Of a trial: state of a seeded noise source at its start.
     """
 
     releases: list[Heard] = field(default_factory=list)
@@ -107,23 +106,23 @@ class Transcript:
 
 
 class Diverged(Exception):
-    """A replay asked for something that the run which was heard did not ask for."""
+    """A replay asked for something that the recorded run did not."""
 
 
 Run = Callable[[Any, Purse], Any]
 
 
 def record(run: Run, data: Any, purse: Purse) -> Transcript:
-    """Run with real noise, and listen.
+    """Run with real noise and record the releases.
 
     Parameters
     ----------
     run : callable
         ``run(data, purse)`` trains and returns the model: a number, an array, or a list of these.
     data
-        Whatever the run takes.
+        Data for `run`.
     purse : Purse
-        Who pays.
+        Purse to charge.
     """
     transcript = Transcript()
     _listen(run, data, purse, transcript, Watched)
@@ -131,9 +130,9 @@ def record(run: Run, data: Any, purse: Purse) -> Transcript:
 
 
 def replay(run: Run, data: Any, purse: Purse, heard: Transcript) -> Transcript:
-    """Run on other data with the answers of a run that was heard; stops at the first difference that is not the data's.
+    """Run on other data with the recorded answers of a run, up to the first divergence.
 
-    The randomness is spent all the same, so that samples drawn from a source with the same seed are the same.
+    Noise is drawn all the same, so that samples from a source with the same seed are equal.
     """
     transcript, answers = Transcript(), iter(heard.releases)
     _listen(run, data, purse, transcript, lambda mechanism, owner: Repeating(mechanism, owner, answers))
@@ -141,7 +140,7 @@ def replay(run: Run, data: Any, purse: Purse, heard: Transcript) -> Transcript:
 
 
 class Watched:
-    """A mechanism that remembers what it was given to open, and whether that was paid for."""
+    """Mechanism that records the content of its box and whether it was charged first."""
 
     def __init__(self, mechanism: Mechanism, purse: Purse) -> None:
         self.mechanism, self._purse = mechanism, purse
@@ -153,17 +152,19 @@ class Watched:
         self.trials: tuple[Transcript, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
-        # Prices and other properties are the mechanism's own.
+        # Charges and other properties are those of the mechanism.
         return getattr(self.mechanism, name)
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> None:
-        """Refuse exact noise where the mechanism does not draw it."""
+        """Raise InvalidArgument if the mechanism does not draw exact noise."""
         if not draws_exactly(type(self.mechanism)):
-            raise InvalidArgument(f"{type(self.mechanism).__name__} does not say that it can draw exact noise.")
+            raise InvalidArgument(
+                f"{type(self.mechanism).__name__} does not declare that it draws exact noise. Define check_noise."
+            )
         self.mechanism.check_noise(box, neighbouring, noise)  # type: ignore[attr-defined]
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> Any:
-        """Look into the box, and let the mechanism do the rest."""
+        """Record the content of the box and draw."""
         self.paid_first = self._purse.totals.releases > self._before
         self.inside = opened(box, self.mechanism)
         with _quiet(), self._listening_to_trials(box):
@@ -171,7 +172,7 @@ class Watched:
 
     @contextlib.contextmanager
     def _listening_to_trials(self, box: Sensitive) -> Iterator[None]:
-        """Keep what is heard of the trial that is handed over, and pass on what this run is to go on with."""
+        """Record all trials of a search, and pass the best one on."""
         if not isinstance(box, SensitiveTrials):
             yield
             return
@@ -202,18 +203,18 @@ class Watched:
 
 
 class Repeating(Watched):
-    """A mechanism that gives the answer that was heard."""
+    """Mechanism that returns recorded answers."""
 
     def __init__(self, mechanism: Mechanism, purse: Purse, answers: Iterator[Heard]) -> None:
         super().__init__(mechanism, purse)
         self._answers = answers
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> None:
-        """Refuse what the mechanism refuses: a class that draws anew must say anew what it can."""
+        """As for `Watched`: a class that overrides `draw` must define it too."""
         super().check_noise(box, neighbouring, noise)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> Any:
-        """Draw noise, and return what was heard in its place."""
+        """Draw noise, and return the recorded answer instead."""
         heard = next(self._answers, None)
         trial: Any = box._value
         hand_over = box.hand_over if isinstance(box, SensitiveTrials) else None
@@ -221,22 +222,22 @@ class Repeating(Watched):
         if heard is None:
             raise Diverged("there is one release more than on the neighbouring table")
         if hand_over is not None:
-            # The run goes on with what the trial makes of the answers that were heard: a trial that keeps to the rules makes
-            # the same model of them.
+            # Continue with the trial replayed on the recorded answers: the same model, unless the
+            # trial depends on the records otherwise.
             self.trial, self.handed = None, heard.handed
             if heard.trial is not None:
                 self.trial, self.handed = _replayed_trial(trial, heard.trial, int(heard.answer[0]), noise)
             hand_over(self.handed)
         if getattr(answer, "shape", None) != heard.answer.shape:
             raise Diverged(f"a release has another shape than on the neighbouring table: {heard.what}")
-        return heard.answer.copy() if isinstance(answer, np.ndarray) else _like(answer, heard.answer)
+        return heard.answer.copy() if isinstance(answer, np.ndarray) else answer.new_tensor(heard.answer)
 
     def _pass_on(self, result: Any, hand_over: Callable[[Any], None]) -> None:
-        """Wait: what the real draw chose is not what was heard."""
+        """Do nothing: the result of the actual draw is not the recorded one."""
 
 
 def opened(box: Sensitive, mechanism: Mechanism) -> FloatArray | None:
-    """Look into a box; None where there is no number in it."""
+    """Return the content of a box, None if it is not a number."""
     if isinstance(box, SensitiveObjective) and isinstance(mechanism, OutputPerturbation):
         minimise: Any = box._value
         return np.asarray(minimise(np.zeros(box.shape), mechanism.ridge, TOLERANCE))
@@ -249,7 +250,7 @@ def opened(box: Sensitive, mechanism: Mechanism) -> FloatArray | None:
 def _replayed_trial(
     trial: Callable[[int, Any], Any], heard: Transcript, candidate: int, noise: Any
 ) -> tuple[Transcript, Any]:
-    """Run the trial that was handed over again, on this run's table with that one's candidate, answers and randomness."""
+    """Replay the best trial on this table with the recorded candidate, answers and noise."""
     transcript, answers, stood, outcome = Transcript(), iter(heard.releases), noise.state(), None
     if heard.noise_state is not None:
         noise.restore(heard.noise_state)
@@ -270,9 +271,9 @@ _listening: list[Callable[..., Any]] = []
 
 @contextlib.contextmanager
 def _hearing(transcript: Transcript, watch: Callable[..., Watched]) -> Iterator[None]:
-    """Write down every release that is made, but for those that a mechanism makes by itself."""
+    """Record all releases, except for those that a mechanism makes itself."""
     patched = Purse.release
-    original = getattr(patched, "heard_gate", patched)  # within a trial: once is enough
+    original = getattr(patched, "heard_gate", patched)  # not patched twice within a trial
 
     def release(self: Purse, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Any:
         if not _listening:  # within a mechanism
@@ -324,7 +325,7 @@ def _listen(run: Run, data: Any, purse: Purse, transcript: Transcript, watch: Ca
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Do not listen to what a mechanism does by itself."""
+    """Do not record releases that a mechanism makes itself."""
     held = list(_listening)
     _listening.clear()
     try:
@@ -334,13 +335,8 @@ def _quiet() -> Iterator[None]:
 
 
 def flat(result: Any) -> FloatArray:
-    """Write whatever a run returned as one vector."""
+    """Return the result of a run as one vector."""
     if isinstance(result, Sequence) and not isinstance(result, str):
         return np.concatenate([flat(part) for part in result]) if result else np.empty(0)
     value = result.detach().cpu().numpy() if hasattr(result, "detach") else result
     return np.ravel(np.asarray(value, dtype=np.float64))
-
-
-def _like(answer: Any, heard: FloatArray) -> Any:
-    """Turn an array into a tensor of the kind and on the device of another."""
-    return answer.new_tensor(heard)

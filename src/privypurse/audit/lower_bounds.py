@@ -1,8 +1,8 @@
-"""Lower confidence bounds on mu and epsilon, from how well an attack tells two neighbouring tables apart.
+"""Lower confidence bounds on mu and epsilon, from the error rates of a distinguishing attack.
 
-An attack that says "the record is there" wrongly with probability alpha and misses it with probability beta refutes every claim
-whose trade-off curve lies above the point (alpha, beta), whatever the attack was: nothing is assumed about the mechanism, and a
-bad attack gives a weak bound, never a wrong one. The two probabilities are bounded from above by Clopper and Pearson's intervals.
+An attack with false alarm rate alpha and miss rate beta refutes every claim whose trade-off curve
+lies above (alpha, beta). Nothing is assumed about mechanism or attack: a bad attack gives a weak
+bound, never a wrong one. The rates are bounded from above by Clopper and Pearson's intervals.
 """
 
 import math
@@ -18,12 +18,12 @@ from privypurse.core.errors import InvalidArgument
 
 @dataclass(frozen=True)
 class LowerBound:
-    """What an attack has shown.
+    """Lower bounds shown by an attack.
 
     Parameters
     ----------
     mu : float
-        With this confidence, what was attacked is not Gaussian-DP with any smaller mu.
+        With this confidence, the subject is not Gaussian-DP with any smaller mu.
     epsilon : float
         With this confidence, it is not (epsilon, delta)-DP with any smaller epsilon.
     delta, confidence : float
@@ -31,9 +31,9 @@ class LowerBound:
     trials : int
         Runs of the attack, on both tables together.
     false_alarms, misses : float
-        The attack's errors, observed at the threshold that shows most of mu.
+        Observed error rates at the threshold with the largest mu.
     ceiling_mu : float
-        What `mu` would be without any error: no claim above it can be refuted with so many trials.
+        `mu` for an attack without errors: no larger claim can be refuted with this many trials.
     """
 
     mu: float
@@ -55,19 +55,19 @@ def largest_rate(errors: int, trials: int, significance: float) -> float:
     0.0295
     """
     if not 0 <= errors <= trials or trials < 1:
-        raise InvalidArgument(f"errors must be between 0 and trials; got {errors!r} of {trials!r}. Count them again.")
+        raise InvalidArgument(f"errors must be between 0 and trials; got {errors!r} of {trials!r}. Check the counts.")
     return 1.0 if errors == trials else float(special.betaincinv(errors + 1, trials - errors, 1 - significance))
 
 
 def mu_of(false_alarms: float, misses: float) -> float:
-    """Return the least mu that allows an attack with these errors; 0 if any does."""
+    """Return the least mu that allows an attack with these error rates, at least 0."""
     if false_alarms + misses >= 1:
         return 0.0
     return float(special.ndtri(1 - false_alarms) - special.ndtri(misses))
 
 
 def epsilon_of(false_alarms: float, misses: float, delta: float) -> float:
-    """Return the least epsilon that allows an attack with these errors, in either direction; 0 if any does."""
+    """Return the least epsilon that allows these error rates in either direction, at least 0."""
     best = 0.0
     for alpha, beta in ((false_alarms, misses), (misses, false_alarms)):
         if 1 - delta - beta > alpha > 0:
@@ -88,11 +88,12 @@ def bound_from_scores(
     Parameters
     ----------
     absent, present : array_like
-        Scores of independent runs without and with the record; high where the attack believes that it is there.
+        Scores of independent runs without and with the record; high scores mean "present".
     thresholds : sequence of float
-        Scores from which on the attack says so. Fixed before the scores were seen; more than one costs a little confidence each.
+        Scores from which on the attack says "present", fixed before the scores were seen. Each
+        further one costs some confidence.
     delta : float
-        For epsilon.
+        The delta, for epsilon.
     confidence : float
         Probability with which the bounds hold.
 
@@ -112,12 +113,12 @@ def bound_from_scores(
             "Run the attack on both tables."
         )
     if np.isnan(out).any() or np.isnan(inside).any():
-        # A comparison with NaN is false, so that it would count as "not there" on both sides.
+        # Comparisons with NaN are false: it would count as "absent" on both sides.
         raise InvalidArgument(
             f"absent and present must have no NaN; got {int(np.isnan(out).sum())} and {int(np.isnan(inside).sum())}. "
-            "Look at the runs whose scores are no numbers."
+            "Check the runs whose scores are NaN."
         )
-    # Each threshold is used with two error rates, for mu and for epsilon alike.
+    # Each threshold has two error rates, used for both mu and epsilon.
     significance = (1 - confidence) / (2 * len(thresholds))
     mu, epsilon, errors = 0.0, 0.0, (1.0, 1.0)
     for threshold in thresholds:

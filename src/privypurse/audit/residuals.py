@@ -1,7 +1,7 @@
-"""Whether the noise is what was paid for: right scale, right shape, and never the same twice.
+"""Audit of the noise: scale, distribution and repetitions.
 
-What was in a box is known here, so the noise of each release is known too. Divided by its declared standard deviation it must be
-standard normal, and no number may come up again: not in another coordinate, release, run or process.
+The noise of each release is known here, since the content of its box is. Divided by its declared
+standard deviation it must be standard normal, and no value may repeat.
 """
 
 import math
@@ -14,28 +14,28 @@ from scipy import stats
 from privypurse.audit.listening import Transcript
 from privypurse.core.checks import FloatArray
 
-# Noise numbers are alike if they agree to this many digits after the point; what was in the box is rounded off first.
+# Noise values are equal if they agree to this many decimals, beyond rounding of the box's content.
 DIGITS = 10
-# How likely two numbers are to agree so by chance, up to their sign: 1/sqrt(pi) times the step of the last digit.
+# Probability that two values agree up to sign by chance: 1/sqrt(pi) times the last digit.
 CHANCE_OF_A_PAIR = 0.56 * 10.0**-DIGITS
-# What is less likely than this, if nothing is wrong, is a finding.
+# Significance level of findings.
 LEAST_CHANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Residuals:
-    """The noise of all releases.
+    """Statistics of the noise of all releases.
 
     Parameters
     ----------
     count : int
-        How many numbers.
+        Number of values.
     scale : float
-        Their standard deviation, relative to the declared one.
+        Standard deviation, relative to the declared one.
     p_value : float
         Of a Kolmogorov-Smirnov test against the standard normal distribution.
     repeated : int
-        How many numbers came up before, up to their sign.
+        Number of values that repeat an earlier one, up to sign.
     """
 
     count: int
@@ -45,11 +45,11 @@ class Residuals:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What is wrong, in words."""
+        """Violations, in words."""
         found = []
         if too_many_repeats(self.repeated, self.count):
             found.append(f"{self.repeated} of {self.count} noise numbers were used before")
-        if not self.p_value >= LEAST_CHANCE:  # noise that is not a number has no p-value
+        if not self.p_value >= LEAST_CHANCE:  # NaN for noise that is NaN
             found.append(
                 f"the noise is not what was paid for: {self.scale:.3f} times its scale, p = {self.p_value:.1g}"
             )
@@ -57,17 +57,10 @@ class Residuals:
 
 
 def too_many_repeats(repeated: int, count: int) -> bool:
-    """Say whether so many of so many noise numbers came up before as chance does not explain.
+    """Return whether there are more repetitions than chance explains.
 
-    Of ten thousand numbers two agree by chance once in some hundred audits, and among many audits that happens; of ten it does
-    not. Pairs that agree by chance are about as many as a Poisson number.
-
-    Parameters
-    ----------
-    repeated : int
-        How many numbers came up before.
-    count : int
-        How many numbers there are.
+    The number of pairs that agree by chance is about Poisson: one pair among ten thousand values
+    occurs once in some hundred audits.
 
     Examples
     --------
@@ -79,7 +72,7 @@ def too_many_repeats(repeated: int, count: int) -> bool:
 
 
 def residuals(transcripts: Sequence[Transcript]) -> Residuals:
-    """Look at the noise of all Gaussian releases of some runs."""
+    """Compute statistics of the noise of all Gaussian releases of some runs."""
     noise = np.concatenate([np.empty(0), *(noise_of(transcript) for transcript in transcripts)])
     if not noise.size:
         return Residuals(0, math.nan, 1.0, 0)
@@ -89,9 +82,9 @@ def residuals(transcripts: Sequence[Transcript]) -> Residuals:
 
 
 def noise_of(transcript: Transcript) -> FloatArray:
-    """Return the noise of a run's Gaussian releases, in units of its declared standard deviation.
+    """Return the noise of a run's Gaussian releases, divided by its declared standard deviation.
 
-    Of a search, that of all its trials: the best one was chosen by its noise, so that its own does not look like noise.
+    For a search, that of all trials: the noise of the best one is biased by selection.
     """
     parts = [np.empty(0)]
     for heard in transcript.releases:

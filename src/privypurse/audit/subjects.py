@@ -1,7 +1,7 @@
-"""What is audited: a way to train, a pair of neighbouring made-up tables, and the budget that is claimed.
+"""Subjects of audits: a training method, two neighbouring synthetic tables, and the claimed budget.
 
-The record that the tables differ in, the *canary*, is made to be as visible as the rules allow: its gradient has the full clip
-norm at every step, because it contradicts all other records.
+The tables differ in one record, the *canary*. It contradicts all other records, so that its
+gradient has the full clip norm at every step.
 """
 
 from collections.abc import Callable
@@ -23,31 +23,31 @@ RECORDS, COLUMNS = 64, 6
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """Something to audit.
+    """Subject of an audit.
 
     Parameters
     ----------
     name : str
-        What it is called in reports.
+        Name in reports.
     kind : str
         "method", "baseline", "estimator", "preprocessing" or "pytorch".
     run : callable
         ``run(data, purse)`` trains and returns the model.
     table : callable
-        ``table(present)`` returns the data, with or without the canary. The same each time, and all other records in the same
-        places: coins of samples and searches belong to places, so the canary is the last.
+        ``table(present)`` returns the data, with or without the canary as the last record. It is
+        deterministic and keeps other records in place, since samples and searches draw by place.
     purse : callable
-        ``purse(mu, noise)`` returns a new purse that claims to be Gaussian-DP with this mu, or (epsilon, delta)-DP with the
-        epsilon of that mu at `DELTA`.
+        ``purse(mu, noise)`` returns a new purse that claims Gaussian DP with this mu, or
+        (epsilon, delta)-DP with the epsilon of that mu at `DELTA`.
     direction : ndarray, optional
-        Where the canary's gradient points to; needed where records are sampled.
+        Direction of the canary's gradient; needed where records are sampled.
     score : callable, optional
-        ``score(result)``: how much a final model looks like one that saw the canary, for attacks that see nothing else.
+        ``score(result)`` is high for final models that saw the canary, for black-box attacks.
     shows_half : bool, default True
-        Whether an attack that sees everything must show at least half of the claimed mu. Not so where no record can use up the
-        bounds, as where survivors are selected from many models.
+        Whether a white-box attack must show at least half of the claimed mu. False where no record
+        can reach the bounds, as in selection among many models.
     exact : bool, default True
-        Whether it can be run with exact noise; if not, it is audited with plain noise.
+        Whether it can be run with exact noise.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Subject:
                 )
 
     def noise(self, seed: int | None, *, secure: bool) -> NoiseSource:
-        """Return noise to run it with."""
+        """Return a noise source for a run."""
         return NoiseSource(seed, secure=secure and self.exact)
 
 
@@ -78,8 +78,8 @@ def contradicted_table(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return rows, labels (0 and 1) and a canary with label 1.
 
-    The last column says which class a row is of, and says the opposite for the canary: its loss stays on the linear part, where
-    its gradient has the full length.
+    The last column determines the class, and the canary contradicts it: its loss stays on the
+    linear part, where its gradient has full norm.
     """
     rng = np.random.default_rng(seed)
     side = np.where(np.arange(records) % 2 == 0, 1.0, -1.0)
@@ -93,8 +93,8 @@ def contradicted_table(
 def with_canary(present: bool, *, in_place: bool = False) -> tuple[FloatArray, FloatArray]:
     """Return a table with the canary as its last row, or without it.
 
-    `in_place`: where it is absent there is a row that is not finite in its place, which contributes nothing, so that samples of
-    both tables are drawn with the same coins.
+    `in_place`: replace an absent canary by a row of NaN, which contributes nothing, so that samples
+    of both tables are drawn alike.
     """
     rows, labels, canary = contradicted_table()
     if not present and not in_place:
@@ -104,7 +104,7 @@ def with_canary(present: bool, *, in_place: bool = False) -> tuple[FloatArray, F
 
 
 def on_last_column(result: FloatArray) -> float:
-    """Return the weight of the column that the canary pulls up."""
+    """Return the weight of the canary's column."""
     return float(result[COLUMNS - 1])
 
 

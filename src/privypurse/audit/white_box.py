@@ -1,33 +1,115 @@
-"""The white-box audit: many runs with and without the canary, each judged by the likelihood ratio of all it released."""
+"""White-box audit: runs with and without the canary, scored by their likelihood ratio.
 
+No attack is more powerful than this ratio. Under a sound mechanism with a Gaussian-DP filter, and a
+record that reaches every bound, the logarithm of the ratio is N(-mu^2/2, mu^2) without the record
+and N(mu^2/2, mu^2) with it, also where noise levels depend on earlier answers.
+"""
+
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from privypurse.audit.gray_box import checked, compare, heard_and_replayed
-from privypurse.audit.likelihood import log_likelihood_ratio
+from privypurse.audit.listening import Heard, Transcript
 from privypurse.audit.lower_bounds import LowerBound, bound_from_scores
 from privypurse.audit.subjects import DELTA, Subject
 from privypurse.core.checks import FloatArray, positive_integer
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.sensitive import Norm
+from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
 
-# Told how many runs are done.
-Tell = Callable[[int], None]
+
+def log_likelihood_ratio(absent: Transcript, present: Transcript, direction: FloatArray | None = None) -> float:
+    """Return the log likelihood ratio of the answers, with the record over without it.
+
+    Parameters
+    ----------
+    absent, present : Transcript
+        The run without the record and the run with it: a recorded run and its replay, with the same
+        answers.
+    direction : ndarray, optional
+        For sampled releases: unit vector of the record's contribution to a sum. The attack does not
+        know whether the record was in the sample.
+    """
+    pairs = zip(absent.releases, present.releases, strict=False)
+    return math.fsum(of_release(without, with_it, direction) for without, with_it in pairs)
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """The attack's scores: the likelihood ratio, scaled so that it is N(0, 1) without the canary and N(mu, 1) with it.
+def of_release(absent: Heard, present: Heard, direction: FloatArray | None) -> float:
+    """Return the contribution of one release to `log_likelihood_ratio`."""
+    box, mechanism, relation = absent.box, absent.mechanism, absent.neighbouring
+    if absent.trial is not None and present.trial is not None:
+        # That this trial was the best is not used as evidence.
+        return log_likelihood_ratio(absent.trial, present.trial, direction)
+    if absent.inside is None or present.inside is None:
+        return 0.0  # the likelihood of an objective or experiment is not known
+    if isinstance(mechanism, ExponentialSelection | PermuteAndFlip):
+        bound, chosen = box.bound(relation, Norm.RANGE), int(absent.answer)
+        logs = [mechanism.log_probabilities(heard.inside, bound)[chosen] for heard in (absent, present)]  # type: ignore[arg-type]
+        return float(logs[1] - logs[0])
+    noise_std = float(mechanism.noise_std(box, relation)) if hasattr(mechanism, "noise_std") else 0.0
+    if not noise_std > 0:
+        return 0.0
+    noise = np.ravel(absent.answer - absent.inside) / noise_std
+    if box.sample_prob == 1 or direction is None:
+        moved = np.ravel(present.inside - absent.inside) / noise_std
+        return float(noise @ moved - moved @ moved / 2)
+    if direction.size != noise.size:
+        return 0.0
+    # `noise` excludes the record's contribution on both tables.
+    moved = direction * (box.bound(relation, Norm.L2) / noise_std)
+    likelier = float(noise @ moved - moved @ moved / 2)
+    return float(np.logaddexp(math.log1p(-box.sample_prob), math.log(box.sample_prob) + likelier))
+
+
+# Per table; half of them choose a threshold.
+FEWEST_MODELS = 8
+
+
+def bound_from_models(absent: FloatArray, present: FloatArray, *, confidence: float = 0.95) -> LowerBound:
+    """Bound mu and epsilon from scores of final models, whose scale is not known in advance.
+
+    Half of the runs choose a threshold and its direction; the other half is counted.
 
     Parameters
     ----------
     absent, present : ndarray
-        One number for each run.
+        Scores of models trained without and with the canary.
+    confidence : float
+        Of the bound.
+    """
+    if min(absent.size, present.size) < FEWEST_MODELS:
+        raise InvalidArgument(
+            f"absent and present must have at least {FEWEST_MODELS} runs each; got {absent.size} and {present.size}. Run more."
+        )
+    first, second = (absent[::2], present[::2]), (absent[1::2], present[1::2])
+    if np.median(first[0]) > np.median(first[1]):
+        first, second = (-first[0], -first[1]), (-second[0], -second[1])
+    candidates = np.quantile(np.concatenate(first), np.linspace(0.05, 0.95, 19))
+    shown = [bound_from_scores(*first, thresholds=[threshold], delta=DELTA).mu for threshold in candidates]
+    # Ties go to the middle threshold.
+    best = np.flatnonzero(np.array(shown) == max(shown))
+    threshold = candidates[best[np.abs(best - len(candidates) // 2).argmin()]]
+    return bound_from_scores(*second, thresholds=[float(threshold)], delta=DELTA, confidence=confidence)
+
+
+Tell = Callable[[int], None]  # called with the number of runs done
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of the attack, scaled to N(0, 1) without the canary and N(mu, 1) with it.
+
+    Parameters
+    ----------
+    absent, present : ndarray
+        One score for each run.
     models_absent, models_present : ndarray
-        What the final models alone say, where the subject has a score for them.
+        Scores of the final models, where the subject defines them.
     findings : tuple of str
-        What the comparison of each run with its replay found.
+        Violations found in comparisons of runs with their replays.
     """
 
     absent: FloatArray
@@ -49,16 +131,16 @@ class Scores:
 
 @dataclass(frozen=True)
 class WhiteBox:
-    """What the audit showed.
+    """Result of the white-box audit.
 
     Parameters
     ----------
     claimed_mu, claimed_epsilon : float
-        What the run claims.
+        Claimed budget.
     bound : LowerBound
-        What was shown.
+        Lower bound shown.
     findings : tuple of str
-        Of the comparison of runs with their replays.
+        Violations found in comparisons of runs with their replays.
     """
 
     claimed_mu: float
@@ -68,38 +150,38 @@ class WhiteBox:
 
     @property
     def refuted(self) -> bool:
-        """Whether more was shown than is claimed, or something was found that breaks the claim: see `findings`."""
+        """Whether the bound exceeds the claim, or there are `findings`."""
         shown = self.bound.mu > self.claimed_mu or self.bound.epsilon > self.claimed_epsilon
         return shown or bool(self.findings)
 
     @property
     def share(self) -> float:
-        """How much of the claimed mu was shown."""
+        """Share of the claimed mu that was shown."""
         return self.bound.mu / self.claimed_mu
 
 
 def attack(
     subject: Subject, mu: float, runs: int, seed: int, *, secure: bool = True, tell: Tell = lambda done: None
 ) -> Scores:
-    """Run a subject `runs` times, in turn without and with the canary, and score each run.
+    """Run a subject `runs` times, alternating without and with the canary, and score each run.
 
     Parameters
     ----------
     subject : Subject
-        What to audit.
+        Subject of the audit.
     mu : float
-        The budget to run it at.
+        Budget of each run.
     runs, seed : int
-        How many runs, from which seed on; an even number.
+        Number of runs, which must be even, and seed of the first.
     secure : bool, default True
         Whether to draw exact noise.
     tell : callable
-        Told after each run how many are done.
+        Called after each run with the number of runs done.
     """
     mu, runs = checked(subject, mu), positive_integer(runs=runs)
     if runs % 2:
         raise InvalidArgument(
-            f"runs must be an even number; got {runs}. Half of them are made without the canary: pass for example 400."
+            f"runs must be even; got {runs}. Half of them are made without the canary: pass for example 400."
         )
     scores: tuple[list[float], list[float]] = ([], [])
     models: tuple[list[float], list[float]] = ([], [])
@@ -119,7 +201,7 @@ def attack(
 
 
 def judge(scores: Scores, mu: float, *, confidence: float = 0.95) -> WhiteBox:
-    """Turn scores into a bound, at the threshold at which the likelihood ratio is one."""
+    """Return the bound at the threshold where the likelihood ratio is one."""
     from privypurse.accounting.convert import gdp_epsilon
 
     bound = bound_from_scores(scores.absent, scores.present, thresholds=[mu / 2], delta=DELTA, confidence=confidence)

@@ -1,8 +1,8 @@
-"""The population that `make_census` draws from: who lives in it, and how likely each of them earns much.
+"""The population that `make_census` draws from, and the probability of a high income.
 
-Everything here is whole numbers. A value is looked up in a table of 2^16 equally likely entries, a score is a sum of
-hundredths, and a chance is a whole number of 2^-32. Sums and products of whole numbers come out the same on every machine
-and under every version of numpy, which exponentials and normal draws do not.
+All numbers are integers. A value is looked up in a table of 2^16 equally likely entries, a score is
+a sum of hundredths, and a probability is a multiple of 2^-32. So the results are the same on every
+machine and with every version of numpy.
 """
 
 import functools
@@ -53,7 +53,7 @@ MOST_CAPITAL = 200_000
 MOST_COMMUTE = 180
 COMMUTE_STEP = 5
 
-# The ages at which a new group begins, for what depends on age.
+# First age of each age group but the first.
 AGE_GROUPS = (20, 24, 30, 50, 65)
 
 
@@ -82,7 +82,7 @@ class Population:
 
 
 def _choice(weights: Iterable[int]) -> NDArray[np.uint8]:
-    """Return a table of equally likely entries in which each position occurs as often as its weight says."""
+    """Return a table of entries in which each index occurs in proportion to its weight."""
     totals = np.cumsum(list(weights), dtype=np.int64)
     edges = totals * ENTRIES // totals[-1]
     return np.repeat(np.arange(len(totals), dtype=np.uint8), np.diff(edges, prepend=0))
@@ -97,14 +97,14 @@ def _times(*factors: Sequence[int]) -> list[int]:
 
 
 def _long_tail(middle: int, most: int, step: int = 1) -> list[int]:
-    """Return ENTRIES values with median `middle` and a tail that falls like 1/x^2, rounded down to whole steps."""
-    # The quantile function of the log-logistic law of shape 2 is middle * sqrt(q / (1 - q)), at q in mid-entry.
+    """Return ENTRIES values with median `middle` and a tail like 1/x^2, rounded down to steps."""
+    # Quantiles of the log-logistic distribution of shape 2: middle * sqrt(q / (1 - q)).
     values = (math.isqrt(middle**2 * (2 * i + 1) // (2 * (ENTRIES - i) - 1)) for i in range(ENTRIES))
     return [min(value // step * step, most) for value in values]
 
 
 def _ages() -> list[int]:
-    """Return the weight of each age among people at work: rising to 25, level to 55, gone by 90."""
+    """Return the weight of each age: rising to 25, level to 55, falling to 90."""
     return [
         4 * (age - 15)
         if age < 25
@@ -118,7 +118,7 @@ def _ages() -> list[int]:
 
 
 def _peaks(**at: int) -> list[int]:
-    """Return weights over 0 to MOST_HOURS hours, from h20=7 and the like."""
+    """Return weights over 0 to MOST_HOURS hours, from arguments such as h20=7."""
     weights = [0] * (MOST_HOURS + 1)
     for hours, weight in at.items():
         weights[int(hours.removeprefix("h"))] = weight
@@ -126,7 +126,7 @@ def _peaks(**at: int) -> list[int]:
 
 
 def _band(lowest: int, highest: int, middle: int) -> list[int]:
-    """Return weights over years of school that fall off on both sides of the middle."""
+    """Return weights over years of school that fall on both sides of the middle."""
     return [
         max(0, 1 + highest - lowest - 2 * abs(years - middle)) if lowest <= years <= highest else 0
         for years in range(MOST_SCHOOL + 1)
@@ -135,7 +135,7 @@ def _band(lowest: int, highest: int, middle: int) -> list[int]:
 
 @functools.cache
 def population() -> Population:
-    """Return the tables of the one population there is."""
+    """Return the tables of the population."""
     by_age_group = [
         (2, 6, 40, 45, 7, 0, 0, 0),
         (1, 2, 12, 50, 18, 17, 0, 0),
@@ -145,7 +145,8 @@ def population() -> Population:
         (4, 14, 18, 27, 19, 11, 5, 2),
     ]
     abroad = [(1, 1, 1, 1, 1, 1, 1, 1), (8, 6, 3, 2, 1, 2, 3, 3)]
-    # manager, professional, technician, health, teaching, office, sales, craft, transport, machines, farming, cleaning
+    # manager, professional, technician, health, teaching, office, sales, craft, transport,
+    # machines, farming, cleaning
     by_education = [
         (0, 0, 0, 0, 0, 1, 8, 20, 10, 18, 18, 25),
         (1, 0, 0, 1, 0, 3, 12, 22, 13, 18, 12, 18),
@@ -246,7 +247,7 @@ def population() -> Population:
 
 @dataclass(frozen=True)
 class Scores:
-    """What each value adds to the log-odds of a high income, in hundredths; the last entry of a list is "missing"."""
+    """Terms of the log-odds of a high income, in hundredths. A list may end with "missing"."""
 
     base: int
     age: NDArray[np.int16]
@@ -273,11 +274,11 @@ def _shorts(values: Iterable[int] | Sequence[Sequence[int]]) -> NDArray[np.int16
 
 @functools.cache
 def scores() -> Scores:
-    """Return what makes a high income likely.
+    """Return the terms of the log-odds of a high income.
 
-    Mostly a sum of one term for each column, which a linear model over one-hot and scaled columns can learn, and on purpose
-    not quite: income peaks at an age, capital counts in steps, long hours pay less for those who are their own boss, and
-    what a household means depends on sex.
+    They are mostly additive, as in a linear model over one-hot and scaled columns, but not quite:
+    income peaks at an age, capital counts in steps, long hours pay less for the self-employed, and
+    the effect of a household depends on sex.
     """
     years = range(OLDEST + 1)
     week = range(MOST_HOURS + 1)

@@ -1,4 +1,4 @@
-"""A generated census: a realistic table of mixed columns whose best possible accuracy is known."""
+"""A synthetic census: a table of mixed columns whose best possible accuracy is known."""
 
 import functools
 import pathlib
@@ -16,24 +16,24 @@ from privypurse.datasets.csv_writer import write_csv
 
 TARGET = "high_income"
 CLASSES = ("no", "yes")
-_BLOCK = 1 << 16  # rows at a time: the working memory does not grow with the table
+_BLOCK = 1 << 16  # rows generated at a time
 _DRAWS = 17  # random numbers for each row
 
 
 @dataclass(frozen=True)
 class ColumnFacts:
-    """What is publicly known of a column, because the generator says so and not because anyone looked at the rows.
+    """Public facts about a column, declared by the generator.
 
     Parameters
     ----------
     kind : str
         "number" or "category".
     lower, upper : int or None
-        The range of a number; no row is outside it.
+        Range of a number, which holds for every row.
     categories : tuple of str
-        The values of a category; no row has another.
+        All values of a category.
     may_be_missing : bool
-        Whether some rows have no value: NaN for a number, None for a category.
+        Whether values may be missing: NaN for a number, None for a category.
     meaning : str
         The column in words.
     """
@@ -74,17 +74,17 @@ FACTS = {
 class Census:
     """Rows drawn from a known population.
 
-    Made by `make_census`. The probability of a high income, given everything in the row (also given what is missing), is
-    known to the generator. It is not in the table, but how well anyone could do who knew it is.
+    Made by `make_census`. The generator knows the probability p of a high income given the row,
+    missing values included. It is not in the table, but the best accuracy that follows from it is
+    known.
 
     Parameters
     ----------
     seed : int
-        What it was drawn with.
+        Seed of the draw.
     best_accuracy : float
-        The accuracy that the best possible rule has on these very rows on average over their labels: the mean of
-        max(p, 1 - p), in which p is each row's probability. No rule is better in expectation; on one draw of the labels
-        luck is a matter of some 0.35/sqrt(n).
+        Expected accuracy of the best possible rule on these rows: the mean of max(p, 1 - p). On one
+        draw of the labels the accuracy deviates by about 0.35/sqrt(n).
     """
 
     seed: int
@@ -106,12 +106,12 @@ class Census:
 
     @property
     def schema_facts(self) -> dict[str, ColumnFacts]:
-        """What is publicly known of each column; `target` has the two `classes`, and is never missing."""
+        """Public facts about each column. `target` has the two `classes` and is never missing."""
         return dict(FACTS)
 
     @property
     def majority_accuracy(self) -> float:
-        """The accuracy of always saying the more frequent class of these rows."""
+        """Accuracy of always predicting the more frequent class of these rows."""
         share = float(self.y.mean())
         return max(share, 1 - share)
 
@@ -122,7 +122,7 @@ class Census:
 
     @functools.cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Every column by name, the target last: numbers, or strings with None where a value is missing."""
+        """All columns by name, the target last: numbers, or strings and None if missing."""
         return self._decoded(0, len(self))
 
     @property
@@ -131,11 +131,11 @@ class Census:
         return {name: values for name, values in self.columns.items() if name != TARGET}
 
     def to_csv(self, path: str | pathlib.Path) -> None:
-        """Write a CSV file with a header; a missing value is an empty field."""
+        """Write a CSV file with a header. Missing values are empty fields."""
         write_csv(path, self._blocks())
 
     def to_parquet(self, path: str | pathlib.Path) -> None:
-        """Write a Parquet file; a missing value is a null. Needs pyarrow."""
+        """Write a Parquet file. Missing values are nulls. Needs pyarrow."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -160,7 +160,7 @@ class Census:
         for name, facts in FACTS.items():
             codes = self._codes[name][start:stop]
             if facts.kind == "category":
-                # One past the last category means that the value is missing.
+                # The code after the last category is a missing value.
                 decoded[name] = np.array([*facts.categories, None], dtype=object)[codes]
             elif facts.may_be_missing:
                 decoded[name] = np.where(codes < 0, np.nan, codes)
@@ -171,23 +171,24 @@ class Census:
 
 
 def make_census(n: int = 30_000, seed: int = 0) -> Census:
-    """Draw a table of people at work: 12 columns of numbers and categories, some missing, and whether income is high.
+    """Draw a table of working people: 12 columns of mixed types, and whether income is high.
 
-    The columns depend on each other as they do in life: education on age, job on education, sex and region, hours on
-    household, and so on. About 26 % have a high income, and no rule can tell who with more than about 85 % accuracy.
+    The columns depend on each other: education on age, job on education, sex and region, hours on
+    household, and so on. About 26 % have a high income, and the best accuracy is about 85 %.
 
     Parameters
     ----------
     n : int
-        How many rows. A million take about half a second, and about 17 MB until `Census.columns` is asked for.
+        Number of rows. A million take about half a second, and 17 MB until `Census.columns` is
+        used.
     seed : int
-        0 or more. Another seed is an independent sample of the same population: draw one to train and one to test.
+        0 or more. Other seeds are independent samples: draw one to train and one to test.
 
     Notes
     -----
-    The same `n` and `seed` give the same table on every machine, and a smaller `n` gives the first rows of a larger one.
-    The stream is the raw output of ``numpy.random.PCG64(seed)``, which numpy keeps as it is; all that is made from it is
-    whole numbers.
+    The same `n` and `seed` give the same table on every machine, and a smaller `n` gives the first
+    rows of a larger one. The stream is the raw output of ``numpy.random.PCG64(seed)``, which numpy
+    keeps stable; everything computed from it is an integer.
 
     Examples
     --------
@@ -200,15 +201,17 @@ def make_census(n: int = 30_000, seed: int = 0) -> Census:
     """
     n = positive_integer(n=n)
     if n > 10**9:
-        raise InvalidArgument(f"n must be at most 1,000,000,000, which no memory holds; got {shown(n)}. Pass 30000.")
+        raise InvalidArgument(f"expected n to be at most 1,000,000,000, got {shown(n)}. Pass for example 30000.")
     if isinstance(seed, bool | np.bool_) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InvalidArgument(f"seed must be a whole number of 0 or more; got {shown(seed)}. Pass for example seed=1.")
+        raise InvalidArgument(
+            f"expected seed to be an integer of 0 or more, got {shown(seed)}. Pass for example seed=1."
+        )
     stream = np.random.PCG64(int(seed))
     codes: dict[str, NDArray[Any]] = {}
     certainty = 0
     for start in range(0, n, _BLOCK):
         rows = min(_BLOCK, n - start)
-        # Row by row in the stream, so that a longer table begins with a shorter one.
+        # In row order, so that a longer table begins with a shorter one.
         draws = stream.random_raw(rows * _DRAWS).reshape(rows, _DRAWS)
         people = _people(draws)
         chance = world.scores().chance[_score(people) + world.LARGEST]
@@ -267,7 +270,7 @@ def _own_boss(sector: NDArray[np.uint8]) -> NDArray[np.intp]:
 
 
 def _score(people: dict[str, NDArray[Any]]) -> NDArray[np.intp]:
-    """Return the log-odds of a high income in hundredths, from what the table shows: a missing value is missing here too."""
+    """Return the log-odds of a high income in hundredths, given the table."""
     add = world.scores()
     score = np.full(len(people["age"]), add.base, dtype=np.intp)
     score += add.age[people["age"]]

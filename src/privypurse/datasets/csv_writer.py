@@ -14,8 +14,8 @@ Block = dict[str, NDArray[Any]]
 def write_csv(path: str | pathlib.Path, blocks: Iterable[Block]) -> None:
     """Write blocks with the same columns as one CSV file with a header.
 
-    None and NaN become empty fields, and whole numbers are written without a point. pyarrow is used where it is installed,
-    because it is some ten times faster; without it the file has the same values.
+    None and NaN are empty fields, and whole numbers have no point. pyarrow, which is about ten
+    times faster, is used if it is installed; the values are the same without it.
     """
     with open(path, "wb") as file:
         header_is_due = True
@@ -27,7 +27,7 @@ def write_csv(path: str | pathlib.Path, blocks: Iterable[Block]) -> None:
 
 
 def _by_pyarrow(block: Block) -> bytes | None:
-    """Return the rows as CSV, or None where pyarrow is not there or would have to quote a value."""
+    """Return the rows as CSV, or None without pyarrow or if a value needs quotes."""
     try:
         import pyarrow as pa
         import pyarrow.csv
@@ -35,7 +35,7 @@ def _by_pyarrow(block: Block) -> bytes | None:
         return None
     table = pa.table({name: pa.array(values, from_pandas=True) for name, values in block.items()})
     sink = pa.BufferOutputStream()
-    # With quotes "needed", pyarrow would put them around every string.
+    # With the style "needed" pyarrow quotes every string.
     plain = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none")
     try:
         pyarrow.csv.write_csv(table, sink, plain)
@@ -58,5 +58,5 @@ def _fields(column: NDArray[Any]) -> list[Any]:
     if column.dtype.kind != "f":
         plain: list[Any] = column.tolist()
         return plain
-    # str() of numpy's own numbers, because it writes a float32 with no more digits than it has.
+    # str() of numpy numbers writes a float32 without spurious digits.
     return [None if value != value else int(value) if value == value // 1 else str(value) for value in column]

@@ -1,0 +1,397 @@
+"""DP-AGD (Lee and Kifer 2018, from slides): accuracy and objective over epsilon, and parameters."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from privypurse.methods.dp_agd import DPAGD
+from privypurse_lab.papers import drawing, prepared
+from privypurse_lab.papers.accuracy_study import (
+    FOLDS,
+    QUICK_ROWS,
+    Measured,
+    Study,
+    accuracy_sheet,
+    draw_over_epsilon,
+    fit_and_measure,
+    in_columns,
+    lines,
+    paired,
+    uncovered_notes,
+)
+from privypurse_lab.papers.cells import Cell, Result, Results
+from privypurse_lab.papers.contestants import DELTA, RIDGE, Contestant, Model, is_private
+from privypurse_lab.papers.items import (
+    AS_PUBLISHED_ONLY,
+    IN_PART,
+    NOT_PRIVATE,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    Finished,
+    Item,
+    Paper,
+    Settings,
+    Sheet,
+    Verdict,
+)
+from privypurse_lab.papers.published_dp_agd import PublishedDPAGD
+from privypurse_lab.papers.published_numbers import CLOSE, compared, numbers_sheet
+
+DATA = ("adult", "bank", "ipums-br")
+PUBLISHED, SOUND, MENDED = "DP-AGD, as published", "DP-AGD", "DP-AGD, mended"
+BASELINES = ("ObjPert", "OutPert", "PrivGene", "SGD-Adv", "SGD-MA (orders to 32)")
+CONTESTANTS = (SOUND, MENDED, PUBLISHED, *BASELINES, "DP-SGD (PLD)", "Majority", "Non-private")
+# Largest gap to the best baseline that counts as competitive, in points.
+COMPETITIVE = 1.0
+STUDIES: dict[Model, Study] = {
+    model: Study(DATA, model, CONTESTANTS, repetitions=10, fewer={"PrivGene": 1}) for model in ("logistic", "svm")
+}
+KDD = Study(
+    ("kddcup99",),
+    "logistic",
+    (SOUND, MENDED, PUBLISHED, "ObjPert", "OutPert", "SGD-Adv", "SGD-MA (orders to 32)", "Majority", "Non-private"),
+    repetitions=1,
+)
+
+
+def _claims(found: Sequence[Measured], line: str) -> tuple[int, int]:
+    """Count cases of epsilon up to 0.1 in which a line is competitive, and all such cases."""
+    good = cases = 0
+    for data in dict.fromkeys(entry.data for entry in found):
+        by_name = lines(found, data)
+        for entry in by_name.get(line, []):
+            if entry.epsilon > 0.1 or not entry.ran:
+                continue
+            others = [
+                other.mean("accuracy")
+                for name in BASELINES
+                for other in by_name.get(name, [])
+                if other.ran and other.epsilon == entry.epsilon
+            ]
+            cases += 1
+            good += entry.mean("accuracy") >= max(others) - COMPETITIVE
+    return good, cases
+
+
+def _verdict(found: Sequence[Measured], model: Model, comparisons: Sequence[Any]) -> Verdict:
+    published, cases = _claims(found, PUBLISHED)
+    mended, _ = _claims(found, MENDED)
+    ours, _ = _claims(found, SOUND)
+    close = sum(each.close for each in comparisons)
+    numbers = "; ".join(
+        f"{each.published.accuracy:.2f} was published at epsilon {each.published.epsilon:g}, "
+        f"{each.ours.mean('accuracy'):.2f} is found"
+        for each in comparisons
+    )
+    claim = (
+        f'The claim "competitive or better, especially when the budget is very small" (within {COMPETITIVE:g} point of the best '
+        f"baseline, as accounted for today, at epsilon up to 0.1): as published ({NOT_PRIVATE}) in {published} of {cases} cases, "
+        f"mended in {mended}; this library's own version, with momentum on rows of length one, in {ours}.{_bank(found)}"
+    )
+    said = (
+        f"Of {len(comparisons)} printed numbers {close} are within {CLOSE:g} points, as published, {NOT_PRIVATE} ({numbers}). "
+        if comparisons
+        else ""
+    )
+    if mended == cases and all(each.reached for each in comparisons):
+        return Verdict(REPRODUCED, said + claim)
+    if mended:
+        return Verdict(IN_PART, said + claim)
+    return Verdict(AS_PUBLISHED_ONLY if close or published else NOT_REPRODUCED, said + claim)
+
+
+def _bank(found: Sequence[Measured]) -> str:
+    """Say whether accuracy on Bank falls as the budget grows, as a slide says for the SVM."""
+    by_budget = [entry for entry in lines(found, "bank").get(PUBLISHED, []) if entry.ran]
+    if len(by_budget) < 3 or by_budget[0].model != "svm":
+        return ""
+    best, last = max(by_budget, key=lambda entry: entry.mean("accuracy")), by_budget[-1]
+    gap, half = paired(last, best)
+    falls = "falls" if gap + half < 0 else "does not fall"
+    return (
+        f" On Bank accuracy {falls} at the largest budget, where a slide says that it decreases: "
+        f"{last.mean('accuracy'):.2f} at epsilon {last.epsilon:g}, at best {best.mean('accuracy'):.2f} at {best.epsilon:g}."
+    )
+
+
+def _finish(model: Model, settings: Settings, results: Results) -> Finished:
+    study = STUDIES[model]
+    found = study.measured(settings, results)
+    data = list(dict.fromkeys(entry.data for entry in found))
+    comparisons = compared(found, model, (PUBLISHED,))
+    sheets = [numbers_sheet(comparisons)] if comparisons else []
+    sheets += [accuracy_sheet(found, name) for name in data]
+    notes = [
+        "The published method runs on rows as they are, gradients clipped at 3; so does the mended one, with the paper's "
+        "settings and its errors mended. The others run on rows of length at most one. The objective is the mean training loss "
+        "of each model's own scores, so that both kinds can be compared. ObjPert and DP-SGD use today's accounting, which the "
+        "paper did not have. SGD-MA ends after 500 steps, where its budget would pay for thousands: that it is best above 0.8 "
+        "is not tested. Constants of this library's methods were chosen looking at Adult."
+    ]
+    notes += uncovered_notes(data)
+
+    def draw(figure: Any) -> None:
+        order = [*CONTESTANTS, *settings.also]
+        axes = drawing.panels(figure, 2, len(data))
+        for column, name in enumerate(data):
+            draw_over_epsilon(axes[0][column], found, name, "accuracy", order)
+            draw_over_epsilon(axes[1][column], found, name, "loss", order)
+        axes[0][0].set_ylabel("accuracy (%)")
+        axes[1][0].set_ylabel("mean training loss")
+        drawing.legend_below(figure, [axes[0][0]])
+
+    return Finished([entry.row() for entry in found], _verdict(found, model, comparisons), draw, sheets, notes)
+
+
+# Effect of the parameters.
+
+PARAMETERS = {
+    "splits": (10, 20, 40, 60, 100, 150),
+    "C_grad": (0.5, 1.0, 2.0, 3.0, 5.0, 10.0),
+    "C_obj": (0.5, 1.0, 2.0, 3.0, 5.0, 10.0),
+}
+SETTINGS = {"splits": 60, "C_grad": 3.0, "C_obj": 3.0}  # the paper's own
+MODERATE, WIDE = 2.0, 3.0
+ROBUST = 2.0  # points of accuracy
+EFFECT_EPSILONS = (0.1, 0.4, 1.6)
+Widths = dict[tuple[str, str, float], float]
+
+
+def effect(version: str, parameter: str, value: float, epsilon: float, seed: int, rows: int | None = None) -> Result:
+    """Fit DP-AGD with one parameter changed, on every fold of Adult.
+
+    Parameters
+    ----------
+    version : {"as published", "mended"}
+        Published code or corrected version.
+    parameter : {"splits", "C_grad", "C_obj"}
+        The parameter to change.
+    value, epsilon, seed, rows
+        Its value; budget, seed and number of rows as for `accuracy_study.one_repetition`.
+    """
+    table = prepared.table("adult")
+    X, y = table.X[:rows], table.y[:rows]
+    records = round(len(y) * (FOLDS - 1) / FOLDS)
+    who = with_parameter(version, parameter, value)
+    fits = enumerate(prepared.folds(len(y), FOLDS, seed))
+    return in_columns(
+        fit_and_measure(who, "logistic", X, y, part, epsilon, records, 1_000 * seed + number) for number, part in fits
+    )
+
+
+def with_parameter(version: str, parameter: str, value: float) -> Contestant:
+    """Return DP-AGD with the paper's settings except for one."""
+    chosen: dict[str, float] = SETTINGS | {parameter: value}
+    splits, clip_norm, clip_loss = int(chosen["splits"]), chosen["C_grad"], chosen["C_obj"]
+
+    def published(epsilon: float, records: int) -> PublishedDPAGD:
+        return PublishedDPAGD(epsilon, DELTA, splits=splits, clip_norm=clip_norm, clip_loss=clip_loss)
+
+    def mended(epsilon: float, records: int) -> DPAGD:
+        fixed = {"candidates": 20, "largest_step": 2.0, "window": 10, "momentum": 0.0}
+        return DPAGD(rounds=splits, selection_share=0.3, clip_loss=clip_loss, **fixed)  # type: ignore[arg-type]
+
+    private = version == "mended"
+    make = mended if private else published
+    return Contestant(f"DP-AGD, {version}", make, private, plain_rows=True, clip_norm=clip_norm, l2=RIDGE)
+
+
+def _effect_grid(settings: Settings) -> list[tuple[str, str, float, float, list[Cell]]]:
+    epsilons = EFFECT_EPSILONS[1:2] if settings.quick else EFFECT_EPSILONS
+    repetitions = 1 if settings.quick else 2
+    grid = []
+    for version in ("as published", "mended"):
+        for parameter, values in PARAMETERS.items():
+            for value in values[1::3] if settings.quick else values:
+                for epsilon in epsilons:
+                    shared = {"version": version, "parameter": parameter, "value": value, "epsilon": epsilon}
+                    shared |= {"rows": QUICK_ROWS // 2} if settings.quick else {}
+                    cells = [Cell(effect, {**shared, "seed": settings.seed + k}) for k in range(repetitions)]
+                    grid.append((version, parameter, value, epsilon, cells))
+    return grid
+
+
+def _effect_cells(settings: Settings) -> list[Cell]:
+    return [cell for *_, cells in _effect_grid(settings) for cell in cells]
+
+
+def _finish_effects(settings: Settings, results: Results) -> Finished:
+    rows = []
+    for version, parameter, value, epsilon, cells in _effect_grid(settings):
+        runs = [results[cell] for cell in cells]
+        row: dict[str, Any] = {"version": version, "private": NOT_PRIVATE if version == "as published" else "yes"}
+        row |= {"parameter": parameter, "value": value, "epsilon": epsilon}
+        for what in ("accuracy", "loss"):
+            values = [each for run in runs for each in run[what]]
+            row |= {what: float(np.mean(values)), f"{what}_spread": float(np.std(values))}
+        rows.append(row)
+    keys = {(row["version"], row["parameter"], row["epsilon"]) for row in rows}
+    widths = {key: _width(rows, *key, MODERATE) for key in keys}
+    wide = {key: _width(rows, *key, WIDE) for key in keys}
+    epsilons = sorted({row["epsilon"] for row in rows})
+    table = [
+        [
+            drawing.label(f"{parameter}, {version}", version == "mended"),
+            *(
+                f"{widths[version, parameter, epsilon]:.2f} ({wide[version, parameter, epsilon]:.2f})"
+                for epsilon in epsilons
+            ),
+        ]
+        for parameter in PARAMETERS
+        for version in ("as published", "mended")
+    ]
+    sheet = Sheet(
+        "By how many points of accuracy values within a factor of two of the paper's differ (in brackets: of three), by epsilon:",
+        ["", *(f"{epsilon:g}" for epsilon in epsilons)],
+        table,
+    )
+
+    def draw(figure: Any) -> None:
+        axes = drawing.panels(figure, 2, len(PARAMETERS))
+        for column, parameter in enumerate(PARAMETERS):
+            for number, epsilon in enumerate(epsilons):
+                for version in ("mended", "as published"):
+                    mine = [
+                        row
+                        for row in rows
+                        if (row["version"], row["parameter"], row["epsilon"]) == (version, parameter, epsilon)
+                    ]
+                    private = version == "mended"
+                    look = drawing.style(number, private)
+                    text = drawing.label(f"epsilon {epsilon:g}, {version}", private)
+                    for place, what in enumerate(("accuracy", "loss")):
+                        axes[place][column].plot(
+                            [r["value"] for r in mine], [r[what] for r in mine], label=text, **look
+                        )
+            for place in (0, 1):
+                axes[place][column].set_xscale("log")
+                drawing.number_ticks(axes[place][column].xaxis, PARAMETERS[parameter])
+                axes[place][column].set_xlabel(parameter)
+        axes[0][0].set_ylabel("accuracy (%)")
+        axes[1][0].set_ylabel("mean training loss")
+        drawing.legend_below(figure, [axes[0][0]], columns=2)
+
+    return Finished(rows, _effects_verdict(widths, wide), draw, [sheet])
+
+
+def _width(rows: Sequence[dict[str, Any]], version: str, parameter: str, epsilon: float, factor: float) -> float:
+    """Return the range of accuracy over values near the paper's, or over all if few."""
+    mine = [row for row in rows if (row["version"], row["parameter"], row["epsilon"]) == (version, parameter, epsilon)]
+    near = [row for row in mine if 1 / factor <= row["value"] / SETTINGS[parameter] <= factor]
+    accuracies = [row["accuracy"] for row in (near if len(near) > 1 else mine)]
+    return float(max(accuracies) - min(accuracies))
+
+
+def _effects_verdict(widths: Widths, wide: Widths) -> Verdict:
+    """Robust: moderate values are within two points at every budget but the smallest."""
+    least = min(epsilon for *_, epsilon in widths)
+    large = {key: width for key, width in widths.items() if key[2] > least or len({k[2] for k in widths}) == 1}
+    worst = {version: max(w for key, w in large.items() if key[0] == version) for version in ("as published", "mended")}
+    small = {version: max(w for key, w in widths.items() if key[0] == version) for version in worst}
+    further = {version: max(w for key, w in wide.items() if key[0] == version) for version in worst}
+    why = (
+        f"Above the smallest budget, values within a factor of two of the paper's change accuracy by at most "
+        f"{worst['as published']:.1f} points as published ({NOT_PRIVATE}) and {worst['mended']:.1f} mended; over all budgets by "
+        f"{small['as published']:.1f} and {small['mended']:.1f}. Within a factor of three it is up to "
+        f"{further['as published']:.1f} and {further['mended']:.1f}, by small clips. The paper calls the method robust to "
+        "moderate settings, with less effect where the budget is large; what is moderate it does not say, and a factor of two "
+        "was taken for it after the runs were seen."
+    )
+    robust = [version for version, width in worst.items() if width <= ROBUST]
+    if not robust:
+        return Verdict(NOT_REPRODUCED, why)
+    if "mended" not in robust:
+        return Verdict(AS_PUBLISHED_ONLY, why)
+    return Verdict(REPRODUCED if max(further.values()) <= ROBUST else IN_PART, why)
+
+
+def _finish_kdd(settings: Settings, results: Results) -> Finished:
+    found = KDD.measured(settings, results)
+
+    def draw(figure: Any) -> None:
+        order = [*CONTESTANTS, *settings.also]
+        axes = drawing.panels(figure, 1, 2)
+        for place, what in enumerate(("accuracy", "loss")):
+            draw_over_epsilon(axes[0][place], found, "kddcup99", what, order)
+        axes[0][0].set_ylabel("accuracy (%)")
+        axes[0][1].set_ylabel("mean training loss")
+        drawing.legend_below(figure, [axes[0][0]], columns=3)
+
+    notes = [
+        "All 494,021 rows of the ten-percent file, attack or not; protocol, service and flag one-hot, numbers scaled to [0, 1] "
+        "by the data. The slide shows a picture only, which the scan lost, and says nothing about how the data were prepared."
+    ]
+    sheets = [accuracy_sheet(found, "kddcup99")]
+    return Finished([entry.row() for entry in found], _kdd_verdict(found), draw, sheets, notes)
+
+
+def _kdd_verdict(found: Sequence[Measured]) -> Verdict:
+    published, cases = _claims(found, PUBLISHED)
+    mended, _ = _claims(found, MENDED)
+    best = {name: entries[0] for name, entries in lines(found, "kddcup99").items() if entries[0].ran}
+    shown = "; ".join(
+        f"{drawing.label(name, is_private(name))} {entry.mean('accuracy'):.2f}" for name, entry in best.items()
+    )
+    why = (
+        f"There is nothing to compare with: the slide's picture is lost. Here DP-AGD is within {COMPETITIVE:g} point of the best "
+        f"baseline at epsilon up to 0.1 as published ({NOT_PRIVATE}) in {published} of {cases} cases and mended in {mended}, "
+        f"which says little, since nearly everything is. At epsilon {min(entry.epsilon for entry in found):g}: {shown}."
+    )
+    return Verdict(NOT_REPRODUCED, why)
+
+
+def _study_item(number: str, model: Model, title: str, published: str) -> Item:
+    def finish(settings: Settings, results: Results) -> Finished:
+        return _finish(model, settings, results)
+
+    return Item("figure", number, title, published, STUDIES[model].cells, finish, needs=("adult",), wants=DATA)
+
+
+PAPER = Paper(
+    name="dp-agd",
+    title="DP-AGD: concentrated differentially private gradient descent with adaptive per-iteration budget",
+    about=(
+        "Lee and Kifer (KDD 2018), as presented in slides; code published with it. Its noisy maximum negates the noise, so "
+        "that a "
+        'selection among 21 candidates costs 20 times its claimed epsilon: the lines "as published" are NOT PRIVATE, and dashed. '
+        "Accuracy by ten shuffles of five-fold cross-validation (PrivGene one), delta 1e-8, add/remove. The slides' pictures "
+        "are lost in the scan; the printed numbers are those that Deng et al. (ADP-SGD) give for it."
+    ),
+    items=(
+        Item(
+            "figure",
+            "1",
+            "effect of splits, C_grad and C_obj on Adult",
+            "Robust to parameters, moderate settings have a small effect; less effect when the budget is large; too small "
+            "clips lose information, too large ones add noise. The pictures are lost.",
+            _effect_cells,
+            _finish_effects,
+            needs=("adult",),
+        ),
+        _study_item(
+            "2",
+            "logistic",
+            "logistic regression, accuracy and objective over epsilon",
+            "DP-AGD outperforms or is competitive, especially when the budget is very small; SGD-MA is best above 0.8. Printed "
+            "elsewhere: 79.00 on Adult at epsilon 0.05.",
+        ),
+        _study_item(
+            "3",
+            "svm",
+            "SVM, accuracy and objective over epsilon",
+            "DP-AGD scores competitive accuracies. Printed elsewhere, on Adult: 67.93, 83.23 and 84.25 at epsilon 0.05, 0.2 "
+            "and 0.8.",
+        ),
+        Item(
+            "figure",
+            "4",
+            "KDD Cup '99, logistic regression",
+            "A picture only, which is lost.",
+            KDD.cells,
+            _finish_kdd,
+            needs=("kddcup99",),
+        ),
+    ),
+    reserved=CONTESTANTS,
+)

@@ -1,1 +1,1 @@
-"""What releases cost: numbers in, numbers out. No data, no randomness."""
+"""Privacy accounting: filters, accountants and calibration. No data, no randomness."""

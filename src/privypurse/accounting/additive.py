@@ -1,4 +1,4 @@
-"""What the filters for adaptive budgets share: costs that add up, exactly, within limits."""
+"""Base class of the filters for adaptive budgets: exact sums of costs within limits."""
 
 import abc
 import dataclasses
@@ -24,12 +24,12 @@ from privypurse.core.errors import BudgetExhausted, InvalidArgument, Unsupported
 from privypurse.core.neighbouring import Neighbouring
 
 SELECTION = BoundedRangeCharge(1.0)
-# What is left after the remainder was spent is rounding dust: less than this share of the limit counts as nothing.
+# Less than this share of a limit is rounding error left after the remainder was spent.
 _DUST = 1e-9
 
 
 def two_steps(epsilon: float, delta: float) -> tuple[float, float]:
-    """Return what (epsilon, delta)-DP for one change guarantees for two changes (group privacy)."""
+    """Return the (epsilon, delta) for two changes given that for one (group privacy)."""
     return 2 * epsilon, min(1.0, (1 + math.exp(min(epsilon, 700.0))) * delta)
 
 
@@ -38,15 +38,15 @@ class AdditiveFilter(abc.ABC):
 
     Guarantees
     ----------
-    * `admit` adds exactly (whole quanta, charges rounded up, limits rounded down), so order does not matter and k
-      repeats cost what a list of k costs.
-    * `admit` raises before it returns anything if any limit would be passed; a later, smaller charge that fits is
-      admitted. That refusal reads only public numbers, so it may be repeated freely.
+    * `admit` adds exactly (whole quanta, charges rounded up, limits rounded down), so order does
+      not matter and k repeats cost what a list of k costs.
+    * `admit` raises before it returns anything if a limit would be exceeded; a later, smaller
+      charge that fits is admitted. A refusal reads only public numbers and may be repeated freely.
     """
 
     name: str
     theorem: str
-    currency: str  # what adds up, for messages
+    currency: str  # unit of the sums, for messages
     refundable = True
 
     def __init__(self, epsilon: float, delta: float, neighbouring: Neighbouring | str, limits: Sequence[float]) -> None:
@@ -55,8 +55,8 @@ class AdditiveFilter(abc.ABC):
         self.neighbouring = Neighbouring.parse(neighbouring)
         if not all(map(math.isfinite, limits)):
             raise InvalidArgument(
-                f"epsilon must be small enough to be counted; got {epsilon:g}. A release that costs as much is not private: "
-                "use Purse.not_private, which says so."
+                f"epsilon is too large to account for: got {epsilon:g}. A release at that cost is not private: "
+                "use Purse.not_private, which declares so."
             )
         self.limits = tuple(quanta_down(limit) for limit in limits)
         self._float_limits = tuple(limits)
@@ -64,11 +64,11 @@ class AdditiveFilter(abc.ABC):
 
     @abc.abstractmethod
     def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
-        """Return the cost of one release in each of the filter's currencies; infinity where there is no noise."""
+        """Return the cost of one release for each limit; infinity without noise."""
 
     @abc.abstractmethod
     def epsilon_of(self, spent: Totals, delta: float) -> float:
-        """Return the epsilon of what was spent, at a delta."""
+        """Return the epsilon of the spent totals at a delta."""
 
     def start(self) -> Totals:
         return Totals((0,) * len(self.limits))
@@ -82,13 +82,13 @@ class AdditiveFilter(abc.ABC):
         return after
 
     def _refusal(self, spent: Totals, new: Charge) -> str:
-        """Say what does not fit, what is left, and what of the same kind would fit."""
+        """Say what does not fit, what is left, and what similar release would fit."""
         single, count = (new.charge, new.count) if isinstance(new, RepeatedCharge) else (new, 1)
         times = f"{count} times " if count > 1 else ""
         share = min(left / limit for left, limit in zip(self.affordable(spent), self._float_limits, strict=True))
         return (
             f"{times}{single!r} does not fit in what is left of the budget (epsilon={self.epsilon:g}, "
-            f"delta={self.delta:g}): {share:.3g} of it, counted in {self.currency}. Nothing was spent. "
+            f"delta={self.delta:g}): {share:.3g} of it, counted in {self.currency}. "
             f"{self._what_would_fit(spent, single)}"
         )
 
@@ -108,10 +108,8 @@ class AdditiveFilter(abc.ABC):
     def admit_ahead(self, spent: Totals, new: SingleCharge, count: int) -> Totals:
         block = RepeatedCharge(new, count)
         if count > 1 and not self._fits(spent, block):
-            # Reservations try several sizes: what would fit is not worked out for each.
-            raise BudgetExhausted(
-                f"{count} times {new!r} does not fit in what is left of the budget. Nothing was spent."
-            )
+            # Reservations try several sizes, so the message does not work out what would fit.
+            raise BudgetExhausted(f"{count} times {new!r} does not fit in what is left of the budget.")
         return self.admit(spent, block)
 
     def affordable(self, spent: Totals) -> tuple[float, ...]:
@@ -128,7 +126,7 @@ class AdditiveFilter(abc.ABC):
         left = self.affordable(spent)
         if any(value < _DUST * limit for value, limit in zip(left, self._float_limits, strict=True)):
             return math.inf
-        # Without sampling every price falls as 1/z^2, which gives the answer up to rounding; sampling only lowers prices.
+        # Without sampling every price falls as 1/z^2, which gives the answer up to rounding.
         unit = self._price(GaussianCharge(1.0), self.neighbouring)
         multiplier = max(math.sqrt(cost / value) for cost, value in zip(unit, left, strict=True))
         step = 0
@@ -148,7 +146,8 @@ class AdditiveFilter(abc.ABC):
 
         if not fits(1e-12):
             return 0.0
-        # Costs grow about as epsilon squared: a few corrections do what a bisection would need dozens of steps for.
+        # Costs grow about as epsilon squared, so a few corrections replace dozens of bisection
+        # steps.
         left, epsilon = self.affordable(spent), 1.0
         for _ in range(20):
             price = self._price(dataclasses.replace(like, epsilon=epsilon), self.neighbouring)
@@ -160,7 +159,7 @@ class AdditiveFilter(abc.ABC):
 
     @staticmethod
     def _bisect(fits: Callable[[float], bool], good: float, bad: float) -> float:
-        """Narrow down, on a logarithmic scale, to the last value that fits on the way from a good one to a bad one."""
+        """Bisect on a logarithmic scale for the last value that fits between `good` and `bad`."""
         if fits(bad):
             return bad
         while abs(math.log(good / bad)) > 1e-9:
@@ -169,25 +168,26 @@ class AdditiveFilter(abc.ABC):
         return good
 
     def epsilon_left(self, spent: Totals) -> float:
-        """Return the epsilon a fresh account of the size of what is left would have."""
+        """Return the epsilon of a fresh account of the remaining size."""
         left = tuple(limit - used for limit, used in zip(self.limits, spent.quanta, strict=True))
         return self.epsilon_of(Totals(left), self.delta)
 
     def guarantee_under(self, neighbouring: Neighbouring) -> tuple[float, float]:
-        """Return the (epsilon, delta) that the limit guarantees under either relation.
+        """Return the (epsilon, delta) that the limit guarantees under a relation.
 
-        A sensitivity bounded under both relations is at most as large under add/remove as under replace-one, so the limit
-        also holds under add/remove. The other way a replacement is two steps, and group privacy applies.
+        From add/remove to replace-one, group privacy applies: a replacement is two changes. There
+        is no guarantee in the other direction, because the number of records is public under
+        replace-one.
         """
-        if neighbouring is self.neighbouring or neighbouring is Neighbouring.ADD_REMOVE:
+        if neighbouring is self.neighbouring:
             return self.epsilon, self.delta
-        return self._two_steps()
+        return (math.inf, 1.0) if neighbouring is Neighbouring.ADD_REMOVE else self._two_steps()
 
     def _two_steps(self) -> tuple[float, float]:
         return two_steps(self.epsilon, self.delta)
 
     def terms(self) -> dict[str, Any]:
-        """Describe the rule completely, in JSON types."""
+        """Describe the filter completely, in JSON types."""
         return {
             "filter": self.name,
             "epsilon": self.epsilon,
@@ -226,13 +226,13 @@ class AdditiveFilter(abc.ABC):
         return Totals(added, spent.releases + count, spent.non_private)
 
     def _quanta(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[int, ...] | None:
-        """Return a price in whole quanta, or None for infinity. A release is priced several times on its way: remembered."""
+        """Return a price in whole quanta, or None for infinity. Cached."""
         key = (charge, neighbouring)
         known = self._prices.get(key, ())
         if known != ():
             return known
         if len(self._prices) > 1_000:
-            self._prices.clear()  # other threads hold what they have read
+            self._prices.clear()  # other threads keep the values they have read
         price = self._price(charge, neighbouring)
         quanta = None if any(map(math.isinf, price)) else tuple(map(quanta_up, price))
         self._prices[key] = quanta

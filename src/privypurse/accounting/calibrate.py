@@ -1,4 +1,4 @@
-"""From a target to a noise level, never overshooting the target."""
+"""Calibration of noise to a target (epsilon, delta) that is never exceeded."""
 
 import dataclasses
 import functools
@@ -19,14 +19,14 @@ from privypurse.core.neighbouring import Neighbouring
 
 
 def noise_multiplier(epsilon: float, delta: float, *, releases: int = 1) -> float:
-    """Return the least noise multiplier with which this many unsampled Gaussian releases fit a GDP purse.
+    """Return the least noise multiplier with which unsampled Gaussian releases fit a GDP purse.
 
     Parameters
     ----------
     epsilon, delta : float
         The target.
     releases : int, default 1
-        How many releases share it evenly.
+        Number of releases that share the target evenly.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def noise_multiplier(epsilon: float, delta: float, *, releases: int = 1) -> floa
     42.25
     """
     releases = positive_integer(releases=releases)
-    # The relation does not enter: a multiplier is relative to the sensitivity under whichever relation is chosen.
+    # Independent of the relation: a multiplier is relative to the sensitivity under it.
     (limit,) = GdpFilter(epsilon, delta, Neighbouring.ADD_REMOVE).limits
     return gdp.noise_multiplier_for(float_down(limit // releases))
 
@@ -49,18 +49,16 @@ def scale_to_budget(
     *,
     interval: float | None = None,
 ) -> tuple[Charge, ...]:
-    """Scale the noise of a whole schedule by one factor so that it spends a target, as nearly as the grid allows.
+    """Scale the noise of a schedule by one factor to spend a target, up to the grid.
 
     Parameters
     ----------
     charges : iterable of Charge
-        The schedule: the ratios of its Gaussian noise multipliers are kept, selections are left as they are.
-    epsilon, delta : float
-        The target.
-    neighbouring : Neighbouring or str
-        The relation.
+        The schedule. Ratios of its Gaussian noise multipliers are kept; selections are unchanged.
+    epsilon, delta, neighbouring
+        The target and the relation.
     interval : float, optional
-        Grid of the privacy loss, as in `FixedSchedule`, whose default is also the default here.
+        Grid of the privacy loss; default as in `FixedSchedule`.
 
     Returns
     -------
@@ -76,7 +74,7 @@ def scale_to_budget(
         raise InvalidArgument(
             f"charges must be a list of charges; got {wrong[0]!r}. Pass for example [GaussianCharge(1.0)]."
         )
-    if not any(isinstance(_single(charge), GaussianCharge) for charge in listed):
+    if not any(isinstance(charge, GaussianCharge) for charge in tally(listed)):
         raise InvalidArgument(
             f"charges must hold a Gaussian release whose noise can be scaled; got {listed!r}. "
             "Pass for example [GaussianCharge(1.0)] * 10."
@@ -86,7 +84,7 @@ def scale_to_budget(
         spent = pld_epsilon(_scaled(listed, math.exp(log_factor)), delta, relation, interval=grid)
         return math.log(max(spent, 1e-12) / epsilon) if math.isfinite(spent) else 50.0
 
-    # Rényi accounting is fast and a little pessimistic: the answer lies just below its own. A coarse grid comes nearer.
+    # Rényi accounting is fast and slightly pessimistic; a coarse grid then comes nearer.
     root, reach = _rdp_log_factor(listed, epsilon, delta, relation), 0.2
     for grid, tolerance in ((max(interval, epsilon / 200), 1e-4), (interval, 1e-5)):
         root = _root(functools.partial(log_overshoot, grid=grid), root, reach, tolerance, epsilon, interval)
@@ -102,7 +100,7 @@ def _root(
     epsilon: float,
     interval: float,
 ) -> float:
-    """Return a logarithm of the noise that just does not overshoot, near a guess."""
+    """Return the log of the noise factor that just meets the target, near a guess."""
     low, high = guess - reach, guess
     while log_overshoot(high) > 0:
         low, high = high, high + reach
@@ -121,12 +119,12 @@ def _root(
 
 
 def rdp_noise_factor(charges: Iterable[Charge], epsilon: float, delta: float, neighbouring: Neighbouring) -> float:
-    """Return about by how much to scale the noise of a schedule to meet a target: quick, by Rényi accounting, a little much."""
+    """Return a noise factor that meets a target: fast Rényi accounting, slightly pessimistic."""
     return math.exp(_rdp_log_factor(tuple(charges), epsilon, delta, neighbouring))
 
 
 def _rdp_log_factor(charges: tuple[Charge, ...], epsilon: float, delta: float, neighbouring: Neighbouring) -> float:
-    """Return the logarithm of the factor at which a schedule meets a target by Rényi accounting, or 40 if none does."""
+    """Return the log of the noise factor that meets a target by Rényi accounting; 40 if none."""
 
     def overshoots(log_factor: float) -> bool:
         costs = np.zeros(len(rdp.ORDERS))
@@ -139,10 +137,6 @@ def _rdp_log_factor(charges: tuple[Charge, ...], epsilon: float, delta: float, n
         middle = (low + high) / 2
         low, high = (middle, high) if overshoots(middle) else (low, middle)
     return high
-
-
-def _single(charge: Charge) -> Charge:
-    return charge.charge if isinstance(charge, RepeatedCharge) else charge
 
 
 def _scaled(charges: tuple[Charge, ...], factor: float) -> tuple[Charge, ...]:

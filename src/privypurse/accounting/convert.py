@@ -1,6 +1,6 @@
-"""Conversions between privacy notions, exact where an exact one exists and never optimistic.
+"""Conversions between privacy notions: exact where possible, never optimistic.
 
-Rounding always goes to the safe side: an epsilon or delta up, a mu or rho down.
+Rounding goes to the safe side: epsilon and delta up, mu and rho down.
 """
 
 import math
@@ -17,33 +17,32 @@ Conversion = Literal["optimal", "classic"]
 
 _SQRT2 = math.sqrt(2.0)
 _GAUSS_NODES, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(24)
-# Margins that cover floating-point error. The formulas below are accurate to about 1e-14 relative (tests compare
-# them with 60-digit arithmetic); inverting one through the other needs the second to be the wider.
+# Margins for floating-point error. The formulas are accurate to about 1e-14 relative (tests use
+# 60-digit arithmetic); the margin for inverses must be the wider one.
 _DELTA_MARGIN = 1e-12
 _BUDGET_MARGIN = 1e-11
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    r"""Return the smallest delta for which mu-Gaussian differential privacy implies (epsilon, delta)-DP.
+    r"""Return the smallest delta for which mu-GDP implies (epsilon, delta)-DP.
 
     Parameters
     ----------
-    mu : float
-        The Gaussian-DP parameter, 0 or more.
-    epsilon : float
+    mu, epsilon : float
         0 or more.
 
     Returns
     -------
     float
-        ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``, rounded up by 1e-12 relative.
+        ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``, rounded up by 1e-12
+        relative.
 
     Notes
     -----
     Balle and Wang (2018); Dong, Roth and Su (2022). As printed the formula subtracts two nearly
     equal numbers. With ``a = epsilon/mu - mu/2`` and ``b = epsilon/mu + mu/2`` it equals
-    ``exp(-a^2/2)/2 * (erfcx(a/sqrt2) - erfcx(b/sqrt2))``, and for small mu the difference is taken as the integral of
-    the derivative of erfcx, whose terms are all positive: nothing cancels.
+    ``exp(-a^2/2)/2 * (erfcx(a/sqrt2) - erfcx(b/sqrt2))``. For small mu the difference is the
+    integral of the derivative of erfcx, whose terms are all positive, so nothing cancels.
 
     Examples
     --------
@@ -55,7 +54,7 @@ def gdp_delta(mu: float, epsilon: float) -> float:
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest epsilon for which mu-Gaussian differential privacy implies (epsilon, delta)-DP.
+    """Return the smallest epsilon for which mu-GDP implies (epsilon, delta)-DP.
 
     Rounded up; zero where delta alone covers the loss.
 
@@ -74,13 +73,13 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
     if private_at(0.0):
         return 0.0
-    # The Chernoff bound mu^2/2 + mu sqrt(2 ln(1/delta)) is an upper end; doubled, so that rounding cannot matter.
+    # Twice the Chernoff bound mu^2/2 + mu sqrt(2 ln(1/delta)), so that rounding cannot matter.
     high = 2.0 * (mu * mu / 2 + mu * math.sqrt(-2 * log_delta)) + 1e-300
     return _smallest(private_at, 0.0, high)
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """Return the largest mu such that mu-Gaussian differential privacy implies (epsilon, delta)-DP.
+    """Return the largest mu for which mu-GDP implies (epsilon, delta)-DP.
 
     Rounded down by 1e-11 relative, so that ``gdp_epsilon(gdp_mu(e, d), d) <= e`` always.
 
@@ -106,14 +105,12 @@ def zcdp_epsilon(rho: float, delta: float, conversion: Conversion = "optimal") -
 
     Parameters
     ----------
-    rho : float
-        0 or more.
-    delta : float
-        Between 0 and 1.
+    rho, delta : float
+        0 or more; between 0 and 1.
     conversion : {"optimal", "classic"}
-        "optimal": Canonne, Kamath and Steinke (2020, arXiv:2004.00010), minimised over the order; any order is valid, so
-        an inexact minimum is still an upper bound. "classic": ``rho + 2 sqrt(rho ln(1/delta))``, Bun and Steinke (2016,
-        arXiv:1605.02065).
+        "optimal": Canonne, Kamath and Steinke (2020, arXiv:2004.00010), minimised over the order;
+        any order is valid, so an inexact minimum is still an upper bound. "classic":
+        ``rho + 2 sqrt(rho ln(1/delta))``, Bun and Steinke (2016, arXiv:1605.02065).
 
     Examples
     --------
@@ -131,17 +128,18 @@ def zcdp_epsilon(rho: float, delta: float, conversion: Conversion = "optimal") -
         return classic * (1 + _DELTA_MARGIN)
 
     def at(log_excess: float) -> float:
-        return _canonne_kamath_steinke(rho, log_inverse, math.exp(log_excess))
+        excess = math.exp(log_excess)  # of the order above 1
+        return (1 + excess) * rho + (log_inverse - math.log1p(excess)) / excess - math.log1p(1 / excess)
 
-    # The classic bound's best order is 1 + sqrt(ln(1/delta)/rho); the optimal one's is near it.
+    # The best order is near that of the classic bound, 1 + sqrt(ln(1/delta)/rho).
     guess = 0.5 * math.log(log_inverse / rho)
     best = optimize.minimize_scalar(at, bounds=(guess - 8, guess + 8), method="bounded", options={"xatol": 1e-10})
-    # Not clamped to zero from below by accident: a negative value means (0, delta)-DP holds.
+    # A negative value means that (0, delta)-DP holds.
     return max(0.0, min(float(best.fun), classic) * (1 + _DELTA_MARGIN))
 
 
 def zcdp_rho(epsilon: float, delta: float, conversion: Conversion = "optimal") -> float:
-    """Return the largest rho such that rho-zCDP implies (epsilon, delta)-DP by the given conversion; rounded down.
+    """Return the largest rho for which rho-zCDP implies (epsilon, delta)-DP; rounded down.
 
     Examples
     --------
@@ -167,7 +165,8 @@ def zcdp_rho(epsilon: float, delta: float, conversion: Conversion = "optimal") -
 def bounded_range_mu(epsilon: float) -> float:
     """Return the mu for which every epsilon-bounded-range mechanism is mu-GDP; rounded up.
 
-    ``2 Phi^-1(e^(epsilon/2) / (1 + e^(epsilon/2)))``, about 0.627 epsilon; proof in ``docs/proofs/selection.md``.
+    ``2 Phi^-1(e^(epsilon/2) / (1 + e^(epsilon/2)))``, about 0.627 epsilon; proof in
+    ``docs/proofs/selection.md``.
 
     Examples
     --------
@@ -175,7 +174,7 @@ def bounded_range_mu(epsilon: float) -> float:
     0.06266
     """
     half = positive(epsilon=epsilon) / 2
-    # Phi^-1(1/2 + tanh(half/2)/2), by the route that keeps its digits on each side.
+    # Phi^-1(1/2 + tanh(half/2)/2), by a formula that keeps its digits on each side.
     if half < 2:
         quantile = _SQRT2 * float(special.erfinv(math.tanh(half / 2)))
     else:
@@ -195,13 +194,13 @@ def _conversion(conversion: str) -> str:
     if conversion not in ("optimal", "classic"):
         raise InvalidArgument(
             f"conversion must be 'optimal' or 'classic'; got {conversion!r}. "
-            "Pass conversion='optimal' unless a published number is to be reproduced."
+            "Pass conversion='optimal' unless you reproduce a published number."
         )
     return conversion
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
-    """Natural logarithm of the exact delta, plus the margin; -inf where it is zero."""
+    """Return the natural logarithm of the exact delta plus the margin; -inf for zero."""
     if mu == 0:
         return -math.inf
     low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
@@ -218,12 +217,12 @@ def _log_delta(mu: float, epsilon: float) -> float:
     else:
         difference = float(special.erfcx(low / _SQRT2) - special.erfcx(high / _SQRT2))
         log_value = -low * low / 2 - math.log(2) + (math.log(difference) if difference > 0 else -math.inf)
-    # `low` is a difference of numbers of the size of `high`; its error, times low, is the error of the exponent -low^2/2.
+    # The rounding error of `low`, a difference of numbers as large as `high`, enters times `low`.
     return min(0.0, log_value + _DELTA_MARGIN + 4e-16 * abs(low) * high)
 
 
 def _minus_erfcx_slope(x: np.ndarray) -> np.ndarray:
-    """Evaluate ``2/sqrt(pi) - 2 x erfcx(x)``, minus the derivative of erfcx, without cancellation for large x."""
+    """Evaluate ``2/sqrt(pi) - 2 x erfcx(x)``, minus the slope of erfcx, without cancellation."""
     direct = 2 / math.sqrt(math.pi) - 2 * x * special.erfcx(x)
     # Asymptotic series 1/(sqrt(pi) x^2) (1 - 3/(2x^2) + 15/(4x^4) - 105/(8x^6) + 945/(16x^8)).
     inverse = (1 / np.maximum(x, 20.0)) ** 2
@@ -238,16 +237,11 @@ def _horner(x: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
     return value
 
 
-def _canonne_kamath_steinke(rho: float, log_inverse_delta: float, excess: float) -> float:
-    """Evaluate the conversion at the order ``1 + excess``."""
-    order = 1 + excess
-    return order * rho + (log_inverse_delta - math.log1p(excess)) / excess - math.log1p(1 / excess)
-
-
 def _smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Bisect for the smallest float at which a monotone condition holds; ``holds(high)`` must be true."""
+    """Bisect for the smallest float where a monotone condition holds; it must hold at `high`."""
     while True:
-        # Geometric steps reach small answers quickly; the arithmetic middle takes over near the end and at zero.
+        # Geometric steps reach small answers quickly; arithmetic ones are used near the end and at
+        # 0.
         middle = math.sqrt(low) * math.sqrt(high) if low > 0 and high / low > 2 else low + (high - low) / 2
         if low == 0 and high > 1e-300:
             middle = high * 1e-3

@@ -1,9 +1,9 @@
-"""Sums of costs without rounding: costs are whole numbers of a very small quantum.
+"""Exact sums of costs, as whole numbers of a very small quantum.
 
-A budget kept in floating point loses small charges (1 + 1e-17 == 1) and depends on the order of addition. Here each
-cost is rounded *up* to a whole number of quanta of 2^-160 and totals are Python integers, so that sums are exact,
-in any order, and the smallest charge counts. Limits are rounded *down*. The smallest budget anyone uses
-(epsilon 1e-4, delta 1e-15) is about 2^127 quanta, so the rounding is invisible.
+A budget kept in floating point loses small charges (1 + 1e-17 == 1) and depends on the order of
+addition. Here each cost is rounded *up* to a whole number of quanta of 2^-160, limits are rounded
+*down*, and totals are Python integers. The smallest budget in use (epsilon 1e-4, delta 1e-15) is
+about 2^127 quanta, so the rounding is invisible.
 """
 
 import math
@@ -12,7 +12,7 @@ QUANTUM_BITS = 160
 
 
 def quanta_up(cost: float) -> int:
-    """Round a finite cost up to whole quanta; anything above zero costs at least one.
+    """Round a finite cost up to whole quanta; a positive cost is at least one quantum.
 
     Examples
     --------
@@ -20,7 +20,7 @@ def quanta_up(cost: float) -> int:
     1
     """
     numerator, denominator = cost.as_integer_ratio()
-    # The denominator is a power of two; shifting a negative number right rounds it down, hence its negative up.
+    # The denominator is a power of two. Shifting a negative number right rounds down.
     shift = QUANTUM_BITS + 1 - denominator.bit_length()
     return numerator << shift if shift >= 0 else -(-numerator >> -shift)
 
@@ -44,10 +44,10 @@ def float_down(quanta: int) -> float:
 
 
 def inflate(cost: float, steps: int = 8) -> float:
-    """Round a computed cost up past the error of the few floating-point operations that made it.
+    """Round a computed cost up past the error of the few floating-point operations behind it.
 
-    Each step is one unit in the last place, a relative 2.2e-16 at most; a chain of k correctly rounded operations
-    errs by at most k such units. Never returns zero.
+    Each step is one unit in the last place; k correctly rounded operations err by at most k units.
+    Never returns zero.
     """
     if math.isinf(cost):
         return cost

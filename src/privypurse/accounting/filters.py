@@ -1,9 +1,8 @@
 """[DECIDES] Stopping rules that are valid when each budget is chosen from earlier outputs.
 
-A filter answers one question, before anything is released: does this charge still fit? It is a pure rule: it takes
-what was spent, returns what will have been spent, and remembers nothing. Every class cites the theorem that makes it
-sound. The one rule that does *not* allow adaptive budgets is a different kind of object with a file of its own,
-`privypurse.accounting.fixed_schedule`.
+A filter decides, before anything is released, whether a charge still fits. It is stateless: it
+takes the spent totals and returns the new ones. Every class cites the theorem that makes it sound.
+The one rule that does *not* allow adaptive budgets is in `privypurse.accounting.fixed_schedule`.
 """
 
 import math
@@ -16,38 +15,33 @@ from privypurse.accounting.exact import float_up
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core import charges as charge_format
-from privypurse.core.charges import (
-    BoundedRangeCharge,
-    Charge,
-    GaussianCharge,
-    PureCharge,
-    SingleCharge,
-)
+from privypurse.core.charges import BoundedRangeCharge, Charge, GaussianCharge, PureCharge, SingleCharge
 from privypurse.core.checks import ordinary, small_probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.reading import refusing
 
-# The default reference of an RDP filter: releases of all records.
+# Default reference of an RDP filter: releases of all records.
 _UNSAMPLED = GaussianCharge(1.0)
 
 
 class GdpFilter(AdditiveFilter):
-    """The default: the sum of mu squared stays within mu squared of the target.
+    """Default filter: the sum of mu squared stays within mu squared of the target.
 
     Parameters
     ----------
     epsilon, delta : float
-        The target. It is converted to mu exactly and rounded down.
+        The target, converted to mu exactly and rounded down.
     neighbouring : Neighbouring or str
         The relation.
 
     Guarantees
     ----------
-    If each release is mu_t-Gaussian-DP given all earlier outputs, and mu_t is chosen from earlier outputs in any way,
-    then stopping before ``sum mu_t^2`` passes ``mu^2`` makes the whole mu-Gaussian-DP: Smith and Thakurta (2022,
-    arXiv:2210.17520); Koskela, Tobaben and Honkela (ICLR 2023, arXiv:2209.15596). Nothing is lost against budgets fixed in
-    advance. Proof: ``docs/proofs/gdp_filter.md``.
+    If each release is mu_t-Gaussian-DP given all earlier outputs, and mu_t is chosen from earlier
+    outputs in any way, then stopping before ``sum mu_t^2`` exceeds ``mu^2`` makes the whole
+    mu-Gaussian-DP: Smith and Thakurta (2022, arXiv:2210.17520); Koskela, Tobaben and Honkela (ICLR
+    2023, arXiv:2209.15596). Nothing is lost against budgets fixed in advance. Proof:
+    ``docs/proofs/gdp_filter.md``.
 
     Examples
     --------
@@ -82,22 +76,23 @@ class GdpFilter(AdditiveFilter):
 
 
 class ZcdpFilter(AdditiveFilter):
-    """The sum of rho stays within the rho of the target. Better than GDP where selections take most of the budget.
+    """The sum of rho stays within rho of the target. Better than GDP for many selections.
 
     Parameters
     ----------
     epsilon, delta : float
-        The target, converted by Canonne, Kamath and Steinke (2020), or as `conversion` says.
-    neighbouring : Neighbouring or str
-        The relation.
+        The target, converted as `conversion` says.
+    neighbouring
+        As for `GdpFilter`.
     conversion : {"optimal", "classic"}
-        How rho becomes (epsilon, delta).
+        Conversion from rho to (epsilon, delta); "optimal" is Canonne, Kamath and Steinke (2020).
 
     Guarantees
     ----------
-    The Rényi filter of Feldman and Zrnic (2021, arXiv:2008.11193) holds at each order on its own; the rule
-    ``sum rho_t <= rho`` implies its condition ``sum order * rho_t <= order * rho`` at every order at once. See also
-    Whitehouse, Ramdas, Rogers and Wu (ICML 2023, arXiv:2203.05481) for approximate zCDP.
+    The Rényi filter of Feldman and Zrnic (2021, arXiv:2008.11193) holds at each order on its own;
+    the rule ``sum rho_t <= rho`` implies its condition ``sum order * rho_t <= order * rho`` at
+    every order. See also Whitehouse, Ramdas, Rogers and Wu (ICML 2023, arXiv:2203.05481) for
+    approximate zCDP.
     """
 
     name = "zcdp"
@@ -105,11 +100,7 @@ class ZcdpFilter(AdditiveFilter):
     theorem = "zCDP filter: Feldman and Zrnic 2021 (arXiv:2008.11193) at every order; Whitehouse et al. 2023 (arXiv:2203.05481)"
 
     def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        neighbouring: Neighbouring | str,
-        conversion: convert.Conversion = "optimal",
+        self, epsilon: float, delta: float, neighbouring: Neighbouring | str, conversion: convert.Conversion = "optimal"
     ) -> None:
         epsilon, delta = ordinary(epsilon=epsilon), small_probability(delta=delta)
         self.conversion = conversion
@@ -133,7 +124,7 @@ class ZcdpFilter(AdditiveFilter):
 
 
 class RdpFilter(AdditiveFilter):
-    """Rényi costs stay within a target curve at *all* of its orders: for Poisson-sampled releases.
+    """Rényi costs stay within a target curve at *all* its orders: for Poisson-sampled releases.
 
     Parameters
     ----------
@@ -142,18 +133,21 @@ class RdpFilter(AdditiveFilter):
     neighbouring : Neighbouring or str
         The relation.
     reference : GaussianCharge, optional
-        The kind of release the budget will mostly be spent on, such as ``GaussianCharge(3.0, sample_prob=0.05)``. The target
-        curve is this charge's curve, scaled as far up as the target allows. Chosen before the data is seen.
+        The kind of release that will use most of the budget, such as
+        ``GaussianCharge(3.0, sample_prob=0.05)``. The target curve is this charge's curve, scaled
+        up as far as the target allows. Choose it before seeing the data.
     orders : sequence of int, optional
-        The orders of the curve. By default the single order at which the reference goes furthest: one order is enough for the
-        target, and each further one only refuses more. With several, the whole is also Rényi-DP along the curve.
+        Orders of the curve. By default the single order at which the reference goes furthest: one
+        order suffices for the target, and each further one only refuses more. With several, the
+        whole is also Rényi-DP along the curve.
 
     Guarantees
     ----------
-    Feldman and Zrnic (2021, arXiv:2008.11193): at an order fixed in advance, stopping before the sum of
-    adaptively chosen Rényi costs passes the limit makes the whole Rényi-DP at that order. The curve is fixed in
-    advance and held at every order, so the theorem applies at each, and the conversion may use the best. "Some
-    order still fits" would choose the order from outputs and is not what this class does.
+    Feldman and Zrnic (2021, arXiv:2008.11193): at an order fixed in advance, stopping before the
+    sum of adaptively chosen Rényi costs exceeds the limit makes the whole Rényi-DP at that order.
+    The curve is fixed in advance and held at every order, so the theorem applies at each, and the
+    conversion may use the best. (Stopping only when *no* order fits would choose the order from
+    outputs; this class does not do that.)
     """
 
     name = "rdp"
@@ -176,7 +170,7 @@ class RdpFilter(AdditiveFilter):
             isinstance(a, bool) or not isinstance(a, int) or not 2 <= a <= 65536 for a in self.orders
         ):
             raise InvalidArgument(
-                f"orders must be whole numbers from 2 to 65536; got {orders!r}. Leave it out for the default orders."
+                f"orders must be whole numbers from 2 to 65536; got {orders!r}. Omit it for the default orders."
             )
         if not isinstance(reference, GaussianCharge) or reference.noise_multiplier == 0:
             raise InvalidArgument(
@@ -211,9 +205,9 @@ class RdpFilter(AdditiveFilter):
 
 
 class DeclaredNonPrivate(AdditiveFilter):
-    """No limit at all: for work that is declared not private, and stamped so on everything it touches.
+    """No limit: for work that is declared not private, and marked so on every output.
 
-    Costs are still added up in GDP, so that one can see what the private part would have cost.
+    Costs are still added up in GDP, to show the cost of the private part.
     """
 
     name = "non-private"
@@ -239,7 +233,7 @@ class DeclaredNonPrivate(AdditiveFilter):
 
     def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
         raise InvalidArgument(
-            "a purse that is declared not private has no budget to share out. Use ConstantNoise, or a purse with an epsilon."
+            "a purse declared not private has no budget to divide. Use ConstantNoise, or a purse with an epsilon."
         )
 
     def epsilon_left(self, spent: Totals) -> float:
@@ -264,8 +258,8 @@ BY_NAME = {"gdp": GdpFilter, "zcdp": ZcdpFilter, "rdp": RdpFilter}
 
 
 def from_terms(terms: dict[str, Any]) -> Filter:
-    """Rebuild a filter from its terms, as a ledger keeps them."""
-    with refusing("these are not the terms of an account of this version of privypurse. Pass what a ledger keeps."):
+    """Rebuild a filter from the terms on a ledger."""
+    with refusing("expected the terms of an account of this version of privypurse. Pass those of a ledger."):
         return _from_terms(terms)
 
 

@@ -1,16 +1,10 @@
-"""What a charge costs in Gaussian differential privacy: mu squared, which adds up over releases."""
+"""Cost of a charge in Gaussian differential privacy: mu squared, which adds over releases."""
 
 import math
 
 from privypurse.accounting import convert
 from privypurse.accounting.exact import inflate
-from privypurse.core.charges import (
-    BoundedRangeCharge,
-    GaussianCharge,
-    NonPrivateCharge,
-    PureCharge,
-    SingleCharge,
-)
+from privypurse.core.charges import BoundedRangeCharge, GaussianCharge, NonPrivateCharge, PureCharge, SingleCharge
 from privypurse.core.checks import positive
 from privypurse.core.errors import UnsupportedCharge
 
@@ -30,7 +24,7 @@ def mu_squared(charge: SingleCharge) -> float:
         if isinstance(charge, GaussianCharge):
             if charge.noise_multiplier == 0:
                 return math.inf
-            # Squared after the division: 1/z^2 would round z^2 to zero or infinity far too early.
+            # Squared after the division: z^2 would under- or overflow too early.
             mu = 1 / charge.noise_multiplier
         elif isinstance(charge, BoundedRangeCharge):
             mu = convert.bounded_range_mu(charge.epsilon)
@@ -38,13 +32,13 @@ def mu_squared(charge: SingleCharge) -> float:
             mu = convert.pure_mu(charge.epsilon)
         return inflate(mu * mu)
     raise UnsupportedCharge(
-        f"the GDP filter has no price for {charge!r}; it is refused. Use a purse with filter='rdp', or one made by "
+        f"the GDP filter has no price for {charge!r}. Use a purse with filter='rdp', or one made by "
         "Purse.with_filter(method.filter(facts))."
     )
 
 
 def refuse_sampled(charge: GaussianCharge | BoundedRangeCharge | PureCharge, notion: str) -> None:
-    """Refuse a Poisson-sampled release in a notion that has no theorem for it, with the remedy."""
+    """Raise UnsupportedCharge for a sampled release in a notion without a theorem for it."""
     if charge.sample_prob < 1:
         raise UnsupportedCharge(
             f"a Poisson-sampled release has no {notion} bound, so this filter cannot price {charge!r}. "
@@ -62,14 +56,14 @@ def noise_multiplier_for(budget: float) -> float:
     True
     """
     noise_multiplier = 1 / math.sqrt(positive(budget=budget))
-    # A few units in the last place up, until the price that will be charged fits.
+    # Raise by units in the last place until the charged price fits.
     while mu_squared(GaussianCharge(noise_multiplier)) > budget:
         noise_multiplier = math.nextafter(noise_multiplier, math.inf)
     return noise_multiplier
 
 
 def selection_epsilon_for(budget: float) -> float:
-    """Return the largest bounded-range epsilon, within 1e-9, whose cost is at most a budget in mu squared."""
+    """Return the largest bounded-range epsilon, within 1e-9, that fits a budget in mu squared."""
     target = math.sqrt(positive(budget=budget))
     low, high = 0.0, 2 * target + 1e-300
     while convert.bounded_range_mu(high) < target:

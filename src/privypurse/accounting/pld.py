@@ -1,7 +1,7 @@
-"""What a whole list of charges costs, by composing privacy loss distributions with Google's dp-accounting.
+"""Cost of a whole list of charges, by privacy loss distributions (Google's dp-accounting).
 
-Only for lists fixed before the data is seen: stopping or steering by a composed privacy loss distribution is not
-valid for adaptively chosen budgets (arXiv:2602.06756).
+Only for lists fixed before the data is seen: stopping or steering by a composed privacy loss
+distribution is not valid for adaptively chosen budgets (arXiv:2602.06756).
 """
 
 import dataclasses
@@ -24,13 +24,13 @@ from privypurse.core.checks import positive, small_probability
 from privypurse.core.errors import UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 
-# Grids: the smallest interval, as a share of epsilon, and the most cells for one release (hundreds of megabytes).
+# Smallest interval as a share of epsilon; most grid cells for one release (hundreds of megabytes).
 SMALLEST_INTERVAL = 1e-7
 MOST_CELLS = 2e7
 
 
 def tally(charges: Iterable[Charge]) -> "Counter[SingleCharge]":
-    """Count each distinct charge, with repetitions unfolded."""
+    """Count each distinct charge, with repetitions expanded."""
     counts: Counter[SingleCharge] = Counter()
     for charge in charges:
         if isinstance(charge, RepeatedCharge):
@@ -41,7 +41,7 @@ def tally(charges: Iterable[Charge]) -> "Counter[SingleCharge]":
 
 
 def default_interval(epsilon: float) -> float:
-    """Return a grid of the privacy loss that is fine enough for budgets of this size: about 0.05 % of epsilon, or less."""
+    """Return a grid of the privacy loss for this epsilon: about 0.05 % of it, or less."""
     return max(min(1e-3, max(1e-6, epsilon / 2000)), epsilon / 50_000)
 
 
@@ -53,14 +53,14 @@ def pld_epsilon(
     Parameters
     ----------
     charges : iterable of Charge
-        The whole list. Unsampled releases are GDP and are folded into one Gaussian, exactly; each distinct sampled
-        one is composed numerically.
+        The whole list. Unsampled releases are folded exactly into one Gaussian; each distinct
+        sampled release is composed numerically.
     delta : float
         Between 0 and 1.
     neighbouring : Neighbouring
         The relation the charges were made under.
     interval : float, default 1e-4
-        Grid of the privacy loss. Results are upper bounds at any grid; a finer one is tighter and slower.
+        Grid of the privacy loss. Any grid gives upper bounds; a finer one is tighter and slower.
 
     Examples
     --------
@@ -72,18 +72,18 @@ def pld_epsilon(
 
     delta, interval = small_probability(delta=delta), positive(interval=interval)
     counts = tally(charges)
-    if any(isinstance(charge, NonPrivateCharge) or _noiseless(charge) for charge in counts):
+    if any(isinstance(charge, NonPrivateCharge) or getattr(charge, "noise_multiplier", 1.0) == 0 for charge in counts):
         return math.inf
     perturbed = [charge for charge in counts.elements() if isinstance(charge, ObjectivePerturbationCharge)]
     if perturbed:
         if len(perturbed) > 1 or len(counts) > 1:
             raise UnsupportedCharge(
-                f"{perturbed[0]!r} is priced on its own, not in a list with others. Use a purse with filter='rdp'."
+                f"{perturbed[0]!r} has a price on its own, not in a list. Use a purse with filter='rdp'."
             )
         return objective_perturbation.epsilon_of(perturbed[0], delta, neighbouring)
     relations = dp_accounting.NeighboringRelation
     sampled = {c: k for c, k in counts.items() if isinstance(c, GaussianCharge) and c.sample_prob < 1}
-    # A sampled selection is priced as an unsampled one: a mixture is never easier to tell apart than its parts.
+    # A sampled selection is priced as an unsampled one, which is an upper bound.
     whole = sum(quanta_up(gdp.mu_squared(_unsampled(c))) * k for c, k in counts.items() if c not in sampled)
     if not sampled:
         return convert.gdp_epsilon(math.sqrt(float_up(whole)) * (1 + 1e-15), delta)
@@ -91,12 +91,12 @@ def pld_epsilon(
     accountant = pld.PLDAccountant(
         relations.REPLACE_ONE if replace else relations.ADD_OR_REMOVE_ONE, value_discretization_interval=interval
     )
-    # dp-accounting takes the multiplier relative to the add/remove sensitivity, also under replacement.
+    # dp-accounting takes multipliers relative to the add/remove sensitivity under both relations.
     scale = 2.0 if replace else 1.0
     if whole:
         accountant.compose(dp_accounting.GaussianDpEvent(scale / math.sqrt(float_up(whole))))
     if any(_cells(charge, interval) > MOST_CELLS for charge in sampled):
-        return math.inf  # hardly any noise: never less than it costs, and no grid that fills the memory
+        return math.inf  # very little noise: an upper bound without a grid that fills the memory
     for charge, count in sampled.items():
         gaussian = dp_accounting.GaussianDpEvent(scale * charge.noise_multiplier)
         accountant.compose(dp_accounting.PoissonSampledDpEvent(charge.sample_prob, gaussian), count)
@@ -104,7 +104,7 @@ def pld_epsilon(
 
 
 def _cells(charge: GaussianCharge, interval: float) -> float:
-    """Return about how many cells of a grid the privacy loss of a release takes."""
+    """Return about how many grid cells the privacy loss of a release takes."""
     mu = 1 / max(charge.noise_multiplier, 1e-100)
     return (mu * mu / 2 + 10 * mu) / interval
 
@@ -113,7 +113,3 @@ def _unsampled(charge: SingleCharge) -> SingleCharge:
     if isinstance(charge, NonPrivateCharge | ObjectivePerturbationCharge | RepeatAndSelectCharge):
         return charge
     return dataclasses.replace(charge, sample_prob=1.0)
-
-
-def _noiseless(charge: SingleCharge) -> bool:
-    return isinstance(charge, GaussianCharge) and charge.noise_multiplier == 0

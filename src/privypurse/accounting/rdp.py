@@ -1,9 +1,9 @@
-"""What a charge costs in Rényi differential privacy: one number for each order, which add up over releases.
+"""Cost of a charge in Rényi differential privacy: one number per order, added over releases.
 
-The Poisson-sampled Gaussian is computed here rather than by dp-accounting, for two reasons: its sum is
-``log(1 + tiny)`` with the 1 added first, which loses the whole cost at small sampling rates, and it takes tens of
-milliseconds for each noise level where an adaptive run has a new level at each step. Tests compare the two.
-The conversion to (epsilon, delta) is dp-accounting's.
+The Poisson-sampled Gaussian is computed here rather than by dp-accounting for two reasons. Its sum
+is ``log(1 + tiny)`` with the 1 added first, which loses the whole cost at small sampling rates. And
+it takes tens of milliseconds per noise level, of which an adaptive run has a new one at each step.
+Tests compare the two. The conversion to (epsilon, delta) is dp-accounting's.
 """
 
 import functools
@@ -28,11 +28,11 @@ from privypurse.core.charges import (
 from privypurse.core.errors import UnsupportedCharge
 from privypurse.core.neighbouring import Neighbouring
 
-# Whole orders only: for them the sampled Gaussian has a finite sum. Dense where large budgets convert best, then
-# geometric up to what epsilon = 0.05 at delta = 1e-8 needs.
+# Integer orders only, where the sampled Gaussian has a finite sum. Dense where large budgets
+# convert best, then geometric up to what epsilon = 0.05 at delta = 1e-8 needs.
 ORDERS: tuple[int, ...] = (*range(2, 33), *(round(32 * 2 ** (k / 4)) for k in range(1, 25)))
 
-# Relative error of the logarithmic sums below, by a wide margin.
+# Generous bound on the relative error of the logarithmic sums below.
 _MARGIN = 1e-10
 
 
@@ -44,11 +44,11 @@ def curve(charge: SingleCharge, neighbouring: Neighbouring, orders: tuple[int, .
     -----
     * Gaussian: ``order/(2 z^2)``.
     * Poisson-sampled Gaussian, add/remove: Mironov, Talwar and Zhang (2019, arXiv:1908.10530).
-    * Poisson-sampled Gaussian, replace-one: a replacement is a removal and an addition, so the weak triangle inequality
-      (Mironov 2017, arXiv:1702.07476, with Hölder exponent 2) bounds it by the add/remove divergences at twice the order;
-      never more than without sampling.
+    * Poisson-sampled Gaussian, replace-one: a replacement is a removal and an addition, so the weak
+      triangle inequality (Mironov 2017, arXiv:1702.07476, with Hölder exponent 2) bounds it by the
+      add/remove divergences at twice the order; never more than without sampling.
     * Selections: ``min(order * rho, epsilon)``; sampled ones are ``ln(1 + q (e^epsilon - 1))``-DP.
-    * Objective perturbation, and the best of a random number of trials: see their own files.
+    * Objective perturbation and repeat-and-select: see their modules.
     """
     if isinstance(charge, NonPrivateCharge):
         return (math.inf,) * len(orders)
@@ -60,8 +60,8 @@ def curve(charge: SingleCharge, neighbouring: Neighbouring, orders: tuple[int, .
         rho = charge.epsilon * charge.epsilon / (8 if isinstance(charge, BoundedRangeCharge) else 2)
         bounds = [min(order * rho, charge.epsilon) for order in orders]
         if charge.sample_prob < 1 and charge.epsilon < 500:
-            # Replacing one record of a Poisson sample is not covered by the amplification lemma for add/remove;
-            # selections under replace-one are priced without amplification.
+            # The amplification lemma covers add/remove only; selections under replace-one are
+            # priced without amplification.
             amplified = math.log1p(charge.sample_prob * math.expm1(charge.epsilon))
             if neighbouring is Neighbouring.ADD_REMOVE:
                 bounds = [min(b, order * amplified**2 / 2, amplified) for b, order in zip(bounds, orders, strict=True)]
@@ -72,11 +72,11 @@ def curve(charge: SingleCharge, neighbouring: Neighbouring, orders: tuple[int, .
     if isinstance(charge, RepeatAndSelectCharge):
         costs = repeat_and_select.curve(charge, np.array(orders, dtype=float))
         return tuple(inflate(float(cost)) for cost in costs)
-    raise UnsupportedCharge(f"the RDP filter has no price for {charge!r}; it is refused.")
+    raise UnsupportedCharge(f"the RDP filter has no price for {charge!r}. Use one of core.charges.")
 
 
 def rdp_epsilon(orders: Sequence[int], costs: Sequence[float], delta: float) -> float:
-    """Return the smallest epsilon over the orders of a curve at a given delta (dp-accounting's conversion)."""
+    """Return the smallest epsilon over the orders of a curve (dp-accounting's conversion)."""
     from dp_accounting import rdp
 
     epsilon, _ = rdp.compute_epsilon(orders, costs, delta)
@@ -84,7 +84,7 @@ def rdp_epsilon(orders: Sequence[int], costs: Sequence[float], delta: float) -> 
 
 
 def largest_cost(order: int, epsilon: float, delta: float) -> float:
-    """Return the largest Rényi divergence at an order that implies (epsilon, delta)-DP; negative where none does.
+    """Return the largest Rényi divergence that implies (epsilon, delta)-DP; negative if none.
 
     Canonne, Kamath and Steinke (2020, arXiv:2004.00010), solved for the divergence.
     """
@@ -106,11 +106,11 @@ def _gaussian(charge: GaussianCharge, neighbouring: Neighbouring, orders: NDArra
 
 
 def _sampled_gaussian(sample_prob: float, noise_multiplier: float, orders: NDArray[np.float64]) -> NDArray[np.float64]:
-    r"""Add/remove divergence of the Poisson-sampled Gaussian at whole orders.
+    r"""Return the add/remove divergence of the Poisson-sampled Gaussian at integer orders.
 
-    ``exp((a-1) D) = sum_k C(a,k) (1-q)^(a-k) q^k exp((k^2-k)/(2z^2))``. The binomial weights sum to 1 and the terms
-    k = 0, 1 have exponent 0, so this is 1 plus the same sum with ``expm1``, from k = 2 on: all terms positive, and
-    the 1 is never added.
+    ``exp((a-1) D) = sum_k C(a,k) (1-q)^(a-k) q^k exp((k^2-k)/(2z^2))``. The binomial weights sum to
+    1 and the terms k = 0, 1 have exponent 0, so this is 1 plus the same sum with ``expm1`` from k =
+    2 on. All terms are positive, and the 1 is never added.
     """
     order, count, log_binomial, starts = _binomials(tuple(int(a) for a in orders))
     mu = 1 / noise_multiplier
@@ -118,7 +118,7 @@ def _sampled_gaussian(sample_prob: float, noise_multiplier: float, orders: NDArr
     if not np.isfinite(exponent).all():
         return np.full(orders.shape, np.inf)
     with np.errstate(divide="ignore"):
-        # log(expm1(x)) = x + log(1 - exp(-x)); -inf where x underflowed to zero, mended below.
+        # log(expm1(x)) = x + log(1 - exp(-x)); -inf where x underflowed to zero, corrected below.
         terms = (
             log_binomial
             + count * math.log(sample_prob)
@@ -127,7 +127,7 @@ def _sampled_gaussian(sample_prob: float, noise_multiplier: float, orders: NDArr
             + np.log(-np.expm1(-exponent))
         )
     peak = np.maximum.reduceat(terms, starts)
-    # A charge is never free: an underflowed sum becomes the smallest number there is.
+    # A charge is never free: an underflowed sum becomes the smallest positive number.
     peak = np.maximum(peak, -740.0)
     lengths = np.diff(np.append(starts, terms.size))
     log_sum = peak + np.log(np.maximum(np.add.reduceat(np.exp(terms - np.repeat(peak, lengths)), starts), 1e-300))
@@ -141,7 +141,7 @@ def _sampled_gaussian(sample_prob: float, noise_multiplier: float, orders: NDArr
 def _binomials(
     orders: tuple[int, ...],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
-    """Order, count, log-binomial for k = 2..order of each order, laid end to end, and where each order starts."""
+    """Return order, count and log-binomial for k = 2..order, concatenated, and the starts."""
     counts = [np.arange(2, order + 1, dtype=np.float64) for order in orders]
     count = np.concatenate(counts)
     order = np.repeat(np.array(orders, dtype=np.float64), [c.size for c in counts])

@@ -1,4 +1,4 @@
-"""The commands, and what becomes of errors: one exit code for each kind, so that scripts can tell them apart."""
+"""The commands, and the exit code of each kind of error."""
 
 import contextlib
 import logging
@@ -6,14 +6,15 @@ import os
 import signal
 import sys
 import warnings
+from importlib.metadata import entry_points
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from privypurse.cli import audit, compare, data, demo, evaluate, ledger, plan, predict, report, reproduce, schema, train
-from privypurse.cli.output import emit, stderr, warn
+from privypurse.cli import compare, data, demo, evaluate, ledger, plan, predict, report, schema, train
+from privypurse.cli.output import checked, emit, stderr, warn
 from privypurse.core.errors import (
     BudgetExhausted,
     DataUnavailable,
@@ -25,22 +26,14 @@ from privypurse.core.errors import (
 )
 from privypurse.core.version import __version__
 
-# Typer brought its own click at some point; its errors are found from one that it names.
+# Typer has its own copy of click. Find the base class of its errors.
 UsageTrouble = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
-OK, FAILED, WRONG_INPUT, BUDGET_REFUSED, LEDGER_TROUBLE, FILE_TROUBLE, SPENT_IN_VAIN, INTERRUPTED = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    130,
-)
+OK, FAILED, WRONG_INPUT, BUDGET_REFUSED = 0, 1, 2, 3
+LEDGER_TROUBLE, FILE_TROUBLE, SPENT_IN_VAIN, INTERRUPTED = 4, 5, 6, 130
 
 HELP = """\
-Train models under differential privacy, with a budget that is kept.
+Train models under differential privacy, within a budget recorded on a ledger.
 
 Examples:
 
@@ -50,30 +43,32 @@ Examples:
 
     privypurse ledger show
 
-Exit codes: 0 done; 2 wrong arguments or input; 3 budget refused; 4 trouble with the ledger; 5 a file cannot be read or written;
-6 failed after something was spent; 7 an audit did not end as it should; 130 interrupted; 1 anything else.
+Exit codes: 0 done; 1 other error; 2 wrong arguments or input; 3 budget refused; 4 ledger error;
+5 a file cannot be read or written; 6 failed after spending; 7 an audit did not have the expected
+result; 8 the ledger is intact, but a part of the certificate does not hold or could not be checked;
+130 interrupted.
 """
 
 
 class Interrupted(Exception):
-    """Ctrl-C, or a polite request to end."""
+    """SIGINT or SIGTERM."""
 
 
 class ReaderGone(Exception):
-    """Whoever read our output has had enough."""
+    """stdout was closed (broken pipe)."""
 
 
 class Commands(TyperGroup):  # type: ignore[misc]
-    """Commands whose interrupts come out as they are: typer would answer some of them itself, without a word."""
+    """Commands that raise their interrupts. Typer handles some of them itself, silently."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command, and see its output off."""
+        """Run a command and flush its output."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
         except KeyboardInterrupt as error:
-            raise Interrupted from error
+            raise Interrupted(*error.args) from error
         except BrokenPipeError as error:
             raise ReaderGone from error
 
@@ -86,18 +81,34 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-app.command("train")(train.train)
-app.command("predict")(predict.predict)
-app.command("evaluate")(evaluate.evaluate)
-app.command("plan")(plan.plan)
-app.command("compare")(compare.compare)
-app.command("schema")(schema.schema)
-app.command("report")(report.report)
+app.command("train")(checked(train.train))
+app.command("predict")(checked(predict.predict))
+app.command("evaluate")(checked(evaluate.evaluate))
+app.command("plan")(checked(plan.plan))
+app.command("compare")(checked(compare.compare))
+app.command("schema")(checked(schema.schema))
+app.command("report")(checked(report.report))
 app.add_typer(ledger.app, name="ledger")
-app.command("data")(data.data)
-app.command("demo")(demo.demo)
-app.command("reproduce")(reproduce.reproduce)
-app.command("audit")(audit.audit)
+app.add_typer(data.app, name="data")
+app.command("demo")(checked(demo.demo))
+
+
+def _join_others() -> None:
+    """Add the commands of other installed distributions. Without the lab, name it instead."""
+    found = entry_points(group="privypurse.commands")
+    for other in found:
+        other.load()(app)
+    if "lab" not in found.names:
+        for name in ("reproduce", "audit"):
+            app.command(name, hidden=True, context_settings={"ignore_unknown_options": True})(_needs_the_lab)
+
+
+def _needs_the_lab(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    """Needs another distribution: pip install privypurse-lab."""
+    raise InvalidArgument("this command is in another distribution. Install it: pip install privypurse-lab")
+
+
+_join_others()
 
 
 def _version(asked: bool) -> None:
@@ -114,7 +125,7 @@ def _top(
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code that tells of an error."""
+    """Return the exit code for an error."""
     for kind, code in (
         (SpentInVain, SPENT_IN_VAIN),
         (BudgetExhausted, BUDGET_REFUSED),
@@ -132,13 +143,13 @@ def exit_code(error: BaseException) -> int:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line. Return the exit code."""
     warnings.showwarning = _show_warning
-    # An interrupt that arrives while a connection is being closed is of no interest to anybody.
+    # Do not log interrupts that arrive while a connection is being closed.
     logging.getLogger("sqlalchemy").setLevel(logging.CRITICAL)
-    # Whoever ends a job with a polite signal wants what Ctrl-C does: blocks settled, nothing half written.
+    # SIGTERM does what Ctrl-C does: settle blocks and leave no partial files.
     signal.signal(signal.SIGTERM, _terminate)
-    # Names of files may hold bytes that are no text, and a terminal may know few letters: neither ends a command.
+    # Names of files may not be valid text, and terminals may not be able to encode them.
     with contextlib.suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
@@ -152,13 +163,9 @@ def run(arguments: list[str] | None = None) -> int:
             _emit_error("usage", error.format_message(), WRONG_INPUT)
         error.show()
         return WRONG_INPUT
-    except (Interrupted, KeyboardInterrupt, typer.Abort):
-        return _failed(
-            "interrupted",
-            "Interrupted. What was finished is kept. What was spent is on the ledger, if there is one.",
-            INTERRUPTED,
-            as_json,
-        )
+    except (Interrupted, KeyboardInterrupt, typer.Abort) as error:
+        spent = str(error) or "What was finished is kept. What was spent is on the ledger, if there is one."
+        return _failed("interrupted", f"Interrupted. {spent}", INTERRUPTED, as_json)
     except ReaderGone:
         _forget_stdout()
         return OK
@@ -175,8 +182,10 @@ def run(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("PRIVYPURSE_DEBUG"):
             raise
-        # A message of somebody else's may quote a record.
-        message = f"an error that should not happen: {type(error).__name__}. PRIVYPURSE_DEBUG=1 shows where, and maybe records."
+        # The message of another library may quote a record.
+        message = (
+            f"internal error: {type(error).__name__}. PRIVYPURSE_DEBUG=1 prints a traceback, which may contain data."
+        )
         return _failed("internal", message, FAILED, as_json)
 
 
@@ -191,12 +200,12 @@ def _emit_error(kind: str, message: str, code: int) -> None:
     try:
         emit({"error": {"kind": kind, "message": message}, "exit_code": code})
         sys.stdout.flush()
-    except OSError:  # nobody reads it, or there is no room for it
+    except OSError:  # stdout is closed or full
         _forget_stdout()
 
 
 def _forget_stdout() -> None:
-    """Let what could not be printed go, or Python would try once more on its way out."""
+    """Redirect stdout to the null device, so that Python does not fail to flush it at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

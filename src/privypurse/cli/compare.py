@@ -7,26 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import at_least, emit, number, percent, say, spare_ledgers, stderr, table
+from privypurse.cli.output import at_least, budget_of, count, emit, number, percent, say, stderr, table
 from privypurse.cli.progress import shown_progress
 
 
 def compare(
     data: options.DataFile,
-    target: Annotated[str, typer.Option("--target", "-t", help="Column to predict.", show_default=False)],
-    schema: Annotated[
-        pathlib.Path | None,
-        typer.Option("--schema", "-s", help="Public description of the columns (TOML).", show_default=False),
-    ] = None,
+    target: options.Target,
+    schema: options.SchemaFile = None,
     methods: Annotated[str, typer.Option("--methods", help="Separated by commas.")] = "auto,nesterov,dp-agd,adp-sgd",
     epsilons: Annotated[str, typer.Option("--epsilons", help="Separated by commas.")] = "0.1,0.5,1,2",
-    repeats: Annotated[int, typer.Option("--repeats", help="Splits and seeds of the simulation.")] = 3,
-    pay: Annotated[
-        bool, typer.Option("--pay", help="Pay for every fit and figure; then the comparison is private.")
-    ] = False,
-    plot: Annotated[
-        pathlib.Path | None, typer.Option("--plot", help="Write an HTML page with a plot here.", show_default=False)
-    ] = None,
+    repeats: Annotated[int, typer.Option("--repeats", help="Number of splits and seeds of the simulation.")] = 3,
+    pay: Annotated[bool, typer.Option("--pay", help="Make a private comparison, charged to the budget.")] = False,
+    plot: Annotated[pathlib.Path | None, options.output("--plot", help="HTML page to write.")] = None,
+    overwrite: options.Overwrite = False,
     ledger: options.Ledger = None,
     dataset: options.Dataset = None,
     budget: options.Budget = None,
@@ -44,23 +38,21 @@ def compare(
 
         privypurse compare public.csv --target income --schema people.toml
 
-        privypurse compare people.csv --target income --schema people.toml --methods auto,dp-agd --epsilons 0.5 --pay --budget 3
+        privypurse compare people.csv --target income --schema people.toml --methods auto,dp-agd
+        --epsilons 0.5 --pay --budget 3
 
-    By default it is a simulation, exact and NOT PRIVATE: for data that is public. With --pay each fit costs its epsilon, from the
-    purse of the data set, and what is printed is covered.
+    By default the comparison is an exact simulation, NOT PRIVATE, for public data. With --pay each
+    fit spends its epsilon from the budget of the data set, and the guarantee covers the output.
     """
-    from privypurse.jobs import compare as job
-    from privypurse.jobs.account import put_on_record
-    from privypurse.store.folder import check_place, replace_file
+    from privypurse.runs import compare as job
+    from privypurse.runs.account import put_on_record
+    from privypurse.runs.folder import replace_file
     from privypurse.tables.draft import draft_schema
     from privypurse.tables.files import TableFile
-    from privypurse.tables.schema_file import read_schema
+    from privypurse.tables.schema import read_schema
 
-    spare_ledgers(plot=plot)
     names, budgets = _texts(methods), _numbers(epsilons)
     job.check_choices(names, budgets, repeats)
-    if plot is not None:
-        check_place(plot, "plot")
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
     file.require([target])
     if not pay:
@@ -84,19 +76,15 @@ def compare(
 
             result = job.compare_paid(file, described, names, budgets, open_purse, progress)
         else:
-            put_on_record([account], f"a comparison of methods on the records of {data.name}, measured exactly")
+            what = f"a comparison of methods on the records of {data.name}, and how many are left out, measured exactly"
+            put_on_record([account], what)
             result = job.compare_not_private(file, described, names, budgets, repeats, progress)
     if plot is not None:
         from privypurse.report.comparison_page import render_comparison
 
         replace_file(plot, render_comparison(result, f"{target}, from {data.name}"))
     if json:
-        spent = (
-            None
-            if purse is None
-            else {"dataset": purse.dataset, "epsilon": purse.epsilon, "spent_epsilon": purse.spent.epsilon}
-        )
-        emit(asdict(result) | {"budget": spent})
+        emit(asdict(result) | {"budget": budget_of(purse)})
     else:
         _print(result, names, budgets)
         if purse is not None:
@@ -114,7 +102,7 @@ def _print(result: Any, names: list[str], budgets: list[float]) -> None:
         cells = [plain or found.get((name, epsilon)) for epsilon in budgets]
         rows.append([name, *("" if cell is None else f"{shown(cell.value)} ± {shown(cell.spread)}" for cell in cells)])
     overlap = "half of a 95 % interval; where intervals overlap, no difference was shown"
-    spread = overlap if result.private else f"spread over {result.repetitions} splits and seeds"
+    spread = overlap if result.private else f"spread over {count(result.repetitions, 'split')} and as many seeds"
     table((f"{result.metric} at epsilon", *(f"{epsilon:g}" for epsilon in budgets)), rows)
     say(f"after ±: {spread}. {result.note}")
 
@@ -127,6 +115,5 @@ def _numbers(listed: str) -> list[float]:
     try:
         return [float(part) for part in _texts(listed)]
     except ValueError as error:
-        raise typer.BadParameter(
-            f"epsilons must be numbers separated by commas; got {listed!r}. Pass 0.1,1."
-        ) from error
+        message = f"expected numbers separated by commas in epsilons, got {listed!r}. Pass for example 0.1,1."
+        raise typer.BadParameter(message) from error

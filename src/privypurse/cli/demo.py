@@ -11,13 +11,15 @@ from privypurse.cli.progress import shown_progress
 
 
 def demo(
-    out: Annotated[pathlib.Path, typer.Option("--out", "-o", help="Folder for everything.")] = pathlib.Path("demo"),
-    rows: Annotated[int, typer.Option("--rows", help="People in the made-up census.")] = 30_000,
+    out: Annotated[
+        pathlib.Path, typer.Option("--out", "-o", help="Folder for all output.", writable=True, file_okay=False)
+    ] = pathlib.Path("demo"),
+    rows: Annotated[int, typer.Option("--rows", help="Number of people in the synthetic census.")] = 30_000,
     epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="The budget.")] = 1.0,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Run the main job on a made-up census: from a CSV file to a private model and its report.
+    """Train on a synthetic census: from a CSV file to a private model and its report.
 
     Examples:
 
@@ -27,7 +29,7 @@ def demo(
     """
     with shown_progress(quiet) as progress:
         progress.stage("starting")
-        from privypurse.jobs.demo import run_demo
+        from privypurse.runs.demo import run_demo
 
         result = run_demo(out, rows=rows, epsilon=epsilon, progress=progress)
     purse, report = result.trained.purse, out / "model" / "report.html"

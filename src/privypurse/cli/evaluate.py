@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import at_least, emit, say, warn
+from privypurse.cli.output import at_least, budget_of, emit, say, warn
 from privypurse.cli.progress import shown_progress
 from privypurse.cli.train import describe
 
@@ -14,10 +14,7 @@ from privypurse.cli.train import describe
 def evaluate(
     model: options.ModelDir,
     data: options.DataFile,
-    epsilon: Annotated[
-        float | None,
-        typer.Option("--epsilon", "-e", help="Pay for it: a noisy measurement for this much.", show_default=False),
-    ] = None,
+    epsilon: Annotated[float | None, options.option("--epsilon", "-e", help="Budget of a noisy measurement.")] = None,
     public: Annotated[bool, typer.Option("--public", help="Declare that these records are public.")] = False,
     ledger: options.Ledger = None,
     dataset: options.Dataset = None,
@@ -30,7 +27,7 @@ def evaluate(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Measure a trained model on records it has not seen, and add that to its report.
+    """Measure a trained model on unseen records and add the result to its report.
 
     Examples:
 
@@ -38,10 +35,10 @@ def evaluate(
 
         privypurse evaluate model test.csv --epsilon 0.2
 
-    Without --epsilon the figure is exact: if the records are private, do not publish it. With it, the figure is noisy, covered,
-    and paid for by the data set of that name on the ledger.
+    Without --epsilon the result is exact: if the records are private, do not publish it. With
+    --epsilon the result is noisy, covered, and charged to the data set on the ledger.
     """
-    from privypurse.jobs.evaluate import evaluate_file
+    from privypurse.runs.evaluate import evaluate_file
     from privypurse.tables.files import TableFile
 
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
@@ -53,13 +50,8 @@ def evaluate(
     measured, purse = result.measured, result.purse
     for remark in result.remarks:
         warn(remark)
-    spent = (
-        None
-        if purse is None
-        else {"dataset": purse.dataset, "epsilon": purse.epsilon, "spent_epsilon": purse.spent.epsilon}
-    )
     if json:
-        emit(asdict(measured) | {"budget": spent})
+        emit(asdict(measured) | {"budget": budget_of(purse), "remarks": result.remarks})
         return
     say(describe(measured))
     for name, value in measured.details:
@@ -67,4 +59,4 @@ def evaluate(
     if purse is not None:
         say(f"spent: epsilon {at_least(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}")
     elif not public:
-        warn("exact, and not covered by any guarantee: pay for it (--epsilon), or declare the records --public.")
+        warn("exact, not covered by any guarantee. Pass --epsilon, or --public if the records are public.")

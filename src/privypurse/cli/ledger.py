@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import at_least, emit, number, say, spare_ledgers, stderr, table, warn
+from privypurse.cli.output import at_least, at_most, checked, count, emit, number, say, stderr, table, warn
 
 HELP = """\
-What was spent on which data set, by whom, when, and what is left.
+Show, check and export a ledger: what was spent on each data set, and what is left.
 
 Examples:
 
@@ -23,40 +23,43 @@ Examples:
 
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
-# The ledger is intact, but nothing is known about the certificate.
+# Exit code: the ledger is intact, but a part of the certificate does not hold or was not checked.
 NOT_CHECKED = 8
 
 Path = Annotated[
     pathlib.Path | None,
-    typer.Argument(
-        help="The ledger. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db in this folder.", show_default=False
-    ),
+    typer.Argument(help="File. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db here.", show_default=False),
 ]
 
 
 def _open(path: pathlib.Path | None) -> Any:
-    from privypurse.jobs.account import Account
     from privypurse.purse.sqlite_ledger import SqliteLedger
+    from privypurse.runs.account import Account
 
     return SqliteLedger(Account(ledger=path, dataset="any").path, must_exist=True)
+
+
+def _names(ledger: Any) -> list[str]:
+    return sorted({entry.dataset for entry in ledger.entries()})
 
 
 def _accounts(ledger: Any, dataset: str | None) -> list[Any]:
     from privypurse.purse.purse import Purse
 
-    names = sorted({entry.dataset for entry in ledger.entries()})
+    names = _names(ledger)
     if dataset is not None and dataset not in names:
         from privypurse.core.errors import InvalidArgument
 
         raise InvalidArgument(
-            f"dataset {dataset!r} is not on the ledger {ledger.path.name!r}, which has {names!r}. Name one of them."
+            f"dataset {dataset!r} is not on the ledger {ledger.path.name!r}, which has {names!r}. Pass one of them."
         )
     return [Purse.reopen(ledger, name) for name in ([dataset] if dataset is not None else names)]
 
 
 @app.command("show")
+@checked
 def show(path: Path = None, dataset: options.Dataset = None, json: options.Json = False) -> None:
-    """Show the data sets of a ledger: limit, spent, left, by whom and when.
+    """Show the data sets of a ledger: limit, spent, left, people and dates.
 
     Examples:
 
@@ -64,7 +67,7 @@ def show(path: Path = None, dataset: options.Dataset = None, json: options.Json 
 
         privypurse ledger show budget.db --dataset "survey 2026"
     """
-    from privypurse.jobs.budget import describe_budget
+    from privypurse.runs.describe import describe_budget
 
     ledger = _open(path)
     accounts = [_described(purse, describe_budget(purse)) for purse in _accounts(ledger, dataset)]
@@ -93,7 +96,7 @@ def _print_details(account: dict[str, Any]) -> None:
         cost = "" if run["epsilon"] is None else f", epsilon {at_least(run['epsilon'])}"
         ended = "" if run["finished"] else ", NOT FINISHED"
         say(
-            f"{run['when'][:16].replace('T', ' ')}  {run['who']}: {run['what']}; {run['releases']} releases{cost}{ended}"
+            f"{run['when'][:16].replace('T', ' ')}  {run['who']}: {run['what']}; {count(run['releases'], 'release')}{cost}{ended}"
         )
     for what in account["uncovered"]:
         say(f"not covered: {what}")
@@ -117,7 +120,7 @@ def _described(purse: Any, budget: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(account: dict[str, Any]) -> list[str]:
-    left = "frozen" if account["frozen"] else number(account["remaining_epsilon"])
+    left = "frozen" if account["frozen"] else at_most(account["remaining_epsilon"])
     return [
         account["dataset"],
         at_least(account["spent_epsilon"]),
@@ -130,21 +133,20 @@ def _row(account: dict[str, Any]) -> list[str]:
 
 
 @app.command("certificate")
+@checked
 def certificate(
-    dataset: Annotated[str, typer.Option("--dataset", help="Which data set.", show_default=False)],
+    dataset: Annotated[str, options.option("--dataset", help="Name of the data set.")],
     path: Path = None,
-    out: Annotated[
-        pathlib.Path | None, typer.Option("--out", "-o", help="File to write; .json for JSON.", show_default=False)
-    ] = None,
+    out: Annotated[pathlib.Path | None, options.output("--out", "-o", help="File to write; .json for JSON.")] = None,
+    overwrite: options.Overwrite = False,
     json: options.Json = False,
 ) -> None:
-    """Issue the certificate for everything that was released on a data set.
+    """Issue the certificate for all releases of a data set.
 
     Examples:
 
         privypurse ledger certificate --dataset "survey 2026"
     """
-    spare_ledgers(out=out)
     (purse,) = _accounts(_open(path), dataset)
     issued = purse.certificate()
     if out is not None:
@@ -158,15 +160,17 @@ def certificate(
 
 
 @app.command("verify")
+@checked
 def verify(
     path: Path = None,
     certificate: Annotated[
-        pathlib.Path | None,
-        typer.Option("--certificate", help="Check that this certificate was made from it.", show_default=False),
+        pathlib.Path | None, options.option("--certificate", help="Also check this certificate against the ledger.")
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Walk the whole hash chain, and count every payment again from its charge. Exit code 4 if anything was changed.
+    """Check the hash chain and recompute every payment. Exit code 4 if the ledger was changed.
+
+    All data sets are checked, even if one fails.
 
     Examples:
 
@@ -174,73 +178,92 @@ def verify(
 
         privypurse ledger verify budget.db --certificate model/certificate.json
 
-    What a certificate says is worked out again, or compared with the hash that its run put on the ledger.
+    A certificate is recomputed, or compared with the hash that its run recorded on the ledger.
     """
-    from privypurse.core.errors import LedgerCorrupt
-    from privypurse.purse.certificate_check import check_certificate
+    from privypurse.core.errors import LedgerCorrupt, PrivypurseError
+    from privypurse.purse.certificate import check_rest, states_too_much
+    from privypurse.purse.purse import Purse
     from privypurse.purse.replay import replay
 
     ledger = _open(path)
     known = None if certificate is None else _read_certificate(certificate)
-    checked = True
+    checked, too_much = True, known is not None and states_too_much(known)
     try:
         lines = ledger.verify()
         if known is not None:
-            checked = check_certificate(ledger, known)
+            checked = check_rest(ledger, known)
     except LedgerCorrupt as error:
         named = ledger.path.name if known is None else pathlib.PurePath(known.ledger).name
         if named == ledger.path.name:
             raise
         raise LedgerCorrupt(f"{error} The certificate names {named!r}; this is {ledger.path.name!r}.") from error
-    accounts = _accounts(ledger, None)
-    for purse in accounts:
-        replay(ledger, purse.dataset, purse.filter)
+    names = _names(ledger)
+    failed: dict[str, str] = {}
+    for name in names:
+        try:
+            replay(ledger, name, Purse.reopen(ledger, name).filter)
+        except PrivypurseError as error:
+            failed[name] = str(error)
+    if failed:
+        if not json:
+            table(("data set", "payments"), [[name, failed.get(name, "counted again")] for name in names])
+        wrong = " ".join(f"{name!r}: {why}" for name, why in failed.items())
+        verb = "does" if len(failed) == 1 else "do"
+        raise LedgerCorrupt(f"{len(failed)} of {count(len(names), 'data set')} {verb} not add up. {wrong}")
     digest = ledger.head()[1]
     if json:
-        about = {} if certificate is None else {"certificate_checked": checked}
-        found = {"ledger": ledger.location, "lines": lines, "digest": digest, "datasets": len(accounts)}
+        about: dict[str, Any] = {} if certificate is None else {"certificate_checked": checked and not too_much}
+        if too_much:
+            about["not_upheld"] = ["add-remove"]
+        found = {"ledger": ledger.location, "lines": lines, "digest": digest, "datasets": len(names)}
         emit(found | {"intact": True} | about)
     else:
         pinned = "" if certificate is None else ", and continues the one the certificate was made from"
-        say(f"intact: {lines} lines, {len(accounts)} data sets, every payment counted again{pinned}")
+        say(f"intact: {count(lines, 'line')}, {count(len(names), 'data set')}, every payment counted again{pinned}")
         if certificate is not None and checked:
-            say("the certificate says what the ledger says")
+            say(f"the certificate says what the ledger says{', but for one line' if too_much else ''}")
         elif certificate is not None:
             warn("NOT CHECKED: the certificate is about a part that was not put on record on this ledger")
+        if too_much:
+            warn(
+                "NOT UPHELD: the certificate's guarantee under add-remove. Its purse is under replace-one, where the "
+                "number of records is public, so it guarantees nothing under add-remove. Issue a new one: privypurse "
+                "ledger certificate."
+            )
         say(f"last SHA-256: {digest}")
-    if not checked:
+    if not checked or too_much:
         raise typer.Exit(NOT_CHECKED)
 
 
 def _read_certificate(path: pathlib.Path) -> Any:
-    """Read a certificate; what is none is refused by its name, with what to pass instead in words of the command line."""
+    """Read a certificate. Name the file, and the commands that write one, in the errors."""
     from privypurse.core.errors import FileUnusable, InvalidArgument
     from privypurse.purse.certificate import Certificate
 
     try:
         return Certificate.load(path)
-    except FileUnusable:  # has the file's name
+    except FileUnusable:  # names the file
         raise
     except InvalidArgument as error:
-        # One of another format has a remedy of its own.
+        # Errors about other formats have their own remedy.
         if "to_json" not in str(error):
             raise InvalidArgument(f"--certificate {str(path)!r}: {error}") from error
         raise InvalidArgument(
-            f"--certificate {str(path)!r} is not a privypurse certificate in JSON. Pass the certificate.json of a model's "
-            "folder, or what `privypurse ledger certificate --dataset NAME --out certificate.json` wrote."
+            f"--certificate {str(path)!r} is not a privypurse certificate in JSON. Pass the certificate.json of a "
+            "model, or the output of `privypurse ledger certificate --dataset NAME --out certificate.json`."
         ) from error
 
 
 @app.command("export")
+@checked
 def export(
     path: Path = None,
-    out: Annotated[
-        pathlib.Path | None, typer.Option("--out", "-o", help="File to write; stdout by default.", show_default=False)
-    ] = None,
+    out: Annotated[pathlib.Path | None, options.output("--out", "-o", help="File to write. Default: stdout.")] = None,
+    overwrite: options.Overwrite = False,
     dataset: options.Dataset = None,
-    json: Annotated[bool, typer.Option("--json", help="JSON instead of CSV.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON instead of CSV.")] = False,
 ) -> None:
-    """Write every line of a ledger as CSV or JSON, for a spreadsheet or an archive.
+    """Write every line of a ledger as CSV or JSON.
 
     Examples:
 
@@ -251,9 +274,8 @@ def export(
     import io
 
     from privypurse.purse.entries import totals_to_text
-    from privypurse.store.folder import replace_file
+    from privypurse.runs.folder import replace_file
 
-    spare_ledgers(out=out)
     ledger = _open(path)
     ledger.verify()
     lines = [
@@ -290,15 +312,16 @@ def export(
 
 
 @app.command("freeze")
+@checked
 def freeze(
-    dataset: Annotated[str, typer.Option("--dataset", help="Which data set.", show_default=False)],
-    why: Annotated[str, typer.Option("--why", help="The reason, for the record.", show_default=False)],
+    dataset: Annotated[str, options.option("--dataset", help="Name of the data set.")],
+    why: Annotated[str, options.option("--why", help="Reason to record.")],
     path: Path = None,
     who: options.Who = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Close the account of a data set for good: whatever is left cannot be spent any more.
+    """Close the account of a data set permanently: what is left can no longer be spent.
 
     Examples:
 
@@ -310,7 +333,7 @@ def freeze(
     already = purse.ledger.is_frozen(dataset)
     if not already:
         if not yes:
-            _ask(f"Freeze {dataset!r}, with epsilon {number(purse.remaining.epsilon)} left, for good? [y/N]")
+            _ask(f"Freeze {dataset!r}, with epsilon {at_most(purse.remaining.epsilon)} left, for good? [y/N]")
         purse.freeze(why)
     if json:
         emit({"dataset": dataset, "frozen": True, "already": already, "spent_epsilon": purse.spent.epsilon})
@@ -329,5 +352,5 @@ def _ask(question: str) -> None:
 
 
 def _harmless(text: str) -> str:
-    """Keep a spreadsheet from taking a name for a formula."""
+    """Quote text that a spreadsheet would take for a formula."""
     return f"'{text}" if text[:1] in "=+-@\t\r" and text else text

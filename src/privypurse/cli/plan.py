@@ -8,22 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, note, number, percent, say, span, spare_ledgers, sparkline, table
+from privypurse.cli.output import emit, note, number, percent, say, span, sparkline, table
 from privypurse.cli.progress import shown_progress
 
 
 def plan(
-    records: Annotated[
-        int, typer.Option("--records", "-n", help="Number of records, public or rough.", show_default=False)
-    ],
-    epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="The budget of the training.", show_default=False)],
+    records: Annotated[int, options.option("--records", "-n", help="Number of records, public or approximate.")],
+    epsilon: Annotated[float, options.option("--epsilon", "-e", help="Budget of the training.")],
     features: Annotated[
-        int | None,
-        typer.Option("--features", "-d", help="Number of encoded columns, the constant included.", show_default=False),
+        int | None, options.option("--features", "-d", help="Number of encoded columns, the constant included.")
     ] = None,
     schema: Annotated[
-        pathlib.Path | None,
-        typer.Option("--schema", "-s", help="Count the columns of this schema instead.", show_default=False),
+        pathlib.Path | None, options.option("--schema", "-s", help="Count the columns of this schema instead.")
     ] = None,
     delta: Annotated[float, typer.Option("--delta", help="Far below one over the number of records.")] = 1e-6,
     neighbouring: Annotated[str, typer.Option("--neighbouring", help="add-remove or replace-one.")] = "add-remove",
@@ -37,15 +33,14 @@ def plan(
     compare: Annotated[bool, typer.Option("--compare", help="Plan with every method.")] = False,
     classes: Annotated[int, typer.Option("--classes", help="Number of classes.")] = 2,
     rehearse: Annotated[
-        bool, typer.Option("--rehearse/--no-rehearse", help="Train on made-up tables to see what accuracy it may cost.")
+        bool, typer.Option("--rehearse/--no-rehearse", help="Train on synthetic tables to estimate the accuracy.")
     ] = True,
-    plot: Annotated[
-        pathlib.Path | None, typer.Option("--plot", help="Write an HTML page with the plots here.", show_default=False)
-    ] = None,
+    plot: Annotated[pathlib.Path | None, options.output("--plot", help="HTML page to write.")] = None,
+    overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Say what a method would do, from public numbers: steps, noise, spending; and what accuracy it may cost. No data.
+    """Plan a method from public numbers, without data: steps, noise, spending and accuracy.
 
     Examples:
 
@@ -55,12 +50,12 @@ def plan(
 
         privypurse plan -n 40000 -d 124 -e 1 --method dp-agd --json
 
-    Loss: logistic, rows no longer than 1, derivatives clipped at 1/2 (softmax for several classes). Noise is on sums of clipped
-    gradients. `train` buys some facts about the table first, for about a fifth of the budget.
+    The loss is logistic, or softmax for several classes, with rows of norm at most 1 and
+    derivatives clipped at 1/2. Noise is added to sums of clipped gradients. `train` spends about a
+    fifth of the budget before that, on facts about the table.
     """
-    from privypurse.jobs.plan import METHODS, PlanSettings, plan_for, rehearse_accuracy
+    from privypurse.runs.plan import METHODS, PlanSettings, plan_for, rehearse_accuracy
 
-    spare_ledgers(plot=plot)
     columns, classes = _columns(features, schema, classes)
     settings = PlanSettings(
         records=records, features=columns, epsilon=epsilon, delta=delta, neighbouring=neighbouring, classes=classes
@@ -75,7 +70,7 @@ def plan(
                 rehearsed[name] = rehearse_accuracy(name, settings, progress)
     if plot is not None:
         from privypurse.report.plan_page import render_plans
-        from privypurse.store.folder import replace_file
+        from privypurse.runs.folder import replace_file
 
         replace_file(plot, render_plans(list(plans.values()), _facts_line(settings)))
     if json:
@@ -92,12 +87,11 @@ def plan(
 def _columns(features: int | None, schema: pathlib.Path | None, classes: int) -> tuple[int, int]:
     """Return the number of encoded columns, the constant included, and of classes."""
     from privypurse.core.errors import InvalidArgument
-    from privypurse.tables.schema import ClassTarget
-    from privypurse.tables.schema_file import read_schema
+    from privypurse.tables.schema import ClassTarget, read_schema
 
     if (features is None) == (schema is None):
         raise InvalidArgument(
-            "features or schema must be given, and not both. Pass --features 124 or --schema people.toml."
+            "expected one of features and schema, got both or none. Pass --features 124 or --schema people.toml."
         )
     if schema is None:
         return features or 0, classes

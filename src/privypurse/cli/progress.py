@@ -1,4 +1,4 @@
-"""Progress on the screen: a bar for each stage that never stands still, or a line for each stage where there is no terminal."""
+"""Progress on stderr: a bar for each stage on a terminal, else a line for each stage."""
 
 import contextlib
 import sys
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from rich import progress
 
 from privypurse.cli.output import note, stderr
-from privypurse.jobs.progress import Progress, Silent
+from privypurse.runs.progress import Progress, Silent
 
 
 class Bars:
-    """One bar for each stage; a thread of its own keeps the clock going."""
+    """One bar for each stage."""
 
     def __init__(self, bars: progress.Progress) -> None:
         self._bars = bars
@@ -47,7 +47,7 @@ class Lines:
 
 @contextlib.contextmanager
 def shown_progress(quiet: bool) -> Iterator[Progress]:
-    """Show what a job does while it runs."""
+    """Show the progress of a job."""
     if quiet:
         yield Silent()
     elif not sys.stderr.isatty():

@@ -6,32 +6,30 @@ from typing import Annotated
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, say, spare_ledgers
+from privypurse.cli.output import emit, say
 
 
 def report(
     model: options.ModelDir,
     out: Annotated[
         pathlib.Path | None,
-        typer.Option(
-            "--out", "-o", help="Where to write it; report.html in the model's folder by default.", show_default=False
-        ),
+        options.output("--out", "-o", help="File. Default: report.html in the folder of the model."),
     ] = None,
+    overwrite: options.Overwrite = False,
     show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Make the report of a trained model again: one HTML file that works offline.
+    """Write the report of a trained model again: one HTML file that works offline.
 
     Examples:
 
         privypurse report model --open
 
-        privypurse report model --out for_the_privacy_officer.html
+        privypurse report model --out for_the_privacy_officer.html --overwrite
     """
-    from privypurse.jobs.describe import load_run, report_of
-    from privypurse.store.folder import replace_file
+    from privypurse.runs.describe import load_run, report_of
+    from privypurse.runs.folder import replace_file
 
-    spare_ledgers(out=out)
     pipeline, about, measurements = load_run(model)
     path = out or model / "report.html"
     replace_file(path, report_of(pipeline, about, measurements))

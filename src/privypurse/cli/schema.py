@@ -7,24 +7,22 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, say, spare_ledgers, table, warn
+from privypurse.cli.output import emit, say, table, warn
 from privypurse.cli.progress import shown_progress
 
 
 def schema(
     data: options.DataFile,
-    target: Annotated[str | None, typer.Option("--target", "-t", help="Column to predict.", show_default=False)] = None,
+    target: Annotated[str | None, options.option("--target", "-t", help="Column to predict.")] = None,
     out: Annotated[
-        pathlib.Path | None,
-        typer.Option("--out", "-o", help="Write the draft here; stdout by default.", show_default=False),
+        pathlib.Path | None, options.output("--out", "-o", help="File for the draft. Default: stdout.")
     ] = None,
     buy_ranges: Annotated[
-        bool, typer.Option("--buy-ranges", help='Write range = "private": ranges are then bought from the budget.')
+        bool, typer.Option("--buy-ranges", help='Write range = "private": `train` then spends budget on ranges.')
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that is there.")] = False,
+    overwrite: options.Overwrite = False,
     check: Annotated[
-        pathlib.Path | None,
-        typer.Option("--check", help="Compare the file with this schema instead of drafting one.", show_default=False),
+        pathlib.Path | None, options.option("--check", help="Compare the file with this schema, without a draft.")
     ] = None,
     delimiter: options.Delimiter = None,
     encoding: options.Encoding = "utf-8",
@@ -39,53 +37,50 @@ def schema(
 
         privypurse schema people.csv --check people.toml
 
-    A draft is read from the records, which no guarantee covers. Go through it, write what is known without looking, and change
-    source to "declared"; or let ranges be bought. What --check prints is for those who may see the records.
+    A draft is read from the records, which no guarantee covers. Replace its values by what you know
+    without looking at the records and change source to "declared", or pass --buy-ranges. The output
+    of --check is for those who may see the records.
     """
     from privypurse.tables.files import TableFile
-    from privypurse.tables.schema_file import read_schema
+    from privypurse.tables.schema import read_schema
 
-    spare_ledgers(out=out)
-    if out is not None and out.exists() and not overwrite:
-        from privypurse.core.errors import InvalidArgument
-
-        raise InvalidArgument(
-            f"out {str(out)!r} is there already, with work in it perhaps. Pass --overwrite, or another."
-        )
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
     if check is not None:
         described = read_schema(check)
         with shown_progress(quiet) as progress:
-            _print_check(_differences(file, described, progress), json)
+            differences = _differences(file, described, progress)
+        _print_check(differences, file.tally, json)
         return
     from privypurse.tables.draft import draft_schema
-    from privypurse.tables.schema_file import write_schema
+    from privypurse.tables.schema import write_schema
 
     with shown_progress(quiet) as progress:
         progress.stage(f"reading {file.path.name}", file.size)
         drafted, remarks = draft_schema(file, target, progress=progress.update)
     text = write_schema(drafted.buying_ranges() if buy_ranges else drafted, comments=remarks)
     if out is not None:
-        from privypurse.store.folder import replace_file
+        from privypurse.runs.folder import replace_file
 
         replace_file(out, text)
     if json:
-        emit({"schema": text, "out": None if out is None else str(out), "covered": False, "left_out": remarks})
+        written = {"schema": text, "out": None if out is None else str(out), "covered": False, "left_out": remarks}
+        emit(written | {"lines_left_out": dict(file.tally.left_out)})
     elif out is None:
         sys.stdout.write(text)
     else:
         say(f"draft: {out}")
+    _warn_of_lines(file.tally)
     if target is None:
-        warn("no --target: the column to predict is drafted like the others, and [target] is missing.")
+        warn("no --target: the draft has no [target]; the column to predict is drafted like the others.")
     warn('read from the data, not covered by any guarantee: go through it, then write source = "declared".')
 
 
 def _differences(file: Any, described: Any, progress: Any) -> list[dict[str, Any]]:
-    from privypurse.jobs.predict import Odd
+    from privypurse.runs.predict import Odd
     from privypurse.tables.columns import column_of, numbers
     from privypurse.tables.schema import Number, NumberTarget
 
-    odd, beyond = Odd(), dict.fromkeys(described.names, 0)
+    odd, beyond = Odd(), dict[str, int]()  # of columns with a range
     progress.stage(f"checking {file.path.name}", file.size)
     for block in file.blocks(described.names, progress=progress.update):
         odd.take(block, described, target=True)
@@ -93,25 +88,37 @@ def _differences(file: Any, described: Any, progress: Any) -> list[dict[str, Any
             ranged = isinstance(column, NumberTarget) or (isinstance(column, Number) and not column.cuts)
             if ranged and column.range is not None:
                 found = numbers(column_of(block, column.name), described.missing_values, described.decimal)
-                beyond[column.name] += int(((found < column.range[0]) | (found > column.range[1])).sum())
+                outside = int(((found < column.range[0]) | (found > column.range[1])).sum())
+                beyond[column.name] = beyond.get(column.name, 0) + outside
     return [
         {
             "column": column.name,
             "rows": odd.rows,
             "unknown": odd.unknown.get(column.name, 0),
             "missing": odd.missing.get(column.name, 0),
-            "beyond": beyond[column.name],
+            "beyond": beyond.get(column.name),
         }
         for column in described.parts
     ]
 
 
-def _print_check(found: list[dict[str, Any]], json: bool) -> None:
+def _warn_of_lines(tally: Any) -> None:
+    if tally.left_out:
+        warn(
+            f"{tally}. They would be left out. Records with line breaks inside quotes? `privypurse data convert` reads those."
+        )
+
+
+def _print_check(found: list[dict[str, Any]], tally: Any, json: bool) -> None:
+    _warn_of_lines(tally)
     if json:
-        emit({"covered": False, "columns": found})
+        emit({"covered": False, "columns": found, "lines_left_out": dict(tally.left_out)})
     else:
         shares = [
-            [f"{100 * line[name] / max(line['rows'], 1):.2f} %" for name in ("unknown", "missing", "beyond")]
+            [
+                "" if line[name] is None else f"{100 * line[name] / max(line['rows'], 1):.2f} %"
+                for name in ("unknown", "missing", "beyond")
+            ]
             for line in found
         ]
         table(

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import at_least, emit, note, number, percent, say, warn
+from privypurse.cli.output import at_least, at_most, emit, note, number, percent, say, warn
 from privypurse.cli.progress import shown_progress
 
 EXAMPLES = """\
-Train a private model on a table, and write it with its certificate, trace and report.
+Train a private model on a table. Write it with its certificate, trace and report.
 
 Examples:
 
@@ -23,47 +23,39 @@ Examples:
 
     privypurse train adult.csv --target classification --epsilon 1 --schema adult.toml --test adult.test.csv --test-public
 
-Without --schema the columns are described from the data, which no guarantee covers: the certificate says so. `privypurse schema`
-drafts a description to go through.
+Without --schema the columns are described from the data, which no guarantee covers: the certificate
+says so. `privypurse schema` drafts a description to edit.
 """
 
 
 def train(
     data: options.DataFile,
-    target: Annotated[str, typer.Option("--target", "-t", help="Column to predict.", show_default=False)],
-    epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="What this run may spend.", show_default=False)],
-    schema: Annotated[
-        pathlib.Path | None,
-        typer.Option("--schema", "-s", help="Public description of the columns (TOML).", show_default=False),
-    ] = None,
-    out: Annotated[pathlib.Path, typer.Option("--out", "-o", help="Folder for the model.")] = pathlib.Path("model"),
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model that is there.")] = False,
+    target: options.Target,
+    epsilon: Annotated[float, options.option("--epsilon", "-e", help="Budget of this run.")],
+    schema: options.SchemaFile = None,
+    out: Annotated[
+        pathlib.Path, typer.Option("--out", "-o", help="Folder for the model.", writable=True, file_okay=False)
+    ] = pathlib.Path("model"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
     buy_ranges: Annotated[
-        bool,
-        typer.Option(
-            "--buy-ranges", help="Pay for the ranges of columns of numbers instead of reading them from the data."
-        ),
+        bool, typer.Option("--buy-ranges", help="Spend budget on ranges of numbers instead of reading them.")
     ] = False,
     model: Annotated[
-        str | None,
-        typer.Option("--model", help="logistic, svm (classes); ridge, huber (numbers).", show_default=False),
+        str | None, options.option("--model", help="logistic, svm (classes); ridge, huber (numbers).")
     ] = None,
-    method: Annotated[str, typer.Option("--method", help="How to descend; see `privypurse plan`.")] = "auto",
+    method: Annotated[str, typer.Option("--method", help="Optimization method; see `privypurse plan`.")] = "auto",
     hold_out: Annotated[
         float,
-        typer.Option(
-            "--hold-out", help="Share of records set aside to measure the model, for 3 % of the run's budget. 0: none."
-        ),
+        typer.Option("--hold-out", help="Share of records to measure the model on, for 3 % of the run's budget."),
     ] = 0.1,
     test: Annotated[
-        pathlib.Path | None,
-        typer.Option("--test", help="Measure on these records instead; exactly, and not covered.", show_default=False),
+        pathlib.Path | None, options.option("--test", help="Measure on these records instead, exactly, not covered.")
     ] = None,
     test_public: Annotated[
         bool, typer.Option("--test-public", help="Declare that the test records are public.")
     ] = False,
     intervals: Annotated[
-        bool, typer.Option("--intervals/--no-intervals", help="Rehearse how far noise moves the coefficients.")
+        bool, typer.Option("--intervals/--no-intervals", help="Estimate how far noise moves the coefficients.")
     ] = True,
     ledger: options.Ledger = None,
     dataset: options.Dataset = None,
@@ -77,7 +69,7 @@ def train(
         str, typer.Option("--noise", help="auto, secure (exact arithmetic or not at all) or plain (floating point).")
     ] = "auto",
     simulate: Annotated[
-        int | None, typer.Option("--simulate", help="Seed the noise: repeatable, and NOT PRIVATE.", show_default=False)
+        int | None, options.option("--simulate", help="Seed of the noise: repeatable, NOT PRIVATE.")
     ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -87,9 +79,9 @@ def train(
             "no --schema: columns are described from the data, which no guarantee covers. The certificate will say so."
         )
     with shown_progress(quiet) as progress:
-        # Loading takes a second or two, in which a person would see nothing.
+        # The imports take a second or two.
         progress.stage("starting")
-        from privypurse.jobs.train import TrainSettings, train_file
+        from privypurse.runs.train import TrainSettings, train_file
 
         settings = TrainSettings(
             data=data,
@@ -121,7 +113,7 @@ def train(
             noise=noise,
             command=shlex.join(["privypurse", *sys.argv[1:]]),
         )
-        result = train_file(settings, progress, lambda purse, is_new: _opened(purse, is_new, budget))
+        result = train_file(settings, progress, lambda purse, is_new: _opened(purse, is_new, budget), _counted)
     for remark in result.remarks:
         warn(remark)
     if json:
@@ -147,6 +139,13 @@ def _opened(purse: Any, is_new: bool, budget: float | None) -> None:
         )
 
 
+def _counted(left_out: Any) -> None:
+    if left_out.low > 0:
+        warn(left_out.remark)
+    else:
+        note(f"{left_out}")
+
+
 def _as_json(result: Any) -> dict[str, Any]:
     certificate = result.pipeline[-1].certificate_
     return {
@@ -163,6 +162,7 @@ def _as_json(result: Any) -> dict[str, Any]:
         "stop_reason": result.pipeline[-1].stop_reason_,
         "uncovered": list(certificate.uncovered),
         "remarks": result.remarks,
+        "left_out": [{"text": str(one)} | asdict(one) for one in result.left_out],
         "measurements": [asdict(one) for one in result.measurements],
         "budget": {
             "dataset": result.purse.dataset,
@@ -191,24 +191,27 @@ def _print(result: Any) -> None:
         say(f"worth:   {describe(measured)}")
     say(
         f"spent:   epsilon {at_least(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}; "
-        f"left for one more run: {number(purse.remaining.epsilon, 3) if purse.fraction_left > 1e-6 else 'nothing'}"
+        f"left for one more run: {at_most(purse.remaining.epsilon) if purse.fraction_left > 1e-6 else 'nothing'}"
     )
     if not result.pipeline[0].schema.is_declared:
-        warn("not covered: what the schema says was read from the data. Go through schema.toml, or pass --schema.")
+        warn(
+            "not covered: what the schema says was read from the data. Go through "
+            f"{_relative(result.folder / 'schema.toml')}, and pass it as --schema."
+        )
     say(f"model:   {_relative(result.folder)}")
     say(f"report:  {_relative(result.folder / 'report.html')}")
 
 
 def describe(measured: Any) -> str:
-    """Say in one line what was measured, on what, and whether it was paid for."""
+    """Return a measurement, its records and its coverage in one line."""
     shown = percent if measured.metric == "accuracy" else number
     interval = "" if measured.low is None else f" ({shown(measured.low)} to {shown(measured.high)})"
     covered = "paid for" if measured.paid else "public records" if measured.public else "exact, NOT covered"
     covered = "simulated, NOT PRIVATE" if measured.simulated else covered
     if measured.says_little:
         return (
-            f"{measured.metric} could not be told: too few records for what was spent on it ({measured.on}, {covered}). Set "
-            "more aside, spend more, or measure on public records"
+            f"{measured.metric} is too noisy to report at this budget ({measured.on}, {covered}). Hold out "
+            "more records, spend more, or measure on public records"
         )
     others = "".join(f"; {name}: {shown(value)}" for name, value in measured.compared_with)
     return f"{measured.metric} {shown(measured.value)}{interval} on {measured.on}, {covered}{others}"

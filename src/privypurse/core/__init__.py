@@ -1,1 +1,1 @@
-"""The shared words of the house: relations, sealed boxes, queries, charges, errors, checks, randomness."""
+"""Shared vocabulary: relations, sealed boxes, queries, charges, errors, checks, randomness."""

@@ -1,15 +1,14 @@
-"""What was released, never what it costs.
+"""Descriptions of releases (charges), without their cost.
 
-A charge describes one release completely enough that every accountant can price it, now and in ten years.
-This module is a compatibility contract: charges are written into ledgers, so fields are never renamed or
-removed, a new field has a default that keeps the meaning of old ledgers, and a kind once used is never reused
-for something else.
+A charge holds all that an accountant needs to price one release. Charges are written into ledgers,
+so this module is a compatibility contract. Fields are never renamed or removed. A new field has a
+default that keeps the meaning of old ledgers. A kind is never reused for something else.
 
-Charges are frozen and hashable, and go to JSON and back without loss.
+Charges are frozen, hashable and convert to JSON and back without loss.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from privypurse.core.checks import non_negative, positive, positive_integer, probability, text
 from privypurse.core.errors import InvalidArgument
@@ -22,11 +21,11 @@ class GaussianCharge:
     Parameters
     ----------
     noise_multiplier : float
-        Standard deviation of the noise divided by the L2 sensitivity under the purse's relation. Zero is a
-        description of no noise; it costs infinity.
+        Standard deviation of the noise divided by the L2 sensitivity under the purse's relation.
+        Zero means no noise and costs infinity.
     sample_prob : float, default 1.0
-        Poisson sampling rate of the records behind the value. Under replace-one a sampled charge states that
-        the sensitivity is twice the add/remove one, as it is for a clipped sum.
+        Poisson sampling rate of the records behind the value. Under replace-one, a sampled charge
+        states that the sensitivity is twice the add/remove sensitivity, as for a clipped sum.
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -45,8 +44,8 @@ class BoundedRangeCharge:
     Parameters
     ----------
     epsilon : float
-        The privacy loss of any two outcomes differs by at most epsilon (bounded range), which also makes the
-        selection epsilon-DP.
+        The privacy losses of any two outcomes differ by at most epsilon (bounded range). The
+        selection is therefore epsilon-DP.
     sample_prob : float, default 1.0
         Poisson sampling rate of the records behind the scores.
     """
@@ -83,17 +82,18 @@ class PureCharge:
 
 @dataclass(frozen=True)
 class ObjectivePerturbationCharge:
-    """The minimiser of a randomly perturbed convex objective was released, with a little noise for its tolerance.
+    """The minimiser of a randomly perturbed convex objective was released, plus a little noise.
 
     Parameters
     ----------
     noise_multiplier : float
-        Standard deviation of the linear perturbation divided by the largest norm of one record's gradient. Unlike for a Gaussian
-        release, the same number under either relation.
+        Standard deviation of the linear perturbation divided by the largest norm of one record's
+        gradient. The same number under either relation, unlike for a Gaussian release.
     curvature_ratio : float
         Largest second derivative of one record's loss divided by the ridge; below 1.
     output_noise_multiplier : float
-        Standard deviation of the noise on the minimiser divided by twice the distance it may be from the exact one.
+        Standard deviation of the noise on the minimiser divided by twice its largest distance from
+        the exact minimiser.
     """
 
     kind: ClassVar[str] = "objective-perturbation"
@@ -115,12 +115,11 @@ class RepeatAndSelectCharge:
     Parameters
     ----------
     noise_multiplier : float
-        Each trial, with all it would release, is as private as one Gaussian release with this noise multiplier (Gaussian DP with
-        mu = 1/noise_multiplier).
-    mean : float
-        Expected number of trials, 1 or more. The number has the truncated negative binomial distribution of this mean and ...
-    shape : float
-        ... this shape, 0 or more: 0 is the logarithmic distribution, 1 the geometric one.
+        Each trial, with everything it would release, is as private as one Gaussian release with
+        this noise multiplier (Gaussian DP with mu = 1/noise_multiplier).
+    mean, shape : float
+        Expected number of trials, 1 or more, and shape of its truncated negative binomial
+        distribution, 0 or more: 0 is the logarithmic distribution, 1 the geometric one.
     """
 
     kind: ClassVar[str] = "repeat-and-select"
@@ -138,12 +137,12 @@ class RepeatAndSelectCharge:
 
 @dataclass(frozen=True)
 class NonPrivateCharge:
-    """A value was released as it is. Costs infinity; only a purse declared non-private admits it.
+    """A value was released without noise. Costs infinity; only a non-private purse admits it.
 
     Parameters
     ----------
     reason : str
-        Why, for the certificate.
+        Reason, shown on the certificate.
     """
 
     kind: ClassVar[str] = "non-private"
@@ -155,7 +154,7 @@ class NonPrivateCharge:
 
 @dataclass(frozen=True)
 class RepeatedCharge:
-    """The same charge, a number of times: priced as a list of that many would be.
+    """The same charge repeated `count` times, priced like a list of that length.
 
     Parameters
     ----------
@@ -187,17 +186,7 @@ SingleCharge = (
 )
 Charge = SingleCharge | RepeatedCharge
 
-_KINDS: dict[str, type[SingleCharge]] = {
-    kind.kind: kind
-    for kind in (
-        GaussianCharge,
-        BoundedRangeCharge,
-        PureCharge,
-        ObjectivePerturbationCharge,
-        RepeatAndSelectCharge,
-        NonPrivateCharge,
-    )
-}
+_KINDS: dict[str, type[SingleCharge]] = {kind.kind: kind for kind in get_args(SingleCharge)}
 
 
 def to_json(charge: Charge) -> dict[str, Any]:
@@ -214,7 +203,7 @@ def to_json(charge: Charge) -> dict[str, Any]:
 
 
 def from_json(described: dict[str, Any]) -> Charge:
-    """Rebuild a charge from `to_json`; refuses a kind or field it does not know."""
+    """Rebuild a charge from `to_json`. Raise InvalidArgument for an unknown kind or field."""
     if not isinstance(described, dict):
         raise InvalidArgument(f"a charge must be a JSON object; got {described!r}. Pass what to_json returned.")
     fields = dict(described)

@@ -1,8 +1,34 @@
-"""Every error privypurse raises on purpose, so that a caller can tell them apart."""
+"""Errors raised by privypurse."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
 
 
 class PrivypurseError(Exception):
-    """Base class of all errors raised by privypurse."""
+    """Base class of all errors raised by privypurse.
+
+    Attributes
+    ----------
+    spent : bool or None
+        Whether the failed call had charged a budget before it failed. None where no call that can
+        charge was running. Set only by `spending_noted`.
+    call : str or None
+        Name of that call; earlier calls may have charged. None for a whole job.
+    """
+
+    spent: bool | None = None
+    call: str | None = None
+
+    @property
+    def message(self) -> str:
+        """The message without the statement about spending."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        if self.spent is not False:
+            return self.message
+        return f"{self.message} " + ("Nothing was spent." if self.call is None else f"{self.call} spent nothing.")
 
 
 class InvalidArgument(PrivypurseError, ValueError):
@@ -10,56 +36,108 @@ class InvalidArgument(PrivypurseError, ValueError):
 
 
 class FileUnusable(InvalidArgument):
-    """A file or folder that was named cannot be read or written: rights, a full disk, a broken one; nothing was spent."""
+    """A file or folder cannot be read or written, for example for lack of rights or disk space."""
 
 
 class BudgetExhausted(PrivypurseError):
-    """The next release does not fit in what is left; nothing was spent and nothing was released."""
+    """The next release does not fit in the remaining budget. Nothing was spent or released."""
 
 
 class BudgetFrozen(BudgetExhausted):
-    """The data set's account was frozen: nothing more may be spent on it, whatever is left."""
+    """The data set's account was frozen. Nothing more may be spent on it."""
 
 
 class SpentInVain(PrivypurseError):
-    """A job failed after something was paid for; the message says how much. The payment stays on the ledger."""
+    """A job failed after a charge; the message says how much. The charge stays on the ledger."""
 
 
 class UnsupportedCharge(PrivypurseError):
-    """The filter has no theorem that prices the charge; nothing was spent and nothing was released."""
+    """The filter has no theorem that prices the charge. Nothing was spent or released."""
 
 
 class UnboundedSensitivity(PrivypurseError):
-    """A value carries no enforced bound for the relation or norm it was asked about."""
+    """A value carries no enforced bound for the requested relation or norm."""
 
 
 class SealedValue(PrivypurseError, TypeError):
-    """Something tried to look inside a sealed box; only a paid release may."""
+    """Something tried to read a sealed value; only a charged release may."""
 
 
 class LedgerError(PrivypurseError):
-    """Base class of what can go wrong with a ledger."""
+    """Base class of ledger errors."""
 
 
 class LedgerCorrupt(LedgerError):
-    """The ledger was edited, truncated, reordered or damaged; it is refused until a person has looked."""
+    """The ledger was edited, truncated, reordered or damaged, and is rejected."""
 
 
 class LedgerUnavailable(LedgerError):
-    """The ledger cannot be read or written now (disk full, read-only, locked); nothing was released."""
+    """The ledger cannot be read or written (disk full, read-only, locked). Nothing was released."""
 
 
 class TermsMismatch(LedgerError):
-    """The data set is already on the ledger under other terms (epsilon, delta, relation or filter)."""
+    """The data set is on the ledger under other terms (epsilon, delta, relation or filter)."""
 
 
 class SharedAcrossProcesses(PrivypurseError):
-    """Something that lives in one process's memory was carried into another, where it would be spent twice."""
+    """An in-memory object was carried into another process, where it could be spent twice."""
 
 
 class DataUnavailable(PrivypurseError, FileNotFoundError):
-    """A data set is neither on this machine nor to be had over the network; the message says how to get it."""
+    """A data set is neither on this machine nor downloadable; the message says how to get it."""
 
 
 class UnexpectedFile(PrivypurseError, ValueError):
-    """A file is not the one it should be, or was damaged; the message names it and the checksum it has."""
+    """A file has an unexpected checksum; the message names the file and the checksum."""
+
+
+_next_charge = itertools.count(1).__next__  # atomic, also among threads
+_charges = 0
+
+
+def count_charge() -> None:
+    """Count a charge that is, or may be, on a ledger."""
+    global _charges
+    _charges = _next_charge()
+
+
+@contextlib.contextmanager
+def charge_counted() -> Iterator[None]:
+    """Count the charge made in the block, unless it is refused. An interrupted charge counts."""
+    try:
+        yield
+    except (BudgetExhausted, UnsupportedCharge):
+        raise
+    except BaseException:
+        count_charge()
+        raise
+    count_charge()
+
+
+def charges_so_far() -> int:
+    """Return the number of charges made by this process."""
+    return _charges
+
+
+@contextlib.contextmanager
+def spending_noted(since: int | None = None, *, call: str | None) -> Iterator[None]:
+    """Set `PrivypurseError.spent` and `call` on errors that leave the block; also a decorator.
+
+    Parameters
+    ----------
+    since : int, optional
+        Value of `charges_so_far` at the start of the operation; by default the start of the block.
+    call : str or None
+        Name of the operation, such as ``"Purse.release"``. None for a whole job.
+
+    Guarantees
+    ----------
+    `spent` is False only if this process made no charge since the operation began. Charges of other
+    threads count too, so the statement errs on the safe side.
+    """
+    began = _charges if since is None else since
+    try:
+        yield
+    except PrivypurseError as error:
+        error.spent, error.call = _charges != began, call
+        raise

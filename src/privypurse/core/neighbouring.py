@@ -1,4 +1,4 @@
-"""The neighbouring relation: what "one record more or less" means. Chosen once per purse."""
+"""The neighbouring relation: the meaning of "one record". Chosen once per purse."""
 
 import enum
 
@@ -6,7 +6,7 @@ from privypurse.core.errors import InvalidArgument
 
 
 class Neighbouring(enum.Enum):
-    """Which pairs of data sets the guarantee makes hard to tell apart.
+    """Which pairs of data sets the guarantee makes hard to distinguish.
 
     Attributes
     ----------
@@ -21,7 +21,7 @@ class Neighbouring(enum.Enum):
 
     @property
     def other(self) -> "Neighbouring":
-        """The relation that is not this one."""
+        """The other relation."""
         return Neighbouring.REPLACE_ONE if self is Neighbouring.ADD_REMOVE else Neighbouring.ADD_REMOVE
 
     @classmethod

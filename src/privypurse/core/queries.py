@@ -1,13 +1,14 @@
-"""What an optimizer may ask an oracle: public points and directions, never data.
+"""Queries that an optimizer may send to an oracle: public points and directions, never data.
 
-A query is a frozen description. Each array in it is copied and made read-only, so that the question that was
-priced is the question that is answered.
+Queries are frozen. Each array is copied and made read-only, so the query that was priced is the one
+that is answered.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from privypurse.core.charges import SingleCharge
 from privypurse.core.checks import FloatArray, finite_vector, ordinary
 from privypurse.core.errors import InvalidArgument
 
@@ -21,8 +22,8 @@ class GradientAt:
     point : array_like of shape (d,)
         Where to take the gradient. Public.
     clip_norm : float or None, default None
-        The largest norm one record's gradient may contribute. Public. None where the loss bounds it already: a loss with a
-        bounded derivative on rows of bounded length.
+        Largest norm of one record's contribution. Public. None where the loss bounds it already,
+        as a loss with a bounded derivative does on rows of bounded length.
     """
 
     point: FloatArray
@@ -35,7 +36,7 @@ class GradientAt:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LossesAlong:
-    """The sums of per-record losses at candidate steps along a direction: the scores of a line search.
+    """The sums of per-record losses at candidate steps along a direction; scores of a line search.
 
     Parameters
     ----------
@@ -44,10 +45,10 @@ class LossesAlong:
     steps : array_like of shape (k,)
         The candidate steps, zero or more each. Public.
     clip_loss : float or None
-        Each record's loss is clipped to [0, clip_loss]; None where the oracle bounds the range along the
-        segment in another way. Public.
+        Each record's loss is clipped to [0, clip_loss]. Public. None where the oracle bounds the
+        range along the segment in another way.
     public_terms : array_like of shape (k,), optional
-        Added to each candidate's sum: what the objective has besides the records, such as a ridge penalty. Public.
+        Added to each candidate's sum, such as a ridge penalty. Public.
     """
 
     point: FloatArray
@@ -70,7 +71,7 @@ class LossesAlong:
             if terms.shape != steps.shape or (np.abs(terms) > 1e100).any():
                 raise InvalidArgument(
                     f"public_terms must hold one number of at most 1e100 for each of the {steps.size} steps; got "
-                    f"{terms.tolist()!r}. Leave them out if there are none."
+                    f"{terms.tolist()!r}. Omit public_terms if there are none."
                 )
             object.__setattr__(self, "public_terms", terms)
         _check_clip(self, "clip_loss")
@@ -78,7 +79,7 @@ class LossesAlong:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LossesAt:
-    """The sums of per-record losses of several models: the scores of a choice among them.
+    """The sums of per-record losses of several models; scores for choosing among them.
 
     Parameters
     ----------
@@ -95,7 +96,8 @@ class LossesAt:
         points = np.array(self.points, dtype=np.float64, ndmin=2)
         if points.ndim != 2 or points.size == 0 or not np.isfinite(points).all():
             raise InvalidArgument(
-                f"points must be a table of finite numbers, one row for each model; got shape {points.shape}. Check it."
+                f"points must be a table of finite numbers, one row for each model; got shape {points.shape}. "
+                "Check for NaN and infinity."
             )
         points.setflags(write=False)
         object.__setattr__(self, "points", points)
@@ -104,12 +106,12 @@ class LossesAt:
 
 @dataclass(frozen=True)
 class Objective:
-    """The sum of losses itself, to be minimised by a mechanism once it is paid for: for output and objective perturbation."""
+    """The sum of losses, minimised by the mechanism (output and objective perturbation)."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SlopeAlong:
-    """The sum over records of the clipped first derivative of the loss along a direction, at a point."""
+    """The sum over records of the clipped first derivative of the loss along a direction."""
 
     point: FloatArray
     direction: FloatArray
@@ -122,7 +124,7 @@ class SlopeAlong:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CurvatureAlong:
-    """The sum over records of the clipped second derivative of the loss along a direction, at a point."""
+    """The sum over records of the clipped second derivative of the loss along a direction."""
 
     point: FloatArray
     direction: FloatArray
@@ -145,12 +147,12 @@ class ClassCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleGradient:
-    """The sum over records of the clipped gradient of a module's loss, at the parameters it has now.
+    """The sum over records of the clipped gradient of a module's loss at its current parameters.
 
     Parameters
     ----------
     clip_norm : float
-        The largest norm one record's gradient may contribute. Public.
+        Largest norm of one record's gradient. Public.
     """
 
     clip_norm: float
@@ -158,7 +160,7 @@ class ModuleGradient:
 
 @dataclass(frozen=True, kw_only=True)
 class ShareWithin:
-    """How many records have a gradient no longer than a norm: what adaptive clipping asks.
+    """The number of records whose gradient is no longer than a norm; used by adaptive clipping.
 
     Parameters
     ----------
@@ -184,14 +186,14 @@ Query = (
 
 
 def _check_clip(query: object, name: str) -> None:
-    """Check a clip that may be left to the loss."""
+    """Check a clip that may be None, meaning that the loss bounds the value."""
     clip = getattr(query, name)
     if clip is not None:
         object.__setattr__(query, name, ordinary(**{name: clip}))
 
 
 def _place_segment(query: LossesAlong | SlopeAlong | CurvatureAlong) -> None:
-    """Check and freeze the point and direction of a query about a line."""
+    """Check and freeze the point and direction of a query along a line."""
     point = finite_vector(point=query.point)
     direction = finite_vector(direction=query.direction)
     if direction.shape != point.shape:
@@ -201,3 +203,27 @@ def _place_segment(query: LossesAlong | SlopeAlong | CurvatureAlong) -> None:
         )
     object.__setattr__(query, "point", point)
     object.__setattr__(query, "direction", direction)
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """One public release.
+
+    Parameters
+    ----------
+    value : ndarray
+        The noisy answer; for a selection, the chosen index as a zero-dimensional array.
+    charge : Charge
+        What was charged for it.
+    noise_std : float or None, default None
+        Standard deviation of the noise in each coordinate, for Gaussian releases.
+    """
+
+    value: FloatArray
+    charge: SingleCharge
+    noise_std: float | None = None
+
+    @property
+    def is_selection(self) -> bool:
+        """Whether the value is a selected index."""
+        return self.value.dtype.kind == "i"

@@ -1,4 +1,4 @@
-"""Where noise comes from: the operating system, or a seed that marks everything it touches as a simulation."""
+"""Sources of noise: the operating system, or a seed, which marks all results as a simulation."""
 
 import importlib.util
 import math
@@ -10,11 +10,17 @@ from numpy.typing import NDArray
 
 from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument, SharedAcrossProcesses
+from privypurse.core.processes import this_process
 
 Words = NDArray[np.uint64]
 Shape = tuple[int, ...]
 
-# How mechanisms turn random words into noise, by the name that a purse takes, and what certificates add.
+# Smallest delta for floating-point noise, in which a single number has probability about 2^-52.
+LEAST_PLAIN_DELTA = 1e-15
+# Numbers below this many steps get further random bits, because they decide the tails.
+_COARSE, _FURTHER_WORDS = 2**10, 15
+
+# Sampler names that a purse accepts, and the text that certificates add.
 SAMPLERS = {
     "plain": "",
     "secure": ", exact arithmetic",
@@ -29,30 +35,40 @@ class NoiseSource:
     Parameters
     ----------
     seed : int or None, default None
-        None takes every random word from the operating system's cryptographic generator. A seed makes the
-        run repeatable and therefore *not private*: the source says ``simulation``, and so do the ledger, the
-        certificate and the report of everything that used it.
+        None takes every random word from the operating system's cryptographic generator. A seed
+        makes the run repeatable and therefore *not private*: the ledger, the certificate and the
+        report of everything that used the source are marked as a simulation.
     secure : None, bool or {"discrete", "opendp"}
-        How mechanisms draw from this source. True: on a lattice, with a law that is exactly the stated one, so that the last
-        digits of a released number cannot tell what it was made from; what has no exact way is refused. False: in floating point,
-        the usual way. None, the default: exactly wherever that costs little, in floating point elsewhere and in simulations; the
-        ledger keeps which it was. "discrete" takes the discrete Gaussian, and "opendp" that of the OpenDP library, both for
-        purses with the zCDP filter.
+        How mechanisms draw. True: exact noise on a lattice, so that the last digits of a released
+        number reveal nothing; mechanisms without an exact sampler are refused. False: floating
+        point. None (default): exact wherever that costs little, floating point elsewhere and in
+        simulations; the ledger records which. "discrete": the discrete Gaussian. "opendp": that of
+        the OpenDP library. Both need a purse with the zCDP filter.
 
     Guarantees
     ----------
-    * Without a seed there is no generator state in the process: each call asks the operating system, so forked,
-      spawned and copied processes never draw the same noise, and a memory dump does not hold future noise.
-    * Both modes share every line of code that turns random words into noise; tests of the seeded distribution
-      therefore speak for the real one.
-    * A seeded source refuses to be carried into another process (fork or pickle), where it would repeat itself;
-      `spawn` gives independent children for parallel work.
+    * Without a seed the process holds no generator state: each call asks the operating system, so
+      forked, spawned and copied processes never draw the same noise, and a memory dump does not
+      hold future noise.
+    * Both modes share all code that turns random words into noise, so tests of the seeded
+      distribution also cover the real one.
+    * A seeded source refuses to be carried into another process (fork or pickle), where it would
+      repeat itself. `spawn` gives independent children for parallel work.
 
     Notes
     -----
-    Normals come from the Box-Muller transform of 64-bit words: the tails reach 9.4 standard deviations, which leaves
-    out a probability of 5e-21. Floating-point noise has the usual gaps between representable numbers; see
-    ``docs/sharp_edges.md``, and ``docs/proofs/exact_noise.md`` for the way without.
+    *Tails.* A sampler that never goes beyond some size c tells two neighbouring values apart
+    by whatever lies beyond c from one of them. If it leaves out a probability t, N draws are within
+    N t of the true law in total variation, and what would be (epsilon, delta)-DP is (epsilon, delta
+    + (1 + e^epsilon) N t)-DP. Normals by Box and Muller from a 64-bit word would end at
+    ``sqrt(130 ln 2)``, 9.49 standard deviations, with t = 2^-65 for a pair; exponential and Gumbel
+    variables from 52 bits at 36.7, with t = 2^-53. So words next to the end are continued by 960
+    further bits: normals go up to 37 standard deviations and the others up to 702, with t below
+    2^-1000. On a device normals end at 11.6 (``mechanisms.torch_gaussian``).
+
+    *Grid.* Floating-point noise has gaps between representable numbers and about 52 random bits, so
+    purses refuse a delta below `LEAST_PLAIN_DELTA` with it. See ``docs/sharp_edges.md``, and
+    ``docs/proofs/exact_noise.md`` for exact noise.
 
     Examples
     --------
@@ -73,46 +89,47 @@ class NoiseSource:
         named = isinstance(secure, str) and secure in ("discrete", "opendp")
         if not (secure is None or isinstance(secure, bool) or named):
             raise InvalidArgument(
-                f"secure must be None, False, True, 'discrete' or 'opendp'; got {secure!r}. Pass secure=True for exact noise."
+                f"secure must be None, False, True, 'discrete' or 'opendp'; got {secure!r}. "
+                "Pass secure=True for exact noise."
             )
         if secure == "opendp" and importlib.util.find_spec("opendp") is None:
             raise InvalidArgument(
-                "noise 'opendp' needs the package opendp, which is not installed. Install it with: pip install "
-                "'privypurse[opendp]', or use 'discrete' for the same law from this library, in a purse with filter='zcdp'."
+                "noise 'opendp' needs the package opendp, which is not installed. Run pip install "
+                "'privypurse[opendp]', or use 'discrete' for the same distribution, in a purse with filter='zcdp'."
             )
         if secure == "opendp" and seed is not None:
             raise InvalidArgument(
-                f"seed must be None with secure='opendp', which has random numbers of its own; got {seed!r}. "
-                "Pass secure='discrete' for a simulation of the same law."
+                f"seed must be None with secure='opendp', which uses its own random numbers; got {seed!r}. "
+                "Pass secure='discrete' for a simulation of the same distribution."
             )
         self._strict = secure is not None
         exact = seed is None if secure is None else secure
         self._sampler = exact if isinstance(exact, str) else "secure" if exact else "plain"
         self._generator = None if seed is None else np.random.Philox(np.random.SeedSequence(int(seed)))
-        self._pid = os.getpid()
+        self._process = this_process()
 
     @classmethod
     def parse(cls, noise: "NoiseSource | str | None") -> "NoiseSource":
-        """Return the source itself, or a private one from a name: "auto" (as None) or one of `SAMPLERS`."""
+        """Return the source, or a private one from a name: "auto" or one of `SAMPLERS`."""
         if isinstance(noise, cls):
             return noise
         if noise is None or noise == "auto":
             return cls()
         if not isinstance(noise, str) or noise not in SAMPLERS:
             raise InvalidArgument(
-                f"noise must be a NoiseSource, 'auto' or one of {', '.join(map(repr, SAMPLERS))}; got {noise!r}. Leave it out "
-                "for private noise, or pass noise=NoiseSource(seed=7) for a simulation."
+                f"noise must be a NoiseSource, 'auto' or one of {', '.join(map(repr, SAMPLERS))}; got {noise!r}. "
+                "Omit it for private noise, or pass noise=NoiseSource(seed=7) for a simulation."
             )
         return cls(secure={"plain": False, "secure": True}.get(noise, noise))
 
     @property
     def secure(self) -> bool:
-        """Whether mechanisms draw from this source in exact arithmetic."""
+        """Whether mechanisms draw exact noise from this source."""
         return self._sampler != "plain"
 
     @property
     def strict(self) -> bool:
-        """Whether what cannot be drawn in the way of this source is refused; if not, it is drawn in floating point."""
+        """Whether a mechanism without this sampler is refused; else floating point is used."""
         return self._strict
 
     @property
@@ -122,12 +139,12 @@ class NoiseSource:
 
     @property
     def simulation(self) -> bool:
-        """Whether the numbers are repeatable, so that nothing drawn from here is private."""
+        """Whether the numbers are repeatable, so that nothing drawn from them is private."""
         return self._generator is not None
 
     @property
     def description(self) -> str:
-        """One line for certificates."""
+        """Description for certificates."""
         entropy = "seeded (SIMULATION, not private)" if self.simulation else "operating-system entropy"
         return entropy + SAMPLERS[self._sampler]
 
@@ -135,7 +152,7 @@ class NoiseSource:
         """Draw 64-bit words, uniform and independent."""
         if self._generator is None:
             return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
-        if os.getpid() != self._pid:
+        if this_process() != self._process:
             raise SharedAcrossProcesses(
                 "a seeded noise source was carried into a forked process, where it would repeat the parent's noise. "
                 "Call spawn(k) before forking and give each process its own child."
@@ -146,10 +163,9 @@ class NoiseSource:
         """Draw standard normals."""
         count = math.prod(shape)
         pairs = (count + 1) // 2
-        uniform = self.words(2 * pairs) * 2.0**-64
-        # (0, 1] with 64 bits near zero, where the tail of the normal is decided.
-        radius = np.sqrt(-2.0 * np.log(uniform[:pairs] + 2.0**-65))
-        angle = 2.0 * np.pi * uniform[pairs:]
+        words = self.words(2 * pairs)
+        radius = np.sqrt(-2.0 * np.log(self._fractions(words[:pairs], 64)))
+        angle = 2.0 * np.pi * (words[pairs:] * 2.0**-64)
         out = np.empty(2 * pairs)
         out[0::2] = radius * np.cos(angle)
         out[1::2] = radius * np.sin(angle)
@@ -157,24 +173,33 @@ class NoiseSource:
 
     def uniform(self, shape: Shape) -> FloatArray:
         """Draw uniforms strictly between 0 and 1 (52 bits)."""
-        count = math.prod(shape)
-        bits = self.words(count) >> np.uint64(12)
-        return np.asarray((bits + 0.5) * 2.0**-52, dtype=np.float64).reshape(shape)
+        return self._fractions(self.words(math.prod(shape)) >> np.uint64(12), 52).reshape(shape)
 
     def exponential(self, shape: Shape) -> FloatArray:
         """Draw standard exponentials."""
-        return -np.log(self.uniform(shape))
+        steps = self.words(math.prod(shape)) >> np.uint64(12)
+        out = -np.log(self._fractions(steps, 52))
+        # Near 1, take the logarithm from the distance to 1, which has finer steps.
+        above = np.uint64(2**52 - 1) - steps
+        if (near := above < _COARSE).any():
+            out[near] = -np.log1p(-self._fractions(above[near], 52))
+        return out.reshape(shape)
+
+    def _fractions(self, steps: Words, bits: int) -> FloatArray:
+        """Return midpoints of steps of ``2^-bits`` in (0, 1); small ones get further bits."""
+        out = steps * 2.0**-bits + 2.0 ** -(bits + 1)
+        for place in np.flatnonzero(steps < _COARSE):
+            further = int.from_bytes(self.words(_FURTHER_WORDS).tobytes(), "little")
+            within = (int(steps[place]) << 64 * _FURTHER_WORDS) + further
+            out[place] = (2 * within + 1) / 2 ** (64 * _FURTHER_WORDS + bits + 1)
+        return np.asarray(out, dtype=np.float64)
 
     def gumbel(self, shape: Shape) -> FloatArray:
         """Draw standard Gumbel variables."""
         return -np.log(self.exponential(shape))
 
     def spawn(self, count: int) -> "list[NoiseSource]":
-        """Make independent sources for parallel work.
-
-        Children of a seeded source depend only on its seed and on how many were spawned before, not on what
-        was drawn.
-        """
+        """Make independent sources; of a seeded one they depend on seed and position only."""
         if self._generator is None:
             return [NoiseSource(secure=self._as_argument) for _ in range(count)]
         children = []
@@ -185,15 +210,15 @@ class NoiseSource:
         return children
 
     def state(self) -> dict[str, Any] | None:
-        """Return the position of a seeded source, in JSON types; None for operating-system entropy."""
+        """Return the position of a seeded source in JSON types; None for an unseeded one."""
         return None if self._generator is None else _plain(self._generator.state)
 
     def restore(self, state: dict[str, Any] | None) -> None:
-        """Return a seeded source to a position from `state`."""
+        """Return a seeded source to a position saved by `state`."""
         if (state is None) != (self._generator is None):
             raise InvalidArgument(
-                "state must come from a source of the same kind; one is seeded and the other is not. "
-                "Build the source as the saved run did: NoiseSource(seed=...) for a simulation, NoiseSource() otherwise."
+                "state must come from a source of the same kind: one is seeded and the other is not. "
+                "Build the source as the saved run did: NoiseSource(seed=...) for a simulation, else NoiseSource()."
             )
         if self._generator is not None and state is not None:
             inner = {name: np.asarray(value, dtype=np.uint64) for name, value in state["state"].items()}

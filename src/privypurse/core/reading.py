@@ -1,4 +1,4 @@
-"""Files that others may have written: read what is as it should be, refuse the rest, and let no other error out."""
+"""Strict readers for untrusted files: malformed input raises one documented error."""
 
 import contextlib
 import dataclasses
@@ -11,7 +11,7 @@ from typing import Any
 
 from privypurse.core.errors import InvalidArgument, PrivypurseError
 
-# What goes wrong where a part is missing, of another kind, too large or too deep.
+# Errors caused by parts that are missing, of another type, too large or nested too deeply.
 MISSHAPEN: tuple[type[Exception], ...] = (
     ArithmeticError,
     AssertionError,
@@ -27,16 +27,16 @@ MISSHAPEN: tuple[type[Exception], ...] = (
 def refusing(
     message: str, also: tuple[type[Exception], ...] = (), raising: type[PrivypurseError] = InvalidArgument
 ) -> Iterator[None]:
-    """Refuse what turns out not to be as it should be while it is read.
+    """Raise `raising` with a message where reading fails because the input is malformed.
 
     Parameters
     ----------
     message : str
         What is refused, and the remedy.
     also : tuple of exception types
-        Further errors that mean the same, of a library that does the reading.
+        Further errors that mean malformed input, from the library that reads it.
     raising : type
-        What to raise.
+        Error to raise.
     """
     try:
         yield
@@ -47,10 +47,7 @@ def refusing(
 
 
 def read_json(text: "str | bytes", *, strict: bool = True) -> Any:
-    """Read JSON; raises ValueError for what is not, is nested too deeply, or says two things under one name.
-
-    Where strict, also for a number that is not finite.
-    """
+    """Read JSON. Raise ValueError if invalid, too deep, ambiguous or, if `strict`, not finite."""
     numbers: Any = {"parse_constant": _no_number, "parse_float": _finite} if strict else {}
     try:
         return json.loads(text, object_pairs_hook=_once, **numbers)
@@ -59,7 +56,7 @@ def read_json(text: "str | bytes", *, strict: bool = True) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; a reader who takes the first of two values under one name would read another document."""
+    """Return an object. Reject duplicate keys, which readers resolve differently."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name occurs twice")
@@ -83,7 +80,7 @@ def check_fields(instance: Any) -> None:
     for field in dataclasses.fields(instance):
         value = getattr(instance, field.name)
         if not _fits(value, hints[field.name]):
-            raise TypeError(f"{field.name} is a {type(value).__name__}, which it must not be")
+            raise TypeError(f"{field.name}: expected {hints[field.name]}, got {type(value).__name__}")
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -111,5 +108,5 @@ def _fits(value: Any, hint: Any) -> bool:
 def _is_number(value: Any, kind: type) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else int):
         return False
-    # Larger ones are not what anybody counted or measured, and fit into no database or float.
+    # Larger integers fit into no database column.
     return not math.isnan(value) if isinstance(value, float) else abs(value) < 2**63

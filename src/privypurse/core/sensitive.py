@@ -1,8 +1,7 @@
-"""The sealed box: a raw aggregate of private data together with the bound that was enforced on it."""
+"""Sealed boxes: raw aggregates of private data with the bounds that were enforced on them."""
 
 import contextlib
 import enum
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -19,8 +18,9 @@ from privypurse.core.errors import (
     UnsupportedCharge,
 )
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.processes import this_process
 
-# A sum of records bounded by at most 1e100 each cannot get here; what does was not bounded.
+# Sums of records bounded by at most 1e100 each stay below this.
 LARGEST_VALUE = 1e200
 
 
@@ -32,12 +32,12 @@ class Norm(enum.Enum):
     L2
         Euclidean length of the difference: what Gaussian noise needs.
     RANGE
-        Largest minus smallest coordinate of the difference: what a selection among scores needs. A shift
-        that all scores share does not count.
+        Largest minus smallest coordinate of the difference: what a selection among scores needs.
+        A shift shared by all scores does not count.
     GRADIENT
-        Euclidean length of the difference of two objectives' gradients, at any point: for boxes that hold an objective.
+        Euclidean length of the difference of two objectives' gradients, at any point.
     MU
-        Gaussian-DP parameter of one run of what is in the box: for boxes that hold an experiment.
+        Gaussian-DP parameter of one run of the experiment in the box.
     """
 
     L2 = "l2"
@@ -47,42 +47,43 @@ class Norm(enum.Enum):
 
 
 class Sample:
-    """One Poisson sample of the records: good for one release.
+    """One Poisson sample of the records, valid for one release.
 
-    The price of a sampled release rests on the sample being fresh: two releases of one sample are not two sampled releases.
-    Boxes computed from the same sample share its token, and the purse takes the token with the first release that is paid.
+    The price of a sampled release requires a fresh sample. Boxes computed from the same sample
+    share its token, and the purse takes the token with the first charged release.
 
     Guarantees
     ----------
     `take` succeeds once, in the process that drew the sample, whatever threads or forks do.
     """
 
-    __slots__ = ("_lock", "_pid", "_taken")
+    __slots__ = ("_lock", "_process", "_taken")
 
     def __init__(self) -> None:
-        self._lock, self._pid, self._taken = threading.Lock(), os.getpid(), False
+        self._lock, self._process, self._taken = threading.Lock(), this_process(), False
 
     @contextlib.contextmanager
     def take(self) -> Iterator[None]:
-        """Hold the sample while it is paid for; it is used up unless payment raises."""
-        if os.getpid() != self._pid:
+        """Hold the sample during a charge; it is used up unless the charge raises."""
+        if this_process() != self._process:
             raise SharedAcrossProcesses(
-                "a sample was carried into a forked process, where it could be released a second time. Draw it there."
+                "a sample was carried into a forked process, where it could be released a second time. "
+                "Draw a sample in that process."
             )
         with self._lock:
             if self._taken:
                 raise UnsupportedCharge(
-                    "this sample was already released once; a second release of the same sample is not priced by its "
-                    "sampling rate. Draw a fresh sample for each release."
+                    "this sample was already released once; its sampling rate does not price a second release. "
+                    "Draw a fresh sample for each release."
                 )
             yield
             self._taken = True
 
 
 class Sensitive:
-    """A value computed from private data that nobody may look at before it is paid for.
+    """A value computed from private data, sealed until it is released through a purse.
 
-    Oracles make boxes; mechanisms open them; everything else can only carry them from one to the other.
+    Oracles make boxes and mechanisms open them; other code can only pass them on.
 
     Parameters
     ----------
@@ -94,20 +95,20 @@ class Sensitive:
         How far the value can move, in that norm, when one record is added or removed, or replaced.
         None where no bound was enforced; asking for it then raises `UnboundedSensitivity`.
     sample_prob : float, default 1.0
-        The Poisson sampling rate of the records behind the value; 1.0 means all records took part.
+        Poisson sampling rate of the records behind the value; 1.0 means all records.
     sample : Sample, optional
-        The token of the sample, where ``sample_prob`` is below 1; shared by all boxes computed from one sample. By default
-        the box has a sample of its own.
+        Token of the sample if ``sample_prob`` is below 1, shared by all boxes of one sample. By
+        default the box has its own.
 
     Guarantees
     ----------
-    * The bounds are public and are the ones the maker of the box enforced: prices are computed from them and
-      from nothing else.
-    * ``repr``, ``str``, ``format``, ``float()``, ``np.asarray``, comparison, truth value, iteration, copying and
-      pickling never show or yield the value. (Python cannot keep a determined caller in the same process from
-      private attributes; ``tests/architecture`` keeps the library itself from them.)
-    * ``replace_one`` lies between ``add_remove`` and twice ``add_remove`` where both are given: a replacement is
-      a removal and an addition.
+    * The bounds are public, were enforced by the maker of the box, and alone determine prices.
+    * ``repr``, ``str``, ``format``, ``float()``, ``np.asarray``, comparison, truth value,
+      iteration, copying and pickling never show or yield the value. (Python cannot keep a
+      determined caller in the same process from private attributes; ``tests/architecture`` keeps
+      the library from them.)
+    * ``replace_one`` lies between ``add_remove`` and twice ``add_remove`` where both are given: a
+      replacement is a removal and an addition.
 
     Examples
     --------
@@ -142,15 +143,14 @@ class Sensitive:
                 f"add_remove={add_remove!r}. A replacement is one removal and one addition: pass "
                 f"replace_one={2 * add_remove!r} if in doubt."
             )
-        # A private copy: the caller keeps no window into the box.
+        # A private copy, so that the caller cannot read or change it.
         array = np.array(value, dtype=np.float64)
-        # Not a number fails both comparisons.
         if array.size and not (array.max() < LARGEST_VALUE and array.min() > -LARGEST_VALUE):
-            # The maker's bound is void if one record can make the aggregate non-finite. This is a defect of the
+            # A bound is void if one record can make the aggregate non-finite: a defect of the
             # maker, reported without the value.
             raise UnboundedSensitivity(
                 "the value of a box must be finite and below 1e200; it is not, so the bound was not enforced. "
-                "Drop or clip such records where the sum is made."
+                "Drop or clip such records where the sum is computed."
             )
         array.setflags(write=False)
         self._value = array
@@ -176,20 +176,20 @@ class Sensitive:
 
     @property
     def sample(self) -> Sample:
-        """The token of the sample behind the value; of no meaning where all records took part."""
+        """Token of the sample behind the value; unused where all records took part."""
         return self._sample
 
     def has_bound(self, neighbouring: Neighbouring) -> bool:
-        """Say whether a bound was enforced for this relation."""
+        """Return whether a bound was enforced for this relation."""
         return self._bounds[neighbouring] is not None
 
     def bound(self, neighbouring: Neighbouring, norm: Norm) -> float:
-        """Return the enforced bound under a relation, if it was enforced in the norm asked for."""
+        """Return the bound enforced under a relation, if it was enforced in this norm."""
         if norm is not self._norm:
             raise UnboundedSensitivity(
                 f"this box is bounded in the {self._norm.value} norm, but the mechanism needs the {norm.value} norm. "
-                "Gaussian noise needs Norm.L2, a selection Norm.RANGE, a perturbed objective Norm.GRADIENT, the best of several "
-                "trials Norm.MU."
+                "Gaussian noise needs Norm.L2, a selection Norm.RANGE, a perturbed objective Norm.GRADIENT, "
+                "repeat-and-select Norm.MU."
             )
         bound = self._bounds[neighbouring]
         if bound is None:
@@ -211,21 +211,21 @@ class Sensitive:
 
     def _sealed(self, *_: Any, **__: Any) -> NoReturn:
         raise SealedValue(
-            "this value is sealed: it was computed from private data and has not been paid for. "
+            "this value is sealed: it was computed from private data and has not been charged. "
             "Release it with purse.release(box, mechanism)."
         )
 
     __array__ = __float__ = __int__ = __index__ = __complex__ = __bool__ = __len__ = __iter__ = _sealed
     __getitem__ = __contains__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _sealed
     __copy__ = __deepcopy__ = __reduce__ = __reduce_ex__ = __getstate__ = _sealed
-    # Defining __eq__ alone would already remove this; spelled out because a hash of the value would be a leak.
+    # Implied by __eq__, but stated because a hash of the value would leak it.
     __hash__ = None  # type: ignore[assignment]
 
 
 class SensitiveObjective(Sensitive):
-    """A convex problem over private data that nobody may solve before it is paid for.
+    """A sealed convex problem over private data.
 
-    What is in the box is not a number but a function: given a linear perturbation b, a ridge and a tolerance, it returns the
+    The box holds a function: given a linear perturbation b, a ridge and a tolerance, it returns the
     minimiser of ``sum of losses + ridge/2 |w|^2 + b . w``, up to a gradient of that length.
 
     Parameters
@@ -233,16 +233,16 @@ class SensitiveObjective(Sensitive):
     minimise : callable
         The function.
     dimension : int
-        Length of what it returns.
+        Length of the minimiser.
     gradient : float
-        Largest norm of one record's gradient, at any point: the bound when a record is added or removed.
+        Largest norm of one record's gradient at any point: the add/remove bound.
     curvature : float
         Largest second derivative of one record's loss, in any direction.
 
     Guarantees
     ----------
-    Each record's loss is a convex function of one linear score of the model, so its second derivative has rank one. The same
-    sealing as for every box.
+    Each record's loss is a convex function of one linear score, so its second derivative has rank
+    one. Sealed like every box.
     """
 
     __slots__ = ("_curvature", "_dimension")
@@ -265,7 +265,7 @@ class SensitiveObjective(Sensitive):
 
 
 class SensitiveTensor(Sensitive):
-    """A sum of private values that lies on a device, such as a GPU, and stays there until it is paid for.
+    """A sealed sum of private values on a device such as a GPU.
 
     Parameters
     ----------
@@ -276,8 +276,8 @@ class SensitiveTensor(Sensitive):
 
     Guarantees
     ----------
-    The maker bounded every record's part, so that the sum is finite: it is not looked at here, which would mean to wait for the
-    device. The same sealing as for every box.
+    The maker bounded every record's contribution, so the sum is finite. It is not checked here,
+    which would wait for the device. Sealed like every box.
     """
 
     __slots__ = ()
@@ -304,27 +304,27 @@ class SensitiveTensor(Sensitive):
 
 
 class SensitiveTrials(Sensitive):
-    """A private experiment that may be run several times, and that nobody may run before it is paid for.
+    """A sealed private experiment that may be run several times.
 
-    What is in the box is a function ``trial(candidate, noise)``, which runs the experiment once with one of several public
-    candidates and returns a score and a result.
+    The box holds a function ``trial(candidate, noise)``, which runs the experiment once with one of
+    several public candidates and returns a score and a result.
 
     Parameters
     ----------
     trial : callable
         The function. Its runs are independent of each other.
     candidates : int
-        How many candidates there are; public.
+        Number of candidates; public.
     add_remove, replace_one : float or None
-        Each run, with the score and the result, is Gaussian-DP with this mu, whatever the candidate. None where that was not
-        enforced.
+        Each run, with the score and the result, is Gaussian-DP with this mu for every candidate.
+        None where that was not enforced.
     hand_over : callable
-        Is given the result of the best run, once, after payment; the only thing a mechanism passes on besides numbers.
+        Receives the result of the best run, once, after the charge.
 
     Guarantees
     ----------
-    The maker of the box enforced the bound: each run is charged to a filter of its own, whose limit it is. The same sealing as
-    for every box.
+    The maker of the box enforced the bound: each run is charged to its own filter with that limit.
+    Sealed like every box.
     """
 
     __slots__ = ("_candidates", "_hand_over")
@@ -345,15 +345,15 @@ class SensitiveTrials(Sensitive):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what is released as numbers: which candidate won, and its score."""
+        """The shape of the released numbers: the winning candidate and its score."""
         return (2,)
 
     @property
     def candidates(self) -> int:
-        """How many candidates there are."""
+        """The number of candidates."""
         return self._candidates
 
     @property
     def hand_over(self) -> Callable[[Any], None]:
-        """Where the mechanism puts the result of the best run."""
+        """The function that receives the result of the best run."""
         return self._hand_over

@@ -1,8 +1,8 @@
-"""How many trials a search has: the truncated negative binomial distribution, from its mean and shape.
+"""The number of trials of a search: truncated negative binomial, given its mean and shape.
 
-``P(K = k)`` is proportional to ``(1 - g)^k`` times the product of ``(j + shape)/(j + 1)`` over j = 1 .. k - 1, for k = 1, 2, ...
-Shape 0 is the logarithmic distribution, shape 1 the geometric one; g sets the mean (Papernot and Steinke 2022, arXiv:2110.03620,
-Definition 1).
+``P(K = k)`` is proportional to ``(1 - g)^k`` times the product of ``(j + shape)/(j + 1)`` over j =
+1 .. k - 1, for k = 1, 2, ... Shape 0 is the logarithmic distribution, shape 1 the geometric one; g
+sets the mean (Papernot and Steinke 2022, arXiv:2110.03620, Definition 1).
 """
 
 import functools
@@ -16,7 +16,7 @@ LARGEST_MEAN = 1e6
 
 @functools.lru_cache(maxsize=256)
 def log_inverse_g(mean: float, shape: float) -> float:
-    """Return ``ln(1/g)``, rounded up: the safe side for a price.
+    """Return ``ln(1/g)``, rounded up (the safe side for a price).
 
     Examples
     --------
@@ -25,7 +25,7 @@ def log_inverse_g(mean: float, shape: float) -> float:
     """
     low, high = 0.0, 700.0
     if mean_of(high, shape) < mean:
-        raise InvalidArgument(f"mean must be an ordinary number of 1 or more; got {mean!r}. Pass for example mean=5.0.")
+        raise InvalidArgument(f"mean must be a number from 1 to 1e300; got {mean!r}. Pass for example mean=5.0.")
     if mean == 1:
         return 0.0
     while math.nextafter(low, math.inf) < high and high - low > 1e-15 * high:
@@ -35,7 +35,7 @@ def log_inverse_g(mean: float, shape: float) -> float:
 
 
 def mean_of(log_inverse: float, shape: float) -> float:
-    """Return the mean that belongs to ``ln(1/g)``; it grows with it."""
+    """Return the mean for a value of ``ln(1/g)``; increasing."""
     if log_inverse == 0:
         return 1.0
     # shape (1 - g) / (g (1 - g^shape)), and its limit at shape 0.
@@ -44,22 +44,21 @@ def mean_of(log_inverse: float, shape: float) -> float:
 
 
 def draw_trial_count(mean: float, shape: float, noise: NoiseSource) -> int:
-    """Draw the number of trials; exact up to the 64 bits of each coin, without a largest number.
+    """Draw the number of trials, exact up to the 64 bits of each coin and without a maximum.
 
     Parameters
     ----------
-    mean : float
-        From 1 to 1e6.
-    shape : float
-        From 0 to 1.
+    mean, shape : float
+        From 1 to 1e6, and from 0 to 1.
     noise : NoiseSource
-        Where the coins come from.
+        Source of the coins.
 
     Guarantees
     ----------
-    One goes on counting with probability 1 - g, and keeps each further count with probability ``(k + shape)/(k + 1)``, or else
-    starts again from 1. So one stops at k with probability proportional to ``(1 - g)^(k - 1)`` times the product of these: the
-    distribution above. No tail is cut off, so none has to be paid for.
+    Counting goes on with probability 1 - g, and each further count k is kept with
+    probability ``(k + shape)/(k + 1)``; otherwise counting restarts from 1. So it stops at k with
+    probability proportional to ``(1 - g)^(k - 1)`` times the product of these: the distribution
+    above. No tail is cut off, so none has to be charged.
     """
     if not 0 <= shape <= 1 or not 1 <= mean <= LARGEST_MEAN:
         raise InvalidArgument(
@@ -73,7 +72,7 @@ def draw_trial_count(mean: float, shape: float, noise: NoiseSource) -> int:
 
 
 def draw_below(count: int, noise: NoiseSource) -> int:
-    """Draw a whole number from 0 to count - 1, all equally likely: words beyond the last multiple of count are drawn again."""
+    """Draw a uniform integer from 0 to count - 1 by rejection."""
     while True:
         word = int(noise.words(1)[0])
         if word < 2**64 - 2**64 % count:

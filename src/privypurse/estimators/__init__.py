@@ -1,16 +1,40 @@
-"""scikit-learn estimators that train under differential privacy, with nothing to tune."""
+"""scikit-learn estimators and preprocessing under differential privacy."""
 
+from privypurse.estimators.bounded_scaler import BoundedScaler
 from privypurse.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from privypurse.estimators.declared_one_hot import DeclaredOneHot
+from privypurse.estimators.private_range_scaler import PrivateRangeScaler
+from privypurse.estimators.private_statistics import (
+    default_candidates,
+    private_class_counts,
+    private_count,
+    private_mean,
+    private_quantiles,
+)
 from privypurse.estimators.regressors import PrivateHuberRegressor, PrivateRidge
+from privypurse.estimators.row_normalizer import RowNormalizer
 from privypurse.estimators.search import PrivateSearchCV
+from privypurse.estimators.uncovered import declare_fitted, declare_pipeline, uncovered_steps
 from privypurse.purse.opening import SimulationWarning, UncountedSpending
 
 __all__ = [
+    "BoundedScaler",
+    "DeclaredOneHot",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
+    "PrivateRangeScaler",
     "PrivateRidge",
     "PrivateSearchCV",
+    "RowNormalizer",
     "SimulationWarning",
     "UncountedSpending",
+    "declare_fitted",
+    "declare_pipeline",
+    "default_candidates",
+    "private_class_counts",
+    "private_count",
+    "private_mean",
+    "private_quantiles",
+    "uncovered_steps",
 ]

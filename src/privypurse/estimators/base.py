@@ -1,9 +1,11 @@
-"""What all private linear models share: from a table and a budget to coefficients."""
+"""Base class of all private linear models."""
 
+import inspect
+import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -13,78 +15,118 @@ from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.core.checks import FloatArray, non_negative, positive, shown
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.estimators._compat import same_attributes, validate
 from privypurse.estimators.preparation import Preparation, Preparer
 from privypurse.losses.linear import Logistic
 from privypurse.methods.auto import Auto
 from privypurse.methods.by_name import method_by_name
 from privypurse.methods.warm import WarmStarted
 from privypurse.oracles.rows import Rows
-from privypurse.oracles.targets import Targets
-from privypurse.planning.facts import Facts
-from privypurse.planning.plan import Method
-from privypurse.preprocessing._compat import validate
+from privypurse.oracles.scores import Targets
+from privypurse.purse.holds import held
 from privypurse.purse.opening import LeavesItsPurse, check_delta, open_budget
 from privypurse.purse.purse import Purse
+from privypurse.training.facts import Facts
 from privypurse.training.fit import BoundedOracle, facts_for, fit
 from privypurse.training.loop import check_callbacks, check_part
+from privypurse.training.plan import Method
 from privypurse.training.progress import Callback, ProgressBar
 
-# Named on every certificate: an error would have told.
+Model = TypeVar("Model", bound=type)
+
+_ATTRIBUTES = """\
+coef_, intercept_ : ndarray
+    The model: ``X @ coef_.T + intercept_`` is the score of a row as given to `fit`. A row that is longer,
+    after preparation, than the limit of training is scaled down to it in prediction too.
+n_iter_ : int
+    Number of releases of the training itself.
+n_features_in_, feature_names_in_
+    As in every scikit-learn estimator.
+privacy_spent_ : Spent
+    ``epsilon``, ``delta`` and number of releases of this fit.
+certificate_ : Certificate
+    The guarantee of this fit, its releases, and what is not covered. With a shared purse,
+    ``purse.certificate()`` is the certificate for all fits.
+trace_ : Trace
+    The public record of the training, step by step.
+stop_reason_ : str
+    Why the training ended: "steps", "budget", or "others" if other fits spent from the same purse.
+preparation_ : Preparation
+    The public numbers that rows were prepared with."""
+
+
+def with_common_parameters(model: Model) -> Model:
+    """Fill the places marked ``{common}`` and ``{attributes}`` in a class's docstring."""
+    if model.__doc__:  # absent under python -OO
+        common = inspect.cleandoc(PrivateLinearModel.__doc__ or "").split("----------\n")[1]
+        text = inspect.cleandoc(model.__doc__)
+        model.__doc__ = text.replace("{common}", common).replace("{attributes}", textwrap.dedent(_ATTRIBUTES))
+    return model
+
+
+# Named on every certificate: a refusal depends on the data.
 CHECKED = (
     "that the table passed the checks before payment: finite numbers, none missing, proper labels, more than one row"
 )
-# From the prepared rows and what is public about them to an oracle.
+CUT_SHORT = "the training was CUT SHORT"
+# Makes an oracle from prepared rows and the preparation.
 MakeOracle = Callable[[Any, Preparation], BoundedOracle]
 
 
 class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
-    """A linear model trained under differential privacy. Not used by itself.
+    """Base class of linear models trained under differential privacy.
 
     Parameters
     ----------
     epsilon : float or None, default 1.0
-        The budget of one fit. With a purse, the most this fit may take from it; None for all that is left there.
+        Budget of one fit. With a purse, the most that this fit may spend from it; None for all that
+        is left.
     delta : float or None
-        1e-6 by default, or the purse's. Should be far below one over the number of records; above 1e-4 it is refused unless
-        `n_public` is small enough.
+        Default: the purse's, or 1e-6. Should be far below one over the number of records. A delta
+        above 1e-4 is refused unless `n_public` is small enough.
     method : str or Method, default "auto"
-        How to train; "auto" needs no choices. A name of ``methods.by_name.BY_NAME``, or an object of ``privypurse.methods`` or
-        ``privypurse.baselines``.
+        Optimization method: a name in ``methods.by_name.BY_NAME``, or an object of
+        ``privypurse.methods``. "auto" needs no settings.
     neighbouring : {"add-remove", "replace-one"} or None
-        What the budget protects: the presence of a record (the default), or its contents. With a purse, the purse's.
+        Protect the presence of a record (the default) or its contents. With a purse, the purse's.
     fit_intercept : bool, default True
         Whether to learn an intercept.
     l2 : float, default 0.0
-        Ridge penalty on the mean loss, on the weights of the prepared columns, the intercept's included.
+        Ridge penalty on the mean loss, on the weights of the prepared columns and of the intercept.
     feature_norm : float or None
-        Public length that rows are scaled down to, before they are standardised if they are. None: a share of 1 % of the budget
-        (up to 10 % of a small one) is paid for a good one.
+        Public norm that rows are clipped to before standardization. It declares one scale for all
+        columns, so no units are selected. None: select one with a share of 1 % of the budget, or up
+        to 10 % of a small budget.
     n_public : int or None
-        Public number of records. None: a share of 3 % of the budget is paid for a noisy count, of each class if there are any.
+        Public number of records. None: spend a share of 3 % of the budget on a noisy count, by
+        class if there are classes.
     standardize : bool, default True
-        Pay a share of 12 to 18 % of the budget for size, centre and spread of the columns, and train on columns of like size. It
-        is worth it unless columns are all alike; skipped where the budget is too small to tell one column from another.
+        Spend a share of 12 to 18 % of the budget on size, centre and spread of the columns, and
+        train on standardized columns. Skipped if the budget is too small to distinguish columns.
     purse : Purse or None
-        A budget shared with other fits, on a durable ledger if it has a file. Copies of the estimator pay from the same one.
+        Purse to charge, shared with other fits and with copies of the estimator.
     warm_start : bool, default False
-        Go on from the coefficients of the last fit, and pay again, from the same purse, which must be given. `certificate_` and
-        `privacy_spent_` are then those of the purse: the model depends on all that it paid for.
+        Continue from the coefficients of the last fit, and spend again from the same purse, which
+        must be given. `certificate_` and `privacy_spent_` are then those of the purse: the model
+        depends on all of its releases.
     copy_X : bool, default True
         False: `fit` may overwrite a float32 array, which saves a copy of a large table.
     random_state : None, int, Generator or RandomState
-        For simulations: a seed makes noise repeatable, so that nothing is private, and the certificate says so.
+        Seed for simulations, which are not private; the certificate says so.
     noise : {"auto", "secure", "plain"}, default "auto"
-        "secure": noise and sums of gradients in exact arithmetic, so that not even the last digits tell more than was paid for;
-        what has no exact way is refused. "plain": in floating point. "auto": exact but for what would take a fifth longer. With
-        a purse, the purse's.
+        "secure": noise and sums of gradients in exact arithmetic, so that their last digits leak
+        nothing; what has no exact form is refused. "plain": in floating point. "auto": exact except
+        where that takes a fifth longer. With a purse, the purse's.
     callbacks : sequence of Callback
-        Told of public things only, step by step.
+        Called at each step with public values only.
     verbose : bool, default False
         Show a progress bar.
     """
 
-    # How much longer than most rows the limit on rows is.
+    # Factor from a typical row length to the clipping norm of rows.
     _room: float = 1.0
+    # Whether every number is from 0 to 1, as after a `TableEncoder`.
+    _declared_scales: bool = False
 
     preparation_: Preparation
     coef_: Any
@@ -128,7 +170,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def _check_settings(self) -> "Method":
-        """Refuse wrong settings before data is looked at; return the method."""
+        """Return the method. Raise InvalidArgument for wrong settings."""
         positive_or_none = {"feature_norm": self.feature_norm, "n_public": self.n_public}
         for name, value in positive_or_none.items():
             if value is not None:
@@ -140,45 +182,64 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                 raise InvalidArgument(f"{name} must be True or False; got {shown(getattr(self, name))}.")
         if self.warm_start and not isinstance(self.purse, Purse):
             raise InvalidArgument(
-                "warm_start=True pays again for the same records, and without a purse nobody adds it up. Pass a purse."
+                "warm_start=True spends again on the same records, which only a purse can add up. Pass a purse."
             )
         if isinstance(self.method, str):
             return method_by_name(self.method)
         check_part("method", self.method, ("recipe", "plan", "filter"), "Pass 'auto', or an object such as Nesterov().")
         return self.method
 
+    def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Check settings, rows and targets as `fit` does, without spending or changing anything.
+
+        Parameters
+        ----------
+        X, y
+            As for `fit`.
+
+        Returns
+        -------
+        X, y
+            Arrays, or a sparse matrix.
+        """
+        return same_attributes(self)._check_input(X, y)
+
+    def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        raise NotImplementedError
+
     def _validated(self, X: Any, y: Any, *, y_numeric: bool) -> tuple[Any, Any]:
-        """Check a table and its targets as scikit-learn does, without showing a value of either."""
+        """Validate a table and its targets as scikit-learn does. Messages quote no value."""
         settings = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_min_samples": 2}
         X, y = validate(self, X, True, y, y_numeric=y_numeric, **settings)
         return X, y
 
     def _check_schedule(self, method: Method, purse: Purse) -> bool:
-        """Whether a method needs a purse of its own, with a list of releases fixed in advance; that leaves no room to prepare."""
+        """Whether a method needs its own purse with a fixed schedule, without preparation."""
         given = isinstance(purse.filter, FixedSchedule)
         facts = Facts(records=1e4, dimension=10, rule=purse.filter, bounds=Logistic().bounds(1.0))
         needs_one = not given and method.filter(facts) is not purse.filter
         if not given and not needs_one:
-            method.recipe(replace(facts, l2=self.l2))  # so that a method that cannot do without something says so now
+            method.recipe(replace(facts, l2=self.l2))  # raise now if the method lacks a setting
         declared = self.n_public is not None and self.feature_norm is not None and not self.standardize
         if (given or needs_one) and not declared:
             raise InvalidArgument(
-                f"{method.name} is priced as a schedule fixed in advance, next to which nothing else can be paid. Pass "
-                "n_public=..., feature_norm=... and standardize=False. Nothing was spent."
+                f"{method.name} is accounted as a fixed schedule, which allows no other release. Pass n_public=..., "
+                "feature_norm=... and standardize=False."
             )
         if needs_one and self.purse is not None:
             raise InvalidArgument(
-                f"{method.name} needs a purse with its own schedule; got {self.purse!r}. Leave the purse out, or make it with "
-                "training.open_purse. Nothing was spent."
+                f"{method.name} needs a purse with its own schedule; got {self.purse!r}. Leave the purse out, or "
+                "open it with training.open_purse."
             )
         return needs_one
 
     def _earlier_model(self, outputs: int | None) -> FloatArray | None:
-        """Return the weights of the last fit where this one is to go on from it; None to begin afresh.
+        """Return the weights of the last fit for a warm start, else None.
 
         Guarantees
         ----------
-        A model is gone on with only if it was paid from the purse that pays now, whose certificate covers both.
+        A fit continues from a model only if that was paid from the same purse, whose certificate
+        covers both.
         """
         if not (self.warm_start and hasattr(self, "preparation_")):
             return None
@@ -191,8 +252,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             same = False
         if not same:
             raise InvalidArgument(
-                "warm_start=True goes on from a model that was paid from the same purse; the last fit was not. Fit a clone of "
-                "the estimator. Nothing was spent."
+                "warm_start=True needs a model that was paid from the same purse; the last fit was not. Fit a "
+                "clone of the estimator."
             )
         coefficients = self.coef_.T if outputs else self.coef_.ravel()
         return self.preparation_.from_columns(coefficients, np.reshape(self.intercept_, coefficients.shape[1:]))
@@ -205,20 +266,11 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         uncovered: Sequence[str],
         target: Targets | None = None,
     ) -> None:
-        """Pay, prepare, train, and keep what is public.
+        """Open the budget, prepare, train, and set the fitted attributes.
 
-        Parameters
-        ----------
-        rows : Rows
-            The checked rows, and classes if there are any.
-        make_oracle : callable
-            Puts the prepared rows together with the targets, which must be checked already: it may not fail.
-        outputs : int or None
-            How many columns of weights there are; None for one.
-        uncovered : sequence of str
-            What was read from the data without paying.
-        target : Targets, optional
-            For regression.
+        `make_oracle` joins the prepared rows with the targets, which must be checked: it may not
+        fail. `outputs` is the number of columns of weights, None for one. `uncovered` names what
+        was read from the data without paying.
         """
         method = self._check_settings()
         begin = self._earlier_model(outputs)
@@ -233,55 +285,64 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         )
         check_delta(purse.delta, self.n_public)
         needs_own_schedule = self._check_schedule(method, purse)
-        for what in (*uncovered, CHECKED):
-            purse.declare_uncovered(what)
-        if goes_on:
-            preparation = self.preparation_
-            preparation.apply(rows)
-        else:
-            preparer = Preparer(rows, purse, intercept=bool(self.fit_intercept))
-            preparation = preparer.run(
-                records=None if self.n_public is None else float(self.n_public),
-                feature_norm=None if self.feature_norm is None else float(self.feature_norm),
-                standardize=bool(self.standardize),
-                room=self._room,
-                target=target,
-            )
-            if purse.delta * preparation.records >= 1:
-                warnings.warn(
-                    f"delta={purse.delta:g} is above one over the number of records, which is about {preparation.records:.3g}: "
-                    "publishing a whole record could count as private. Use a smaller delta.",
-                    UserWarning,
-                    stacklevel=4,
-                )
-            begin = preparation.start(outputs, rows.columns) if isinstance(method, Auto) else None
-        if isinstance(method, Auto):
-            method = Auto(slack=preparation.slack)
-        if begin is not None:
-            method = WarmStarted(method, np.ravel(begin).astype(np.float64))
-        oracle = make_oracle(rows.table, preparation)
-        if needs_own_schedule:
-            facts = facts_for(oracle, purse, records=preparation.records, l2=self.l2)
-            purse = Purse.with_filter(method.filter(facts), noise=purse.noise)
+        with held(purse):
             for what in (*uncovered, CHECKED):
                 purse.declare_uncovered(what)
-        bar = [ProgressBar(purse, show=True)] if self.verbose else []
-        result = fit(oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=[*self.callbacks, *bar])
+            if goes_on:
+                preparation = self.preparation_
+                preparation.apply(rows)
+            else:
+                preparer = Preparer(rows, purse, intercept=bool(self.fit_intercept))
+                preparation = preparer.run(
+                    records=None if self.n_public is None else float(self.n_public),
+                    feature_norm=None if self.feature_norm is None else float(self.feature_norm),
+                    standardize=bool(self.standardize),
+                    declared_scales=self._declared_scales,
+                    room=self._room,
+                    target=target,
+                )
+                if purse.delta * preparation.records >= 1:
+                    warnings.warn(
+                        f"delta={purse.delta:g} is above one over the number of records, which is about "
+                        f"{preparation.records:.3g}: publishing a whole record could count as private. Use a "
+                        "smaller delta.",
+                        UserWarning,
+                        stacklevel=5,
+                    )
+                begin = preparation.start(outputs, rows.columns) if isinstance(method, Auto) else None
+            if isinstance(method, Auto):
+                method = Auto(slack=preparation.slack)
+            if begin is not None:
+                method = WarmStarted(method, np.ravel(begin).astype(np.float64))
+            oracle = make_oracle(rows.table, preparation)
+            if needs_own_schedule:
+                facts = facts_for(oracle, purse, records=preparation.records, l2=self.l2)
+                purse = Purse.with_filter(method.filter(facts), noise=purse.noise)
+                for what in (*uncovered, CHECKED):
+                    purse.declare_uncovered(what)
+            bar = [ProgressBar(purse, show=True)] if self.verbose else []
+            result = fit(
+                oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=[*self.callbacks, *bar]
+            )
+        if result.trace.stop_reason == "others":
+            warnings.warn(
+                f"{CUT_SHORT} after {len(result.trace.steps)} steps: others spent from the same purse meanwhile, "
+                "and it does not allow all planned steps.",
+                UserWarning,
+                stacklevel=5,
+            )
         weights = result.point.reshape(-1, outputs) if outputs else result.point
         coefficients, intercept = preparation.to_columns(weights)
-        # A model that went on from another one depends on all that the purse paid for.
+        # After a warm start the model depends on all releases of the purse.
         payer = self.purse if goes_on and self.purse is not None else purse
-        # The ledger is read before anything changes, so that a model never stands beside another one's statement.
-        spent, certificate = payer.spent, payer.certificate()
-        paid_by = None if self.purse is None else (self.purse.dataset, self.purse.ledger.head())
-        self._paid_by = None
         self.coef_ = coefficients.T if outputs else coefficients
         self.intercept_ = intercept
         self.preparation_ = preparation
         self.trace_ = result.trace
         self.n_iter_ = len(result.trace.steps)
         self.stop_reason_ = result.trace.stop_reason
-        self.privacy_spent_, self.certificate_, self._paid_by = spent, certificate, paid_by
+        self.privacy_spent_, self.certificate_ = payer.spent, payer.certificate()
+        self._paid_by = None if self.purse is None else (self.purse.dataset, self.purse.ledger.head())
 
     def _scores(self, X: Any) -> FloatArray:
         check_is_fitted(self)
@@ -290,10 +351,10 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
 
 
 def set_tags(tags: Any) -> Any:
-    """Fill in the tags all private linear models share."""
+    """Set the tags that all private linear models share."""
     tags.input_tags.sparse = True
     for kind in (tags.classifier_tags, tags.regressor_tags):
         if kind is not None:
-            # A dozen records hide each other, as they should: no score can be promised on toy data.
+            # Noise hides small data, so no score can be promised there.
             kind.poor_score = True
     return tags

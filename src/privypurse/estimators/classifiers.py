@@ -1,4 +1,4 @@
-"""Private classifiers: logistic regression, binary and multinomial, and a support vector machine."""
+"""Private classifiers: logistic regression and a linear support vector machine."""
 
 import math
 import warnings
@@ -14,24 +14,24 @@ from sklearn.utils.multiclass import check_classification_targets
 from privypurse.core.checks import FloatArray, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators.base import PrivateLinearModel, set_tags
-from privypurse.estimators.documentation import with_common_parameters
+from privypurse.estimators._compat import all_or_nothing
+from privypurse.estimators.base import PrivateLinearModel, set_tags, with_common_parameters
 from privypurse.estimators.preparation import Preparation
 from privypurse.losses.linear import HuberHinge, LinearLoss, Logistic
 from privypurse.losses.softmax import OneVsRest, Softmax
-from privypurse.oracles.linear_rows import DenseOracle, SparseOracle
+from privypurse.oracles.linear import DenseOracle, SparseOracle
 from privypurse.oracles.rows import Rows
 from privypurse.oracles.softmax import SoftmaxOracle
-from privypurse.planning.plan import Method
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import BoundedOracle
+from privypurse.training.plan import Method
 from privypurse.training.progress import Callback
 
 LABELS_READ = "the set of class labels, which was read from y: declare it with classes=[...]"
 
 
 class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
-    """What the classifiers share. Not used by itself."""
+    """Base class of the classifiers."""
 
     classes_: NDArray[Any]
 
@@ -88,8 +88,9 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
     def _many_class_loss(self, classes: int, slack: float) -> Softmax:
         raise NotImplementedError
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> Any:
-        """Train on private rows, and pay for it.
+        """Train on private rows.
 
         Parameters
         ----------
@@ -105,17 +106,15 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
         Raises
         ------
         InvalidArgument
-            Something is wrong with a setting or the data; nothing was spent.
+            A setting or the data is wrong. No budget is spent.
         BudgetExhausted
-            Nothing is left in the purse; nothing was spent.
+            Less is left in the purse than `epsilon`. No budget is spent.
         """
-        X, y = self.check_input(X, y)
+        X, y = self._check_input(X, y)
         classes = self._declared(y)
         target = _encode(y, classes)
         if self.warm_start and hasattr(self, "classes_") and not np.array_equal(classes, self.classes_):
-            raise InvalidArgument(
-                "classes must be those of the first fit to go on with warm_start=True. Pass classes=[...]."
-            )
+            raise InvalidArgument("classes must be those of the first fit with warm_start=True. Pass classes=[...].")
         many = classes.size > 2
         labels = range(classes.size)
 
@@ -140,46 +139,37 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
             self.coef_, self.intercept_ = self.coef_.reshape(1, -1), self.intercept_.reshape(1)
         return self
 
-    def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Refuse whatever `fit` would refuse about settings, rows and labels, and spend nothing.
-
-        Parameters
-        ----------
-        X, y
-            As for `fit`.
-
-        Returns
-        -------
-        X, y
-            As arrays, or a sparse matrix.
-        """
+    def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         self._check_settings()
         X, y = self._validated(X, y, y_numeric=False)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a warning that depends on one record would tell of it
-            check_classification_targets(y)
+            warnings.simplefilter("ignore")  # a warning could depend on one record
+            try:
+                check_classification_targets(y)
+            except ValueError as error:  # does not quote a label
+                raise InvalidArgument(str(error)) from None
         _encode(y, self._declared(y))
         return X, y
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Return the score of each row: above zero for the second of two classes, or one column for each of several."""
+        """Return scores: positive for the second of two classes, or one column for each class."""
         scores = self._scores(X)
         return scores.ravel() if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of each row. What is predicted from private rows is not covered by the model's guarantee."""
+        """Return the class of each row. No guarantee covers predictions for private rows."""
         scores = self.decision_function(X)
         index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[index])
 
     def _declared(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Return the classes: the declared ones, or those in y."""
+        """Return the declared classes, or those in y."""
         if self.classes is None:
             found = np.unique(y)
             if found.size < 2:
                 raise InvalidArgument(
-                    f"{type(self).__name__} needs two or more classes, and y has only one class. Check y, or declare what could "
-                    "be there: classes=[0, 1]. Nothing was spent."
+                    f"{type(self).__name__} needs two or more classes, and y has only one class. Check y, or "
+                    "declare the classes, for example classes=[0, 1]."
                 )
             return found
         declared = np.asarray(self.classes)
@@ -191,8 +181,8 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
 
 
 def _encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the place of each label among the sorted classes."""
-    # Labels of another kind than the classes would be compared as text.
+    """Return the index of each label among the sorted classes."""
+    # numpy would compare labels and classes of different kinds as text.
     if (y.dtype.kind in "OUS") != (classes.dtype.kind in "OUS"):
         known = np.zeros(1, dtype=bool)
         place = np.zeros(1, dtype=np.intp)
@@ -202,22 +192,23 @@ def _encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     if not np.all(known):
         raise InvalidArgument(
             f"y must hold only the declared classes {shown(classes.tolist())}, and of their type; it has others. "
-            "Pass classes=... as they are in y. Nothing was spent."
+            "Pass all classes of y."
         )
     return np.asarray(place)
 
 
 @with_common_parameters
 class PrivateLogisticRegression(PrivateLinearClassifier):
-    """Logistic regression under differential privacy, with nothing to tune.
+    """Logistic regression under differential privacy, without hyper-parameters to tune.
 
-    Two classes or many; many share one budget (a multinomial model, not one model for each class).
+    Several classes are one multinomial model, with one budget.
 
     Parameters
     ----------
     {common}
     classes : sequence, optional
-        The labels there can be, public. By default they are read from y, which the certificate names as not covered.
+        The public labels. By default they are read from y, which the certificate names as not
+        covered.
 
     Attributes
     ----------
@@ -250,7 +241,7 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
         return np.column_stack([special.log_expit(-scores), special.log_expit(scores)])
 
     def _two_class_loss(self, slack: float) -> LinearLoss:
-        # A half is the length of the derivative at the start: no record is clipped there, and half the noise is saved.
+        # At zero weights the derivative is 1/2: nothing is clipped there, and the noise is halved.
         return Logistic(clip_derivative=min(0.5 * slack, 1.0))
 
     def _many_class_loss(self, classes: int, slack: float) -> Softmax:
@@ -259,16 +250,17 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
 
 @with_common_parameters
 class PrivateLinearSVC(PrivateLinearClassifier):
-    """A linear support vector machine under differential privacy, with nothing to tune.
+    """A linear support vector machine under differential privacy, without hyper-parameters to tune.
 
-    The hinge loss is rounded at its kink (Huber hinge), so that steps have a size. Several classes are told from each other one
-    against the rest, at one price for all.
+    The hinge loss is smoothed at its kink (Huber hinge). Several classes are one-vs-rest models
+    that share each release.
 
     Parameters
     ----------
     {common}
     classes : sequence, optional
-        The labels there can be, public. By default they are read from y, which the certificate names as not covered.
+        The public labels. By default they are read from y, which the certificate names as not
+        covered.
 
     Attributes
     ----------

@@ -1,7 +1,6 @@
-"""What a private fit has to know about a table before it begins, and what it pays for that.
+"""Preparation of a private fit: number of records, row norms, centre and spread of columns.
 
-The number of records, the length of rows, the centre and the spread of columns: each is declared by the user, or bought for a
-small share of the budget. All of it is public afterwards.
+Each is declared by the user, or released for a small share of the budget. All of it is public.
 """
 
 import math
@@ -16,59 +15,63 @@ from privypurse.core.checks import FloatArray
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.selection import ExponentialSelection
-from privypurse.oracles.magnitudes import EXPONENTS
 from privypurse.oracles.rows import Rows
-from privypurse.oracles.targets import Targets
+from privypurse.oracles.scores import EXPONENTS, Targets
 from privypurse.purse.purse import Purse
-from privypurse.schedules.base import Budget
+from privypurse.training.schedules.base import Budget
 
 # Shares of a fit's budget.
 COUNT_SHARE, CENTRE_SHARE, SPREAD_SHARE = 0.03, 0.05, 0.05
-# A length is selected for the least of these shares that lets the records speak, and at most for the largest.
+# A length is selected with the smallest share in this range that gives a reliable answer.
 LENGTH_SHARES = (0.01, 0.1)
 SPEAKS_AT = 30.0  # records times epsilon of the selection
-# A size is selected for each column if that costs at most this share in all; a column keeps the table's by this many nats.
-UNITS_SHARE, STAYS = 0.05, 8.0
-# The range of targets that counts, in terms of how far most of them are from their middle.
+# Units of columns are selected with at most UNITS_SHARE in all. Noise alone gives a column another
+# unit than the table's with probability at most MISPLACED. One in MOVED_BY records is enough to
+# move a unit if the share allows it. No unit is selected if even all records in LEAST_MOVED_BY
+# would not be enough.
+UNITS_SHARE, MISPLACED, MOVED_BY, LEAST_MOVED_BY = 0.05, 1e-3, 20.0, 1.5
+# Half-width of the range of targets, as a multiple of their spread.
 TARGET_ROOM = 4.0
-# From this ratio of signal to noise on there is slack: rows and derivatives are cut less, up to so many times. Cuts save noise
-# and bias coefficients and probabilities, so they are given up where noise is no longer what matters.
+# Clipping of rows and derivatives, which saves noise and adds bias, is relaxed gradually above this
+# ratio of signal to noise, by at most this factor.
 SLACK_AT, MOST_SLACK = 600.0, 2.0
-# Columns are divided by their spread to this power: fully, rare ones would count too much, and they are noisy.
+# Columns are divided by their spread to this power. A power of 1 would give rare, noisy columns too
+# much weight.
 STRETCH = 0.75
-# The constant column, as a part of the limit on rows: large enough to be learnt at once, small enough to cost no room.
+# Value of the constant column, as a part of the row norm.
 CONSTANT = 0.25
-# Below this ratio of signal to noise nothing can be learnt about columns one by one, and nothing is paid for it.
+# Below this ratio of signal to noise nothing is spent on single columns.
 LEAST_CLARITY = 10.0
-# A dense copy is made of a sparse table with at most this many entries.
+# A sparse table is centred, which makes it dense, up to this many entries.
 MOST_DENSE = 50_000_000
 
-# From candidate limits to a box of their scores.
 Measure = Callable[[FloatArray], Sensitive]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Preparation:
-    """Public numbers that turn a row into what the oracle sees: ``(x / unit - centre) * stretch``, and no longer than `length`.
+    """Public numbers that prepare a row for the oracle: ``(x / unit - centre) * stretch``, clipped.
 
     Parameters
     ----------
     records : float
         Number of records: declared, or noisy.
     unit : float or ndarray of shape (d,)
-        What rows are divided by: one number, or one for each column.
+        Divisor of rows: one number, or one for each column.
     centre, stretch : ndarray of shape (d,) or None
-        Subtracted from, and multiplied with, each column after that.
+        Subtracted from each column, then multiplied with it.
     length : float
-        Rows are scaled down to this length after that.
+        Clipping norm of rows after that.
     constant : float
-        Value of the constant column, which is added to the rows then; 0 for none.
+        Value of the constant column that is added then; 0 for none.
     log_odds : ndarray or None
-        Logarithms of the shares of the classes, as far as they were bought.
+        Logarithms of the shares of the classes, if they were released.
     target : pair of float
-        Middle and half of the range that a regression's target was mapped to [-1, 1] from; (0, 1) for classes.
+        Middle and half-width of the range of a regression's target; (0, 1) for classes.
     slack : float
-        How much less is cut off rows and derivatives than where the budget is small.
+        Factor by which clipping is relaxed.
+    spread : ndarray of shape (d,) or None
+        Noisy standard deviation of each column, after `unit` and before `stretch`; at least 0.
     """
 
     records: float
@@ -80,9 +83,10 @@ class Preparation:
     log_odds: FloatArray | None = None
     target: tuple[float, float] = (0.0, 1.0)
     slack: float = 1.0
+    spread: FloatArray | None = None
 
     def start(self, outputs: int | None, columns: int) -> FloatArray | None:
-        """Return weights that predict the shares of the classes and nothing else, or None where these are not known."""
+        """Return weights that predict the shares of the classes, or None if these are unknown."""
         if self.log_odds is None or not self.constant:
             return None
         weights = np.zeros((columns + 1, outputs)) if outputs else np.zeros(columns + 1)
@@ -90,7 +94,7 @@ class Preparation:
         return weights
 
     def apply(self, rows: Rows) -> None:
-        """Change rows that are as the user gave them."""
+        """Prepare rows, in place."""
         rows.move(self.unit, self.centre)
         if self.stretch is not None:
             rows.stretch(self.stretch)
@@ -98,11 +102,11 @@ class Preparation:
 
     @property
     def row_limit(self) -> float:
-        """Length of the longest row, the constant included."""
+        """Largest row norm, the constant included."""
         return math.hypot(self.length, self.constant) * (1 + 1e-6)  # rows are in single precision
 
     def limited(self, X: Any, coefficients: FloatArray, intercept: FloatArray) -> FloatArray:
-        """Return the scores of rows as the user gives them, scaled down as in training where they are too long."""
+        """Return the scores of unprepared rows, clipped as in training."""
         at_centre = intercept
         if self.centre is not None:
             at_centre = intercept + self.centre @ (coefficients.T * self.unit).T
@@ -124,9 +128,9 @@ class Preparation:
         return self.length / np.maximum(lengths, self.length)
 
     def to_columns(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Turn weights, one row for each column and the constant's last, into those of the user's own columns and target.
+        """Convert weights of prepared columns, the constant's last, to coefficients and intercept.
 
-        Returns the coefficients and the intercept: ``X @ coefficients + intercept`` is the score of rows within the limit.
+        ``X @ coefficients + intercept`` is the score of rows that are not clipped.
         """
         middle, half = self.target
         features = weights[:-1] if self.constant else weights
@@ -137,7 +141,7 @@ class Preparation:
         return half * (stretched.T / self.unit).T, np.asarray(middle + half * intercept)
 
     def from_columns(self, coefficients: FloatArray, intercept: FloatArray) -> FloatArray:
-        """Undo `to_columns`: where a fit that goes on begins."""
+        """Undo `to_columns`, for a warm start."""
         middle, half = self.target
         features = (coefficients.T * self.unit).T / half
         centred = (intercept - middle) / half + (0.0 if self.centre is None else self.centre @ features)
@@ -146,21 +150,22 @@ class Preparation:
 
 
 class Preparer:
-    """Learns a `Preparation`, paying for what is not declared.
+    """Computes a `Preparation`, releasing what is not declared.
 
     Parameters
     ----------
     rows : Rows
-        The table; left as the preparation makes it.
+        The table, prepared in place.
     purse : Purse
-        Who pays. Shares are of what is left in it now.
+        Purse to charge. Shares are of what is left in it now.
     intercept : bool
-        Whether the model has a constant; without one, columns are not centred.
+        Whether the model has a constant. Without one, columns are not centred.
 
     Guarantees
     ----------
-    Every number that depends on a record passes `purse.release`. What is skipped, and which candidates are offered, depends on
-    public numbers: the purse, the number of columns and what was released before.
+    Every number that depends on a record passes `purse.release`. What is skipped, and which
+    candidates are offered, depends on public numbers: the purse, the number of columns and earlier
+    releases.
     """
 
     def __init__(self, rows: Rows, purse: Purse, *, intercept: bool) -> None:
@@ -172,22 +177,25 @@ class Preparer:
         records: float | None,
         feature_norm: float | None,
         standardize: bool,
+        declared_scales: bool = False,
         room: float = 1.0,
         target: Targets | None = None,
     ) -> Preparation:
-        """Learn what is not given.
+        """Release what is not declared, and prepare the rows.
 
         Parameters
         ----------
         records : float or None
-            The declared number of records; None to pay for a noisy one.
+            Declared number of records; None to release a noisy one.
         feature_norm : float or None
-            The declared length that rows are scaled down to; None to pay for one.
+            Declared clipping norm of rows; None to select one.
         standardize : bool
-            Whether to pay for the centre and the spread of columns.
+            Whether to release the centre and the spread of columns.
+        declared_scales : bool, default False
+            Whether every number is known to be from 0 to 1: then no units are selected, and no
+            norms far from those of such rows.
         room : float, default 1.0
-            How much longer than what was selected the limit on rows is at least, where no length is declared. Where the budget
-            is large there is more room, so that few rows are cut.
+            Smallest factor from the selected norm to the clipping norm. Larger with a large budget.
         target : Targets, optional
             For regression.
         """
@@ -200,19 +208,20 @@ class Preparer:
         slack = min(max((clarity / SLACK_AT) ** 0.5, 1.0), MOST_SLACK)
         room = max(room, slack)
         goal = (0.0, 1.0) if target is None else self._goal(target, records, standardize)
-        units = self._units(records) if worth_it else None
+        units = self._units(records) if worth_it and not (declared_scales or feature_norm) else None
         if units is not None:
             rows.move(units)
         unit = feature_norm
         if unit is None:
-            unit = self._length(rows.limits, "row length", records, around=math.sqrt(columns) / 2, decades=8) * room
-        centre = stretch = None
+            around, decades = math.sqrt(columns) / 2, 2 if declared_scales else 8
+            unit = self._length(rows.limits, "row length", records, around=around, decades=decades) * room
+        centre = stretch = spread = None
         length = 1.0
         if worth_it:
             if self._intercept and (not rows.is_sparse or records * columns <= MOST_DENSE):
                 centre = self._centre(records, unit)
             rows.move(unit, centre)
-            stretch = self._stretch(records)
+            spread, stretch = self._stretch(records)
             rows.stretch(stretch)
             length = self._length(rows.limits, "row length after standardising", records, around=1.0, decades=2) * room
         else:
@@ -229,34 +238,34 @@ class Preparer:
             log_odds=log_odds,
             target=goal,
             slack=slack,
+            spread=spread,
         )
 
     def _units(self, records: float) -> FloatArray | None:
-        """Select a power of two for each column, where that costs little: most columns keep the one that suits the table."""
+        """Select a power of two for each column; None if all are equal or the budget is small."""
         whole, columns = self._budget.selection_epsilon, self._rows.columns
-        share = max((SPEAKS_AT / (records * whole)) ** 2, 1e-6)
-        if share * columns > UNITS_SHARE:
+        stays = math.log(columns * EXPONENTS.size / MISPLACED)
+        share = min(max((MOVED_BY * stays / (records * whole)) ** 2, 1e-6), UNITS_SHARE / columns)
+        if records * whole * math.sqrt(share) < LEAST_MOVED_BY * stays:
             return None
         sizes = self._rows.magnitudes()
         prior = -np.log1p((EXPONENTS * math.log(2)) ** 2)
         chosen = self._select(sizes.of_table(), LENGTH_SHARES[0], prior, "size of numbers")
-        # A column has to show by its own records that it is measured in something else.
-        distance = np.abs(EXPONENTS - EXPONENTS[chosen])
-        prior = np.where(distance == 0, 0.0, -STAYS - 0.05 * distance)
+        prior = np.where(np.arange(EXPONENTS.size) == chosen, 0.0, -stays)
         with self._purse.reserve(columns):
             own = [self._select(sizes.of_column(j), share, prior, "size of a column") for j in range(columns)]
-        # Where all columns have one unit, the length of rows says as much.
+        # One unit for all columns is part of the row norm.
         return None if len(set(own)) == 1 else np.asarray(2.0 ** EXPONENTS[own])
 
     def _goal(self, target: Targets, records: float, select: bool) -> tuple[float, float]:
-        """Return middle and half of the range that targets are mapped to [-1, 1] from: where most are, or the declared."""
+        """Return middle and half-width of the range of targets: selected, or declared."""
         low, high = target.bounds
         middle, half = (low + high) / 2, (high - low) / 2
         if not select:
             return middle, half
         places = np.linspace(-1, 1, 513)
         share = self._length_share(records)
-        prior = -np.log1p((10 * places) ** 2)  # the middle, where the budget cannot tell
+        prior = -np.log1p((10 * places) ** 2)  # prefers the middle
         chosen = self._select(target.medians(middle + half * places), share, prior, "middle of targets")
         median = float(middle + half * places[chosen])
         spread = self._length(
@@ -270,7 +279,7 @@ class Preparer:
 
     @property
     def _mu(self) -> float:
-        """The whole budget as the mu of one release whose bound is 1 under add/remove."""
+        """The whole budget as the mu of one release with sensitivity 1 under add/remove."""
         rule = self._purse.filter
         twice = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
         return 1 / (rule.smallest_noise_multiplier(self._start) * twice)
@@ -280,24 +289,25 @@ class Preparer:
         return Budget(self._purse.filter, self._start, self._purse.totals, steps=1)
 
     def _count(self) -> tuple[float, FloatArray | None]:
-        """Buy the number of records, of each class where there are classes."""
+        """Release the number of records, by class if there are classes."""
         noise = self._budget.gaussian(COUNT_SHARE)
         box = self._rows.class_counts() if self._rows.classes else self._rows.count()
         noisy = np.maximum(np.atleast_1d(self._purse.release(box, noise, what="number of records")), 0.0)
         error = noise.noise_std(box, self._purse.neighbouring)
-        # Too many records make steps too short, too few make them too long, which is worse: a standard deviation is added.
+        # Too few records make steps too long, which is worse than too short: add a standard
+        # deviation.
         records = float(noisy.sum()) + error * math.sqrt(noisy.size)
         if not self._rows.classes:
             return records, None
-        # As many of each class again as the noise may hide: shares are even where nothing is known.
+        # Add the noise level to each class: shares are even if nothing is known.
         shares = (noisy + error) / (noisy + error).sum()
         return records, np.log(shares)
 
     def _length(self, measure: Measure, what: str, records: float, *, around: float, decades: int) -> float:
-        """Select a limit on lengths among powers of ten in tenths, near `around` if the budget cannot tell."""
+        """Select a norm among powers of ten, near `around` if the budget is small."""
         powers = np.arange(-10 * decades, 10 * decades + 1) / 10
         candidates = around * 10.0**powers
-        # Heavy tails: a few nats of evidence are enough for any unit of measurement.
+        # A prior with heavy tails: little evidence is enough for any unit of measurement.
         prior = -np.log1p((powers * math.log(10)) ** 2)
         return float(candidates[self._select(measure(candidates), self._length_share(records), prior, what)])
 
@@ -315,19 +325,20 @@ class Preparer:
         centre = self._purse.release(box, noise, what="centre of columns") / (unit * records)
         error = noise.noise_std(box, self._purse.neighbouring) / (unit * records)
         squared = float(centre @ centre)
-        # Shrunk by the share of noise in it (James and Stein 1961).
+        # Shrink by the share of noise (James and Stein 1961).
         share = max(0.0, 1 - centre.size * error**2 / squared) if squared > 0 else 0.0
         return np.asarray(centre * share)
 
-    def _stretch(self, records: float) -> FloatArray:
+    def _stretch(self, records: float) -> tuple[FloatArray, FloatArray]:
+        """Return the noisy standard deviation and the factor of each column."""
         columns = self._rows.columns
         limit = self._length(
             self._rows.limits_of_squares, "length of squares", records, around=columns**-0.25, decades=4
         )
         noise = self._budget.gaussian(SPREAD_SHARE)
         box = self._rows.total_of_squares(clip_norm=limit)
-        spread = np.maximum(self._purse.release(box, noise, what="spread of columns") / records, 0.0)
+        squares = np.maximum(self._purse.release(box, noise, what="spread of columns") / records, 0.0)
         error = noise.noise_std(box, self._purse.neighbouring) / records
-        # What cannot be told from noise counts as noise, so that no column is stretched beyond what is known of it.
-        spread = spread + error + 0.01 * spread.mean()
-        return np.asarray((spread / spread.mean()) ** (-STRETCH / 2))
+        # Add the noise level, so that no column is scaled up by noise.
+        known = squares + error + 0.01 * squares.mean()
+        return np.sqrt(squares), np.asarray((known / known.mean()) ** (-STRETCH / 2))

@@ -1,4 +1,4 @@
-"""Private linear regression: least squares with a ridge, and Huber's robust loss."""
+"""Private linear regression: ridge regression and Huber's robust loss."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,27 +9,28 @@ from sklearn.base import RegressorMixin
 from privypurse.core.checks import FloatArray, positive, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators.base import PrivateLinearModel, set_tags
-from privypurse.estimators.documentation import with_common_parameters
+from privypurse.estimators._compat import all_or_nothing
+from privypurse.estimators.base import PrivateLinearModel, set_tags, with_common_parameters
 from privypurse.estimators.preparation import TARGET_ROOM, Preparation
 from privypurse.losses.linear import Huber, LinearLoss, Squared
 from privypurse.oracles.encoding import check_target_bounds
-from privypurse.oracles.linear_rows import DenseOracle, SparseOracle
+from privypurse.oracles.linear import DenseOracle, SparseOracle
 from privypurse.oracles.rows import Rows
-from privypurse.oracles.targets import Targets
-from privypurse.planning.plan import Method
+from privypurse.oracles.scores import Targets, checked_numbers
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import BoundedOracle
+from privypurse.training.plan import Method
 from privypurse.training.progress import Callback
 
 
 class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
-    """What the regressors share. Not used by itself.
+    """Base class of the regressors.
 
-    Targets are clipped to their declared range, and to the range where most of them are, which is bought; so bounds may be wide.
+    Targets are clipped to their declared range, which may be wide, and to a selected range around
+    most of them.
     """
 
-    # A row that is cut short keeps its target, which makes slopes too steep: few rows may be.
+    # Clipping a row but not its target makes slopes too steep, so clip few rows.
     _room = 1.6
 
     def __init__(
@@ -82,8 +83,9 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
     def _loss(self, half_range: float) -> LinearLoss:
         raise NotImplementedError
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> Any:
-        """Train on private rows, and pay for it.
+        """Train on private rows.
 
         Parameters
         ----------
@@ -99,11 +101,11 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
         Raises
         ------
         InvalidArgument
-            Something is wrong with a setting or the data; nothing was spent.
+            A setting or the data is wrong. No budget is spent.
         BudgetExhausted
-            Nothing is left in the purse; nothing was spent.
+            Less is left in the purse than `epsilon`. No budget is spent.
         """
-        X, y = self.check_input(X, y)
+        X, y = self._check_input(X, y)
         target = Targets(y, check_target_bounds(self.target_bounds))
 
         def make_oracle(table: Any, preparation: Preparation) -> BoundedOracle:
@@ -116,28 +118,17 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
         self.intercept_ = float(self.intercept_)
         return self
 
-    def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Refuse whatever `fit` would refuse about settings, rows and targets, and spend nothing.
-
-        Parameters
-        ----------
-        X, y
-            As for `fit`.
-
-        Returns
-        -------
-        X, y
-            As arrays, or a sparse matrix.
-        """
+    def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         self._check_settings()
         low, high = check_target_bounds(self.target_bounds)
         if high - low < 1e-9 * max(abs(low), abs(high)):
             raise InvalidArgument(
-                f"target_bounds must be further apart than rounding; got {shown(self.target_bounds)}. Subtract a public number "
-                "from y and from its bounds."
+                f"target_bounds must differ by more than rounding; got {shown(self.target_bounds)}. Subtract a "
+                "public number from y and from its bounds."
             )
         self._loss((high - low) / 2)
-        return self._validated(X, y, y_numeric=True)
+        X, y = self._validated(X, y, y_numeric=True)
+        return X, checked_numbers(y)
 
     def predict(self, X: Any) -> FloatArray:
         """Return the predicted target of each row."""
@@ -146,16 +137,16 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
 
 @with_common_parameters
 class PrivateRidge(PrivateLinearRegressor):
-    """Linear least squares with a ridge penalty, under differential privacy, with nothing to tune.
+    """Ridge regression under differential privacy, without hyper-parameters to tune.
 
-    Residuals that are far larger than what most targets are apart count as if they were smaller: about twice that.
+    Residuals are clipped at about twice the spread of most targets.
 
     Parameters
     ----------
     {common}
     target_bounds : pair of float
-        The public range of the target, required; y is clipped to it. It is not read from the data, and may be generous: the range
-        where most targets are is bought.
+        Public range of the target, required. y is clipped to it. It may be wide: the range of most
+        targets is selected within it.
 
     Attributes
     ----------
@@ -174,24 +165,24 @@ class PrivateRidge(PrivateLinearRegressor):
     """
 
     def _loss(self, half_range: float) -> LinearLoss:
-        return Squared(clip_derivative=0.5)  # half of the range of targets that counts, which is wide
+        return Squared(clip_derivative=0.5)  # half of the selected range of targets
 
 
 @with_common_parameters
 class PrivateHuberRegressor(PrivateLinearRegressor):
-    """Robust linear regression under differential privacy: squared loss near the target, absolute loss beyond a threshold.
+    """Robust linear regression under differential privacy, with the Huber loss.
 
-    A small threshold also needs less noise: no record moves the sum of gradients by more than that.
+    A small threshold also needs less noise, because it bounds the sensitivity of the gradient.
 
     Parameters
     ----------
     {common}
     target_bounds : pair of float
-        The public range of the target, required; y is clipped to it. It is not read from the data, and may be generous: the range
-        where most targets are is bought.
+        Public range of the target, required. y is clipped to it. It may be wide: the range of most
+        targets is selected within it.
     threshold : float or None
-        Where the loss becomes linear, in units of the target. By default a third more than most targets are away from their
-        median.
+        Where the loss becomes linear, in units of the target. Default: 1.35 times the spread of
+        most targets around their median.
 
     Attributes
     ----------

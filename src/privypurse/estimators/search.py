@@ -1,4 +1,4 @@
-"""Hyper-parameter search that pays: the best of a random number of private trials."""
+"""[RAW DATA] Private hyper-parameter search: the best of a random number of private trials."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,14 +12,26 @@ from sklearn.utils.validation import check_is_fitted
 from privypurse.accounting import rdp, repeat_and_select
 from privypurse.accounting.filters import GdpFilter, RdpFilter
 from privypurse.core.charges import RepeatAndSelectCharge
-from privypurse.core.checks import positive, probability, shown, small_probability
+from privypurse.core.checks import (
+    positive,
+    probability,
+    shown,
+    small_probability,
+)
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import SensitiveTrials
-from privypurse.estimators import _search_steps as steps
-from privypurse.estimators._search_data import check_data
-from privypurse.estimators._search_trial import Measure, Trial, Winner, split, take, trial_limit
+from privypurse.estimators._compat import all_or_nothing
+from privypurse.estimators.search_checks import (
+    after_the_search,
+    check_data,
+    check_estimator,
+    check_shares,
+    for_a_trial,
+    with_parameters,
+)
+from privypurse.estimators.search_trial import Measure, Trial, Winner, split, take, trial_limit
 from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
 from privypurse.purse.allowance import Allowance
 from privypurse.purse.certificate import Certificate
@@ -33,7 +45,7 @@ RUNNING_TIME = (
 
 @dataclass(frozen=True, repr=False)
 class _Plan:
-    """All that is public about a search."""
+    """The public settings of a search."""
 
     candidates: list[dict[str, Any]]
     uncovered: list[str]
@@ -50,82 +62,89 @@ def _has(method: str) -> Callable[[Any], bool]:
 
 
 class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Choose hyper-parameters privately: the best of a random number of trials, paid for as a whole.
+    """Private hyper-parameter search: the best of a random number of trials, charged as a whole.
 
-    Each record is put in the training part or the validation part by a coin. A trial draws one of the candidates, trains it
-    on the training part with a budget of its own, and scores it on the validation part with noise. There is a random number
-    of trials, and only the best one leaves: its parameters, its model and its noisy score. Nothing else about the trials is
-    kept, not even their number.
+    Each record is assigned to the training part or the validation part at random. A trial draws one
+    of the candidates, trains it on the training part with its own budget, and scores it on the
+    validation part with noise. Only the best of a random number of trials is released: its
+    parameters, model and noisy score. Nothing else about the trials is kept, not even their number.
 
     Parameters
     ----------
     estimator : estimator or Pipeline
-        What is fitted. It takes a ``purse``, or some step of the pipeline does; the search sets it, with ``epsilon``,
-        ``delta``, ``neighbouring`` and ``random_state``, in each trial. A step before the last one that pays keeps its own
-        ``epsilon``. The releases of a trial must be ones that a Gaussian-DP purse admits: no Poisson samples.
+        The estimator. It, or a step of the pipeline, takes a ``purse``; the search sets it, with
+        ``epsilon``, ``delta``, ``neighbouring`` and ``random_state``, in each trial. Steps before
+        the last one that pays keep their ``epsilon``. The releases of a trial must be ones that a
+        Gaussian-DP purse admits: no Poisson samples.
     param_grid : dict or list of dict
-        The candidates, as for scikit-learn's ``ParameterGrid``. Public: chosen without looking at the data.
+        The candidates, as for scikit-learn's ``ParameterGrid``. Public: chosen without the data.
     epsilon : float or None, default 1.0
-        What the whole search may spend. None spends all that is left in `purse`.
+        Budget of the whole search. None: all that is left in `purse`.
     delta : float, optional
-        That of `purse`, or 1e-6.
+        Default: that of `purse`, or 1e-6.
     purse : Purse, optional
-        A budget to spend from; it must have ``filter="rdp"``, as only Rényi accounting has a price for a search. By default
-        the search opens one of its own, held at the Rényi order that suits it best. A purse is held at the order that suits
-        Gaussian releases: a search that takes all of one with epsilon 1 has trials of epsilon 0.51, not 0.58.
+        Purse to charge, with ``filter="rdp"``: only Rényi accounting has a price for a search. By
+        default the search opens its own, at the Rényi order that suits it best. A purse is at the
+        order that suits Gaussian releases: a search that takes all of one with epsilon 1 has trials
+        of epsilon 0.51, not 0.58.
     neighbouring : {"add-remove", "replace-one"}, optional
-        That of `purse`, or "add-remove".
+        Default: that of `purse`, or "add-remove".
     mean_trials : float, default 5.0
-        Expected number of trials. More trials cost little (a trial's epsilon is 0.58 of the search's for 5 and 0.54 for 10, at
-        epsilon 1 and delta 1e-6) and take longer; some searches have many times the mean.
+        Expected number of trials. More trials cost little (a trial's epsilon is 0.58 of the
+        search's for 5 and 0.54 for 10, at epsilon 1 and delta 1e-6) and take longer; some searches
+        have many times the mean.
     shape : float, default 0.0
-        Shape of the number of trials, from 0 (logarithmic) to 1 (geometric). At the same epsilon for each trial, 0 allows so
-        many more trials that it tries more of the candidates: at epsilon 1, mean 10 with shape 0 costs what mean 3 with shape
-        1 does, and one of five candidates is then tried with probability 0.58 instead of 0.43. With shape 1 there are fewer
-        searches of one trial only.
+        Shape of the number of trials, from 0 (logarithmic) to 1 (geometric). At the same epsilon
+        for each trial, 0 tries more of the candidates: at epsilon 1, mean 10 with shape 0 costs
+        what mean 3 with shape 1 does, and one of five candidates is then tried with probability
+        0.58 instead of 0.43. With shape 1 fewer searches have a single trial.
     validation : float, default 0.2
-        Probability with which a record is put in the validation part.
+        Probability that a record is in the validation part.
     scoring : {"accuracy", "neg_mean_absolute_error", "neg_mean_squared_error"}, optional
         Accuracy for classifiers, the absolute error for others.
     error_bound : float, optional
-        For the error scores: the largest absolute error that counts, from public knowledge.
+        Public bound that absolute errors are clipped at, for the error scores.
     n_public : float, optional
-        A public number of records. Under add/remove the score is divided by its validation part; without it a tenth of each
-        trial's budget for scoring goes to a noisy count. Passed on, less the validation part, to steps whose ``n_public`` is
-        None.
+        Public number of records. Under add/remove the score is divided by its validation part;
+        without it a tenth of each trial's budget for scoring is spent on a noisy count. Passed on,
+        less the validation part, to steps whose ``n_public`` is None.
     allow_unpaid : bool, default False
-        Whether pipeline steps may learn from the data without paying. The certificate names them as not covered.
+        Whether pipeline steps may learn without paying. The certificate names them as not covered.
     refit : False
-        Fitting the best candidate again, on all records, would be one more release, and cost as much as any other. Open a
-        budget for it and fit ``best_params_`` yourself where that is worth it.
+        Not supported: fitting the best candidate on all records would be another release. Fit
+        ``best_params_`` with a budget of its own instead.
     random_state : int, optional
-        A seed makes the search a repeatable simulation: NOT private. Only without `purse`, which has its own noise.
+        A seed makes the search a simulation: NOT private. Only without `purse`, which has its own
+        noise.
 
     Attributes
     ----------
     best_params_, best_estimator_, best_score_
-        Parameters, model (fitted on the training part) and noisy score of the best trial. The score is the highest of several
-        noisy ones, and so optimistic. ``certificate_`` and ``privacy_spent_`` of the model are those of the search.
+        Parameters, model (fitted on the training part) and noisy score of the best trial. The score
+        is the highest of several noisy ones, so it is optimistic. ``certificate_`` and
+        ``privacy_spent_`` of the model are those of the search.
     privacy_spent_ : Spent
-        What the search cost.
+        Cost of the search.
     certificate_ : Certificate
-        The statement of the purse, or of the search's part of a purse that is shared.
+        Certificate of the purse, or of the search's part of a shared purse.
     classes_, n_features_in_, feature_names_in_
-        Those of the model, where it has them.
+        Those of the model, if it has them.
 
     Guarantees
     ----------
-    * One charge for the whole search is on the ledger before anything is trained: Papernot and Steinke (ICLR 2022), by the
-      mechanism `RepeatAndSelect`; proof note ``docs/proofs/repeat_and_select.md``. A refused search spends nothing.
-    * The coins belong to positions and are tossed once. Given the coins, a record that is added, removed or replaced is in
-      one part, the same for both tables, so it touches a trial's model or a trial's score and not both; and the coins are
-      independent of the data, so what holds given all coins holds.
-    * A trial pays with a purse of its own, whose limit is what the price was computed from. Whatever the estimator does with
-      that purse, a trial cannot release more.
-    * Exceptions, warnings and what is printed in trials do not leave; there is no ``cv_results_``, no ``verbose`` and no
-      ``n_jobs``.
-    * Leans on the estimator: `fit` uses the data only through its purse, `predict` treats each row alone, and neither logs,
-      or fails in `fit`, because of one record.
+    * One charge for the whole search is on the ledger before anything is trained: Papernot and
+      Steinke (ICLR 2022), by the mechanism `RepeatAndSelect`; proof note
+      ``docs/proofs/repeat_and_select.md``. A refused search spends nothing.
+    * The split is by position and drawn once. Given the split, a record that is added, removed or
+      replaced is in one part, the same for both tables, so it affects a trial's model or a trial's
+      score and not both; and the split is independent of the data, so what holds given any split
+      holds.
+    * A trial pays with its own purse, whose limit is what the price was computed from. Whatever the
+      estimator does with that purse, a trial cannot release more.
+    * Exceptions, warnings and output of trials are suppressed; there is no ``cv_results_``, no
+      ``verbose`` and no ``n_jobs``.
+    * Relies on the estimator: `fit` uses the data only through its purse, `predict` treats each row
+      alone, and neither logs, or fails in `fit`, because of one record.
 
     Examples
     --------
@@ -171,13 +190,14 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         self.random_state = random_state
 
     def trial_budget(self) -> tuple[float, float]:
-        """Return the (epsilon, delta) of one trial; public, and spends nothing."""
+        """Return the public (epsilon, delta) of one trial. Spends nothing."""
         mechanism = self._mechanism()
         limit = self._limit(self._rule(), mechanism)
         return limit.epsilon, limit.delta
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> "PrivateSearchCV":
-        """Pay, run the trials, and keep the best.
+        """Charge the purse, run the trials, and keep the best.
 
         Parameters
         ----------
@@ -191,9 +211,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         X, targets = checked.X, plan.measure.targets(checked.y)
         plan.uncovered.extend(checked.uncovered)
         if (X.shape[0] if hasattr(X, "shape") else len(X)) != targets.size:
-            raise InvalidArgument(
-                "X and y must have the same number of rows; they do not. Check that they belong together."
-            )
+            raise InvalidArgument("X and y must have the same number of rows; they do not. Check both.")
         relation, noise = plan.limit.neighbouring, plan.payer.noise
         training, scored = split(targets.size, plan.validation, noise)
         trial = Trial(
@@ -208,7 +226,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         stated: list[Certificate] = []
 
         def opened(candidate: int, noise: NoiseSource) -> tuple[float, Winner]:
-            # Before the first trial: a line on the ledger, or a certificate, dated after the last would tell their number.
+            # Before the first trial: the time of a later entry would reveal their number.
             if not stated:
                 stated.append(self._state(plan))
             return trial(candidate, noise)
@@ -217,8 +235,8 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         box = SensitiveTrials(
             opened,
             candidates=len(plan.candidates),
-            # Under replace-one the number of records is public and used as it is, so nothing is said of add/remove. The
-            # other way a replacement is two changes, and Gaussian DP doubles.
+            # Under replace-one the public number of records is used, so there is no bound for
+            # add/remove. Under add/remove a replacement is two changes, which doubles mu.
             add_remove=plan.limit.mu if relation is Neighbouring.ADD_REMOVE else None,
             replace_one=two_changes if relation is Neighbouring.ADD_REMOVE else plan.limit.mu,
             hand_over=found.append,
@@ -228,23 +246,23 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             f"(shape {plan.mechanism.shape:g}; arXiv:2110.03620)"
         )
         best, _ = plan.payer.release(box, plan.mechanism, what=what)
-        certificate = stated[0] if stated else self._state(plan)  # the ledger may have been away
+        certificate = stated[0] if stated else self._state(plan)  # the ledger may have been unavailable
         self._keep(plan, plan.mechanism.charge(box, relation), certificate, plan.candidates[int(best)], found[0])
         return self
 
     @staticmethod
     def _state(plan: _Plan) -> Certificate:
-        """Put on record what is not covered, and issue the certificate: all of the search is paid for."""
+        """Declare what is not covered and issue the certificate, once the search is charged."""
         for item in (*plan.uncovered, RUNNING_TIME):
             plan.payer.declare_uncovered(item)
         return plan.payer.certificate()
 
     def _plan(self) -> _Plan:
-        """Check everything that is public, before anything is spent."""
+        """Check the settings before anything is spent."""
         if self.refit is not False:
             raise InvalidArgument(
-                f"refit must be False; got {shown(self.refit)}. Fitting again on all records is a release of its own: "
-                "fit best_params_ with a budget of its own."
+                f"refit must be False; got {shown(self.refit)}. Fitting again is another release: fit best_params_ "
+                "with a budget of its own."
             )
         mechanism = self._mechanism()
         validation = probability(validation=self.validation)
@@ -263,22 +281,22 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             )
         rule = self._rule()
         check_delta(rule.delta, self.n_public)
-        uncovered = steps.check_estimator(self.estimator, candidates, bool(self.allow_unpaid))
+        uncovered = check_estimator(self.estimator, candidates, bool(self.allow_unpaid))
         measure = Measure.of(self.scoring, self.error_bound, classifier=is_classifier(self.estimator))
         limit = self._limit(rule, mechanism)
-        steps.check_shares(self.estimator, candidates, limit)
+        check_shares(self.estimator, candidates, limit)
         return _Plan(candidates, uncovered, mechanism, limit, measure, validation, self._payer(rule), rule)
 
     def _mechanism(self) -> RepeatAndSelect:
         return RepeatAndSelect(positive(mean_trials=self.mean_trials), self.shape)
 
     def _rule(self) -> RdpFilter:
-        """Return the rule that limits the search: one for its epsilon, or the purse's own where it spends what is left."""
+        """Return the filter of the search: for its epsilon, or the purse's if that is None."""
         purse = self.purse
         relation = Neighbouring.parse("add-remove" if self.neighbouring is None else self.neighbouring)
         if purse is None:
             if self.epsilon is None:
-                raise InvalidArgument("epsilon must be a number where no purse is given; got None. Pass epsilon=1.0.")
+                raise InvalidArgument("epsilon must be a number without a purse; got None. Pass epsilon=1.0.")
             delta = 1e-6 if self.delta is None else self.delta
             return self._fresh_rule(self.epsilon, delta, relation)
         if not isinstance(purse, Purse):
@@ -297,13 +315,13 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             )
         if self.random_state is not None:
             raise InvalidArgument(
-                "random_state must be None where a purse is given, which has its own noise. Leave it out, or seed the purse with "
-                "noise=NoiseSource(seed=...) for a simulation."
+                "random_state must be None with a purse, which has its own noise. Leave it out, or for a simulation "
+                "open the purse with noise=NoiseSource(seed=...)."
             )
         return held if self.epsilon is None else self._fresh_rule(self.epsilon, held.delta, held.neighbouring)
 
     def _fresh_rule(self, epsilon: Any, delta: Any, relation: Neighbouring) -> RdpFilter:
-        """Return a rule for one search, held at the order at which its trials can have the least noise."""
+        """Return a filter for one search, at the order with the least noise in its trials."""
         epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
         orders = repeat_and_select.SEARCH_ORDERS
         budget = [rdp.largest_cost(order, epsilon, delta) for order in orders]
@@ -311,10 +329,11 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         return RdpFilter(epsilon, delta, relation, orders=[order])
 
     def _limit(self, rule: RdpFilter, mechanism: RepeatAndSelect) -> GdpFilter:
-        """Return the largest limit of a trial with which the search keeps to its rule, and to the whole of the purse.
+        """Return the largest limit of a trial that keeps the search within its filter and the purse.
 
-        A purse holds its own orders, at which the same search may cost more. What was already spent from it does not lower
-        the limit, unless the search is to spend what is left: a search that no longer fits is refused.
+        A purse has its own orders, at which the search may cost more. Earlier spending lowers the
+        limit only if the search spends what is left; otherwise a search that does not fit is
+        refused.
         """
         held = [rule] if self.purse is None else [rule, cast(RdpFilter, self.purse.filter)]
         orders = [order for one in held for order in one.orders]
@@ -325,8 +344,8 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         multiplier = repeat_and_select.noise_multiplier_for(left, orders, mechanism.mean, mechanism.shape)
         if multiplier >= 1e8:
             raise BudgetExhausted(
-                f"choosing among mean_trials={mechanism.mean:g} trials costs more than what is left, before any trial has a "
-                "budget. Nothing was spent. Use a larger epsilon, or a purse of its own for the search."
+                f"choosing among mean_trials={mechanism.mean:g} trials alone costs more than what is left. Use a "
+                "larger epsilon, or a purse of its own for the search."
             )
         return trial_limit(1 / multiplier, rule.delta, rule.neighbouring)
 
@@ -338,15 +357,15 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         return self.purse if self.epsilon is None else Allowance(self.purse, rule)
 
     def _model(self, plan: _Plan, candidate: int, purse: Purse, classes: dict[str, Any]) -> Any:
-        model = steps.with_parameters(self.estimator, plan.candidates[candidate])
+        model = with_parameters(self.estimator, plan.candidates[candidate])
         n_public = None if self.n_public is None else max(1, round((1 - plan.validation) * self.n_public))
-        steps.for_a_trial(model, purse, n_public)
+        for_a_trial(model, purse, n_public)
         undeclared = {name: labels for name, labels in classes.items() if model.get_params()[name] is None}
         return model.set_params(**undeclared)
 
     def _scored_records(self, actual: int, relation: Neighbouring) -> float | None:
         if relation is Neighbouring.REPLACE_ONE:
-            return float(actual)  # the coins of positions decide it, and the number of positions is public
+            return float(actual)  # the split is by position, and the number of positions is public
         return None if self.n_public is None else float(self.n_public) * float(self.validation)
 
     def _keep(
@@ -359,14 +378,14 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
     ) -> None:
         if winner is None:
             raise InvalidArgument(
-                f"the best trial failed, with the parameters {shown(params)}: estimator could not be fitted. The search is "
-                "paid for. Fit the estimator with them on made-up data, and a purse, to see why."
+                f"the best trial failed, with the parameters {shown(params)}: estimator could not be fitted. The "
+                "search is paid for. Fit the estimator with them and a purse on synthetic data to see why."
             )
         start = plan.rule.start()
         spent = Spent(plan.rule.epsilon_of(plan.rule.after(start, charge), plan.rule.delta), plan.rule.delta, 1)
         self.privacy_spent_, self.certificate_ = spent, certificate
         stated = {"privacy_spent_": self.privacy_spent_, "certificate_": self.certificate_}
-        steps.after_the_search(winner.model, steps.with_parameters(self.estimator, params), stated)
+        after_the_search(winner.model, with_parameters(self.estimator, params), stated)
         self.best_params_, self.best_estimator_, self.best_score_ = params, winner.model, winner.score
         for name in ("classes_", "n_features_in_", "feature_names_in_"):
             if hasattr(winner.model, name):
@@ -389,7 +408,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
 
     @available_if(_has("score"))  # type: ignore[untyped-decorator,unused-ignore]
     def score(self, X: Any, y: Any) -> Any:
-        """Return the best model's own score on data of yours; NOT private for that data."""
+        """Return the score of the best model on other data. NOT private for that data."""
         return self._best().score(X, y)
 
     def _best(self) -> Any:

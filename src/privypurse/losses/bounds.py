@@ -1,4 +1,4 @@
-"""What is known about a training problem before its data is seen."""
+"""Public constants of a training problem."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,8 @@ class Bounds:
     smoothness : float
         Largest curvature of the mean loss; infinity where there is a kink.
     initial_gap : float
-        How far the mean loss at zero is above its minimum, at most. Losses are never negative, so the loss at zero.
+        Largest excess of the mean loss at zero over its minimum: the loss at zero, since losses are
+        not negative.
     """
 
     gradient: float

@@ -1,11 +1,11 @@
-"""Losses of linear models: functions of one number, the score ``x . w`` of a record, and of its target.
+"""Losses of linear models: functions of a record's score ``x . w`` and of its target.
 
-Each loss can be *Huberised*: ``Logistic(clip_derivative=0.5)`` is the convex function whose derivative is the logistic one
-clipped to [-0.5, 0.5]. That bounds every record's gradient by ``clip_derivative * |x|`` and keeps the problem convex, which
-clipping gradient norms does not.
+Each loss can be *Huberised*: ``Logistic(clip_derivative=0.5)`` is the convex function whose
+derivative is the logistic one clipped to [-0.5, 0.5]. That bounds every record's gradient by
+``clip_derivative * |x|`` and keeps the problem convex, which clipping gradient norms does not.
 
-Targets are -1 or +1 for classification and real numbers for regression. The arrays here are the readable reference; the
-kernels in ``oracles`` compute the same functions, and tests hold them to it.
+Targets are -1 or +1 for classification and real numbers for regression. The arrays here are the
+readable reference for the kernels in ``oracles``, which tests compare with them.
 """
 
 import math
@@ -23,17 +23,17 @@ from privypurse.losses.bounds import Bounds
 
 @dataclass(frozen=True, kw_only=True)
 class LinearLoss(ABC):
-    """What all losses of linear models share.
+    """Base class of the losses of linear models.
 
     Parameters
     ----------
     clip_derivative : float, default infinity
-        The derivative is clipped to this size by making the loss linear beyond the point where it is reached.
+        The derivative is clipped to this size: beyond that point the loss is linear.
 
     Attributes
     ----------
     code : int
-        How kernels know the loss.
+        Code of the loss in the kernels.
     classification : bool
         Whether targets are -1 and +1.
     """
@@ -49,7 +49,7 @@ class LinearLoss(ABC):
 
     @property
     def parameter(self) -> float:
-        """The loss's own number, such as a width; 0 where it has none."""
+        """Parameter of the loss, such as a width; 0 where it has none."""
         return 0.0
 
     @property
@@ -60,7 +60,7 @@ class LinearLoss(ABC):
     @property
     @abstractmethod
     def _lipschitz(self) -> float:
-        """Largest size of the derivative before it is clipped."""
+        """Largest size of the derivative before clipping."""
 
     @property
     @abstractmethod
@@ -69,7 +69,7 @@ class LinearLoss(ABC):
 
     @abstractmethod
     def value_at_zero(self, target_bound: float = 1.0) -> float:
-        """Return the largest loss of a record at the score zero, for targets of at most this size."""
+        """Return the largest loss of a record at score zero, for targets up to this size."""
 
     def bounds(self, row_limit: float, target_bound: float = 1.0) -> Bounds:
         """Return the public constants of the mean loss over rows of at most this length."""
@@ -77,7 +77,7 @@ class LinearLoss(ABC):
         return Bounds(self.lipschitz * row_limit, smoothness, self.value_at_zero(target_bound))
 
     def range_along(self, length: float) -> float:
-        """Return how much a record's loss can vary while its score moves over an interval of this length."""
+        """Return how much a record's loss can vary while its score moves over this length."""
         return self.lipschitz * length
 
     def value(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
@@ -86,7 +86,7 @@ class LinearLoss(ABC):
         knee = self._knee()
         if math.isinf(knee):
             return np.asarray(self._plain_value(z))
-        # Beyond the knee the clipped loss goes on as its tangent.
+        # Beyond the knee the clipped loss continues as its tangent.
         inside = np.maximum(z, knee) if self.classification else np.minimum(z, knee)
         return np.asarray(self._plain_value(inside) + self.lipschitz * np.abs(z - inside))
 
@@ -96,15 +96,16 @@ class LinearLoss(ABC):
         return np.asarray(np.clip(sign * self._plain_slope(z), -self.clip_derivative, self.clip_derivative))
 
     def curvature(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
-        """Return the second derivative of each record's loss; zero where the derivative is clipped."""
+        """Return the second derivative of each record's loss; zero where clipped."""
         z, _ = self._residual(np.asarray(score, dtype=np.float64), np.asarray(target, dtype=np.float64))
         clipped = np.abs(self._plain_slope(z)) > self.clip_derivative
         return np.asarray(np.where(clipped, 0.0, self._plain_curvature(z)))
 
     def _residual(self, score: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the one number the loss depends on, and the sign with which the score enters it.
+        """Return the number the loss depends on, and the sign with which the score enters it.
 
-        Classification: the margin ``target * score``. Regression: the distance ``|score - target|``.
+        Classification: the margin ``target * score``. Regression: the distance
+        ``|score - target|``.
         """
         if self.classification:
             return target * score, target
@@ -112,12 +113,12 @@ class LinearLoss(ABC):
 
     @property
     def knee_and_slope(self) -> tuple[float, float]:
-        """Where the clipped loss becomes linear, and how steep it is there; what the kernels need of the clip."""
+        """Where the clipped loss becomes linear, and its slope there, for the kernels."""
         return self._knee(), self.lipschitz
 
     @abstractmethod
     def _knee(self) -> float:
-        """Return where the derivative reaches its clip: -inf (classification) or inf (regression) if nowhere."""
+        """Return where the derivative reaches its clip; -inf (classification) or inf if nowhere."""
 
     @abstractmethod
     def _plain_value(self, z: FloatArray) -> FloatArray: ...
@@ -150,12 +151,12 @@ class Logistic(LinearLoss):
 
     @property
     def smoothness(self) -> float:
-        """A quarter."""
+        """A quarter, or less with a clip below a half."""
         c = self.clip_derivative
         return c * (1 - c) if c < 0.5 else 0.25
 
     def value_at_zero(self, target_bound: float = 1.0) -> float:
-        """Return ln 2, or what the clipped loss has there."""
+        """Return the loss at score zero: ln 2, unless clipped."""
         return float(self.value(0.0, 1.0))
 
     def _knee(self) -> float:
@@ -192,7 +193,7 @@ class Hinge(LinearLoss):
         return self.lipschitz
 
     def _knee(self) -> float:
-        # The derivative jumps past the clip at the kink itself.
+        # The derivative jumps past the clip at the kink.
         return 1.0 if self.clip_derivative < 1 else -math.inf
 
     def _plain_value(self, z: FloatArray) -> FloatArray:
@@ -259,7 +260,7 @@ class HuberHinge(LinearLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class Squared(LinearLoss):
-    """``(score - target)^2 / 2``. Its derivative is unbounded: give `clip_derivative`, or a clip norm with each query."""
+    """``(score - target)^2 / 2``, with an unbounded derivative: clip it or each query."""
 
     code: ClassVar[int] = 3
     classification: ClassVar[bool] = False
@@ -292,18 +293,18 @@ class Squared(LinearLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class Huber(Squared):
-    """The squared loss, linear beyond a distance of `threshold`: the squared loss with its derivative clipped there.
+    """The squared loss, linear beyond a distance of `threshold` (its derivative is clipped there).
 
     Parameters
     ----------
     clip_derivative : float, default infinity
-        As in every loss; the smaller of it and the threshold counts.
+        As in every loss; the smaller of it and the threshold applies.
     threshold : float
         Where the loss becomes linear, in units of the target.
     """
 
     threshold: float
-    # The kernels see a squared loss with a clip: that is what it is.
+    # The kernels see a squared loss with a clip.
     code: ClassVar[int] = Squared.code
 
     def __post_init__(self) -> None:
@@ -314,7 +315,7 @@ class Huber(Squared):
 
 
 def check_loss(loss: object) -> LinearLoss:
-    """Refuse what is not a loss of a linear model."""
+    """Raise InvalidArgument unless `loss` is a loss of a linear model."""
     if not isinstance(loss, LinearLoss):
         raise InvalidArgument(
             f"loss must be a loss of a linear model; got {shown(loss)}. Pass for example loss=Logistic()."

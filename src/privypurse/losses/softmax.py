@@ -22,8 +22,8 @@ class Softmax:
     classes : int
         How many classes there are, two or more. Public.
     clip_derivative : float, default infinity
-        The derivative with respect to the scores, ``softmax(scores) - onehot(target)``, is scaled down to this Euclidean
-        length. Never longer than the square root of two.
+        The derivative with respect to the scores, ``softmax(scores) - onehot(target)``, is scaled
+        down to this Euclidean length. It is never longer than the square root of two.
     """
 
     classes: int
@@ -56,7 +56,7 @@ class Softmax:
         return Bounds(self.lipschitz * row_limit, self.smoothness * row_limit**2, self.value_at_zero())
 
     def range_along(self, length: float) -> float:
-        """Return how much a record's loss can vary while its scores move along a segment of this length."""
+        """Return how much a record's loss can vary while its scores move over this length."""
         return math.sqrt(2) * length
 
     def value(self, scores: FloatArray, target: NDArray[np.intp]) -> FloatArray:
@@ -75,10 +75,11 @@ class Softmax:
 
 @dataclass(frozen=True)
 class OneVsRest(Softmax):
-    """The rounded hinge of each class against the rest, all at once: a support vector machine for several classes.
+    """Rounded hinge of each class against the rest: a support vector machine for several classes.
 
-    ``h(score[target]) + mean of h(-score[k]) over the other classes``, with h the `HuberHinge`. The other classes count together
-    as much as a record's own, so that a record moves the gradient by little more than in a problem of two classes.
+    ``h(score[target]) + mean of h(-score[k]) over the other classes``, with h the `HuberHinge`. The
+    other classes together weigh as much as a record's own, so that a record moves the gradient by
+    little more than in a two-class problem.
 
     Parameters
     ----------
@@ -102,12 +103,12 @@ class OneVsRest(Softmax):
 
     @property
     def lipschitz(self) -> float:
-        """Largest length of the derivative with respect to the scores: of 1 for the target's and 1/(K - 1) for each other."""
+        """Largest length of the derivative: 1 for the target's score, 1/(K - 1) for each other."""
         return min(math.sqrt(1 + 1 / (self.classes - 1)), self.clip_derivative)
 
     @property
     def smoothness(self) -> float:
-        """That of the hinge: the second derivative is diagonal."""
+        """That of the hinge, since the second derivative is diagonal."""
         return self._hinge.smoothness
 
     def value_at_zero(self) -> float:
@@ -115,7 +116,7 @@ class OneVsRest(Softmax):
         return 2 * self._hinge.value_at_zero()
 
     def range_along(self, length: float) -> float:
-        """Return how much a record's loss can vary while its scores move along a segment of this length."""
+        """Return how much a record's loss can vary while its scores move over this length."""
         return math.sqrt(1 + 1 / (self.classes - 1)) * length
 
     def value(self, scores: FloatArray, target: NDArray[np.intp]) -> FloatArray:
@@ -133,7 +134,7 @@ class OneVsRest(Softmax):
         return np.asarray(slope)
 
     def _signs(self, scores: FloatArray, target: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
-        """Return +1 and weight 1 in the target's column, -1 and an even share of 1 in the others."""
+        """Return +1 and weight 1 in the target's column, -1 and weight 1/(K - 1) in the others."""
         own = np.zeros(scores.shape, dtype=bool)
         own[np.arange(len(scores)), target] = True
         return np.where(own, 1.0, -1.0), np.where(own, 1.0, 1 / (self.classes - 1))

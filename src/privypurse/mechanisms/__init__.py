@@ -1,4 +1,4 @@
-"""[OPENS THE BOX] Mechanisms: one frozen object gives both the noise and its charge."""
+"""[OPENS THE BOX] Mechanisms: frozen objects that define both the noise and its charge."""
 
 from privypurse.mechanisms.base import Mechanism
 from privypurse.mechanisms.gaussian import Gaussian

@@ -1,9 +1,10 @@
-"""Compiled twins of the quick paths of exact noise, for draws so small that a dozen calls of numpy would be most of their time.
+"""Compiled versions of the fast paths of exact noise, for small draws.
 
-They take the same decisions on the same words as the readable versions in ``exact_gaussian`` and ``exact_lattice``, bit for bit;
-tests hold them to it. Compiled without any licence to reorder or to contract (no ``fastmath``), so each operation is one of IEEE
-754, as in numpy. exp is that of the C library or the compiler's own, whose error is a few units in the last place, 2^-50 of the
-value: far below the 2^-40 that is granted (``exact_gaussian.DOUBLE_ERROR``).
+They make the same decisions on the same words as the readable versions in ``exact_gaussian`` and
+``exact_lattice``, bit for bit (tested). They are compiled without reordering or contraction (no
+``fastmath``), so each operation is one of IEEE 754, as in numpy. exp is that of the C library or
+the compiler, with an error of a few units in the last place, 2^-50 of the value: far below the
+allowed 2^-40 (``exact_gaussian.DOUBLE_ERROR``).
 """
 # Compiled code is typed by its compiler.
 # mypy: disallow-untyped-decorators=False
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-# How words are cut, as in ``exact_gaussian``. Written out again, because numba's cache would not see a change over there.
+# Bit layout of words, as in ``exact_gaussian``; repeated because numba's cache ignores imports.
 _LOW, _HALF, _CELL_MASK = np.uint64(2**32 - 1), np.uint64(32), np.uint64(2**31 - 1)
 _GUIDE_SHIFT, _SPLIT, _SIGN_SHIFT = np.uint64(15), np.uint8(255), np.uint64(63)
 _ZERO = np.uint64(0)
@@ -22,7 +23,7 @@ _KEEP_SCALE = 2.0**32
 
 
 def _read(number: Any) -> Any:
-    # Words from the operating system and values in boxes are read-only; all other arrays may be taken for such.
+    # Random words and values in boxes are read-only; other arrays may be passed as read-only.
     return types.Array(number, 1, "C", readonly=True)
 
 
@@ -62,10 +63,11 @@ def fill(
     out: Any,
     filled: int,
 ) -> tuple[int, int]:
-    """Turn candidates into whole numbers, from one on, and put the kept ones into an array as long as it has room.
+    """Turn candidates into integers and write the accepted ones into `out` while there is room.
 
-    Candidate i has the words i and ``len(words)/2 + i``. Returns how far it came and how many places are filled: to the end, or
-    to the first candidate that double precision and 64-bit words do not decide, which is the caller's to decide.
+    Candidate i has the words i and ``len(words)/2 + i``. Returns the index and the number of filled
+    places: at the end, or at the first candidate that double precision and 64-bit words do not
+    decide, which the caller must decide.
     """
     candidates = words.size // 2
     factor = np.uint64(width)
@@ -80,11 +82,11 @@ def fill(
         cell = np.int64(guess)
         if guess == _SPLIT:
             cell = np.int64(0)
-            while edges[cell] < chooser:  # the last edge is the largest number there is
+            while edges[cell] < chooser:  # the last edge is the largest value
                 cell += 1
             if edges[cell] == chooser:
                 return index, filled
-        if first * factor > border:  # bits not yet drawn may change the whole part
+        if first * factor > border:  # further bits may change the integer part
             return index, filled
         # The upper half of a product of 128 bits.
         high, low = first >> _HALF, first & _LOW
@@ -116,8 +118,8 @@ def fill(
 
 @njit(_PLACE, cache=True, error_model="numpy")
 def place(value: Any, drawn: Any, per_unit: float, unit: float, largest: int, out: Any) -> None:
-    """Round values to a lattice, add whole-number noise, stay within the lattice, and write ordinary numbers."""
-    # Scaled before the clip, and not after it as in numpy: a power of two, so the comparison is the same one.
+    """Round values to a lattice, add integer noise, clip to the lattice and write floats."""
+    # Scaled before the clip, unlike in numpy; by a power of two, so the comparison is the same.
     limit = np.float64(largest)
     for index in range(value.size):
         units = min(max(value[index] * per_unit, -limit), limit)

@@ -1,4 +1,4 @@
-"""What the purse asks of a mechanism."""
+"""Interface of mechanisms."""
 
 from typing import Protocol
 
@@ -10,29 +10,28 @@ from privypurse.core.sensitive import Sensitive
 
 
 class Mechanism(Protocol):
-    """One frozen object that gives both the price of a release and the released value.
+    """A frozen object that defines both the charge of a release and the released value.
 
     Guarantees
     ----------
-    An implementation promises that, for every box and relation, the output of `draw` is as private as `charge` says:
-    both read the bound from the same box, `charge` reads nothing else of it, and `draw` fails only for reasons that
-    `charge` has already ruled out.
+    For every box and relation, the output of `draw` is as private as `charge` says: both read the
+    bound from the same box, `charge` reads nothing else of it, and `draw` fails only for reasons
+    that `charge` has already ruled out.
 
     Notes
     -----
-    A mechanism may also have ``charge_seen_under(box, neighbouring, other)``: what a release made under one relation is under the
-    other, so that the certificate can state both. Without it the certificate states one.
+    A mechanism may have ``charge_seen_under(box, neighbouring, other)``: the charge under
+    replace-one of a release made under add/remove, so that the certificate can state both. Without
+    it the certificate states one. (For a purse under replace-one it never states add/remove.)
 
-    It may have ``check_noise(box, neighbouring, noise)``, which says that `draw` is exact where ``noise.secure`` is set, and
-    raises `InvalidArgument` before payment where it cannot be. Without it, releases are drawn from plain noise and put on record
-    as such, and are refused where the purse insists on exact noise. ``exact_by_default = False`` leaves the exact way to purses
-    that insist.
+    It may have ``check_noise(box, neighbouring, noise)``, which declares that `draw` is exact where
+    ``noise.secure`` is set, and raises `InvalidArgument` before the charge where it cannot be.
+    Without it, releases are drawn from plain noise, recorded as such, and refused where the purse
+    requires exact noise. ``exact_by_default = False`` limits exact noise to purses that require it.
     """
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:
-        """Describe what releasing the box would reveal; reads the bound, never the value."""
-        ...
+        """Return the charge of releasing the box. Read the bound, never the value."""
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Open the box and return the noisy value. Called by the purse, after the charge is on the ledger."""
-        ...
+        """Open the box and return the noisy value. Called by the purse after the charge."""

@@ -1,14 +1,15 @@
-"""Whole-number Gaussian noise whose law is exactly the stated one, whatever floating point does.
+"""Integer Gaussian noise whose distribution is exact, independent of floating point.
 
-Two laws, both for a standard deviation of a whole number of units:
+Two distributions, both for an integer standard deviation:
 
-* *floored*: the whole part of a normal real number. Added to a whole number it is the whole part of the value plus continuous
-  noise, so it has every guarantee of the continuous Gaussian mechanism.
-* *discrete*: probability proportional to ``exp(-y^2 / (2 std^2))``. It has the continuous mechanism's price in zCDP only.
+* *floored*: the floor of a normal real number. Added to an integer, it is the floor of the value
+  plus continuous noise, so it has every guarantee of the continuous Gaussian mechanism.
+* *discrete*: probability proportional to ``exp(-y^2 / (2 std^2))``. It has the price of the
+  continuous mechanism in zCDP only.
 
-A normal is drawn by cells and rejection, after Karney (2016, arXiv:1303.6257): its size is ``(j + x)/8``, where cell j has
-probability proportional to ``exp(-(j/8)^2/2)`` and x is uniform in [0, 1), kept with probability ``exp(-x (2j + x)/128)``.
-``docs/proofs/exact_noise.md`` has the proof.
+A normal is drawn by cells and rejection, after Karney (2016, arXiv:1303.6257): its size is
+``(j + x)/8``, where cell j has probability proportional to ``exp(-(j/8)^2/2)`` and x is uniform in
+[0, 1), accepted with probability ``exp(-x (2j + x)/128)``. Proof: ``docs/proofs/exact_noise.md``.
 """
 
 import functools
@@ -23,18 +24,128 @@ from numpy.typing import NDArray
 
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.randomness import NoiseSource
-from privypurse.mechanisms.exact_bounds import Digits, exp_bounds, floor_of_multiple, is_below_exp
+
+_WORD = 64
+# Guard bits of the series, so that its rounding stays below the last requested bit.
+_GUARD = 24
+
+
+class Digits:
+    """A uniform real number in [0, 1) whose bits are drawn only when a decision needs them.
+
+    Parameters
+    ----------
+    value : int
+        The known bits: the number lies in ``[value, value + 1) / 2^bits``.
+    bits : int
+        Number of known bits.
+    """
+
+    __slots__ = ("bits", "value")
+
+    def __init__(self, value: int, bits: int) -> None:
+        self.value, self.bits = value, bits
+
+    def reveal(self, noise: NoiseSource) -> None:
+        """Draw 64 more bits."""
+        self.value, self.bits = (self.value << _WORD) | int(noise.words(1)[0]), self.bits + _WORD
+
+    def interval(self) -> tuple[Fraction, Fraction]:
+        """Return an interval that contains the number."""
+        return Fraction(self.value, 1 << self.bits), Fraction(self.value + 1, 1 << self.bits)
+
+
+def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
+    """Return integers with ``low <= 2^bits exp(-exponent) <= high``, at most two apart.
+
+    Parameters
+    ----------
+    exponent : Fraction
+        Zero or more.
+    bits : int
+        The precision.
+
+    Guarantees
+    ----------
+    Integer arithmetic only. The exponent is halved until it is at most 1/2. There the series of
+    ``exp(-x)`` alternates with decreasing terms, so two successive partial sums enclose it. Every
+    rounding, in the series and in the squarings that undo the halvings, widens the interval.
+
+    Examples
+    --------
+    >>> exp_bounds(Fraction(0), 10)
+    (1024, 1024)
+    >>> exp_bounds(Fraction(1), 20)  # 2^20/e is 385749.99...
+    (385749, 385750)
+    """
+    if exponent == 0:
+        return 1 << bits, 1 << bits
+    if exponent >= bits:  # e^-bits is less than 2^-bits
+        return 0, 1
+    halvings = max(0, (2 * exponent.numerator // exponent.denominator).bit_length())
+    precision = bits + _GUARD + 2 * halvings
+    scaled, remainder = divmod(exponent.numerator << precision, exponent.denominator << halvings)
+    low = _series(scaled + (remainder > 0), precision)[0]
+    high = _series(scaled, precision)[1]
+    for _ in range(halvings):
+        low, high = (low * low) >> precision, _shift_up(high * high, precision)
+    return low >> (precision - bits), _shift_up(high, precision - bits)
+
+
+def _shift_up(value: int, bits: int) -> int:
+    """Divide by a power of two, rounded up."""
+    return -(-value >> bits)
+
+
+def _series(x: int, precision: int) -> tuple[int, int]:
+    """Bound ``2^precision exp(-x/2^precision)`` for x of at most ``2^precision / 2``."""
+    one = 1 << precision
+    smallest = largest = one
+    term_low = term_high = one
+    count = 0
+    while term_high > 1 or count % 2 == 0:
+        count += 1
+        term_low = ((term_low * x) >> precision) // count
+        term_high = (_shift_up(term_high * x, precision) + count - 1) // count
+        if count % 2:
+            # The rest after a negative term is positive and at most that term.
+            smallest, largest = smallest - term_high, largest - term_low
+        else:
+            smallest, largest = smallest + term_low, largest + term_high
+    return smallest, largest + term_high
+
+
+def is_below_exp(uniform: Digits, exponent: Fraction, noise: NoiseSource) -> bool:
+    """Return whether a uniform number is below ``exp(-exponent)``: a coin of that probability."""
+    while True:
+        low, high = exp_bounds(exponent, uniform.bits)
+        if uniform.value + 1 <= low:
+            return True
+        if uniform.value >= high:
+            return False
+        uniform.reveal(noise)
+
+
+def floor_of_multiple(uniform: Digits, factor: int, noise: NoiseSource) -> int:
+    """Return the floor of ``factor`` times the uniform number: uniform on 0 .. factor - 1."""
+    while True:
+        low, high = uniform.value * factor, (uniform.value + 1) * factor
+        if low >> uniform.bits == (high - 1) >> uniform.bits:
+            return low >> uniform.bits
+        uniform.reveal(noise)
+
 
 Integers = NDArray[np.int64]
 # Eighty times this stays below 2^61.
 LARGEST_STD = 2**54
-# No noise leaves that is larger; the sum with a value of at most 2^61 cannot overflow.
+# Largest noise; the sum with a value of at most 2^61 cannot overflow.
 LARGEST_NOISE = 2**62
-# The relative error of exp and of the few operations before it, in double precision; the true one is below 2^-49.
+# Bound on the relative error of exp and its argument in double precision; the true one is below
+# 2^-49.
 DOUBLE_ERROR = 2.0**-40
-# Candidates that are looked at together; as many as fit the processor's cache.
+# Candidates processed together, as many as fit the processor's cache.
 _BLOCK = 1 << 13
-# Of the second word of a candidate: the sign, 31 bits of the number that chooses the cell, 32 of the one that keeps or rejects.
+# Second word of a candidate: the sign, 31 bits that choose the cell, 32 that accept or reject.
 _CELL_BITS, _KEEP_BITS = 31, 32
 _KEEP_MASK, _CELL_MASK, _HALF = np.uint64(2**32 - 1), np.uint64(2**31 - 1), np.uint64(32)
 _GUIDE_SHIFT = 15
@@ -46,19 +157,18 @@ def floored_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
 
     Parameters
     ----------
-    count : int
-        How many.
-    std : int
-        Standard deviation of the real number, from 1 to `LARGEST_STD`.
+    count, std : int
+        Number of draws, and standard deviation of the real number, from 1 to `LARGEST_STD`.
     noise : NoiseSource
-        Where the random bits come from.
+        Source of the random bits.
 
     Guarantees
     ----------
-    The law is exact if the bits are uniform: each decision (which cell, whether to keep, which whole part) is taken in double
-    precision or 64-bit words only where a proved bound on the error says that it is the right one, whatever the bits not yet
-    drawn are; all others, ``4e-8 + std/2^64`` of all draws, are taken in whole numbers of any length with as many further bits
-    as they need. Numbers beyond 2^62 come out as 2^62.
+    The distribution is exact if the bits are uniform. Each decision (which cell, whether to accept,
+    which integer part) is made in double precision or 64-bit words only where a proved error bound
+    shows that it is right whatever the further bits are. All others, ``4e-8 + std/2^64`` of all
+    draws, are made in integers of any length with as many further bits as they need. Numbers beyond
+    2^62 become 2^62.
 
     Examples
     --------
@@ -69,7 +179,7 @@ def floored_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
 
 
 def discrete_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
-    """Draw whole numbers y with probability proportional to ``exp(-y^2 / (2 std^2))``.
+    """Draw integers y with probability proportional to ``exp(-y^2 / (2 std^2))``.
 
     Parameters
     ----------
@@ -78,7 +188,7 @@ def discrete_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
 
     Guarantees
     ----------
-    As for `floored_gaussian`. Quicker by a quarter where 8 divides std.
+    As for `floored_gaussian`. Faster by a quarter where 8 divides std.
     """
     if noise.sampler == "opendp":
         return _opendp_gaussian(count, _check_std(std))
@@ -86,7 +196,7 @@ def discrete_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
 
 
 def exact_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
-    """Draw with the sampler that the noise source names."""
+    """Draw with the sampler of the noise source."""
     return (floored_gaussian if noise.sampler == "secure" else discrete_gaussian)(count, std, noise)
 
 
@@ -97,10 +207,9 @@ def _check_std(std: int) -> int:
 
 
 def compiled_kernels() -> ModuleType | None:
-    """Return the compiled twins of the quick paths where a compiler is at hand, else None; results are the same bits.
+    """Return the compiled fast paths if numba is already loaded, else None; same results.
 
-    A compiler takes longer to load than any draw, so nobody who releases a number waits for one: the twins are taken only where
-    numba is loaded already. In every fit it is, for the sake of the oracles.
+    Loading a compiler takes longer than any draw. In every fit it is loaded for the oracles anyway.
     """
     return _load_kernels() if "numba" in sys.modules else None
 
@@ -134,7 +243,7 @@ def _draw(count: int, std: int, discrete: bool, noise: NoiseSource) -> Integers:
 def _fill(
     kernels: ModuleType, words: Any, std: int, discrete: bool, noise: NoiseSource, out: Integers, filled: int
 ) -> int:
-    """Do as `_candidates`, compiled; put the kept ones into ``out`` behind those there are, and return how many are filled."""
+    """Do as `_candidates`, compiled: append accepted draws to ``out`` and return their number."""
     cells = _cells_per_std(std, discrete)
     edges, guide = _cell_table(cells)
     width = std // cells if discrete else std
@@ -151,7 +260,7 @@ def _fill(
 
 
 def _candidates(first: Any, second: Any, std: int, discrete: bool, noise: NoiseSource) -> Integers:
-    """Turn two words each into whole numbers, and leave out the rejected ones."""
+    """Turn two words each into integers and drop the rejected ones."""
     cells = _cells_per_std(std, discrete)
     edges, guide = _cell_table(cells)
     chooser = (second >> _HALF) & _CELL_MASK
@@ -164,7 +273,7 @@ def _candidates(first: Any, second: Any, std: int, discrete: bool, noise: NoiseS
     whole, whole_open = _whole_part(first, width)
     part = whole.astype(np.float64) / width if discrete else first * 2.0**-64
     threshold = np.exp(part * (2.0 * cell + part) * (-0.5 / cells**2)) * 2.0**_KEEP_BITS
-    # Positive if kept; the bits not yet drawn add up to 1 to the uniform number.
+    # Positive if accepted; further bits would add up to 1 to the uniform number.
     margin = threshold - (second & _KEEP_MASK)
     slack = DOUBLE_ERROR * 2.0**_KEEP_BITS
     value = whole + width * cell
@@ -176,7 +285,7 @@ def _candidates(first: Any, second: Any, std: int, discrete: bool, noise: NoiseS
         kept &= (value != 0) | (negative == 0)
         value = (value ^ negative) - negative
     else:
-        value ^= negative  # -1 - value is the whole part of minus the real number
+        value ^= negative  # -1 - value is the floor of minus the real number
     undecided = (margin < 1 + slack) & (margin > -slack)
     if open_cell.size:
         undecided[open_cell] = True
@@ -190,7 +299,7 @@ def _candidates(first: Any, second: Any, std: int, discrete: bool, noise: NoiseS
 
 
 def _whole_part(word: Any, factor: int) -> tuple[Integers, NDArray[np.bool_] | None]:
-    """Return the whole parts of ``factor word/2^64``, and where bits not yet drawn may change them (None: nowhere)."""
+    """Return the floors of ``factor word/2^64``, and where further bits may change them."""
     high, low = word >> _HALF, word & _KEEP_MASK
     factor_high, factor_low = np.uint64(factor >> 32), np.uint64(factor & (2**32 - 1))
     middle = high * factor_low + ((low * factor_low) >> _HALF)
@@ -199,13 +308,13 @@ def _whole_part(word: Any, factor: int) -> tuple[Integers, NDArray[np.bool_] | N
         whole = high * factor_high + (middle >> _HALF) + (carry >> _HALF)
     else:
         whole = middle >> _HALF
-    fraction = word * np.uint64(factor)  # modulo 2^64: the part behind the point
+    fraction = word * np.uint64(factor)  # fractional part, modulo 2^64
     border = np.uint64(2**64 - factor)
     return whole.view(np.int64), fraction > border if fraction.max(initial=0) > border else None
 
 
 def _decide(first: int, second: int, std: int, discrete: bool, noise: NoiseSource) -> int | None:
-    """Decide one candidate in whole numbers of any length, from the same two words and more; None if it is rejected."""
+    """Decide one candidate in integers of any length, with further words; None if rejected."""
     cells = _cells_per_std(std, discrete)
     negative = second >> 63
     chooser = Digits((second >> 32) & (2**_CELL_BITS - 1), _CELL_BITS)
@@ -226,7 +335,7 @@ def _decide(first: int, second: int, std: int, discrete: bool, noise: NoiseSourc
 
 
 def _is_kept(keeper: Digits, part: Digits, cell: int, cells: int, noise: NoiseSource) -> bool:
-    """Say whether one uniform number is below ``exp(-x (2 cell + x) / (2 cells^2))`` for the other one, x."""
+    """Return whether ``keeper < exp(-x (2 cell + x) / (2 cells^2))`` for the uniform number x."""
     while True:
         smallest, largest = (x * (2 * cell + x) / (2 * cells**2) for x in part.interval())
         if keeper.value + 1 <= exp_bounds(largest, keeper.bits)[0]:
@@ -249,7 +358,7 @@ def _choose_cell(chooser: Digits, cells: int, noise: NoiseSource) -> int:
 
 
 def _cells_per_std(std: int, discrete: bool) -> int:
-    # A whole number of possible values in each cell: where 8 does not divide std, cells are one std wide.
+    # Cells hold whole numbers of values: where 8 does not divide std, a cell is one std wide.
     return 1 if discrete and std % 8 else 8
 
 
@@ -263,12 +372,12 @@ _CUMULATIVE_GUARD = 32
 
 @functools.lru_cache(maxsize=16)
 def _cumulative_bounds(cells: int, bits: int) -> tuple[tuple[int, int], ...]:
-    """Bound ``2^(bits + 32)`` times the probability of cell 0, of cells 0 and 1, ...; as far as it can be told from one.
+    """Bound ``2^(bits + 32)`` times the cumulative probabilities of the cells.
 
     Guarantees
     ----------
-    Cells that are left out have weights that fall by half at least from each to the next, because ``exp(-j/cells^2)`` is below
-    1/2; so together they weigh at most twice the bound on the first of them.
+    The weights of omitted cells at least halve from one to the next, because ``exp(-j/cells^2)`` is
+    below 1/2, so together they weigh at most twice the bound on the first of them.
     """
     bits += _CUMULATIVE_GUARD
     precision = bits + 16
@@ -285,10 +394,10 @@ def _cumulative_bounds(cells: int, bits: int) -> tuple[tuple[int, int], ...]:
 
 @functools.cache
 def _cell_table(cells: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Return, for numbers of 31 bits, where one cell ends and the next begins, and the cell for each 16 bits.
+    """Return the edges between cells for 31-bit numbers, and the cell for each 16-bit prefix.
 
-    A number below an edge belongs to that edge's cell or an earlier one whatever bits follow, one above it to a later one, and
-    one equal to it to either.
+    A number below an edge belongs to that edge's cell or an earlier one whatever bits follow, one
+    above it to a later one, and one equal to it to either.
     """
     bounds = [
         (low >> (_CUMULATIVE_GUARD + 64), high >> (_CUMULATIVE_GUARD + 64))

@@ -1,7 +1,7 @@
-"""Selections whose probabilities are exactly the stated ones, whatever floating point does.
+"""Selections with exact probabilities, independent of floating point.
 
-Scores become whole numbers on a lattice; a candidate whose score is g units below the best has the exponent ``-rate g``, a
-rational number. ``docs/proofs/exact_noise.md`` has the proof.
+Scores become integers on a lattice. A candidate whose score is g units below the best has the
+rational exponent ``-rate g``. Proof: ``docs/proofs/exact_noise.md``.
 """
 
 import functools
@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 
 from privypurse.core.checks import FloatArray
 from privypurse.core.randomness import NoiseSource
-from privypurse.mechanisms.exact_bounds import Digits, exp_bounds, is_below_exp
+from privypurse.mechanisms.exact_gaussian import Digits, exp_bounds, is_below_exp
 
 # The unit is 2^-40 of the range, or half that.
 _RANGE_BITS = 40
-# Rounding moves each of two scores by half a unit at most on either data set, so their difference by two.
+# Rounding moves each of two scores by at most half a unit on either data set: two units in all.
 ROUNDING_UNITS = 2
-# Scores further below the best than this many units count as this far below.
+# Larger gaps are counted as this many units.
 LARGEST_GAP = 2**61
-# The relative error of a few operations in double precision; the true one is below 2^-50.
+# Bound on the relative error of a few operations in double precision; the true one is below 2^-50.
 DOUBLE_ERROR = 2.0**-48
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """How far each score lies below the best, in units, and what a unit is worth.
+    """Distance of each score from the best, in units, and the rate per unit.
 
     Parameters
     ----------
@@ -40,9 +40,10 @@ class Gaps:
 
     Guarantees
     ----------
-    If one record moves no score by more than ``score_range`` more than another, it moves ``-rate * units`` by values in an
-    interval of length epsilon, up to a number that all share: rounding adds `ROUNDING_UNITS` to the range, which the rate covers;
-    the best score moves by a value in the same interval as all others; and the larger of two numbers that both move by values in
+    If one record moves no score by more than ``score_range`` more than another, it moves
+    ``-rate * units`` by values in an interval of length epsilon, up to a number that all share.
+    Rounding adds `ROUNDING_UNITS` to the range, which the rate covers. The best score moves by a
+    value in the same interval as all others. The larger of two numbers that both move by values in
     an interval moves by one in it, so the largest gap changes nothing.
     """
 
@@ -51,13 +52,13 @@ class Gaps:
 
     @classmethod
     def of(cls, scores: FloatArray, epsilon: float, score_range: float) -> "Gaps":
-        """Round scores to the lattice of a range, and compare them with the best."""
+        """Round scores to the lattice of a range and compare them with the best."""
         exponent = math.frexp(score_range)[1] - 1 - _RANGE_BITS
         rate = _rate(epsilon, score_range, exponent)
         if np.abs(scores).max() < math.ldexp(LARGEST_GAP, exponent):
             points = np.rint(scores * 2.0**-exponent).astype(np.int64)
             return cls(np.minimum(points.max() - points, LARGEST_GAP), rate)
-        # Numbers of more than 2^61 units are whole multiples of the unit already; 64 bits do not hold them.
+        # Numbers of more than 2^61 units are multiples of the unit already, but exceed 64 bits.
         unit = Fraction(2) ** exponent
         rounded = [round(Fraction(score) / unit) for score in scores.tolist()]
         best = max(rounded)
@@ -66,7 +67,7 @@ class Gaps:
 
 @functools.lru_cache(maxsize=256)
 def _rate(epsilon: float, score_range: float, exponent: int) -> Fraction:
-    """Return ``epsilon / (score_range/unit + ROUNDING_UNITS)``; from public numbers only, so it may be kept."""
+    """Return ``epsilon / (score_range/unit + ROUNDING_UNITS)``. Cached: public numbers only."""
     above, below = epsilon.as_integer_ratio()
     length, parts = score_range.as_integer_ratio()
     length, parts = length << max(0, -exponent), parts << max(0, exponent)
@@ -78,15 +79,16 @@ def select(gaps: Gaps, log_prior: tuple[float, ...] | None, noise: NoiseSource) 
 
     Guarantees
     ----------
-    One random word, and no decision that depends on the scores, where the sums of the weights in double precision are further
-    from the uniform number than their proved error; otherwise bounds in whole numbers, and as many further bits as it takes.
+    Uses one random word, and no decision that depends on the scores, where the uniform number is
+    further from the cumulative weights in double precision than their proved error; otherwise
+    integer bounds and as many further bits as needed.
     """
     word = int(noise.words(1)[0])
     sums, error = _sums_of_weights(gaps, log_prior)
     aim = word * 2.0**-64 * sums[-1]
     index = int(sums.searchsorted(aim, side="right"))
     below = sums[index - 1] if index else -math.inf
-    # The last sum is the end of the uniform number's own range: no need to stay away from it.
+    # The last sum ends the range of the uniform number, so no margin is needed there.
     above = sums[index] if index < sums.size - 1 else math.inf
     if index < sums.size and aim - below > error and above - aim > error:
         return index
@@ -94,17 +96,18 @@ def select(gaps: Gaps, log_prior: tuple[float, ...] | None, noise: NoiseSource) 
 
 
 def _sums_of_weights(gaps: Gaps, log_prior: tuple[float, ...] | None) -> tuple[FloatArray, float]:
-    """Return the sums of the weights, relative to the largest, and a bound on their error and on that of a point among them.
+    """Return cumulative weights relative to the largest, and a bound on their error.
 
     Guarantees
     ----------
-    Gap and prior have one sign, so that an exponent has a relative error of a few roundings; after subtraction of the smallest,
-    s, the absolute error of ``D = exponent - s`` is at most ``DOUBLE_ERROR (2 s + D)``. A weight ``e^-D`` errs by as much times
-    ``e^-D``, less than ``DOUBLE_ERROR (2 s + 2)`` with the error of exp; a sum of k weights by k times that and, since the sum is
-    at most k, by ``k^2`` roundings. The point and the total add the same again.
+    Gap and prior have one sign, so an exponent has a relative error of a few roundings. After
+    subtraction of the smallest, s, the absolute error of ``D = exponent - s`` is at most
+    ``DOUBLE_ERROR (2 s + D)``. A weight ``e^-D`` errs by as much times ``e^-D``, less than
+    ``DOUBLE_ERROR (2 s + 2)`` with the error of exp; a sum of k weights by k times that and, since
+    the sum is at most k, by ``k^2`` roundings. The point and the total add the same again.
     """
     exponents = gaps.units * float(gaps.rate)
-    smallest = 0.0  # that of the best score
+    smallest = 0.0  # the best score's
     if log_prior is not None:
         exponents += max(log_prior) - np.array(log_prior)
         smallest = float(exponents.min())
@@ -122,7 +125,7 @@ def _select_slowly(gaps: Gaps, log_prior: tuple[float, ...] | None, uniform: Dig
         ]
     smallest = min(exponents)
     while True:
-        # Two bounds on each sum of weights, and on the uniform number times the last of them.
+        # Bounds on each cumulative weight, and on the uniform number times the last of them.
         bounds = [exp_bounds(exponent - smallest, uniform.bits + 32) for exponent in exponents]
         sums_low, sums_high = (np.cumsum(np.array(side, dtype=object)) for side in zip(*bounds, strict=True))
         aim_low, aim_high = uniform.value * sums_low[-1], (uniform.value + 1) * sums_high[-1]
@@ -136,12 +139,12 @@ def _select_slowly(gaps: Gaps, log_prior: tuple[float, ...] | None, uniform: Dig
 
 
 def permute_and_flip(gaps: Gaps, noise: NoiseSource) -> int:
-    """Go through the candidates in random order, take each with probability ``exp(-rate gap)``, and return the first taken.
+    """Take candidates in random order, each with probability ``exp(-rate gap)``; return the first.
 
     Guarantees
     ----------
-    Two words for each candidate, whatever the scores are, but for ties among 64-bit keys, in which case all keys are drawn again,
-    and for coins that 64 bits do not decide.
+    Uses two words for each candidate, whatever the scores are, except for ties among 64-bit keys,
+    after which all keys are drawn again, and for coins that 64 bits do not decide.
     """
     count = gaps.units.size
     keys = noise.words(count)
@@ -151,7 +154,7 @@ def permute_and_flip(gaps: Gaps, noise: NoiseSource) -> int:
         order = np.argsort(keys)
     coins = noise.words(count)
     exponents = gaps.units * float(gaps.rate)
-    # An exponent above 700 has no double; the coin's error there is less than one part in 1e300.
+    # Exponents are capped at 700, where the error of the coin is below 1e-300.
     chances = np.exp(-np.minimum(exponents, 700.0))
     errors = DOUBLE_ERROR * (chances * (2 + np.minimum(exponents, 700.0)) + 1)
     points = coins * 2.0**-64

@@ -17,12 +17,11 @@ from privypurse.mechanisms.exact_lattice import Lattice, lattice_for
 
 
 class HasNoiseMultiplier(Protocol):
-    """What is left in a purse, as far as Gaussian noise needs to know."""
+    """What is left in a purse, as far as Gaussian noise is concerned."""
 
     @property
     def noise_multiplier(self) -> float:
         """The least noise that still fits; infinity if none does."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -33,17 +32,19 @@ class Gaussian:
     ----------
     noise_multiplier : float
         Standard deviation of the noise divided by the sensitivity of the box: the release is
-        ``1/noise_multiplier``-Gaussian-DP. `Gaussian.with_mu` and `Gaussian.with_noise_std` say it in other words.
+        ``1/noise_multiplier``-Gaussian-DP. See also `Gaussian.with_mu` and
+        `Gaussian.with_noise_std`.
 
     Guarantees
     ----------
-    The standard deviation is ``noise_multiplier`` times the box's bound under the relation, and the charge states
-    `noise_multiplier`: price and noise come from one number and one bound. For a Poisson-sampled box under replace-one the
-    bound used is twice the add/remove bound, which is what prices of sampled charges assume.
+    The standard deviation is ``noise_multiplier`` times the box's bound under the relation, and the
+    charge states `noise_multiplier`: price and noise come from one number and one bound. For a
+    Poisson-sampled box under replace-one the bound is twice the add/remove bound, which is what
+    prices of sampled charges assume.
 
-    With a source of exact noise the value is rounded to a lattice and the noise is a whole number of units, never less than
-    stated (``docs/proofs/exact_noise.md``). It is more by two millionths at most, for up to a million coordinates and multipliers
-    between 1e-3 and 1e6.
+    With a source of exact noise the value is rounded to a lattice and the noise is a whole number
+    of units, never less than stated (``docs/proofs/exact_noise.md``). It is larger by at most two
+    millionths for up to a million coordinates and multipliers between 1e-3 and 1e6.
 
     Examples
     --------
@@ -58,7 +59,7 @@ class Gaussian:
 
     @classmethod
     def with_mu(cls, mu: float) -> "Gaussian":
-        """Make a mechanism that is mu-Gaussian-DP, rounded to the private side."""
+        """Make a mechanism that is mu-Gaussian-DP, with mu rounded down."""
         mu = positive(mu=mu)
         noise_multiplier = 1 / mu
         while Fraction(noise_multiplier) * Fraction(mu) < 1:
@@ -73,41 +74,40 @@ class Gaussian:
 
     @classmethod
     def spending(cls, remaining: "HasNoiseMultiplier") -> "Gaussian":
-        """Make the mechanism that spends exactly what is left: ``Gaussian.spending(purse.remaining)``.
+        """Make the mechanism that spends all that is left: ``Gaussian.spending(purse.remaining)``.
 
         For boxes of all records. Raises `BudgetExhausted` where nothing is left.
         """
         if not 0 < remaining.noise_multiplier < math.inf:
-            raise BudgetExhausted("nothing is left of the budget. Nothing was spent.")
+            raise BudgetExhausted("nothing is left of the budget.")
         return cls(remaining.noise_multiplier)
 
     def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
-        """Return the standard deviation of the noise that `draw` would add to this box (exact noise: at least)."""
+        """Return the standard deviation of the noise on this box; a lower bound for exact noise."""
         return self.noise_multiplier * _sensitivity(box, neighbouring)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> GaussianCharge:
-        """Describe the release; refuses a standard deviation that floating point cannot hold."""
+        """Return the charge. Raise InvalidArgument if the noise over- or underflows."""
         noise_std = self.noise_std(box, neighbouring)
         if not 1e-290 < noise_std < 1e290:
             raise InvalidArgument(
-                f"noise_multiplier={self.noise_multiplier!r} on a box with bound "
-                f"{_sensitivity(box, neighbouring)!r} gives noise of standard deviation {noise_std!r}, which floating "
-                "point cannot add. Rescale the data or the clip norm to ordinary numbers."
+                f"noise_multiplier={self.noise_multiplier!r} on a box with bound {_sensitivity(box, neighbouring)!r} "
+                f"gives noise of standard deviation {noise_std!r}, which floating point cannot add. "
+                "Rescale the data or the clip norm to ordinary numbers."
             )
         return GaussianCharge(self.noise_multiplier, box.sample_prob)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> GaussianCharge:
-        """Describe a release made under one relation as the other sees it: same noise, another sensitivity."""
+        """Return the replace-one charge of an add/remove release: a larger sensitivity."""
         return GaussianCharge(self.noise_std(box, neighbouring) / _sensitivity(box, other), box.sample_prob)
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
-        """Refuse, before payment, what exact noise cannot be drawn for."""
+        """Raise InvalidArgument, before the charge, if exact noise is impossible."""
         if noise.secure:
             self._lattice(box, neighbouring, noise)
 
     def _lattice(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice:
-        # A replacement is a removal and an addition, and each of them is rounded: so sampled ones are priced, and so the price
-        # under the other relation, which is half of it, holds too.
+        # A replacement is a removal and an addition, each of which is rounded.
         moves = 2 if neighbouring is Neighbouring.REPLACE_ONE else 1
         return lattice_for(_sensitivity(box, neighbouring), self.noise_multiplier, box.shape, noise, moves)
 
@@ -120,6 +120,6 @@ class Gaussian:
 
 def _sensitivity(box: Sensitive, neighbouring: Neighbouring) -> float:
     if box.sample_prob < 1 and neighbouring is Neighbouring.REPLACE_ONE:
-        # The record may be sampled on one side only, so both bounds enter; twice the add/remove bound covers both.
+        # The record may be sampled on one side only: twice the add/remove bound covers both.
         return 2 * box.bound(Neighbouring.ADD_REMOVE, Norm.L2)
     return box.bound(neighbouring, Norm.L2)

@@ -1,4 +1,4 @@
-"""The honest way to release a value without noise: declare it, and pay infinity."""
+"""Releases without noise: declared as not private, at a cost of infinity."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ from privypurse.mechanisms.perturbed_minimiser import check_objective
 class NonPrivateRelease:
     """Release the value of a box as it is. NOT PRIVATE.
 
-    Only a purse made by ``Purse.not_private`` admits it; its certificate then says NOT PRIVATE, and why.
+    Only a purse made by ``Purse.not_private`` admits it. The certificate says NOT PRIVATE, and why.
 
     Parameters
     ----------
     reason : str
-        Why the value is released without noise; kept on the ledger.
+        Why there is no noise; recorded on the ledger.
     """
 
     reason: str
@@ -38,12 +38,8 @@ class NonPrivateRelease:
             raise InvalidArgument(f"box holds an objective, not a value; got {box!r}. Use NonPrivateMinimiser.")
         return NonPrivateCharge(self.reason)
 
-    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> NonPrivateCharge:
-        """Describe the release, which costs infinity under either relation."""
-        return NonPrivateCharge(self.reason)
-
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
-        """Accept any noise: there is nothing to hide."""
+        """Accept any noise, since none is drawn."""
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return a copy of the value."""
@@ -52,14 +48,15 @@ class NonPrivateRelease:
 
 @dataclass(frozen=True)
 class NonPrivateAnswer(NonPrivateRelease):
-    """Release what a function makes of the exact value and of noise. NOT PRIVATE, whatever the function does.
+    """Release a function of the exact value and of noise. NOT PRIVATE, whatever the function.
 
-    For what was published as private and is not: `privypurse.papers` compares with it. Charged as `NonPrivateRelease` is.
+    For published methods that are not private: `privypurse_lab.papers` compares with them. Charged
+    like `NonPrivateRelease`.
 
     Parameters
     ----------
     reason : str
-        What is wrong with it; kept on the ledger.
+        What is wrong with it; recorded on the ledger.
     make : callable
         ``make(value, noise)`` returns the answer.
     """
@@ -67,7 +64,7 @@ class NonPrivateAnswer(NonPrivateRelease):
     make: Callable[[FloatArray, NoiseSource], FloatArray]
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Return what the function makes of a copy of the value."""
+        """Return the function of a copy of the value."""
         return np.asarray(self.make(np.array(box._value), noise))
 
 
@@ -78,9 +75,9 @@ class NonPrivateMinimiser:
     Parameters
     ----------
     reason : str
-        Why; kept on the ledger.
+        Reason; recorded on the ledger.
     ridge, tolerance : float
-        On the sum of losses; and the length of the gradient to end the search at.
+        Ridge on the sum of losses, and gradient norm at which the search ends.
     """
 
     reason: str
@@ -97,10 +94,6 @@ class NonPrivateMinimiser:
         check_objective(box, self.ridge)
         return NonPrivateCharge(self.reason)
 
-    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> NonPrivateCharge:
-        """Describe the release, which costs infinity under either relation."""
-        return NonPrivateCharge(self.reason)
-
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return the minimiser."""
         minimise: Any = box._value
@@ -109,19 +102,20 @@ class NonPrivateMinimiser:
 
 @dataclass(frozen=True)
 class NoiseAsLongAsTheValue:
-    """Add Gaussian noise as long as the value itself. NOT PRIVATE: the noise depends on what it hides.
+    """Add Gaussian noise as long as the value itself. NOT PRIVATE: the noise depends on the value.
 
-    The published "oracle" schedule of PUR, kept to be compared with. Only a purse made by ``Purse.not_private`` admits it.
+    The published "oracle" schedule of PUR, for comparison. Only a purse made by
+    ``Purse.not_private`` admits it.
 
     Parameters
     ----------
     added : tuple of float, optional
-        A public vector that is added to the value elsewhere (the gradient of a ridge) and counts towards its length.
+        Public vector added to the value elsewhere (such as a ridge gradient); counts in its length.
 
     Attributes
     ----------
     drawn : list of float
-        Standard deviation of the noise of each draw: known only once it was paid for.
+        Standard deviation of the noise of each draw.
     """
 
     added: tuple[float, ...] = ()
@@ -131,10 +125,6 @@ class NoiseAsLongAsTheValue:
         """Describe the release, which costs infinity."""
         box.bound(neighbouring, Norm.L2)
         return NonPrivateCharge("noise scaled by the true length of the value (PUR with an oracle)")
-
-    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> NonPrivateCharge:
-        """Describe the release, which costs infinity under either relation."""
-        return self.charge(box, neighbouring)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return the value plus noise."""

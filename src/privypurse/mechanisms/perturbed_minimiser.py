@@ -1,6 +1,6 @@
-"""Releasing the minimiser of a private objective: with the objective perturbed, or the minimiser itself.
+"""Release of the minimiser of a private objective, by objective or output perturbation.
 
-The search for the minimum happens inside `draw`, after payment: how long it takes, and all it sees, is private.
+The search for the minimum runs inside `draw`, after the charge. Its length and steps are private.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive, SensitiveObjective
 from privypurse.mechanisms.exact_lattice import Lattice, lattice_for
 
-# The search ends at a gradient this small, relative to the perturbation (or to one record's gradient), ...
+# Gradient norm at which the search ends, relative to the perturbation or one record's gradient.
 TOLERANCE = 1e-8
-# ... and this much noise, relative to twice the distance that leaves, covers what the search did with it.
+# Noise on the minimiser relative to twice the distance that this tolerance allows.
 OUTPUT_NOISE_MULTIPLIER = 1e5
 
 
@@ -35,9 +35,10 @@ class ObjectivePerturbation:
 
     Guarantees
     ----------
-    The exact minimiser has the privacy loss that ``accounting.objective_perturbation`` bounds. What is released is a point within
-    ``tolerance/ridge`` of it, plus Gaussian noise whose scale is `OUTPUT_NOISE_MULTIPLIER` times twice that distance: given the
-    exact minimiser, that is a Gaussian mechanism of its own, and it is in the charge. (Iyengar et al. 2019.)
+    The exact minimiser has the privacy loss that ``accounting.objective_perturbation`` bounds. The
+    release is a point within ``tolerance/ridge`` of it, plus Gaussian noise whose scale is
+    `OUTPUT_NOISE_MULTIPLIER` times twice that distance. Given the exact minimiser, that is a
+    Gaussian mechanism of its own, and it is in the charge. (Iyengar et al. 2019.)
     """
 
     noise_multiplier: float
@@ -52,7 +53,7 @@ class ObjectivePerturbation:
         return self.noise_multiplier * box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> ObjectivePerturbationCharge:
-        """Describe the release."""
+        """Return the charge."""
         ratio = check_objective(box, self.ridge).curvature / self.ridge
         check_noise(self.noise_std(box, neighbouring), self.ridge)
         if ratio >= 1:
@@ -64,19 +65,19 @@ class ObjectivePerturbation:
     def charge_seen_under(
         self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring
     ) -> ObjectivePerturbationCharge:
-        """Describe the release, which is priced under either relation."""
+        """Return the charge, which is priced under either relation."""
         return self.charge(box, other)
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
-        """Refuse, before payment, a source of exact noise: the proof is about a search among real numbers."""
+        """Raise InvalidArgument for exact noise: the proof assumes a search among real numbers."""
         if noise.secure:
             raise InvalidArgument(
                 f"noise must be 'plain' for a perturbed objective, whose guarantee does not cover floating point; got "
-                f"{noise.sampler!r}. Pass noise='plain', or choose another method, such as output perturbation."
+                f"{noise.sampler!r}. Pass noise='plain', or use another method, such as output perturbation."
             )
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Perturb, minimise, and cover the tolerance."""
+        """Perturb, minimise, and add noise that covers the tolerance."""
         std = self.noise_std(box, neighbouring)
         minimise: Any = box._value
         minimiser = minimise(std * noise.normal(box.shape), self.ridge, TOLERANCE * std)
@@ -97,8 +98,8 @@ class OutputPerturbation:
 
     Guarantees
     ----------
-    The objective is ``ridge``-strongly convex, so its minimiser moves by at most the change of its gradient over the ridge; and
-    each of two searches ends within ``tolerance/ridge`` of its minimiser.
+    The objective is ``ridge``-strongly convex, so its minimiser moves by at most the change of its
+    gradient over the ridge; each of two searches ends within ``tolerance/ridge`` of its minimiser.
     """
 
     noise_multiplier: float
@@ -118,28 +119,25 @@ class OutputPerturbation:
         return self.noise_multiplier * self.sensitivity(box, neighbouring)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> GaussianCharge:
-        """Describe the release."""
+        """Return the charge."""
         check_objective(box, self.ridge)
         check_noise(self.noise_std(box, neighbouring), 1.0)
         return GaussianCharge(self.noise_multiplier)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> GaussianCharge:
-        """Describe a release made under one relation as the other sees it: same noise, another sensitivity."""
+        """Return the replace-one charge of an add/remove release: a larger sensitivity."""
         return GaussianCharge(self.noise_std(box, neighbouring) / self.sensitivity(box, other))
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
-        """Refuse, before payment, what exact noise cannot be drawn for."""
+        """Raise InvalidArgument, before the charge, if exact noise is impossible."""
         if noise.secure:
             self._lattice(box, neighbouring, noise)
 
     def _lattice(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice:
-        # A replacement is a removal and an addition, and each of them is rounded: so the price under the other relation, which is
-        # half of it, holds too.
-        moves = 2 if neighbouring is Neighbouring.REPLACE_ONE else 1
-        return lattice_for(self.sensitivity(box, neighbouring), self.noise_multiplier, box.shape, noise, moves)
+        return lattice_for(self.sensitivity(box, neighbouring), self.noise_multiplier, box.shape, noise)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Minimise, and add noise."""
+        """Minimise and add noise."""
         tolerance = TOLERANCE * box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
         minimise: Any = box._value
         minimiser = minimise(np.zeros(box.shape), self.ridge, tolerance)
@@ -149,16 +147,16 @@ class OutputPerturbation:
 
 
 def check_noise(noise_std: float, ridge: float) -> None:
-    """Refuse, before payment, noise that floating point cannot add or that would carry the model out of all bounds."""
+    """Raise InvalidArgument, before the charge, for noise that over- or underflows."""
     if not (1e-90 < noise_std < 1e90 and 1e-90 < noise_std / ridge < 1e90):
         raise InvalidArgument(
-            f"noise_multiplier and ridge give noise of standard deviation {noise_std!r}, {noise_std / ridge!r} on the model, "
-            "which floating point cannot deal with. Rescale them to ordinary numbers."
+            f"noise_multiplier and ridge give noise of standard deviation {noise_std!r}, {noise_std / ridge!r} on "
+            "the model, outside the range from 1e-90 to 1e90. Rescale them to ordinary numbers."
         )
 
 
 def check_objective(box: Sensitive, ridge: float) -> SensitiveObjective:
-    """Refuse, before payment, what does not hold an objective, or one whose minimum might take for ever to find."""
+    """Raise InvalidArgument unless the box holds an objective and the ridge is large enough."""
     if not isinstance(box, SensitiveObjective):
         raise InvalidArgument(f"box must hold an objective; got {box!r}. Ask the oracle for Objective().")
     if ridge < box.curvature:

@@ -1,7 +1,7 @@
-"""Releasing the best of a random number of private trials: hyper-parameter search that pays.
+"""Release of the best of a random number of private trials: charged hyper-parameter search.
 
-The trials run inside `draw`, after payment. How many there were, and everything about those that lost, is private and stays
-there.
+The trials run inside `draw`, after the charge. Their number and everything about those that lost
+stays private.
 """
 
 import math
@@ -21,24 +21,27 @@ from privypurse.core.trial_counts import LARGEST_MEAN, draw_below, draw_trial_co
 
 @dataclass(frozen=True)
 class RepeatAndSelect:
-    """Run a random number of trials, each with a candidate drawn evenly, and release the one with the highest score.
+    """Run a random number of trials with random candidates and release the one with the best score.
 
     Parameters
     ----------
     mean : float
-        Expected number of trials, 1 or more. There is always at least one, and there may be many more than the mean.
+        Expected number of trials, 1 or more. There is at least one, and there may be many more.
     shape : float, default 0.0
-        Shape of the number's distribution, from 0 (logarithmic) to 1 (geometric). For the same noise in each trial, 0 allows more
-        trials.
+        Shape of the distribution of that number, from 0 (logarithmic) to 1 (geometric). For the
+        same noise in each trial, 0 allows more trials.
 
     Guarantees
     ----------
-    * Papernot and Steinke (ICLR 2022, arXiv:2110.03620), Theorem 2; proof note ``docs/proofs/repeat_and_select.md``. The number
-      of trials is drawn from the stated distribution, in full: no largest number is imposed.
-    * The trials are independent runs of one random experiment, the drawing of the candidate included. Of equal scores the first
-      wins, which has the same law as choosing among them at random.
-    * A trial that raises an exception, or whose score is not a number, has the score minus infinity. Nothing of a trial that lost
-      leaves `draw`: no number, no exception, no warning. How long it takes does, and tells the number of trials.
+    * Papernot and Steinke (ICLR 2022, arXiv:2110.03620), Theorem 2; proof note
+      ``docs/proofs/repeat_and_select.md``. The number of trials is drawn from the full stated
+      distribution, without a maximum.
+    * The trials are independent runs of one random experiment, which includes drawing the
+      candidate. Of equal scores the first wins, which has the same distribution as choosing at
+      random.
+    * A trial that raises an exception, or whose score is NaN, has the score minus infinity. Nothing
+      of a trial that lost leaves `draw`: no number, no exception, no warning. The running time
+      does, and reveals the number of trials.
     """
 
     mean: float
@@ -58,7 +61,7 @@ class RepeatAndSelect:
         object.__setattr__(self, "shape", shape)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> RepeatAndSelectCharge:
-        """Describe the release."""
+        """Return the charge."""
         if not isinstance(box, SensitiveTrials):
             raise InvalidArgument(f"box must hold trials; got {box!r}. Make it with SensitiveTrials.")
         return RepeatAndSelectCharge(_multiplier(box.bound(neighbouring, Norm.MU)), self.mean, self.shape)
@@ -66,19 +69,19 @@ class RepeatAndSelect:
     def charge_seen_under(
         self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring
     ) -> RepeatAndSelectCharge:
-        """Describe the release under the other relation: the same trials, with the mu they have there."""
+        """Return the replace-one charge of an add/remove release: the trials have another mu."""
         return self.charge(box, other)
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
-        """Refuse a source that may fall back on floating point within a trial, where nobody would put it on record.
+        """Raise InvalidArgument for noise that may fall back to floating point inside a trial.
 
-        How many trials there are is drawn in floating point in any case: it is not added to anything.
+        That would go unrecorded. The number of trials is drawn in floating point in any case.
         """
         if noise.secure and not noise.strict:
             raise InvalidArgument("noise must be 'secure' or 'plain' for trials; got 'auto'. Pass noise='secure'.")
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Run the trials, hand over the result of the best, and return which candidate it had and its score."""
+        """Run the trials, hand over the best result, and return its candidate and its score."""
         trials: Any = box
         trial: Any = box._value
         winner, highest, result = -1, -math.inf, None
@@ -89,7 +92,7 @@ class RepeatAndSelect:
                 score = float(score)
             except Exception:
                 score, outcome = -math.inf, None
-            if winner < 0 or score > highest:  # false for a score that is not a number
+            if winner < 0 or score > highest:  # false for NaN
                 winner, highest, result = candidate, -math.inf if math.isnan(score) else score, outcome
         trials.hand_over(result)
         return np.array([float(winner), highest])

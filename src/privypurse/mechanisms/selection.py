@@ -1,4 +1,4 @@
-"""Choosing one of several candidates by noisy score."""
+"""Selection of one of several candidates by noisy score."""
 
 from dataclasses import dataclass
 
@@ -20,26 +20,27 @@ MOST_EPSILON = 1e3
 class ExponentialSelection:
     """Select the candidate with the highest score, by the exponential mechanism (Gumbel noise).
 
-    Candidate j is chosen with probability proportional to ``exp(epsilon * score_j / range)``, where ``range`` is the box's
-    bound in `Norm.RANGE`: how much more one record can move one score than another. Scores that all move together
-    need no noise for it. To select the lowest loss, put the negated losses in the box.
+    Candidate j is chosen with probability proportional to ``exp(epsilon * score_j / range)``, where
+    ``range`` is the box's bound in `Norm.RANGE`: how much more one record can move one score than
+    another. To select the lowest loss, put the negated losses in the box.
 
     Parameters
     ----------
     epsilon : float
-        The privacy losses of any two candidates differ by at most epsilon (bounded range). Costs ``epsilon^2/8`` in
-        zCDP and about ``0.627 epsilon`` in mu.
+        The privacy losses of any two candidates differ by at most epsilon (bounded range). Costs
+        ``epsilon^2/8`` in zCDP and about ``0.627 epsilon`` in mu.
     log_prior : sequence of float, optional
-        Public log-weights of the candidates, added to the scaled scores: what is chosen where the budget is too small for the
-        data to speak. All alike by default.
+        Public log-weights of the candidates, added to the scaled scores; they decide where the
+        budget is too small for the data. Equal by default.
 
     Guarantees
     ----------
-    Adding a shift v to the scores changes the log-probability of j by ``epsilon v_j / range - c`` with c the same for all j,
-    hence by values in an interval of length epsilon that contains 0, whatever the prior weights are, which cancel. Dong,
-    Durfee and Rogers (ICML 2020); ``docs/proofs/selection.md``. This is *not* ``argmin(score + Exp)``, whose true epsilon is
-    (k - 1) times as large. With a source of exact noise the probabilities are exactly these for scores on a lattice, with a range
-    larger by 2e-12 of itself at most (``docs/proofs/exact_noise.md``).
+    Adding a shift v to the scores changes the log-probability of j by ``epsilon v_j / range - c``
+    with c the same for all j, hence by values in an interval of length epsilon that contains 0,
+    whatever the prior weights, which cancel. Dong, Durfee and Rogers (ICML 2020);
+    ``docs/proofs/selection.md``. This is *not* ``argmin(score + Exp)``, whose true epsilon is (k -
+    1) times as large. With a source of exact noise the probabilities are exactly these for scores
+    on a lattice, with a range larger by at most 2e-12 of itself (``docs/proofs/exact_noise.md``).
     """
 
     epsilon: float
@@ -51,21 +52,21 @@ class ExponentialSelection:
             object.__setattr__(self, "log_prior", tuple(finite_vector(log_prior=np.asarray(self.log_prior)).tolist()))
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:
-        """Describe the selection."""
+        """Return the charge."""
         _check_scores(box, neighbouring)
         if self.log_prior is not None and len(self.log_prior) != box.shape[0]:
             raise InvalidArgument(
                 f"log_prior must have one number for each of the {box.shape[0]} candidates; got {len(self.log_prior)}. "
-                "Leave it out for equal weights."
+                "Omit it for equal weights."
             )
         return BoundedRangeCharge(self.epsilon, box.sample_prob)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> SingleCharge:
-        """Describe a selection made under one relation as the other sees it: same noise, another range."""
+        """Return the replace-one charge of an add/remove selection: same noise, larger range."""
         return BoundedRangeCharge(_epsilon_seen_under(self.epsilon, box, neighbouring, other), box.sample_prob)
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
-        """Accept any noise: both ways of drawing are here."""
+        """Accept any noise: both samplers are implemented."""
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return the index of the selected candidate, as a zero-dimensional array."""
@@ -75,22 +76,23 @@ class ExponentialSelection:
         return np.asarray(np.argmax(scores + noise.gumbel(box.shape)))
 
     def log_probabilities(self, scores: FloatArray, score_range: float) -> FloatArray:
-        """Return the exact log-probability of each candidate for *public* scores; for tests and planning."""
+        """Return the exact log-probability of each candidate for *public* scores."""
         scaled = np.asarray(scores) * (self.epsilon / positive(score_range=score_range))
         return np.asarray(special.log_softmax(scaled + self._weights))
 
     @property
     def _weights(self) -> FloatArray | float:
-        # Relative to the largest, as the scores: what all have in common would round the scores away, in steps one could see.
+        # Relative to the largest, like the scores: a common offset would round the scores visibly.
         return 0.0 if self.log_prior is None else np.array(self.log_prior) - max(self.log_prior)
 
 
 @dataclass(frozen=True)
 class PermuteAndFlip:
-    """Select the candidate with the highest score by permute-and-flip (exponential noise), for comparison.
+    """Select the candidate with the highest score by permute-and-flip (exponential noise).
 
-    The best selection under pure epsilon-DP (McKenna and Sheldon 2020). Under zCDP and GDP it costs four times as much as
-    `ExponentialSelection` at the same epsilon and is never better at the same cost.
+    The best selection under pure epsilon-DP (McKenna and Sheldon 2020). Under zCDP and GDP it costs
+    four times as much as `ExponentialSelection` at the same epsilon and is never better at the same
+    cost.
 
     Parameters
     ----------
@@ -99,8 +101,9 @@ class PermuteAndFlip:
 
     Guarantees
     ----------
-    Noise ``Exp(range/epsilon)`` is *added* to scores that are *maximised*. A shift shared by all scores changes nothing,
-    so shifts may be taken in [0, range], the monotone case in which this noise gives epsilon-DP (Ding et al. 2021).
+    Noise ``Exp(range/epsilon)`` is *added* to scores that are *maximised*. A shift shared by all
+    scores changes nothing, so shifts may be taken in [0, range], the monotone case in which this
+    noise gives epsilon-DP (Ding et al. 2021).
     """
 
     epsilon: float
@@ -109,16 +112,16 @@ class PermuteAndFlip:
         object.__setattr__(self, "epsilon", _check_epsilon(self.epsilon))
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:
-        """Describe the selection."""
+        """Return the charge."""
         _check_scores(box, neighbouring)
         return PureCharge(self.epsilon, box.sample_prob)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> SingleCharge:
-        """Describe a selection made under one relation as the other sees it: same noise, another range."""
+        """Return the replace-one charge of an add/remove selection: same noise, larger range."""
         return PureCharge(_epsilon_seen_under(self.epsilon, box, neighbouring, other), box.sample_prob)
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
-        """Accept any noise: both ways of drawing are here."""
+        """Accept any noise: both samplers are implemented."""
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return the index of the selected candidate, as a zero-dimensional array."""
@@ -127,11 +130,11 @@ class PermuteAndFlip:
         return np.asarray(np.argmax(_scaled_scores(self.epsilon, box, neighbouring) + noise.exponential(box.shape)))
 
     def log_probabilities(self, scores: FloatArray, score_range: float) -> FloatArray:
-        """Return the exact log-probability of each candidate for *public* scores; for tests and planning.
+        """Return the exact log-probability of each candidate for *public* scores.
 
         With gaps ``g_i = epsilon (max - score_i) / range`` the winner is j with probability
-        ``integral_0^inf e^-(x + g_j) prod_{i != j} (1 - e^-(x + g_i)) dx``, here by Gauss-Legendre quadrature in ``u = e^-x``,
-        where the integrand is a polynomial.
+        ``integral_0^inf e^-(x + g_j) prod_{i != j} (1 - e^-(x + g_i)) dx``, by Gauss-Legendre
+        quadrature in ``u = e^-x``, where the integrand is a polynomial.
         """
         scaled = np.asarray(scores, dtype=np.float64) * (self.epsilon / positive(score_range=score_range))
         weight = np.exp(scaled - scaled.max())
@@ -145,16 +148,16 @@ class PermuteAndFlip:
 def _check_epsilon(epsilon: float) -> float:
     if positive(epsilon=epsilon) > MOST_EPSILON:
         raise InvalidArgument(
-            f"epsilon must be at most {MOST_EPSILON:g}; got {epsilon!r}. That much is no privacy at all."
+            f"epsilon must be at most {MOST_EPSILON:g}; got {epsilon!r}. Larger values give no privacy."
         )
     return float(epsilon)
 
 
 def _scaled_scores(epsilon: float, box: Sensitive, neighbouring: Neighbouring) -> FloatArray:
-    """Return the scores in units in which the noise has scale one, relative to the best.
+    """Return the scores relative to the best, scaled so that the noise has scale one.
 
-    Scaled before the difference is taken: values are below 1e200, bounds above 1e-100 and epsilons at most 1000, so nothing
-    overflows.
+    Scaled before the difference: values are below 1e200, bounds above 1e-100 and epsilons at most
+    1000, so nothing overflows.
     """
     scaled = box._value * (epsilon / box.bound(neighbouring, Norm.RANGE))
     return np.asarray(scaled - scaled.max())
@@ -165,12 +168,7 @@ def _gaps(epsilon: float, box: Sensitive, neighbouring: Neighbouring) -> exact_s
 
 
 def _epsilon_seen_under(epsilon: float, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> float:
-    ratio = box.bound(other, Norm.RANGE) / box.bound(neighbouring, Norm.RANGE)
-    if ratio >= 1:
-        return epsilon * ratio
-    # Exact noise has room for two units of rounding, of 2^-40 r at most each: seen with a smaller range r', its epsilon is
-    # (r' + 2u)/(r + 2u) of this, which is above r'/r by at most 2^-39. Twice that also covers the roundings here.
-    return min(epsilon, epsilon * (ratio + 2.0**-38))
+    return epsilon * (box.bound(other, Norm.RANGE) / box.bound(neighbouring, Norm.RANGE))
 
 
 def _check_scores(box: Sensitive, neighbouring: Neighbouring) -> None:

@@ -1,47 +1,37 @@
-"""ADP-SGD as a "sigmoid purse": budgets follow a sigmoid over what remains; selections and redraws are paid."""
+"""ADP-SGD with charged selections and redraws: budgets follow a sigmoid over what remains."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from privypurse.core.checks import positive, positive_integer
 from privypurse.methods.base import PlannedMethod
-from privypurse.optimizers.line_search import LineSearch
-from privypurse.planning.facts import Facts
-from privypurse.planning.noisy_descent import balanced_steps
-from privypurse.planning.plan import Recipe
-from privypurse.schedules.sigmoid import SigmoidPurse
+from privypurse.methods.noisy_pgd import balanced_steps
+from privypurse.training.facts import Facts
+from privypurse.training.optimizers.line_search import LineSearch
+from privypurse.training.plan import Recipe
+from privypurse.training.schedules.sigmoid import SigmoidPurse
 
 
 @dataclass(frozen=True)
 class ADPSGD(PlannedMethod):
-    """Full-batch descent whose learning rate is selected by noisy losses, with budgets along a sigmoid.
+    """Full-batch descent with budgets along a sigmoid; noisy losses select the learning rate.
 
     Parameters
     ----------
     rounds : int or None
-        By default half of ``n mu/sqrt(d)``, between 10 and 50.
+        Number of rounds; by default half of ``n mu/sqrt(d)``, between 10 and 50.
     steepness : float or None
         Slope of the sigmoid; by default ``10/rounds``.
-    ratio : float, default 4.0
-        Budget of the last rounds relative to the first.
-    selection_share : float, default 0.3
-        Share of a round for the selection.
-    growth : float, default 0.5
-        Budget of a redraw relative to the look before it; all looks at a gradient are averaged by precision.
-    flatten : float, default 0.9
-        The slope is multiplied by this at each refusal.
-    most_redraws : int, default 1
-        Redraws in one round at most.
+    ratio, selection_share, growth, flatten, most_redraws
+        As for `SigmoidPurse`.
     candidates : int, default 10
         Learning rates to choose from besides zero.
     largest_rate : float or None
-        The largest learning rate at first; by default 10/M.
-    widen : float, default 1.1
-        The largest rate becomes this times the largest chosen in the last `window` rounds.
-    window : int, default 10
-        How many rounds that looks back on.
+        Largest learning rate at first; by default 10/M.
+    widen, window
+        As for `LineSearch`.
     momentum : float, default 0.5
-        Search along the gradient plus this share of the previous direction; 0 for the published algorithm.
+        Share of the previous direction added to the gradient; 0 for the published algorithm.
     clip_loss : float or None
         As for `DPAGD`.
     """

@@ -1,14 +1,86 @@
-"""What all methods share."""
+"""Base class of methods, checks of their settings, and rehearsal of a run without data."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+
+from privypurse.accounting.filters import BY_NAME
 from privypurse.accounting.totals import Filter
+from privypurse.core.charges import BoundedRangeCharge, GaussianCharge, SingleCharge
 from privypurse.core.checks import positive, positive_integer
-from privypurse.core.errors import InvalidArgument
-from privypurse.planning.facts import Facts
-from privypurse.planning.plan import Plan, Recipe
-from privypurse.planning.rehearsal import rehearse
+from privypurse.core.errors import BudgetExhausted, InvalidArgument
+from privypurse.core.queries import GradientAt, LossesAlong, LossesAt, Released
+from privypurse.training.facts import Facts
+from privypurse.training.plan import Plan, Recipe
+from privypurse.training.schedules.base import Budget
+
+
+def rehearse(name: str, recipe: Recipe, facts: Facts) -> Plan:
+    """Run optimizer and schedule on synthetic answers and return the resulting plan.
+
+    Gradients are as long as they can be, and selections choose the middle of their range. The
+    schedule is that of a real run, so the plan differs from it only through what is released.
+    """
+    start = facts.rule.start() if facts.spent is None else facts.spent
+    budget = Budget(facts.rule, start, start, recipe.steps, recipe.sample_prob)
+    state = recipe.optimizer.init(facts.dimension)
+    past: list[Released] = []
+    length = facts.records * recipe.sample_prob * facts.gradient_bound
+    longest = np.full(facts.dimension, length / np.sqrt(facts.dimension))
+    noise_std, mu, epsilons, sizes = [], [], [], []
+    for _ in range(recipe.steps):
+        query = recipe.optimizer.ask(state)
+        try:
+            mechanism: Any = recipe.schedule.propose(query, past, budget)
+        except BudgetExhausted:
+            break
+        if isinstance(query, GradientAt):
+            charge: SingleCharge = GaussianCharge(mechanism.noise_multiplier, recipe.sample_prob)
+            std = mechanism.noise_multiplier * facts.sensitivity
+            released = Released(longest, charge, std)
+            noise_std.append(std)
+            mu.append(1 / mechanism.noise_multiplier)
+        elif isinstance(query, LossesAlong):
+            charge = BoundedRangeCharge(mechanism.epsilon, recipe.sample_prob)
+            middle = query.steps.size // 2
+            released = Released(np.asarray(middle), charge)
+            epsilons.append(mechanism.epsilon)
+            sizes.append(float(query.steps[middle]))
+        elif isinstance(query, LossesAt):
+            charge = BoundedRangeCharge(mechanism.epsilon, recipe.sample_prob)
+            released = Released(np.asarray(0), charge)
+            epsilons.append(mechanism.epsilon)
+        else:
+            break
+        past.append(released)
+        budget = budget.after(charge)
+        state = recipe.optimizer.tell(state, released)
+    listed = recipe.step_sizes or tuple(sizes)
+    # The bound assumes the method's own noise and unclipped gradients of the loss.
+    holds = not facts.clips and facts.rule.name in BY_NAME
+    return Plan(
+        method=name,
+        steps=len(noise_std) or len(epsilons),
+        clip_norm=facts.gradient_bound,
+        step_sizes=(listed * len(noise_std))[: len(noise_std)] if len(listed) == 1 else listed,
+        noise_std=tuple(noise_std),
+        mu=tuple(mu),
+        selection_epsilon=tuple(epsilons),
+        sample_prob=recipe.sample_prob,
+        bound=recipe.bound if holds else None,
+        notes=(*recipe.notes, *_notes(recipe, facts)),
+    )
+
+
+def _notes(recipe: Recipe, facts: Facts) -> tuple[str, ...]:
+    if recipe.bound is None:
+        return ()
+    if facts.clips:
+        return ("Gradients are clipped below the bound of the loss: no bound is stated.",)
+    if facts.rule.name not in BY_NAME:
+        return ("The noise was fixed in advance, not by this plan: no bound is stated.",)
+    return ("The bound is for at most the stated number of records.",)
 
 
 class PlannedMethod(ABC):
@@ -21,11 +93,11 @@ class PlannedMethod(ABC):
         """Choose optimizer, schedule and number of steps from public facts."""
 
     def plan(self, facts: Facts) -> Plan:
-        """Say what a run that goes as expected will do. Needs no data."""
+        """Return what a run that goes as expected will do. Needs no data."""
         return rehearse(self.name, self.recipe(facts), facts)
 
     def filter(self, facts: Facts) -> Filter:
-        """Return the stopping rule to run under: the facts' own."""
+        """Return the filter to run under: the facts' own."""
         return facts.rule
 
 
@@ -38,6 +110,6 @@ def check_steps_and_size(steps: int | None, step_size: float | None) -> None:
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse what is not one of a few words."""
+    """Raise InvalidArgument unless `value` is one of `choices`."""
     if value not in choices:
         raise InvalidArgument(f"{name} must be one of {', '.join(choices)}; got {value!r}. Pass {name}={choices[0]!r}.")

@@ -11,7 +11,7 @@ from privypurse.methods.dynamic import Dynamic
 from privypurse.methods.nesterov import Nesterov
 from privypurse.methods.noisy_pgd import NoisyPGD
 from privypurse.methods.pur import PUR
-from privypurse.planning.plan import Method
+from privypurse.training.plan import Method
 
 BY_NAME: dict[str, Callable[[], Method]] = {
     "auto": Auto,
@@ -41,5 +41,5 @@ def method_by_name(name: str) -> Method:
     'pur-convex'
     """
     if name not in BY_NAME:
-        raise InvalidArgument(f"method must be one of {', '.join(BY_NAME)}; got {name!r}. Leave it out for 'auto'.")
+        raise InvalidArgument(f"method must be one of {', '.join(BY_NAME)}; got {name!r}. Omit it for 'auto'.")
     return BY_NAME[name]()

@@ -1,40 +1,35 @@
-"""DP-AGD: budgets that grow when a noisy gradient does not descend, and a private line search, in sound form."""
+"""DP-AGD in sound form: budgets grow when a noisy gradient is refused by a private line search."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from privypurse.core.checks import positive, positive_integer
 from privypurse.methods.base import PlannedMethod
-from privypurse.optimizers.gradient_descent import check_momentum
-from privypurse.optimizers.line_search import LineSearch
-from privypurse.planning.facts import Facts
-from privypurse.planning.noisy_descent import balanced_steps
-from privypurse.planning.plan import Recipe
-from privypurse.schedules.growing import GrowingBudget, check_selection_share
+from privypurse.methods.noisy_pgd import balanced_steps
+from privypurse.training.facts import Facts
+from privypurse.training.optimizers.gradient_descent import check_momentum
+from privypurse.training.optimizers.line_search import LineSearch
+from privypurse.training.plan import Recipe
+from privypurse.training.schedules.growing import GrowingBudget, check_selection_share
 
 
 @dataclass(frozen=True)
 class DPAGD(PlannedMethod):
-    """Adaptive descent: a noisy gradient, a step selected by noisy losses, a second look at gradients that are refused.
+    """Adaptive descent: noisy losses select the step, and refused gradients are drawn again.
 
     Parameters
     ----------
     rounds : int or None
-        Rounds the budget pays for if no gradient is refused. By default half of ``n mu/sqrt(d)``, between 10 and 70.
-    selection_share : float, default 0.2
-        Share of a round for its selection.
-    growth : float, default 0.1
-        Budget of a second look, relative to what the gradient has cost so far.
-    candidates : int, default 12
-        Steps to choose from besides "do not move".
-    largest_step : float, default 3.0
-        The longest step at first, as a distance.
-    window : int, default 5
-        After how many steps the longest step is set anew.
+        Rounds that fit the budget if no gradient is refused. By default half of ``n mu/sqrt(d)``,
+        between 10 and 70.
+    selection_share, growth
+        As for `GrowingBudget`.
+    candidates, largest_step, window
+        As for `LineSearch`; steps are distances.
     momentum : float, default 0.7
-        Search along the gradient plus this share of the previous direction; 0 for the published algorithm.
+        Share of the previous direction added to the gradient; 0 for the published algorithm.
     clip_loss : float or None
-        Clip each record's loss; by default the range of the losses along the searched segment needs no clipping.
+        Clip each record's loss. Not needed by default: the searched segment bounds its range.
     """
 
     rounds: int | None = None
@@ -68,7 +63,8 @@ class DPAGD(PlannedMethod):
             clip_norm=facts.clip_norm,
             clip_loss=self.clip_loss,
         )
-        # A refused gradient costs at least growth of a gradient and a selection, so the budget bounds the releases.
+        # A refusal costs at least `growth` of a gradient and a selection, which bounds the
+        # releases.
         most = 2 * rounds + 2 * int(rounds / min(self.growth, self.selection_share)) + 10
         schedule = GrowingBudget(rounds, self.selection_share, self.growth)
         return Recipe(

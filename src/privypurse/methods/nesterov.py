@@ -4,31 +4,32 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
-from privypurse.optimizers.averaging import Averaged
-from privypurse.optimizers.base import Optimizer
-from privypurse.optimizers.gradient_descent import GradientDescent, check_momentum
-from privypurse.planning.facts import Facts
-from privypurse.planning.noisy_descent import balanced_steps
-from privypurse.planning.plan import Recipe
-from privypurse.schedules.weighted import EvenSplit
+from privypurse.methods.noisy_pgd import balanced_steps
+from privypurse.training.facts import Facts
+from privypurse.training.optimizers.base import Optimizer
+from privypurse.training.optimizers.gradient_descent import GradientDescent, check_momentum
+from privypurse.training.optimizers.projections import Averaged
+from privypurse.training.plan import Recipe
+from privypurse.training.schedules.weighted import EvenSplit
 
 
 @dataclass(frozen=True)
 class Nesterov(PlannedMethod):
-    """Nesterov's accelerated descent: steps of 1/M, momentum 0.9, ``n mu/sqrt(d)`` steps, the budget split evenly.
+    """Nesterov's accelerated descent: steps of 1/M, momentum 0.9, an evenly divided budget.
 
-    Nothing is tuned: with rows of length at most 1 and a logistic loss, M is a quarter whatever the data.
+    Nothing is tuned: with rows of length at most 1 and a logistic loss, M is a quarter for any
+    data.
 
     Parameters
     ----------
     steps : int or None
         By default ``n mu/sqrt(d)``, between 10 and 200.
     momentum : float, default 0.9
-        Share of the last step that is taken again.
+        Share of the last step that is repeated.
     step_size : float or None
-        By default 1/M, with M the largest curvature of the objective.
+        Step size; by default 1/M, with M the largest curvature of the objective.
     average : {"last", "tail"}, default "last"
-        Return the last point, or the mean of the last quarter of the points where gradients were taken.
+        Return the last point, or the mean of the last quarter of the points with gradients.
     """
 
     steps: int | None = None

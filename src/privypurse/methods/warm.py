@@ -1,24 +1,24 @@
-"""A method that begins where an earlier fit ended."""
+"""A method that starts from an earlier fit."""
 
 from dataclasses import dataclass, replace
 
 from privypurse.accounting.totals import Filter
 from privypurse.core.checks import FloatArray
-from privypurse.optimizers.warm import StartingAt
-from privypurse.planning.facts import Facts
-from privypurse.planning.plan import Method, Plan, Recipe
+from privypurse.training.facts import Facts
+from privypurse.training.optimizers.warm import StartingAt
+from privypurse.training.plan import Method, Plan, Recipe
 
 
 @dataclass(frozen=True, eq=False)
 class WarmStarted:
-    """Another method, from a public start.
+    """Run another method from a public start.
 
     Parameters
     ----------
     method : Method
-        Who plans.
+        Method to run.
     start : ndarray
-        Where to begin.
+        Starting point.
     """
 
     method: Method
@@ -26,18 +26,18 @@ class WarmStarted:
 
     @property
     def name(self) -> str:
-        """What the other is called."""
+        """Name of the inner method."""
         return self.method.name
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Take the other's recipe, begun elsewhere."""
+        """Return the inner method's recipe with another start."""
         recipe = self.method.recipe(facts)
         return replace(recipe, optimizer=StartingAt(recipe.optimizer, self.start))
 
     def plan(self, facts: Facts) -> Plan:
-        """Plan as the other does."""
+        """Return the inner method's plan."""
         return self.method.plan(facts)
 
     def filter(self, facts: Facts) -> Filter:
-        """Return the other's rule."""
+        """Return the inner method's filter."""
         return self.method.filter(facts)

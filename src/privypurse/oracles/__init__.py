@@ -1,9 +1,8 @@
-"""[RAW DATA] The only holders of private records. They hand out sealed boxes and nothing else."""
+"""[RAW DATA] The only holders of private records. They return sealed boxes and nothing else."""
 
 from typing import Any
 
-from privypurse.oracles.linear import LinearOracle
-from privypurse.oracles.linear_rows import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles.linear import ChunkedOracle, DenseOracle, LinearOracle, SparseOracle
 from privypurse.oracles.quadratic import QuadraticOracle
 from privypurse.oracles.softmax import SoftmaxOracle
 
@@ -19,7 +18,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Dask is an extra: imported when it is asked for.
+    # Dask is an optional dependency, imported on demand.
     if name == "DaskOracle":
         from privypurse.oracles.dask_backend import DaskOracle
 

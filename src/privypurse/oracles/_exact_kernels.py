@@ -1,21 +1,23 @@
-"""Compiled sums of whole numbers: the gradients of ``_kernels``, with every record rounded to a lattice before it is added.
+"""Compiled integer sums: the gradients of ``_kernels``, with each record rounded to a lattice.
 
-What secure noise rests on is that a record's whole numbers are a function of that record and of public values alone: not of where
-it lies in a block, of the block's length, of the threads, or of its neighbours. Hence:
+Secure noise requires that a record's integers are a function of that record and of public values
+alone: not of its position in a block, the block's length, the threads, or other records. Hence:
 
-* Everything up to the rounding is compiled without any licence to reorder or to contract (no ``fastmath``). Each operation is
-  then one of IEEE 754, and gives the same bits in a vector as alone. The functions shared with ``_kernels`` are compiled a second
-  time, from the same source.
-* Sums over the columns of a row, which a compiler may not turn into vectors by itself under these rules, are written out for
-  lanes: the number in column j goes to lane j mod L, and the lanes are added in a fixed tree.
-* After the rounding there are whole numbers only, whose sums do not depend on any order.
+* Everything up to the rounding is compiled without reordering or contraction (no ``fastmath``).
+  Each operation is then one of IEEE 754, with the same bits in a vector as alone. The functions
+  shared with ``_kernels`` are compiled a second time, from the same source.
+* Sums over the columns of a row, which the compiler may not vectorise under these rules, are
+  written out for lanes: column j goes to lane j mod L, and the lanes are added in a fixed tree.
+* After the rounding there are only integers, whose sums do not depend on any order.
 
-How the bound is kept: a record is within ``1 - ROUNDING_MARGIN`` of it, as in ``_kernels``. For float32 tables the coefficient
-and the products are rounded to 24 bits, each a relative change of at most 2^-24. Rounding to whole steps makes it longer by at
-most half the square root of the number of columns, in steps, for which `lattice_unit` sets half of the margin aside.
+Bound: a record is within ``1 - ROUNDING_MARGIN`` of it, as in ``_kernels``. For float32 tables the
+coefficient and the products are rounded to 24 bits, each a relative change of at most 2^-24.
+Rounding to whole steps adds at most half the square root of the number of columns, in steps, for
+which `lattice_unit` reserves half of the margin.
 
-No overflow: a coordinate is below 2^23 steps and a block has at most 256 rows, so 32 bits hold a block's sum; and 64 bits
-hold that of 2^40 rows. (Where very many columns make the steps k bits finer, blocks have 16 rows, which allows for k up to 4.)
+Overflow: a coordinate is below 2^23 steps and a block has at most 256 rows, so 32 bits hold a
+block's sum, and 64 bits that of 2^40 rows. (Where very many columns make the steps k bits finer,
+blocks have 16 rows, which allows for k up to 4.)
 """
 
 import math
@@ -39,21 +41,21 @@ from privypurse.oracles._kernels import (
     scaled_coefficient,
 )
 
-# Not kept on disk: numba would not tell them from the fast ones there. The kernels that call them are, and hold a copy.
+# Not cached on disk, where numba would confuse them with the fast ones; their callers hold a copy.
 _strict = njit(nogil=True, error_model="numpy")
 _products_by_column = _strict(_kernels._raw_products_by_column.py_func)
 _slopes = _strict(_links.slopes.py_func)
 _sparse_products = _sparse_kernels._raw_products  # strict already
 
 _LANE_BYTES = 64
-# Added to a double below 2^51, this leaves no bits for a fraction: the sum is rounded to a whole number, to be read off its bits.
+# Added to a double below 2^51, this rounds the sum to an integer that can be read off its bits.
 _SHIFT = 1.5 * 2.0**52
 _SHIFT_BITS = 0x4338000000000000
 
 
 @intrinsic
 def nearest(typing_context: Any, value: Any) -> Any:
-    """Round to the nearest whole number: a float32 below 2^31 to 32 bits, a double below 2^51 to 64 bits."""
+    """Round to the nearest integer: a float32 below 2^31 to 32 bits, a double below 2^51 to 64."""
     single = value == types.float32
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -69,7 +71,7 @@ def nearest(typing_context: Any, value: Any) -> Any:
 
 @intrinsic
 def _plus(typing_context: Any, first: Any, second: Any) -> Any:
-    """Add two whole numbers without widening them, which ``+`` would do to those of 32 bits."""
+    """Add two integers without widening 32-bit ones, as ``+`` would."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.add(*arguments)
@@ -79,11 +81,12 @@ def _plus(typing_context: Any, first: Any, second: Any) -> Any:
 
 @intrinsic
 def row_products(typing_context: Any, table: Any, row: Any, vector: Any) -> Any:
-    """Return the product of a row of a table with a vector, and of the row with itself, in the precision of the table.
+    """Return the products of a row with a vector and with itself, in the precision of the table.
 
-    The rows must be stored one after another. As many lanes as fill 64 bytes, each a chain of separate multiplications and
-    additions; missing columns of the last step count as zero; then the upper half of the lanes is added to the lower, down to
-    one. This is a fixed formula of the row, whatever instructions the machine has.
+    Rows must be contiguous. As many lanes as fill 64 bytes, each a chain of separate
+    multiplications and additions; missing columns of the last step count as zero; then the upper
+    half of the lanes is added to the lower, down to one. This fixed formula does not depend on the
+    machine's instructions.
     """
     scalar = table.dtype
 
@@ -149,9 +152,9 @@ def _products_by_row(table: Any, start: int, count: int, vector: Any, raw: Any, 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _finish_scores(raw: Any, squared: Any, bias: float, frame: Any, score: Any, scale: Any, count: int) -> bool:
-    """Turn raw products into scores of length-limited rows; say whether every row of the block is finite.
+    """Turn raw products into scores of length-limited rows; return whether every row is finite.
 
-    As in ``_kernels``, but counting in whole numbers, which may be added in any order.
+    As in ``_kernels``, but counting in integers, which may be added in any order.
     """
     finite = 0
     for i in range(count):
@@ -164,10 +167,7 @@ def _finish_scores(raw: Any, squared: Any, bias: float, frame: Any, score: Any, 
 def _in_units(
     coefficient: Any, scale: Any, squared: Any, frame: Any, clip_norm: float, per_unit: float, factor: Any, count: int
 ) -> int:
-    """Clip each record's contribution to a norm and write its coefficient in steps, in the precision of the table.
-
-    Returns the whole numbers of the constant column, added up.
-    """
+    """Clip contributions, write coefficients in steps, and return the constant column's sum."""
     constant = frame[0]
     total = 0
     if clip_norm < math.inf:
@@ -182,7 +182,7 @@ def _in_units(
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _add_rows(table: Any, start: int, count: int, factor: Any, out: Any) -> None:
-    """Add rounded rows, four at a time so that the sums are loaded and stored once for four rows."""
+    """Add rounded rows, four at a time, to load and store the sums once for four rows."""
     i = 0
     while i + 4 <= count:
         f0, f1, f2, f3 = factor[i], factor[i + 1], factor[i + 2], factor[i + 3]
@@ -210,7 +210,7 @@ def _add_columns(columns: Any, start: int, count: int, factor: Any, out: Any) ->
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _add_finite_rows(table: Any, start: int, count: int, factor: Any, scale: Any, out: Any) -> None:
-    """Add the rows that have a scale; the slow way, for blocks with a row that is not finite."""
+    """Add the finite rows; the slow path, for blocks with a non-finite row."""
     for i in range(count):
         if scale[i] > 0.0:
             for j in range(out.size):
@@ -231,9 +231,9 @@ def dense_gradient(
     segments: Any,
     partial: Any,
 ) -> None:
-    """Add up clipped gradients in whole steps, `per_unit` of them to 1; arguments otherwise as for ``_kernels``.
+    """Sum clipped gradients in whole steps of ``1/per_unit``; other arguments as in ``_kernels``.
 
-    `block_sum` is room for the sums of a block, of 32 bits for a float32 table and 64 for others; it belongs to this call.
+    `block_sum` is scratch space for a block's sums: 32 bits for a float32 table, else 64.
     """
     n, d = table.shape
     rows_of_segment, first_segment, last_segment = segments
@@ -282,7 +282,8 @@ def _add_sparse_rows(rows: Any, b: int, count: int, factor: Any, scale: Any, out
             if ones:
                 whole = nearest(f)
                 while k + 2 <= stop:
-                    # The columns of a row differ, so the two sums may be loaded before either is stored.
+                    # The columns of a row differ, so both sums may be loaded before either is
+                    # stored.
                     j0, j1 = columns[k], columns[k + 1]
                     s0, s1 = out[j0] + whole, out[j1] + whole
                     out[j0] = s0
@@ -308,9 +309,9 @@ def sparse_gradient(
     segments: Any,
     partial: Any,
 ) -> None:
-    """Add up clipped gradients in whole steps, `per_unit` of them to 1; arguments otherwise as for ``_sparse_kernels``.
+    """Sum clipped gradients in whole steps of ``1/per_unit``; as in ``_sparse_kernels``.
 
-    Whether all values are 1 must not show in any row: a step count times 1 is rounded as it is.
+    Whether all values are 1 must not affect any row: a step count times 1 is rounded as it is.
     """
     d = weights.size - 1
     rows_of_segment, first_segment, last_segment = segments

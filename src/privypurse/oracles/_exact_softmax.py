@@ -1,20 +1,23 @@
-"""Exact sums for several classes: matrix products of whole numbers, which are the same in whatever order they are added.
+"""Exact sums for several classes: integer matrix products, equal in any order of addition.
 
-A row is rounded to whole steps first. Scores are then products of whole rows and whole weights, and the gradient is a product of
-whole rows and whole derivatives; all partial sums are below 2^53, so doubles hold them exactly and the fastest product will do.
-In between, each record's derivative is computed by itself, without licence to reorder (see ``_exact_kernels``).
+Rows are first rounded to whole steps. Scores are products of integer rows and integer weights, and
+the gradient is a product of integer rows and integer derivatives. All partial sums are below 2^53,
+so doubles hold them exactly and the fastest product can be used. In between, each record's
+derivative is computed separately, without reordering (see ``_exact_kernels``).
 
-How the bounds are kept, for rows limited to L, classes K, columns c, and gradients bounded by B:
+Bounds, for rows limited to L, classes K, columns c, and gradients bounded by B:
 
-* A row's step is a power of two between 2^-21 L and 2^-20 L. A rounded row is at most L + sqrt(c)/2 steps long; its exact length
-  in steps is known, since the sum of squares is a whole number below 2^53.
-* The derivative is scaled down so that the product of both lengths is within ``1 - ROUNDING_MARGIN`` of B, and then rounded to
-  steps between 2^-22 B/L and 2^-21 B/L. This adds at most sqrt(K)/2 steps times the row, which `Steps.of` holds to 0.4 of the
-  margin.
+* A row's step is a power of two between 2^-21 L and 2^-20 L. A rounded row is at most L + sqrt(c)/2
+  steps long; its exact length in steps is known, since the sum of squares is an integer below 2^53.
+* The derivative is scaled down so that the product of both lengths is within
+  ``1 - ROUNDING_MARGIN`` of B, and then rounded to steps between 2^-22 B/L and 2^-21 B/L. This adds
+  at most sqrt(K)/2 steps times the row, which `Steps.of` keeps within 0.4 of the margin.
 * A block of 1,024 rows has sums of at most 1,024 B / (2^-43 B) = 2^53 steps, less the margin.
-* Scores: by Cauchy and Schwarz every partial sum is at most 2^21 (1 + a little) times the length of the weights, which is 2^31.
-* The sum of all blocks is rounded to the lattice of the query, once. Two sums that differ by one record's gradient then differ
-  by at most sqrt(c K) lattice units more, for which half of the margin is set aside.
+* Scores: by Cauchy-Schwarz every partial sum is at most 2^21 (1 + a little) times the length of the
+  weights, which is 2^31.
+* The sum of all blocks is rounded to the lattice of the query, once. Two sums that differ by one
+  record's gradient then differ by at most sqrt(c K) lattice units more, for which half of the
+  margin is reserved.
 """
 
 import math
@@ -30,17 +33,17 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.losses.softmax import OneVsRest, Softmax
 from privypurse.oracles._exact_kernels import row_products
 from privypurse.oracles._links import exponential
-from privypurse.oracles.lattice import ROUNDING_MARGIN, lattice_unit
+from privypurse.oracles.encoding import ROUNDING_MARGIN, lattice_unit
 
-MOST_ROWS = 1024  # they stay near the processor between the two products
+MOST_ROWS = 1024  # they stay in the cache between the two products
 _ROW_BITS, _SLOPE_BITS, _WEIGHT_BITS = 21, 22, 31
-_LOW_BITS = 30  # sums are kept in two parts, so that they hold any number of rows
+_LOW_BITS = 30  # sums are kept in two parts, to hold any number of rows
 _HUGE = 1e300
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The public steps of one query, all powers of two: of rows, of derivatives, and of the answer."""
+    """Public steps of one query, all powers of two: of rows, of derivatives, and of the answer."""
 
     row: float
     slope: float
@@ -48,47 +51,48 @@ class Steps:
 
     @classmethod
     def of(cls, bound: float, row_limit: float, columns: int, classes: int) -> "Steps":
-        """Choose them; refuse a model so large that the margin does not cover the rounding."""
+        """Choose the steps. Raise InvalidArgument if the margin does not cover the rounding."""
         row, slope = _power(row_limit) * 2.0**-_ROW_BITS, _power(bound / row_limit) * 2.0**-_SLOPE_BITS
         longest = row_limit * (1 + 1e-9) + math.sqrt(columns) / 2 * row
         enough = math.sqrt(classes) / 2 * slope * longest <= 0.4 * ROUNDING_MARGIN * bound
         if not (enough and longest <= 1.01 * row_limit):
             raise InvalidArgument(
-                f"a model of {columns} columns and {classes} classes is too large for exact sums. Use fewer classes, or a "
-                "noise source with secure=False."
+                f"a model of {columns} columns and {classes} classes is too large for exact sums. Use fewer classes, "
+                "or a noise source with secure=False."
             )
-        # The answer is rounded where it is a sum already: twice the length of one rounding, as if of four times as many numbers.
+        # The answer is rounded as a sum: twice one rounding, as if of four times as many numbers.
         return cls(row, slope, max(lattice_unit(bound, 4 * columns * classes), row * slope))
 
 
 class ExactTotal:
-    """A sum of blocks of whole numbers, as large as it gets."""
+    """A sum of blocks of integers, of any size."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._high, self._low = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
 
     def add(self, block: FloatArray) -> None:
-        """Add whole numbers below 2^53."""
+        """Add integers below 2^53."""
         whole = block.astype(np.int64)
         self._high += whole >> _LOW_BITS
         self._low += whole & ((1 << _LOW_BITS) - 1)
 
     def rounded(self, bits: int) -> NDArray[np.int64]:
-        """Return the sum divided by two to the power of `bits`, rounded to the nearest whole number, half upwards."""
+        """Return the sum divided by ``2^bits``, rounded to the nearest integer, half upwards."""
         high, low = self._high + (self._low >> _LOW_BITS), self._low & ((1 << _LOW_BITS) - 1)
         return np.asarray((high << (_LOW_BITS - bits)) + ((low + ((1 << bits) >> 1)) >> bits))
 
 
 def check_known(loss: Softmax) -> None:
-    """Refuse losses whose derivative is not compiled here."""
+    """Raise InvalidArgument for losses whose derivative is not compiled here."""
     if type(loss) not in (Softmax, OneVsRest):
         raise InvalidArgument(
-            f"loss must be Softmax or OneVsRest for exact sums; got {shown(loss)}. Use a noise source with secure=False."
+            f"loss must be Softmax or OneVsRest for exact sums; got {shown(loss)}. "
+            "Use a noise source with secure=False."
         )
 
 
 def whole_weights(weights: FloatArray) -> tuple[FloatArray, float]:
-    """Return weights as whole numbers, each class of length 2^31 at most, and the step they count."""
+    """Return integer weights, each class of length at most 2^31, and their step."""
     longest = float(np.sqrt((weights * weights).sum(axis=0)).max())
     step = _power(max(longest, 1e-290)) * 2.0**-_WEIGHT_BITS
     return np.rint(weights / step), step
@@ -104,12 +108,12 @@ def block_gradient(
     bound: float,
     steps: Steps,
 ) -> FloatArray:
-    """Return the sum of a block's gradients, in whole numbers of ``steps.row * steps.slope``.
+    """Return the sum of a block's gradients, in integers of ``steps.row * steps.slope``.
 
     Guarantees
     ----------
-    Each record adds whole numbers that depend on this record and on public values alone; their length is at most `bound` less
-    half of the rounding margin. A record that is not finite adds nothing.
+    Each record adds integers that depend on this record and on public values alone; their length is
+    at most `bound` less half of the rounding margin. A non-finite record adds nothing.
     """
     rows = np.empty((table.shape[0], weights[0].shape[0]))
     _whole_rows(table, constant, row_limit, 1 / steps.row, rows)
@@ -123,15 +127,15 @@ def block_gradient(
 
 
 def _power(value: float) -> float:
-    """Return the least power of two that is not below a value (twice that for a power of two)."""
+    """Return the least power of two above a value."""
     return math.ldexp(1.0, math.frexp(value)[1])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _whole_rows(table: Any, constant: float, row_limit: float, per_step: float, out: Any) -> None:
-    """Limit the length of rows and round them to whole steps; a row that is not finite becomes zero, its constant too."""
+    """Limit the length of rows and round them to whole steps; non-finite rows become zero."""
     d = table.shape[1]
-    # Enlarged by more than a sum of so many squares can err.
+    # Enlarged by more than the rounding error of a sum of so many squares.
     enlarge = 1.0 + (d + 16) * 2.3e-16
     for i in range(table.shape[0]):
         row = out[i]
@@ -152,10 +156,7 @@ def _whole_rows(table: Any, constant: float, row_limit: float, per_step: float, 
 def _whole_slopes(
     hinge: bool, width: float, clip: float, inside: float, rows: Any, target: Any, scales: Any, slopes: Any
 ) -> None:
-    """Replace a block's scores, in whole steps, by derivatives in whole steps.
-
-    Each record's gradient is kept inside its bound.
-    """
+    """Replace a block's scores by derivatives, both in whole steps, within each record's bound."""
     score_step, row_step, per_slope = scales
     classes = slopes.shape[1]
     share, inverse = 1.0 / (classes - 1), 1.0 / (2.0 * width)

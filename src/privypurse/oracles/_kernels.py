@@ -1,23 +1,25 @@
-"""Compiled sums over rows: each reads a table once, a block of rows at a time, and enforces every bound as it goes.
+"""Compiled sums over rows: each reads a table once, block by block, and enforces every bound.
 
-A block goes through three phases while it is in the cache: its scores (and row lengths) are computed, the loss is applied
-to them, and the rows are added up with the resulting coefficients. There is no matrix of per-record gradients, no scaled copy of
-the data, and no list of row lengths that could be out of date.
+A block goes through three phases while it is in the cache: its scores (and row lengths) are
+computed, the loss is applied to them, and the rows are added with the resulting coefficients. There
+is no matrix of per-record gradients, no scaled copy of the data, and no stored row lengths.
 
-How rounding is kept in bounds: row lengths are computed in the precision of the data and then enlarged by the worst error such
-a sum can have, underflow included, so a scaled row is never longer than the limit. Sums are kept in float64 in levels (block,
-group of 64 blocks, segment, table; sparse ones without the first): chains of at most 20,000 additions, whose error on 10^8 rows
-is below 20,000 * 2^-53 * 10^8 = 2.2e-4 of one record's bound, half the margin of `ROUNDING_MARGIN`.
+Rounding: row lengths are computed in the precision of the data and then enlarged by the worst error
+of such a sum, underflow included, so a scaled row is never longer than the limit. Sums are kept in
+float64 in levels (block, group of 64 blocks, segment, table; sparse ones without the first): chains
+of at most 20,000 additions, whose error on 10^8 rows is below 20,000 * 2^-53 * 10^8 = 2.2e-4 of one
+record's bound, half the margin of `ROUNDING_MARGIN`.
 
-Every row carries a weight: 1, or 0 if its length is not finite. Rows of weight 0 are never read in the adding phase, because zero
-times NaN is NaN.
+Every row has a weight: 1, or 0 if its length is not finite. Rows of weight 0 are never read in the
+adding phase, because zero times NaN is NaN.
 
-Arguments that many functions share:
+Shared arguments:
 
-* ``frame``: the constant column's value, the row limit, and the factor and the amount by which squared lengths are enlarged;
+* ``frame``: value of the constant column, row limit, and the factor and the amount by which squared
+  lengths are enlarged;
 * ``loss``: its code, its parameter, the clip of its derivative, its knee and its slope there;
-* ``segments``: how many rows a segment has, the first segment to sum over and the last (not included); ``partial`` has a row for
-  each segment.
+* ``segments``: rows of a segment, the first segment to sum over and the last (exclusive);
+  ``partial`` has a row for each segment.
 """
 
 import math
@@ -37,10 +39,10 @@ from privypurse.oracles._links import (
 )
 
 BLOCK = 256  # rows, at most
-_BLOCK_NUMBERS = 1 << 16  # a block of a wide table has fewer rows, so that it stays in the cache between its phases
+_BLOCK_NUMBERS = 1 << 16  # a block of a wide table has fewer rows, to stay in the cache
 _GROUP = 64  # blocks
 _HUGE = 1e300
-_NARROW = 12  # columns: up to here a block is transposed first, since rows are too short for vector instructions
+_NARROW = 12  # columns: up to here rows are too short for vector instructions, and are transposed
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
@@ -53,11 +55,11 @@ def _dot(row: Any, vector: Any, zero: Any) -> Any:
 
 @njit(inline="always", error_model="numpy")
 def limited_row(value: float, square: float, frame: Any) -> tuple[float, float, float]:
-    """Return the factor that limits a row's length, the row's score with it, and 1 if the row is finite.
+    """Return a row's length-limiting factor, its score with that factor, and 1 if it is finite.
 
-    From its raw product and squared length, with the constant column in both. Written without branches, so that a loop over rows
-    becomes vector instructions. A row with NaN, with infinity, or too long for its square has factor and score zero and
-    contributes nothing. (Comparisons with NaN are false.)
+    From its raw product and squared length, both with the constant column. Without branches, so
+    that loops become vector instructions. A row with NaN, infinity or an overflowing square has
+    factor and score zero and contributes nothing. (Comparisons with NaN are false.)
     """
     row_limit = frame[1]
     ok = (1.0 if square < _HUGE else 0.0) * (1.0 if abs(value) < _HUGE else 0.0)
@@ -67,14 +69,14 @@ def limited_row(value: float, square: float, frame: Any) -> tuple[float, float, 
 
 @njit(inline="always", error_model="numpy")
 def enlarged(squared: float, frame: Any) -> float:
-    """Return a squared length with the constant column's, not less than the true one."""
+    """Return a squared length with the constant column's, rounded up."""
     constant, _, inflate, floor = frame
     return float((squared + constant * constant) * inflate + floor)
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def finish_scores(raw: Any, squared: Any, bias: float, frame: Any, score: Any, scale: Any) -> bool:
-    """Turn raw products into scores of length-limited rows; say whether every row of the block is finite."""
+    """Turn raw products into scores of length-limited rows; return whether every row is finite."""
     finite = 0.0
     for i in range(raw.size):
         scale[i], score[i], ok = limited_row(raw[i] + frame[0] * bias, enlarged(squared[i], frame), frame)
@@ -108,22 +110,22 @@ def _raw_products_by_column(columns: Any, start: int, count: int, vector: Any, r
 
 @njit(inline="always", error_model="numpy")
 def limited_coefficient(coefficient: float, squared: float, frame: Any, clip_norm: float) -> float:
-    """Clip the coefficient of a row so that the record's contribution has at most this norm."""
+    """Clip the coefficient of a row so that its contribution has at most this norm."""
     most = clip_norm / math.sqrt(min(enlarged(squared, frame), frame[1] * frame[1]))
     return min(max(coefficient, -most), most) if abs(coefficient) < _HUGE else 0.0
 
 
 @njit(inline="always", error_model="numpy")
 def scaled_coefficient(coefficient: float, scale: float) -> float:
-    """Fold in the row's scale. A target that is NaN makes the slope NaN: the record contributes nothing."""
+    """Multiply by the row's scale. A record with a NaN target contributes nothing."""
     return (coefficient if abs(coefficient) < _HUGE else 0.0) * scale
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def limit_coefficients(coefficient: Any, scale: Any, squared: Any, frame: Any, clip_norm: float, count: int) -> float:
-    """Clip each record's contribution to a norm, fold in the row's scale, and return the sum for the constant column.
+    """Clip each record's contribution, apply the row's scale, and return the constant column's sum.
 
-    An infinite `clip_norm` says that the clip of the derivative and the row limit are bound enough.
+    With an infinite `clip_norm` the derivative's clip and the row limit are the bound.
     """
     total = 0.0
     if clip_norm < math.inf:
@@ -138,7 +140,7 @@ def limit_coefficients(coefficient: Any, scale: Any, squared: Any, frame: Any, c
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def _add_rows(table: Any, start: int, count: int, coefficient: Any, out: Any) -> None:
-    """Add rows with coefficients, four at a time so that the sums are loaded and stored once for four rows."""
+    """Add rows with coefficients, four at a time, to load and store the sums once for four rows."""
     d = out.size
     i = 0
     while i + 4 <= count:
@@ -165,7 +167,7 @@ def _add_columns(columns: Any, start: int, count: int, coefficient: Any, out: An
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _add_finite_rows(table: Any, start: int, count: int, coefficient: Any, scale: Any, out: Any) -> None:
-    """Add the rows that have a scale; the slow way, for blocks with a row that is not finite."""
+    """Add the finite rows; the slow path, for blocks with a non-finite row."""
     for i in range(count):
         if scale[i] > 0.0:
             for j in range(out.size):
@@ -191,10 +193,7 @@ def dense_gradient(
     segments: Any,
     partial: Any,
 ) -> None:
-    """Add up clipped gradients; an answer has a place for the constant column at its end.
-
-    `by_column`: the table is stored column by column.
-    """
+    """Sum clipped gradients; the last entry of an answer is the constant column's."""
     n, d = table.shape
     rows_of_segment, first_segment, last_segment = segments
     code, parameter, clip, _, _ = loss
@@ -255,7 +254,7 @@ def _dense_two_scores(
     by_column: bool,
     work: Any,
 ) -> None:
-    """Scores of a block along two vectors, in work[0] and work[1]; a row is finite only if both are."""
+    """Compute a block's scores along two vectors in work[0] and work[1]."""
     d = table.shape[1]
     zero = first[0] - first[0]
     if by_column:
@@ -272,10 +271,7 @@ def _dense_two_scores(
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def common_weights(target: Any, reach: float, work: Any, count: int) -> None:
-    """Put the weights of a block's rows in work[2] and usable targets in work[10]; limit how far a score can move.
-
-    The second score is at most `reach` by mathematics, and here also by arithmetic.
-    """
+    """Write weights to work[2] and targets to work[10]; limit the second score to `reach`."""
     for i in range(count):
         finite = work[7, i] > 0.0 and work[9, i] > 0.0 and abs(target[i]) < math.inf
         work[2, i] = 1.0 if finite else 0.0
@@ -286,9 +282,10 @@ def common_weights(target: Any, reach: float, work: Any, count: int) -> None:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def block_losses(loss: Any, clip_loss: float, steps: Any, work: Any, count: int, out: Any) -> None:
-    """Add a block's losses at each step, relative to the first step, so that sums over blocks stay small.
+    """Add a block's losses at each step, relative to the first step, so that sums stay small.
 
-    The difference is of sums over a block, whose rounding depends on the size of the losses: the oracle adds it to the bound.
+    The rounding of this difference depends on the size of the losses; the oracle adds it to the
+    bound.
     """
     code, parameter, _, knee, slope = loss
     if code == EVEN_LOGISTIC:
@@ -336,7 +333,7 @@ def dense_losses(
     segments: Any,
     partial: Any,
 ) -> None:
-    """Add up losses at each step along a direction, relative to the first step."""
+    """Sum losses at each step along a direction, relative to the first step."""
     work = np.empty((11, BLOCK))
     rows_of_segment, first_segment, last_segment = segments
     for segment in range(first_segment, last_segment):
@@ -361,7 +358,7 @@ def dense_derivatives(
     segments: Any,
     partial: Any,
 ) -> None:
-    """Add up slopes and curvatures along a direction, clipped to the two `clips`."""
+    """Sum slopes and curvatures along a direction, clipped to the two `clips`."""
     work = np.empty((11, BLOCK))
     rows_of_segment, first_segment, last_segment = segments
     for segment in range(first_segment, last_segment):

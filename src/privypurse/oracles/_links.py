@@ -1,7 +1,7 @@
-"""Compiled loss functions on small buffers: the readable versions are in ``losses``, and tests hold these to them.
+"""Compiled loss functions on small buffers, tested against the readable ones in ``losses``.
 
-Every function works on a block of a few hundred scores, in loops that the compiler turns into vector instructions. That
-is why there is an exponential function of our own: a call to the C library's would not be.
+Every function works on a block of a few hundred scores, in loops that the compiler vectorises.
+Hence the exponential function here: a call to the C library's is not vectorised.
 """
 
 import math
@@ -13,17 +13,17 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 LOGISTIC, HINGE, HUBER_HINGE, SQUARED = 0, 1, 2, 3
-# The logistic loss along evenly spaced steps, where neighbouring exponentials differ by a factor.
+# The logistic loss at evenly spaced steps, where neighbouring exponentials differ by a factor.
 EVEN_LOGISTIC = 4
 
-# Contraction and reassociation let the compiler use fused multiply-add and several partial sums. Not the flags that
-# assume there is no NaN or infinity: those rows are dealt with here.
+# Allow fused multiply-add and several partial sums, but do not assume that NaN and infinity are
+# absent: such rows are handled here.
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
 @intrinsic
 def _double_from_bits(typing_context: Any, bits: Any) -> Any:
-    """Read 64 bits as a double."""
+    """Reinterpret 64 bits as a double."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
@@ -33,7 +33,7 @@ def _double_from_bits(typing_context: Any, bits: Any) -> Any:
 
 @njit(inline="always", error_model="numpy")
 def exponential(x: float) -> float:
-    """Return exp(x) to about 1e-14 relative, for x clipped to [-708, 708]; NaN becomes exp(-708)."""
+    """Return exp(x) to about 1e-14 relative, with x clipped to [-708, 708]; NaN counts as -708."""
     x = min(max(x, -708.0), 708.0)
     k = math.floor(x * 1.4426950408889634 + 0.5)
     # ln 2 in two parts, so that the remainder is exact.
@@ -55,7 +55,7 @@ def exponential(x: float) -> float:
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def slopes(code: int, parameter: float, clip: float, score: Any, target: Any, out: Any, count: int) -> None:
-    """Write the derivative of each record's loss with respect to its score, clipped to [-clip, clip]."""
+    """Write the derivative of each record's loss with respect to its score, clipped."""
     if code == LOGISTIC:
         for i in range(count):
             t = target[i]
@@ -108,16 +108,15 @@ def sum_of_losses(
     weight: Any,
     count: int,
 ) -> float:
-    """Return the sum over a block of ``weight * min(loss(score - step * shift), clip_loss)``, weights being 0 or 1.
+    """Return a block's sum of ``weight * min(loss(score - step * shift), clip_loss)``.
 
-    Only differences between steps mean anything: a constant may be added that is the same at every step.
-
-    The loss is linear with this slope beyond the knee. For the logistic loss the logarithms of a block are taken at once: the
-    product of up to 256 factors between 1 and 2 fits in a double.
+    Weights are 0 or 1. Only differences between steps are meaningful: a constant may be added. The
+    loss is linear with this slope beyond the knee. The logarithms of the logistic loss are taken of
+    the product of up to 256 factors between 1 and 2, which fits in a double.
     """
     total = 0.0
     if code == LOGISTIC and clip_loss == math.inf:
-        # A row of weight 0 has score and target 0, so it adds ln 2 at every step, which cancels between steps.
+        # A row of weight 0 has score and target 0, so it adds ln 2 at every step, which cancels.
         product = 1.0
         for i in range(count):
             z = target[i] * (score[i] - step * shift[i])
@@ -127,7 +126,7 @@ def sum_of_losses(
         return total + math.log(product)
     if code == LOGISTIC:
         product = 1.0
-        # Where the loss passes its clip, as a margin: linear part or curved part.
+        # Margin at which the loss reaches its clip: on the linear or on the curved part.
         at_knee = math.log1p(math.exp(-knee)) if knee > -700.0 else math.inf
         if clip_loss == math.inf:
             threshold = -math.inf
@@ -166,7 +165,7 @@ def sum_of_losses(
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def start_even_losses(knee: float, work: Any, first: float, spacing: float, count: int) -> None:
-    """Prepare a block for `next_even_loss`: margins and exponentials at the first step, and what they change by."""
+    """Prepare a block for `next_even_loss`: margins, exponentials and their change per step."""
     score, shift, target = work[0], work[1], work[10]
     for i in range(count):
         margin, change = target[i] * (score[i] - first * shift[i]), spacing * target[i] * shift[i]
@@ -177,9 +176,9 @@ def start_even_losses(knee: float, work: Any, first: float, spacing: float, coun
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def next_even_loss(at_knee: float, slope: float, work: Any, count: int) -> float:
-    """Return a block's sum of logistic losses at the current step, and move on to the next.
+    """Return a block's sum of logistic losses at the current step, and advance to the next.
 
-    `at_knee` is exp(-knee), at most exp(2.5): the product of up to 256 factors of at most 13.2 fits in a double.
+    `at_knee` is exp(-knee), at most exp(2.5): 256 factors of at most 13.2 fit in a double.
     """
     product, below = 1.0, 0.0
     for i in range(count):

@@ -1,7 +1,7 @@
-"""The same sums for rows stored as lists of non-zeros (CSR). Phases, bounds, rounding and arguments are those of ``_kernels``.
+"""Sums for sparse rows (CSR), with the phases, bounds, rounding and arguments of ``_kernels``.
 
-`rows` is what makes up the table: its values, their columns, where each row starts, and whether every value is 1 (as in one-hot
-tables), in which case the values are not read.
+`rows` holds the table: its values, their columns, the row starts, and whether every value is 1 (as
+in one-hot tables), in which case the values are not read.
 """
 
 from typing import Any
@@ -22,10 +22,11 @@ from privypurse.oracles._links import slopes
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _raw_products(rows: Any, b: int, count: int, vector: Any, raw: Any, squared: Any) -> None:
-    """Scores and squared lengths of a block.
+    """Compute scores and squared lengths of a block.
 
-    Four partial sums by hand, and no licence to reorder: the compiler would otherwise use gather instructions, which are
-    slower. Both branches add in the same order, so that a row of ones has the same score whatever the other rows hold.
+    Four explicit partial sums without reordering: the compiler would otherwise use slower gather
+    instructions. Both branches add in the same order, so that a row of ones has the same score
+    whatever the other rows hold.
     """
     values, columns, starts, ones = rows
     for i in range(count):
@@ -68,7 +69,8 @@ def _add_rows(rows: Any, b: int, count: int, coefficient: Any, scale: Any, out: 
         if scale[i] > 0.0:
             if ones:
                 while k + 2 <= stop:
-                    # The columns of a row differ, so the two sums may be loaded before either is stored.
+                    # The columns of a row differ, so both sums may be loaded before either is
+                    # stored.
                     j0, j1 = columns[k], columns[k + 1]
                     s0, s1 = out[j0] + c, out[j1] + c
                     out[j0] = s0
@@ -86,13 +88,13 @@ def _add_rows(rows: Any, b: int, count: int, coefficient: Any, scale: Any, out: 
 def sparse_gradient(
     rows: Any, target: Any, weights: Any, frame: Any, loss: Any, clip_norm: float, segments: Any, partial: Any
 ) -> None:
-    """Add up clipped gradients; an answer has a place for the constant column at its end."""
+    """Sum clipped gradients; the last entry of an answer is the constant column's."""
     d = weights.size - 1
     rows_of_segment, first_segment, last_segment = segments
     code, parameter, clip, _, _ = loss
     raw, squared = np.empty(BLOCK), np.empty(BLOCK)
     score, scale, slope = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
-    # Sparse sums touch few entries of a long vector, so there is no block level, and groups are longer than dense ones.
+    # Sparse sums touch few entries of a long vector, so there is no block level.
     group_sum, group_rows = np.zeros(d), 64 * BLOCK
     for segment in range(first_segment, last_segment):
         out = partial[segment]
@@ -116,9 +118,10 @@ def sparse_gradient(
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _two_products_of_ones(rows: Any, b: int, count: int, first: Any, second: Any, work: Any) -> None:
-    """Scores of a block of one-hot rows for two vectors, and squared lengths: the columns are read once.
+    """Compute scores of one-hot rows for two vectors, and squared lengths; read the columns once.
 
-    Added in the order of `_raw_products`: whether all rows are one-hot must not show in the rounding of any.
+    Added in the order of `_raw_products`: the rounding must not depend on whether all rows are
+    one-hot.
     """
     _, columns, starts, _ = rows
     for i in range(count):
@@ -173,7 +176,7 @@ def sparse_losses(
     segments: Any,
     partial: Any,
 ) -> None:
-    """Add up losses at each step along a direction, relative to the first step."""
+    """Sum losses at each step along a direction, relative to the first step."""
     work = np.empty((11, BLOCK))
     rows_of_segment, first_segment, last_segment = segments
     for segment in range(first_segment, last_segment):
@@ -197,7 +200,7 @@ def sparse_derivatives(
     segments: Any,
     partial: Any,
 ) -> None:
-    """Add up slopes and curvatures along a direction, clipped to the two `clips`."""
+    """Sum slopes and curvatures along a direction, clipped to the two `clips`."""
     work = np.empty((11, BLOCK))
     rows_of_segment, first_segment, last_segment = segments
     for segment in range(first_segment, last_segment):
@@ -210,7 +213,7 @@ def sparse_derivatives(
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def canonical(columns: Any, starts: Any, features: int) -> bool:
-    """Say whether rows follow one another and the columns of each rise strictly within the table: no duplicates."""
+    """Return whether each row's columns are within the table and strictly increasing."""
     if np.int64(starts[0]) != 0 or np.int64(starts[starts.size - 1]) != columns.size:
         return False
     for i in range(starts.size - 1):
@@ -226,7 +229,7 @@ def canonical(columns: Any, starts: Any, features: int) -> bool:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def all_ones(values: Any) -> bool:
-    """Say whether every stored value is 1, as in one-hot tables."""
+    """Return whether every stored value is 1, as in one-hot tables."""
     for k in range(values.size):
         if values[k] != 1:
             return False

@@ -1,4 +1,4 @@
-"""Running compiled sums over row segments in threads, with a result that does not depend on how many there are."""
+"""Compiled sums over row segments in threads; the result does not depend on their number."""
 
 import itertools
 import os
@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Segments depend on the number of rows and on nothing else: they fix the order in which partial sums are added. There are
-# enough of them to share evenly among any usual number of threads.
+from privypurse.core.processes import this_process
+
+# Segments depend only on the number of rows, and fix the order in which partial sums are added.
+# There are enough of them to share evenly among threads.
 _LEAST_ROWS = 256
 _MOST_SEGMENTS = 64
 # Below this many numbers, waking a thread takes longer than the work.
@@ -21,7 +23,7 @@ AddSegments = Callable[[tuple[int, int, int], NDArray[Any]], None]
 
 
 def default_threads() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -33,14 +35,14 @@ def sum_over_segments(
     Parameters
     ----------
     rows, width, size : int
-        Number of rows; numbers read in each, about; length of the answer.
+        Number of rows; approximate numbers read in each; length of the answer.
     add_segments : callable
-        ``add_segments((length, first, last), partial)`` fills ``partial[k]`` with the sum over the k-th `length` rows, for k
-        from first to last - 1.
+        ``add_segments((length, first, last), partial)`` fills ``partial[k]`` with the sum over the
+        k-th `length` rows, for k from first to last - 1.
     threads : int
-        How many threads share the segments.
+        Number of threads that share the segments.
     dtype : type, default float64
-        Of the partial sums and the answer; int64 for sums of whole numbers.
+        Type of the sums; int64 for sums of integers.
     """
     length = max(_LEAST_ROWS, -(-rows // _MOST_SEGMENTS))
     segments = -(-rows // length)
@@ -48,7 +50,7 @@ def sum_over_segments(
     workers = min(threads, segments) if rows * (width + 8) > _WORTH_A_THREAD else 1
     cuts = [segments * k // workers for k in range(workers + 1)] if segments else [0]
     shares = [(length, first, last) for first, last in itertools.pairwise(cuts)]
-    # The kernels release the interpreter lock, so threads are enough; this one takes a share too.
+    # Kernels release the interpreter lock, so threads suffice; this thread takes a share too.
     others = [_Task(add_segments, share, partial) for share in shares[1:]]
     for task in others:
         _crew(threads).put(task)
@@ -60,7 +62,7 @@ def sum_over_segments(
 
 
 class _Task:
-    """A share of the work for another thread. Lighter than a future: waking threads is most of the cost of small sums."""
+    """A share of the work for another thread; lighter than a future, for small sums."""
 
     def __init__(self, add_segments: AddSegments, share: tuple[int, int, int], partial: NDArray[Any]) -> None:
         self._work, self._error = (add_segments, share, partial), None
@@ -84,13 +86,13 @@ class _Task:
     _error: BaseException | None
 
 
-_crews: dict[tuple[int, int], "queue.SimpleQueue[_Task]"] = {}
+_crews: dict[tuple[tuple[int, bytes], int], "queue.SimpleQueue[_Task]"] = {}
 _lock = threading.Lock()
 
 
 def _crew(threads: int) -> "queue.SimpleQueue[_Task]":
-    """Return the queue of this process's helping threads; a forked child makes its own."""
-    key = (os.getpid(), threads)
+    """Return the queue of this process's worker threads; a forked child makes its own."""
+    key = (this_process(), threads)
     crew = _crews.get(key)
     if crew is None:
         with _lock:

@@ -1,10 +1,9 @@
-"""[RAW DATA] Sources of chunks for `ChunkedOracle`: arrays on disk, Parquet and Arrow files.
+"""[RAW DATA] Sources of chunks for `ChunkedOracle` from arrays; ``tables.chunks`` reads files.
 
-A function that makes a new generator of ``(X, y)`` pairs each time it is called is a source too, as it is.
+A function that returns a new generator of ``(X, y)`` pairs at each call is also a source.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ Chunks = Callable[[], Iterable[tuple[Any, Any]]]
 
 
 def from_arrays(X: NDArray[Any], y: NDArray[Any], *, rows: int = 65_536) -> Chunks:
-    """Cut arrays, usually memory-mapped ones, into chunks of rows; only one chunk is in memory at a time."""
+    """Cut arrays, usually memory-mapped, into chunks of rows; one is in memory at a time."""
     rows = positive_integer(rows=rows)
     if X.shape[0] != y.shape[0]:
         raise InvalidArgument(f"y must have as many rows as X, {X.shape[0]}; got {y.shape[0]}. Check the files.")
@@ -31,52 +30,18 @@ def from_arrays(X: NDArray[Any], y: NDArray[Any], *, rows: int = 65_536) -> Chun
     return chunks
 
 
-def from_files(
-    path: str | os.PathLike[str],
-    *,
-    features: Sequence[str],
-    target: str,
-    format: str = "parquet",
-    rows: int = 65_536,
-) -> Chunks:
-    """Read a Parquet or Arrow file, or a folder of them, in batches of rows.
+def __getattr__(name: str) -> Any:
+    """Provide `from_files`, which is in `tables.chunks`."""
+    if name == "from_files":
+        from privypurse.tables.chunks import from_files
 
-    Parameters
-    ----------
-    path : str or path
-        File or folder.
-    features : sequence of str
-        Names of the feature columns, in the order of the weights. Public.
-    target : str
-        Name of the target column.
-    format : {"parquet", "arrow", "csv"}, default "parquet"
-        Kind of file, as pyarrow's datasets name it.
-    rows : int, default 65,536
-        Rows of a batch.
-    """
-    import pyarrow.dataset
-
-    rows = positive_integer(rows=rows)
-    data = pyarrow.dataset.dataset(path, format=format)
-    missing = sorted({*features, target} - set(data.schema.names))
-    if missing:
-        raise InvalidArgument(
-            f"features and target must be columns of the file; got {missing!r}, which are not among {data.schema.names!r}."
-        )
-
-    def chunks() -> Iterator[tuple[Any, Any]]:
-        for batch in data.to_batches(columns=[*features, target], batch_size=rows):
-            columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in features]
-            # In float64 whatever a batch holds: a missing value must not change how other rows are read.
-            table = np.column_stack([np.asarray(column, dtype=np.float64) for column in columns])
-            yield table, batch.column(target).to_numpy(zero_copy_only=False)
-
-    return chunks
+        return from_files
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _forget_pages(X: NDArray[Any]) -> None:
-    """Tell the operating system that the pages of a memory map read so far are not needed; it may keep them cached."""
-    # Only where the map is the file: a copy-on-write map would lose what was changed in memory.
+    """Tell the operating system that the pages of a memory map read so far are not needed."""
+    # Only for read-only maps: a copy-on-write map would lose changes made in memory.
     mapped = getattr(X, "_mmap", None) if getattr(X, "mode", "") == "r" else None
     if mapped is not None and hasattr(mapped, "madvise"):
         import mmap

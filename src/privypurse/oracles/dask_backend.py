@@ -1,4 +1,4 @@
-"""[RAW DATA] The oracle for rows on a cluster: partitions stay where they are, only sums travel."""
+"""[RAW DATA] The oracle for rows on a cluster: partitions stay on their workers."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -7,7 +7,7 @@ import distributed
 import numpy as np
 
 from privypurse.core.checks import FloatArray
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import InvalidArgument, PrivypurseError
 from privypurse.core.randomness import NoiseSource
 from privypurse.oracles.linear import LinearOracle
 from privypurse.oracles.parts import ExactGradientWork, IntegerArray, Part, Work, make_part, pairwise_sum
@@ -26,15 +26,16 @@ class DaskOracle(LinearOracle):
     client : distributed.Client
         The cluster.
     retries : int, default 3
-        How often a partition is tried again when its worker is lost.
+        How often a partition is retried when its worker is lost.
     **settings
         As for `LinearOracle`, without `features`. `threads` is for each partition, 1 by default.
 
     Guarantees
     ----------
-    * Every partition runs the kernels of the other oracles and sends back one vector; these are added in the order of the
-      partitions, so the answer does not depend on which worker was first.
-    * A lost worker costs a retry of its partitions, before the box exists and hence before anything is charged.
+    * Every partition runs the kernels of the other oracles and sends back one vector. These are
+      added in the order of the partitions, so the answer does not depend on timing.
+    * A lost worker costs a retry of its partitions, before the box exists and hence before any
+      charge.
     """
 
     def __init__(self, X: Any, y: Any, *, client: Any, retries: int = 3, **settings: Any) -> None:
@@ -46,21 +47,21 @@ class DaskOracle(LinearOracle):
             )
         super().__init__(features=int(X.shape[1]), **{"threads": 1} | settings)
         self._client, self._retries = client, retries
-        # One type for all partitions, from what Dask says of the whole, not from what a partition holds.
+        # One type for all partitions, declared by Dask, not taken from what a partition holds.
         dtype = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
         checks = (dtype, self._frame, self._loss, self._classes, self._target_bounds)
-        # Checked and kept on the workers; made again from the graph behind X and y if a worker is lost.
+        # Checked and kept on the workers; recomputed from the graph of X and y if a worker is lost.
         self._kept = [
-            client.submit(_make, x, labels, *checks, pure=False)  # not tried again: a wrong label stays wrong
+            client.submit(_make, x, labels, *checks, pure=False)  # no retries
             for x, labels in zip(client.compute(blocks_x), client.compute(blocks_y), strict=True)
         ]
         distributed.wait(self._kept)
         for part in self._kept:
             if part.status == "error":
-                part.result()  # raises: a wrong label is an error here, before anything is spent
+                _result(part)  # raises, before anything is spent
 
     def _parts(self) -> Iterable[Part]:
-        return ()  # nothing is here: partitions never leave their workers
+        return ()  # partitions never leave their workers
 
     def _total(self, work: Work, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
         return self._over_partitions(work.size, sample_prob, noise, _sum, work, self._threads)
@@ -78,7 +79,7 @@ class DaskOracle(LinearOracle):
     def _over_partitions(
         self, size: int, sample_prob: float, noise: NoiseSource | None, work: Callable[..., Any], *more: Any
     ) -> FloatArray:
-        """Run a function on every partition, or on a sample of its rows, and add up the vectors in order."""
+        """Run a function on every partition, or on a sample of it, and add the vectors in order."""
         sums = self._each_partition(sample_prob, noise, work, *more)
         return pairwise_sum(sums) if sums else np.zeros(size)
 
@@ -89,14 +90,14 @@ class DaskOracle(LinearOracle):
             self._submit(work, part, rows, *more)
             for part, rows in zip(self._kept, self._samples(sample_prob, noise), strict=True)
         ]
-        return [one.result() for one in sums]
+        return [_result(one) for one in sums]
 
     def _samples(self, sample_prob: float, noise: NoiseSource | None) -> list[Any]:
         """Draw each partition's sample here, where the secret coins are; None for all rows."""
         if sample_prob == 1 or noise is None:
             return [None] * len(self._kept)
         sizes = [self._submit(_tally, part, None) for part in self._kept]
-        return [poisson_rows(int(size.result()[2]), sample_prob, noise) for size in sizes]
+        return [poisson_rows(int(_result(size)[2]), sample_prob, noise) for size in sizes]
 
     def _submit(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return self._client.submit(work, *arguments, retries=self._retries, pure=False)
@@ -114,6 +115,18 @@ def _row_blocks(data: Any, name: str) -> list[Any]:
             "Pass X.rechunk({1: -1})."
         )
     return list(np.ravel(data.to_delayed()))
+
+
+def _result(future: Any) -> Any:
+    """Return a worker's result. Show only the type of other errors, which may quote a record."""
+    try:
+        return future.result()
+    except (PrivypurseError, distributed.scheduler.KilledWorker, distributed.CancelledError):
+        raise
+    except Exception as error:
+        raise InvalidArgument(
+            f"a partition of X or y cannot be computed ({type(error).__name__}). Compute X and y on their own to see why."
+        ) from None
 
 
 def _make(x: Any, labels: Any, *checks: Any) -> Part:

@@ -1,4 +1,4 @@
-"""[RAW DATA] Minimising a strongly convex sum of losses inside the sealed box, by gradients alone."""
+"""[RAW DATA] Minimisation of a strongly convex sum of losses inside the box, by gradients."""
 
 import math
 from collections.abc import Callable
@@ -10,18 +10,19 @@ from privypurse.core.checks import FloatArray
 Gradient = Callable[[FloatArray], FloatArray]
 
 _MOST_TRIALS = 200
-# Steps in which the shortest gradient was not even halved: a sign that rounding keeps it from getting shorter.
+# Most steps that do not halve the shortest gradient: rounding then keeps it from getting shorter.
 _PATIENCE = 200
-# No point is looked at beyond this.
+# Largest length of a point.
 _FARTHEST = 1e90
 
 
 def minimise(gradient: Gradient, dimension: int, tolerance: float) -> FloatArray:
     """Return a point where the gradient of a strongly convex function is shorter than a tolerance.
 
-    Newton's method, with each system solved by conjugate gradients on differences of gradients. A step is taken if it halves the
-    shortest gradient so far, which happens a limited number of times, or if it goes down the line without passing the line's
-    lowest point, which lowers the function. The length of the gradient alone is no guide: the second derivative of a Huberised
+    Newton's method, with each system solved by conjugate gradients on differences of gradients. A
+    step is taken if it halves the shortest gradient so far, which happens a limited number of
+    times, or if it goes down the line without passing the line's lowest point, which lowers the
+    function. The length of the gradient alone is not enough: the second derivative of a Huberised
     loss jumps, and past a jump the gradient can get longer in every Newton direction.
 
     Parameters
@@ -31,12 +32,13 @@ def minimise(gradient: Gradient, dimension: int, tolerance: float) -> FloatArray
     dimension : int
         Number of parameters.
     tolerance : float
-        Length of the gradient to end at.
+        Gradient norm to stop at.
 
     Guarantees
     ----------
-    Never raises. Returns when the gradient is at most half the tolerance, which leaves the other half for rounding; or, where
-    rounding itself is longer than that (very many rows, or steep losses far from zero), at the nearest point that numbers allow.
+    Never raises. Returns when the gradient is at most half the tolerance, which leaves the other
+    half for rounding; or, where rounding itself is longer than that (very many rows, or steep
+    losses far from zero), at the nearest representable point.
     """
     point = np.zeros(dimension)
     slope = gradient(point)
@@ -44,7 +46,7 @@ def minimise(gradient: Gradient, dimension: int, tolerance: float) -> FloatArray
     while shortest > tolerance / 2 and waited < _PATIENCE:
         before = point
         point, slope = _step(gradient, point, slope, shortest)
-        if np.array_equal(before, point):  # no number lies between this point and the minimum
+        if np.array_equal(before, point):  # no representable point lies nearer to the minimum
             break
         length = float(np.linalg.norm(slope))
         waited = 0 if length <= shortest / 2 else waited + 1
@@ -54,7 +56,7 @@ def minimise(gradient: Gradient, dimension: int, tolerance: float) -> FloatArray
 
 
 def _step(gradient: Gradient, point: FloatArray, slope: FloatArray, shortest: float) -> tuple[FloatArray, FloatArray]:
-    """Go along the Newton direction: by a whole step if that will do, else by bisection on the slope of the line."""
+    """Go along the Newton direction: by a full step if possible, else by bisection on its slope."""
     direction = _newton_direction(gradient, point, slope)
     if not direction @ slope > 0:  # rounding
         direction = slope
@@ -70,7 +72,7 @@ def _step(gradient: Gradient, point: FloatArray, slope: FloatArray, shortest: fl
             along = float(direction @ slope_ahead)
             if 0 <= along <= 0.9 * steepness:
                 return ahead, slope_ahead
-        low, high = (low, step) if along < 0 else (step, high)  # past the lowest point, or hardly moved
+        low, high = (low, step) if along < 0 else (step, high)  # too far, or hardly moved
         step = 2 * step if high == math.inf else (low + high) / 2
         if not low < step < high:
             break
@@ -78,8 +80,8 @@ def _step(gradient: Gradient, point: FloatArray, slope: FloatArray, shortest: fl
 
 
 def _newton_direction(gradient: Gradient, point: FloatArray, slope: FloatArray) -> FloatArray:
-    """Solve ``H p = slope`` roughly; H times a vector is a difference of two gradients."""
-    # Narrow, so that few second derivatives jump in between; wide enough for the difference to have eight digits or so.
+    """Solve ``H p = slope`` approximately; H times a vector is a difference of two gradients."""
+    # Narrow, so that few second derivatives jump in between; wide enough for about eight digits.
     width = 1e-8 * (1 + float(np.linalg.norm(point)))
     solution = np.zeros_like(slope)
     residual = slope.copy()
@@ -90,7 +92,7 @@ def _newton_direction(gradient: Gradient, point: FloatArray, slope: FloatArray) 
         length = float(np.linalg.norm(search))
         curved = (gradient(point + search * (width / length)) - slope) * (length / width)
         along = float(search @ curved)
-        if along <= 0:  # rounding; what there is will do
+        if along <= 0:  # rounding; keep what there is
             break
         solution += squared / along * search
         residual -= squared / along * curved

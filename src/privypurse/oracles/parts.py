@@ -1,4 +1,4 @@
-"""[RAW DATA] A table of rows with its targets, dense or sparse, that can be summed over: what every oracle is made of."""
+"""[RAW DATA] Tables of rows with targets, dense or sparse, that oracles sum over."""
 
 import math
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ Number = TypeVar("Number", np.float64, np.int64)
 
 @dataclass(frozen=True)
 class Frame:
-    """The public facts that turn a row into what the model sees.
+    """Public facts about how the model sees a row.
 
     Parameters
     ----------
     features : int
         Number of columns.
     constant : float
-        Value of the constant column, which is added before the length is limited; 0.0 for no such column.
+        Value of the constant column, added before the length is limited; 0.0 for none.
     row_limit : float
         Rows, with the constant, are scaled down to this length; infinity for no limit.
     """
@@ -38,13 +38,13 @@ class Frame:
 
     @property
     def scales(self) -> tuple[float, float]:
-        """What the kernels need of it; a limit whose square is still a number stands for no limit."""
+        """Values for the kernels; no limit becomes one whose square is still finite."""
         return self.constant, min(self.row_limit, 1e149)
 
 
 @dataclass(frozen=True)
 class GradientWork:
-    """Add up clipped gradients at `weights` (the constant's last).
+    """Sum clipped gradients at `weights` (the constant's last).
 
     A `clip_norm` of infinity leaves the bound to the derivative's clip and the row limit.
     """
@@ -62,14 +62,14 @@ class GradientWork:
 
 @dataclass(frozen=True)
 class ExactGradientWork(GradientWork):
-    """Add up clipped gradients that are rounded, record by record, to whole multiples of `unit`, a power of two."""
+    """Sum clipped gradients, each rounded to whole multiples of `unit`, a power of two."""
 
     unit: float
 
 
 @dataclass(frozen=True)
 class LossesWork:
-    """Add up losses at ``weights - step * direction``, relative to the first step."""
+    """Sum losses at ``weights - step * direction``, relative to the first step."""
 
     loss: LinearLoss
     weights: FloatArray
@@ -85,10 +85,10 @@ class LossesWork:
 
     @property
     def even(self) -> bool:
-        """Whether the logistic losses of neighbouring steps can be had from one another by a multiplication.
+        """Whether logistic losses at neighbouring steps differ by a factor in the exponential.
 
-        Steps must be evenly spaced, no score so large that its exponential leaves the range of a double, and the loss linear
-        from a knee on that is not far out. All of it public.
+        Steps must be evenly spaced, no score so large that its exponential overflows, and the knee
+        of the loss not far out. All of it is public.
         """
         knee, _ = self.loss.knee_and_slope
         if self.loss.code != Logistic.code or self.clip_loss < math.inf or self.steps.size < 4 or not knee > -2.5:
@@ -102,7 +102,7 @@ class LossesWork:
 
 @dataclass(frozen=True)
 class DerivativesWork:
-    """Add up first and second derivatives along a direction, clipped."""
+    """Sum first and second derivatives along a direction, clipped."""
 
     loss: LinearLoss
     weights: FloatArray
@@ -120,24 +120,20 @@ Work = GradientWork | LossesWork | DerivativesWork
 
 
 class DensePart:
-    """Rows of a dense float32 or float64 table, by row or by column; refers to the caller's memory.
+    """Rows of a dense float32 or float64 table, by row or by column, in the caller's memory.
 
     Parameters
     ----------
-    table : array of shape (n, d)
-        The rows.
-    target : array of shape (n,)
-        Their targets.
-    frame : Frame
-        What turns a row into what the model sees.
+    table, target, frame
+        The rows, their targets, and how the model sees a row.
     by_column : bool, default False
-        In which order a row's products are added up, and which order of memory is read quickly. For whole tables only: how a
-        chunk or a sample is stored may depend on how many records there are.
+        Order in which a row's products are added, and which memory order is fast. For whole tables
+        only: the layout of a chunk or a sample may depend on the number of records.
 
     Guarantees
     ----------
-    Each row's contribution to `sum` is bounded as the work says, from the row as it is read at that moment. A row with NaN, with
-    infinity, or too long for its square to be finite contributes nothing.
+    Each row's contribution to `sum` is bounded as the work says, from the row as read at that
+    moment. A row with NaN, infinity or an overflowing square contributes nothing.
     """
 
     def __init__(self, table: NDArray[Any], target: FloatArray, frame: Frame, *, by_column: bool = False) -> None:
@@ -155,13 +151,13 @@ class DensePart:
         return _tally(self._target)
 
     def in_double(self) -> "DensePart":
-        """Return the same rows in double precision; copied only if they are not."""
+        """Return the same rows in double precision; copied only if needed."""
         table, target = (array.astype(np.float64, copy=False) for array in (self._table, self._target))
         return DensePart(table, target, self._frame, by_column=self._by_column)
 
     def take(self, rows: NDArray[np.intp]) -> "DensePart":
-        """Return some of the rows; stored by row, however many they are."""
-        # np.take always makes a table by row; what an index makes of a table by column is numpy's choice.
+        """Return some of the rows, stored by row."""
+        # np.take always makes a table by row; indexing a table by column may not.
         return DensePart(np.take(self._table, rows, axis=0), self._target[rows], self._frame)
 
     def sum(self, work: Work, threads: int) -> FloatArray:
@@ -188,7 +184,7 @@ class DensePart:
 
         Guarantees
         ----------
-        Each row adds whole numbers that depend on this row and on public values alone.
+        Each row adds integers that depend on this row and on public values alone.
         """
         from privypurse.oracles import _exact_kernels
 
@@ -205,21 +201,22 @@ class DensePart:
 
 
 class SparsePart:
-    """Rows stored as lists of non-zeros (CSR, without duplicates); refers to the caller's memory.
+    """Sparse rows (CSR from `check_sparse`), with values in the caller's memory.
 
     Guarantees
     ----------
-    As for `DensePart`.
+    As for `DensePart`. Columns and row starts were checked once, and nothing else holds these
+    arrays.
     """
 
     def __init__(self, matrix: Any, target: FloatArray, frame: Frame) -> None:
         from privypurse.oracles import _sparse_kernels
 
-        # The same bits read as unsigned numbers: the compiler then need not ask whether an index counts from the end.
+        # Unsigned, so that the compiler need not handle negative indices.
         self._columns, self._starts = read_only(unsigned(matrix.indices)), read_only(unsigned(matrix.indptr))
         self._target, self._frame = read_only(target), frame
         self._ones = bool(_sparse_kernels.all_ones(read_only(matrix.data)))
-        # One-hot tables need no values: they are all 1, and stay so whatever happens to the caller's array.
+        # One-hot tables need no values: they are all 1, whatever happens to the caller's array.
         self._values = read_only(matrix.data[:0] if self._ones else matrix.data)
         self._enlarge = _enlarge(frame.features, np.dtype(np.float64))
 
@@ -279,7 +276,7 @@ class SparsePart:
 
     @property
     def _width(self) -> int:
-        """How long a row takes: a non-zero of a sparse row about as long as four numbers of a dense one."""
+        """Cost of a row: a non-zero takes about as long as four numbers of a dense row."""
         return 4 * self._columns.size // max(self.rows, 1)
 
 
@@ -294,22 +291,25 @@ def make_part(
     loss: LinearLoss,
     classes: Sequence[Any],
     target_bounds: tuple[float, float] | None,
+    *,
+    strict: bool = True,
 ) -> Part:
-    """Check a chunk of rows and wrap it; dense ones are converted to a type fixed in advance."""
+    """Check a chunk of rows and wrap it; `strict` as for `encode_targets`."""
     is_sparse = hasattr(X, "tocsr")
-    # By row, whatever the chunk was: how a slice of a larger array lies in memory depends on how many rows there are besides, and
-    # the order of additions, and with it the rounding of every record, would follow it.
+    # By row: the memory layout of a slice depends on the other rows, and the order of additions,
+    # hence the rounding of every record, must not.
     table = check_sparse(X) if is_sparse else np.ascontiguousarray(check_dense(X).astype(dtype, copy=False))
     if table.shape[1] != frame.features:
         raise InvalidArgument(
-            f"X must have {frame.features} columns in every chunk; got one with {table.shape[1]}. Check the source of chunks."
+            f"X must have {frame.features} columns in every chunk; got {table.shape[1]}. Check the source of chunks."
         )
-    target = encode_targets(y, table.shape[0], np.float64 if is_sparse else dtype, loss, classes, target_bounds)
+    kind = np.float64 if is_sparse else dtype
+    target = encode_targets(y, table.shape[0], kind, loss, classes, target_bounds, strict=strict)
     return SparsePart(table, target, frame) if is_sparse else DensePart(table, target, frame)
 
 
 def pairwise_sum(vectors: list[NDArray[Number]]) -> NDArray[Number]:
-    """Add up vectors in pairs, so that the error of many sums grows with the logarithm of their number."""
+    """Add vectors in pairs, so that the error grows with the logarithm of their number."""
     while len(vectors) > 1:
         paired = [a + b for a, b in zip(vectors[::2], vectors[1::2], strict=False)]
         vectors = paired + vectors[len(vectors) - len(vectors) % 2 :]
@@ -319,7 +319,7 @@ def pairwise_sum(vectors: list[NDArray[Number]]) -> NDArray[Number]:
 def _enlarge(features: int, dtype: Any) -> tuple[float, float]:
     """Return the factor and the amount that make a computed sum of squares at least the true one.
 
-    The worst relative error of a sum of that many terms in that precision, and what squares below the smallest number may lose.
+    They cover the worst relative error of a sum of that many terms, and underflow of small squares.
     """
     kind = np.finfo(dtype)
     return 1.0 + (features + 16) * float(kind.eps), (features + 16) * float(kind.tiny)
@@ -330,14 +330,14 @@ def _tally(target: FloatArray) -> FloatArray:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that cannot be written to: kernels are compiled once for these, also for memory-mapped files."""
+    """Return a read-only view: kernels are compiled once for these, also for memory maps."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def unsigned(indices: NDArray[Any]) -> NDArray[Any]:
-    """Read the bits of signed indices as unsigned ones."""
+    """Reinterpret signed indices as unsigned."""
     return indices.view(f"u{indices.dtype.itemsize}")
 
 
@@ -346,7 +346,7 @@ def _signed(indices: NDArray[Any]) -> NDArray[Any]:
 
 
 def _for_kernels(work: Work) -> tuple[int, float, float, float, float]:
-    """Write a loss as the numbers the kernels know it by."""
+    """Write a loss as the numbers that the kernels take."""
     from privypurse.oracles._links import EVEN_LOGISTIC
 
     loss = work.loss

@@ -1,4 +1,4 @@
-"""A made quadratic problem with a known spectrum: for comparing schedules and checking bounds. Holds no private data."""
+"""Synthetic quadratic problem with a known spectrum, to compare schedules. No private data."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,17 +14,16 @@ from privypurse.losses.bounds import Bounds
 class QuadraticOracle:
     """The mean loss ``sum_j curvature_j (w_j - best_j)^2 / 2`` of a number of imagined records.
 
-    The mean gradient is exact, so all spread in results is that of the noise, whose effect can be computed
-    (``planning.influence.quadratic_influences``).
-
-    Nothing bounds what one record does, because there are none: answers are given to simulations only.
+    The mean gradient is exact, so results vary only by the noise, whose effect is known
+    (``methods.dynamic.quadratic_influences``). No bound is enforced, because there are no records:
+    only simulations get answers.
 
     Parameters
     ----------
     curvatures, best : array_like of shape (d,)
         The spectrum and the minimum.
     records : float
-        How many records there would be.
+        Nominal number of records.
     gradient_bound : float
         The bound that clipping would have enforced on each record's gradient.
 
@@ -40,8 +39,8 @@ class QuadraticOracle:
         self.best = finite_vector(best=best)
         if self.curvatures.shape != self.best.shape or not (self.curvatures > 0).all():
             raise InvalidArgument(
-                f"curvatures must be {self.best.size} positive numbers, as many as best has; got {self.curvatures.tolist()!r}."
-                " Pass one for each parameter."
+                f"curvatures must be {self.best.size} positive numbers, as many as best has; got "
+                f"{self.curvatures.tolist()!r}. Pass one for each parameter."
             )
         self.records = positive(records=records)
         self.gradient_bound = positive(gradient_bound=gradient_bound)
@@ -72,7 +71,7 @@ class QuadraticOracle:
             )
         if noise is None or not noise.simulation:
             raise InvalidArgument(
-                "a made problem has no records, so its bound is stated and not enforced: it runs as a simulation only. "
+                "a synthetic problem has no records, so its bound is not enforced: it runs as a simulation only. "
                 "Pass a purse with noise=NoiseSource(seed=1)."
             )
         total = self.records * self.mean_gradient(query.point)

@@ -1,4 +1,4 @@
-"""[RAW DATA] A table of rows on its way to an oracle: moved and stretched by public numbers, measured in sealed boxes."""
+"""[RAW DATA] Rows of a table before they reach an oracle: scaled by public numbers."""
 
 import math
 from collections.abc import Iterator
@@ -11,18 +11,16 @@ from scipy import sparse
 from privypurse.core.checks import FloatArray, finite_vector, ordinary, positive
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.sensitive import Norm, Sensitive
-from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse
-from privypurse.oracles.lattice import ROUNDING_MARGIN
-from privypurse.oracles.limits import limit_scores
-from privypurse.oracles.magnitudes import Magnitudes
+from privypurse.oracles.encoding import ROUNDING_MARGIN, check_dense, check_some_rows, check_sparse
 from privypurse.oracles.parts import pairwise_sum
+from privypurse.oracles.scores import Magnitudes, limit_scores
 
 # Rows converted to float64 at a time.
 _ROWS = 1024
 
 
 class Rows:
-    """The rows of a table, without targets, for what a private standardisation has to know.
+    """The rows of a table, without targets, for private standardisation.
 
     Parameters
     ----------
@@ -37,11 +35,11 @@ class Rows:
 
     Guarantees
     ----------
-    * Everything but `table` is a sealed box, whose bound was enforced on each row where the sum was made. A row that is not
-      finite contributes nothing.
-    * `move`, `stretch` and `limit` change each row by itself and public numbers alone, and no row by another.
-    * Sums are in float64, block by block: contributions are kept `ROUNDING_MARGIN` inside their bound, far more than the rounding
-      of two neighbouring sums of 10^8 rows comes to.
+    * Everything but `table` is a sealed box, whose bound was enforced on each row where the sum was
+      computed. A non-finite row contributes nothing.
+    * `move`, `stretch` and `limit` change each row by itself and public numbers alone.
+    * Sums are in float64, block by block: contributions are kept `ROUNDING_MARGIN` inside their
+      bound, far more than the rounding of two neighbouring sums of 10^8 rows.
     """
 
     def __init__(
@@ -50,7 +48,7 @@ class Rows:
         self._table: Any = check_sparse(X) if sparse.issparse(X) else check_dense(X)
         check_some_rows(self._table.shape[0])
         self._target, self._classes = target, classes
-        # Whether the table may be changed: it is a copy, or the caller gave it away.
+        # Whether the table may be changed: it is a copy, or `overwrite` was set.
         self._own = bool(
             overwrite
             and isinstance(X, np.ndarray)
@@ -71,22 +69,22 @@ class Rows:
 
     @property
     def table(self) -> Any:
-        """The rows as they are now, for an oracle and nobody else."""
+        """The current rows, for an oracle only."""
         return self._table
 
     def __repr__(self) -> str:
         return f"<Rows: {self.columns} columns{', sparse' if self.is_sparse else ''}>"
 
     def move(self, unit: float | FloatArray, centre: FloatArray | None = None) -> None:
-        """Replace each row x by ``x / unit - centre``, with one unit or one for each column. A centre makes a table dense."""
+        """Replace each row x by ``x / unit - centre``; a centre makes a sparse table dense."""
         if not isinstance(unit, float | int):
             units = self._per_column(unit)
             if not (units > 0).all():
-                raise InvalidArgument("unit must be above 0 for each column; it is not. Check it.")
+                raise InvalidArgument("unit must be above 0 for each column. Check the units.")
             self._divide(units)
             unit = 1.0
         unit = positive(unit=unit)
-        with np.errstate(over="ignore", invalid="ignore"):  # what no longer is a number contributes nothing
+        with np.errstate(over="ignore", invalid="ignore"):  # non-finite rows contribute nothing
             if centre is None:
                 by = np.float32(1 / unit)
                 if self.is_sparse:
@@ -111,7 +109,7 @@ class Rows:
         self._own = True
 
     def _multiplied(self, dense: Any, by: Any) -> Any:
-        """Multiply in single precision: in place where the table may be changed."""
+        """Multiply in single precision, in place where the table may be changed."""
         if self._own and isinstance(dense, np.ndarray) and dense.dtype == np.float32:
             dense *= by
             return dense
@@ -120,7 +118,7 @@ class Rows:
     def stretch(self, factors: FloatArray) -> None:
         """Multiply each column by its factor. Only after `move`, whose copy is changed in place."""
         self._check_own()
-        with np.errstate(over="ignore", invalid="ignore"):  # nor does a warning tell of such a row
+        with np.errstate(over="ignore", invalid="ignore"):  # a warning would reveal such a row
             by = self._per_column(factors).astype(np.float32)
             if self.is_sparse:
                 self._table = (self._table @ sparse.diags(by)).tocsr().astype(np.float32)
@@ -144,13 +142,13 @@ class Rows:
 
     @property
     def classes(self) -> int:
-        """How many classes there are; 0 where records have none. Public."""
+        """Number of classes; 0 where records have none. Public."""
         return self._classes
 
     def class_counts(self) -> Sensitive:
-        """Return the number of rows in each class: for the price of their number alone, if a record is added or removed."""
+        """Return the number of rows in each class; under add/remove it costs as much as `count`."""
         if self._target is None or self._classes < 1:
-            raise InvalidArgument("target is needed to count classes; got None. Make Rows with target and classes.")
+            raise InvalidArgument("target is needed to count classes; got None. Pass target and classes to Rows.")
         counts = np.bincount(self._target, minlength=self._classes)[: self._classes]
         return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2))
 
@@ -159,22 +157,22 @@ class Rows:
         return self._sum(1, ordinary(clip_norm=clip_norm))
 
     def total_of_squares(self, *, clip_norm: float) -> Sensitive:
-        """Return the sum of the rows of squared entries, each scaled down to a length of at most `clip_norm`."""
+        """Return the sum of the rows of squared entries, each clipped to `clip_norm`."""
         return self._sum(2, ordinary(clip_norm=clip_norm))
 
     def limits(self, candidates: FloatArray) -> Sensitive:
-        """Return scores for the selection of a limit on the rows' lengths: see `limit_scores`."""
+        """Return scores for selecting a limit on the rows' lengths; see `limit_scores`."""
         return self._limits(1, candidates)
 
     def limits_of_squares(self, candidates: FloatArray) -> Sensitive:
-        """Return scores for the selection of a limit on the lengths of the rows of squared entries."""
+        """Return scores for selecting a limit on the lengths of the rows of squared entries."""
         return self._limits(2, candidates)
 
     def _limits(self, power: int, candidates: FloatArray) -> Sensitive:
         return limit_scores(np.concatenate([length for _, length in self._blocks(power)]), candidates)
 
     def magnitudes(self) -> Magnitudes:
-        """Return histograms of how large the numbers are, for the selection of units."""
+        """Return histograms of magnitudes, for selecting units."""
         return Magnitudes(self._table)
 
     def _sum(self, power: int, clip_norm: float) -> Sensitive:
@@ -186,9 +184,9 @@ class Rows:
         return Sensitive(pairwise_sum(sums), norm=Norm.L2, add_remove=clip_norm, replace_one=2 * clip_norm)
 
     def _blocks(self, power: int) -> Iterator[tuple[Any, FloatArray]]:
-        """Go over the rows in float64, entries raised to the power, with their lengths; rows that are not finite are zero."""
+        """Iterate over blocks in float64, entries raised to `power`; non-finite rows are zero."""
         rows = self._table.shape[0]
-        for start in range(0, max(rows, 1), _ROWS):  # one block without a row where there is none
+        for start in range(0, max(rows, 1), _ROWS):  # one empty block if there are no rows
             part: Any = self._table[start : start + _ROWS].astype(np.float64)
             values: NDArray[np.float64] = part.data if self.is_sparse else part
             with np.errstate(over="ignore", invalid="ignore"):
@@ -197,7 +195,7 @@ class Rows:
                 length = self._row_lengths(part)
             wrong = ~(length < 1e150)
             if wrong.any():
-                if self.is_sparse:  # a number times nothing is nothing, unless it is infinite
+                if self.is_sparse:
                     part.data[np.repeat(wrong, np.diff(part.indptr))] = 0.0
                 else:
                     part[wrong] = 0.0
@@ -211,13 +209,13 @@ class Rows:
     def _check_own(self) -> None:
         if not self._own:
             raise InvalidArgument(
-                "rows must be moved before they are changed in place, or the user's table would be. Call move."
+                "rows must be moved before they are changed in place, or the caller's table would change. Call move."
             )
 
     def _per_column(self, numbers: FloatArray) -> FloatArray:
         vector = finite_vector(numbers=numbers)
         if vector.size != self.columns:
             raise InvalidArgument(
-                f"numbers must be one for each of the {self.columns} columns; got {vector.size}. Check it."
+                f"numbers must be one for each of the {self.columns} columns; got {vector.size}. Check the length."
             )
         return vector

@@ -1,4 +1,4 @@
-"""[RAW DATA] The oracle for multinomial models: one weight vector for each class, one budget for all of them."""
+"""[RAW DATA] The oracle for multinomial models: one weight vector for each class."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.losses.bounds import Bounds
 from privypurse.losses.softmax import Softmax
-from privypurse.oracles.encoding import check_dense, check_some_rows, check_sparse
-from privypurse.oracles.lattice import ROUNDING_MARGIN
+from privypurse.oracles.encoding import ROUNDING_MARGIN, check_dense, check_some_rows, check_sparse
 from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, rounding_of_terms
 from privypurse.oracles.parts import pairwise_sum
 from privypurse.oracles.sampling import check_sampling, poisson_rows
@@ -24,7 +23,7 @@ from privypurse.oracles.sampling import check_sampling, poisson_rows
 # Rows, the factors that limit their lengths, those lengths, and their targets.
 Block = tuple[FloatArray, FloatArray, FloatArray, NDArray[np.intp]]
 
-# Numbers converted to float64 at a time: large enough for matrix products, small enough to stay near the processor.
+# Numbers converted to float64 at a time: large enough for matrix products, small enough for caches.
 _NUMBERS = 2_000_000
 
 
@@ -34,24 +33,23 @@ class SoftmaxOracle:
     Parameters
     ----------
     X : array_like or sparse matrix of shape (n, d)
-        The records; not copied where they are float32 or float64 (CSR for sparse ones).
+        The records; float32 and float64 values are not copied (in CSR for sparse ones).
     y : array_like of shape (n,)
         The labels.
     loss : Softmax
-        The loss; says how many classes there are.
+        The loss, which has the number of classes.
     classes : sequence
         The labels, in the order of the scores. Public.
-    row_limit : float, default 1.0
-        Each row, with the constant column, is scaled down to this length. Public.
-    constant : bool or float, default True
-        Add a constant column, before lengths are limited; a number is its value, True is 1.0.
+    row_limit, constant
+        As for `LinearOracle`; there must be a limit.
 
     Guarantees
     ----------
-    As for `LinearOracle`. A point is the matrix of weights, one row for each column of X (the constant's last) and one column for
-    each class, written row by row. A record's gradient is the outer product of its row and the derivative with respect to the
-    scores, so its norm is the product of their lengths. Exact sums (``_exact_softmax``) are of finer whole numbers, and are
-    rounded to the public unit once, at the end.
+    As for `LinearOracle`. A point is the matrix of weights, one row for each column of X (the
+    constant's last) and one column for each class, written row by row. A record's gradient is the
+    outer product of its row and the derivative with respect to the scores, so its norm is the
+    product of their lengths. Exact sums (``_exact_softmax``) use finer integers, and are rounded to
+    the public unit once, at the end.
     """
 
     def __init__(
@@ -95,7 +93,7 @@ class SoftmaxOracle:
         return f"<SoftmaxOracle: {self._columns} columns{constant}, row limit {self._row_limit:g}, {self._loss!r}>"
 
     def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
-        """Answer a query with a sealed box: gradients, losses along a direction, counts."""
+        """Answer a query with a sealed box: gradients, losses along a direction, or counts."""
         sample_prob = check_sampling(sample_prob, noise)
         rows = None
         if sample_prob < 1 and noise is not None:
@@ -112,8 +110,8 @@ class SoftmaxOracle:
             counts = np.bincount(chosen, minlength=self._loss.classes)
             return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2), sample_prob=sample_prob)
         raise InvalidArgument(
-            f"query must be GradientAt, LossesAlong, Count or ClassCounts for several classes; got {type(query).__name__}. "
-            "Use a method that asks for these."
+            f"query must be GradientAt, LossesAlong, Count or ClassCounts for several classes; got "
+            f"{type(query).__name__}. Use a method that asks for these."
         )
 
     def _gradient(
@@ -138,7 +136,7 @@ class SoftmaxOracle:
         return pairwise_sum(blocks) if blocks else np.zeros_like(weights)
 
     def _exact_total(self, weights: FloatArray, rows: NDArray[np.intp] | None, bound: float) -> FloatArray:
-        """Add up gradients in whole numbers, exactly; the answer is a whole number of a public unit."""
+        """Sum gradients exactly, in integers of a public unit."""
         from privypurse.oracles import _exact_softmax as exact
 
         exact.check_known(self._loss)
@@ -154,7 +152,7 @@ class SoftmaxOracle:
 
     def _losses(self, query: LossesAlong, rows: NDArray[np.intp] | None, sample_prob: float) -> Sensitive:
         weights, direction = self._matrix(query.point), self._matrix(query.direction)
-        # Scores move by at most |x| |direction| in Euclidean length (spectral norm at most Frobenius norm).
+        # Scores move by at most |x| |direction| (the spectral norm is at most the Frobenius norm).
         reach = self._row_limit * float(np.linalg.norm(direction)) * float(np.ptp(query.steps))
         implied = max(self._loss.range_along(reach), 1e-90)
         clip = math.inf if query.clip_loss is None else query.clip_loss
@@ -180,12 +178,12 @@ class SoftmaxOracle:
             )
         if np.linalg.norm(point) * max(self._row_limit, 1.0) > LARGEST_SCORE:
             raise InvalidArgument(
-                f"point must have a length below {LARGEST_SCORE:g}; it is longer. The model has diverged: use smaller steps."
+                f"point must have a length below {LARGEST_SCORE:g}. The model has diverged: use smaller steps."
             )
         return point.reshape(self._columns, self._loss.classes)
 
     def _scores(self, x: FloatArray, factor: FloatArray, weights: FloatArray) -> FloatArray:
-        """Return the scores of rows that are limited by their factors."""
+        """Return the scores of rows scaled by their factors."""
         scores = x @ weights[:-1] + self._constant * weights[-1] if self._constant else x @ weights
         scores *= factor[:, None]
         return np.asarray(scores)
@@ -199,16 +197,16 @@ class SoftmaxOracle:
         return np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
 
     def _chosen(self, rows: NDArray[np.intp] | None, step: int) -> Iterator[Any]:
-        """Go over all rows, or some, in blocks of at most `step`."""
+        """Iterate over all rows, or some, in blocks of at most `step`."""
         for start in range(0, self._target.size if rows is None else rows.size, step):
             yield slice(start, start + step) if rows is None else rows[start : start + step]
 
     def _blocks(self, rows: NDArray[np.intp] | None) -> Iterator[Block]:
-        """Go over the rows in float64, with the factor that limits the length of each; rows that are not finite are left out."""
+        """Iterate over the finite rows in float64, with the factor that limits each length."""
         limit = self._row_limit * (1 - 1e-12)
         for chosen in self._chosen(rows, self._block_rows):
             x, target = self._dense(chosen), self._target[chosen]
-            # Measured each time: a table that was changed in the meantime is still limited.
+            # Measured each time, so that a table that was changed in the meantime is still limited.
             with np.errstate(over="ignore", invalid="ignore"):
                 length = np.sqrt(np.einsum("ij,ij->i", x, x) + self._constant**2)
             finite = length < math.inf
@@ -232,7 +230,7 @@ def _encode(labels: NDArray[Any], rows: int, classes: Sequence[Any], count: int)
         target[labels == label] = index
     if (target < 0).any():
         raise InvalidArgument(
-            f"y must hold only the declared classes {tuple(listed)!r}, and of their type; got {labels.dtype} labels with "
-            "others among them. Pass classes=... as they are in y."
+            f"y must hold only the declared classes {tuple(listed)!r}, and of their type; got {labels.dtype} labels "
+            "with others among them. Pass classes=... as they are in y."
         )
     return target

@@ -1,6 +1,6 @@
 """[RAW DATA] Sums, counts and scores of a plain table, as sealed boxes.
 
-Shapes of the answers, and all bounds, are public; they are taken from arguments, never from values in the data.
+Shapes of the answers and all bounds are public: they come from arguments, never from the data.
 """
 
 import contextlib
@@ -13,9 +13,10 @@ from privypurse.core.checks import FloatArray, ordinary, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.sensitive import Norm, Sensitive
 
-# Records are clipped a little inside the declared bound, so that the bound holds for the numbers as computed. numpy sums a
-# contiguous row pairwise, with chains of at most 16 + log2(n/128) additions: on 10^8 records both of two neighbouring sums
-# together err by at most 2 * 36 * 2^-53 * 10^8 = 8e-7 of the bound. Adding up a table row by row would err a million times more.
+# Records are clipped a little inside the declared bound, so that it holds for the computed numbers.
+# numpy sums a contiguous row pairwise, with chains of at most 16 + log2(n/128) additions: on 10^8
+# records two neighbouring sums together err by at most 2 * 36 * 2^-53 * 10^8 = 8e-7 of the bound.
+# Adding up a table row by row would err a million times more.
 ROUNDING_MARGIN = 1e-5
 
 
@@ -49,12 +50,12 @@ def clipped_sum(rows: ArrayLike, *, clip_norm: float) -> Sensitive:
 
 
 def counts(labels: Iterable[Hashable], *, categories: Sequence[Hashable]) -> Sensitive:
-    """Count how many records fall in each declared category; records in none of them are not counted.
+    """Count the records in each declared category; others are not counted.
 
     Parameters
     ----------
     labels : iterable
-        One label for each record; in one dimension, and of the type of the categories ("1" is not 1).
+        One label for each record, of the type of the categories ("1" is not 1).
     categories : sequence
         The public list of categories; it gives the order of the counts.
 
@@ -75,21 +76,21 @@ def counts(labels: Iterable[Hashable], *, categories: Sequence[Hashable]) -> Sen
         )
     tally = np.zeros(len(position))
     for label in labels:
-        # A label that cannot even be looked up is in none of the categories.
+        # An unhashable label is in none of the categories.
         with contextlib.suppress(TypeError, KeyError):
             tally[position[label]] += 1
-    # A replaced record leaves one category and enters another: two entries move by one, where there are two.
+    # A replaced record leaves one category and enters another.
     replace_one = float(np.sqrt(2.0)) if len(position) > 1 else 1.0
     return Sensitive(tally, norm=Norm.L2, add_remove=1.0, replace_one=replace_one)
 
 
 def negated_losses(losses: ArrayLike, *, clip_loss: float) -> Sensitive:
-    """Add up the losses of each candidate, each record's clipped to [0, clip_loss], negated: scores for a selection.
+    """Return negated sums of clipped losses for each candidate: scores for a selection.
 
     Parameters
     ----------
     losses : array_like of shape (n, k)
-        The loss of each record (row) under each candidate (column). A loss that is NaN counts as `clip_loss`.
+        The loss of each record (row) under each candidate (column). NaN counts as `clip_loss`.
     clip_loss : float
         Public bound on one record's loss.
 
@@ -106,12 +107,12 @@ def negated_losses(losses: ArrayLike, *, clip_loss: float) -> Sensitive:
 
 
 def record_count(rows: Sized) -> Sensitive:
-    """Count the records, whatever is in them.
+    """Count the records, whatever they contain.
 
     Parameters
     ----------
     rows : table or list
-        One row for each record; a sparse matrix too.
+        One row for each record; may be a sparse matrix.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The gate, the ledger behind it and the certificate it writes."""
+"""The purse, its ledger and its certificate."""
 
 from privypurse.purse.certificate import Certificate
 from privypurse.purse.ledger import Ledger, MemoryLedger

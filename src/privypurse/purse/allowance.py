@@ -1,4 +1,4 @@
-"""[DECIDES] A part of a purse with a limit of its own: what one fit may spend of a budget that many share."""
+"""[DECIDES] A part of a purse with its own limit: what one fit may spend of a shared budget."""
 
 import contextlib
 import math
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from privypurse.accounting.totals import Filter
+from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.charges import SingleCharge
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.purse.certificate import Certificate, declared_uncovered, rounded_up
 from privypurse.purse.ledger import MemoryLedger
 from privypurse.purse.purse import Purse
@@ -16,22 +16,29 @@ from privypurse.purse.purse import Purse
 SIMULATED = "other releases on the same data set, whose noise was seeded: a SIMULATION, not private"
 
 
+def mu_squared_left(rule: Filter, spent: Totals) -> float:
+    """Return what is left as squared mu of Gaussian releases, which adds up under every filter."""
+    least_noise = rule.smallest_noise_multiplier(spent)
+    return 1 / least_noise**2 if least_noise > 0 else math.inf
+
+
 class Allowance(Purse):
-    """A limit within a purse: each release is paid twice, from the purse and from the allowance.
+    """A limit within a purse: each release is charged to the purse and to the allowance.
 
     Parameters
     ----------
     purse : Purse
-        Who pays in the end. Its noise is used.
+        Purse to charge. Its noise is used.
     filter : Filter
         The limit of the allowance, under the purse's relation.
 
     Guarantees
     ----------
-    * Everything that leaves through the allowance is on the purse's ledger: it is charged there, durably, before noise is drawn.
-      The purse's own guarantee needs nothing from the allowance.
-    * What leaves through the allowance is, taken alone, within the allowance's own limit: a charge that does not fit is refused
-      before the purse is asked. If the purse then refuses, nothing was spent.
+    * Everything released through the allowance is on the purse's ledger: it is charged there,
+      durably, before noise is drawn. The purse's guarantee needs nothing from the allowance.
+    * What is released through the allowance is, taken alone, within the allowance's own limit: a
+      charge that does not fit is refused before the purse is asked. If the purse then refuses,
+      nothing was spent.
 
     Examples
     --------
@@ -47,36 +54,51 @@ class Allowance(Purse):
     def __init__(self, purse: Purse, filter: Filter) -> None:
         if filter.neighbouring is not purse.neighbouring:
             raise InvalidArgument(
-                f"neighbouring must be that of the purse, {purse.neighbouring.value!r}; got {filter.neighbouring.value!r}. "
-                "Leave it out."
+                f"neighbouring must be that of the purse, {purse.neighbouring.value!r}; got "
+                f"{filter.neighbouring.value!r}. Omit it."
             )
         self._purse = purse
+        self.hold: Any = None  # notified of charges (`holds.held`)
+        self.cut_short = False  # whether the purse refused a charge that is within this limit
         self._set_up(filter, MemoryLedger(), purse.dataset, purse.noise, purse._who)
 
     @property
     def purse(self) -> Purse:
-        """The purse that pays."""
+        """The purse that is charged."""
         return self._purse
 
     def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: str | None = None) -> None:
         self._filter.admit(self.totals, charge)
-        self._purse._pay(charge, other, what, exact=exact)
-        # Two threads may both have passed the first check: the purse has then been paid for a release that is refused here.
+        try:
+            self._purse._pay(charge, other, what, exact=exact)
+        except BudgetExhausted:
+            own, its = (mu_squared_left(one.filter, one.totals) for one in (self, self._purse))
+            rounding = 1e-6 * mu_squared_left(self._filter, self._filter.start())
+            self.cut_short = getattr(self._purse, "cut_short", False) or own > its + rounding
+            raise
+        # Two threads may both pass the first check; the purse is then charged for a release refused
+        # here.
         super()._pay(charge, other, what, exact=exact)
+        if self.hold is not None:
+            self.hold.update()
 
     @contextlib.contextmanager
     def reserve(self, releases: int = 1000) -> Iterator["Purse"]:
-        """Pay the purse in blocks; see `Purse.reserve`."""
-        with self._purse.reserve(releases):
-            yield self
+        """Charge the purse in blocks; see `Purse.reserve`."""
+        try:
+            with self._purse.reserve(releases):
+                yield self
+        finally:
+            if self.hold is not None:
+                self.hold.update()
 
     def declare_uncovered(self, what: str) -> None:
-        """Put it on the purse's record too."""
+        """Record it on the purse too."""
         self._purse.declare_uncovered(what)
         super().declare_uncovered(what)
 
     def certificate(self) -> Certificate:
-        """State what left through the allowance, as a part of the purse, whose ledger it pins."""
+        """Certify what was released through the allowance, as a part of the purse."""
         own, purse = super().certificate(), self._purse
         lines, digest = purse.ledger.head()
         entries = list(purse.ledger.entries(purse.dataset))
@@ -95,12 +117,12 @@ class Allowance(Purse):
         )
 
     def freeze(self, why: str) -> None:
-        """Close the account of the purse that pays."""
+        """Close the account of the purse."""
         self._purse.freeze(why)
 
     @classmethod
     def with_filter(cls, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: an allowance is made from a purse."""
+        """Raise InvalidArgument: an allowance is made from a purse."""
         raise InvalidArgument("an allowance is made from a purse: Allowance(purse, filter).")
 
     not_private = reopen = with_filter

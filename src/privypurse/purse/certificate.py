@@ -1,6 +1,8 @@
-"""The certificate: what is guaranteed, what was spent on what, and what is not covered; as JSON and as prose."""
+"""The certificate: the guarantee, what was spent on what, and what is not covered."""
 
+import dataclasses
 import decimal
+import hashlib
 import json
 import math
 import pathlib
@@ -9,14 +11,15 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from privypurse.accounting import filters
 from privypurse.accounting.filters import DeclaredNonPrivate
 from privypurse.accounting.totals import Filter
-from privypurse.core.charges import Charge, GaussianCharge, RepeatedCharge, SingleCharge, from_json
+from privypurse.core.charges import GaussianCharge, RepeatedCharge, SingleCharge, from_json
 from privypurse.core.errors import FileUnusable, InvalidArgument, LedgerCorrupt
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.reading import check_fields, read_json, refusing
 from privypurse.core.version import __version__
-from privypurse.purse.entries import CHARGE, RESERVE, SETTLE, UNCOVERED, Entry
+from privypurse.purse.entries import CHARGE, NOTE, RESERVE, SETTLE, UNCOVERED, Entry, canonical
 from privypurse.purse.ledger import Ledger, current_user, now
 
 FORMAT = 1
@@ -46,7 +49,7 @@ class Group:
     kind : str
         Kind of charge.
     count : int
-        How many.
+        Number of releases.
     smallest, largest : float or None
         Smallest and largest noise multiplier of Gaussian releases, or epsilon of selections.
     sample_prob : float
@@ -68,11 +71,11 @@ class UnderRelation:
     Parameters
     ----------
     epsilon, delta : float or None
-        The guarantee: it follows from the limit and holds however budgets were chosen. None where some release was not
-        bounded under this relation.
+        The guarantee. It follows from the limit and holds however budgets were chosen. None where
+        none is stated (`why_not_stated`).
     recorded_epsilon : float or None
-        What the recorded releases come to at that delta; equal to a guarantee where budgets were fixed in advance. None where
-        it cannot be stated.
+        Epsilon of the recorded releases at that delta; equal to a guarantee where budgets were
+        fixed in advance. None where it cannot be stated.
     """
 
     epsilon: float | None
@@ -80,11 +83,15 @@ class UnderRelation:
     recorded_epsilon: float | None
 
 
+NOT_STATED = UnderRelation(None, None, None)
+
+
 @dataclass(frozen=True)
 class Certificate:
-    """A statement about all that was released on one data set.
+    """A statement about everything released on one data set.
 
-    Made by ``purse.certificate()``. ``str()`` gives the prose, `to_json` the data; `save` writes either by the file's ending.
+    Made by ``purse.certificate()``. ``str()`` gives prose, `to_json` data; `save` chooses by
+    suffix.
 
     Parameters
     ----------
@@ -97,27 +104,28 @@ class Certificate:
     neighbouring, theorem : str
         The relation, and the rule and papers behind the guarantee.
     recorded_epsilon : float
-        What all payments come to at that delta.
+        Epsilon of all charges at that delta.
     releases, unreleased : int
-        How many values left; how many more were paid for in blocks and did not, or are not known to have (a crash).
+        Number of released values, and of values charged in blocks that were not released or are not
+        known to be (after a crash).
     unsettled : int
-        Blocks that were never settled.
+        Number of blocks that were never settled.
     relations : dict of str to UnderRelation
-        The guarantee under either relation.
+        The guarantee under each relation; none for add/remove where `neighbouring` is replace-one.
     groups : tuple of Group
         The releases, grouped.
     uncovered : tuple of str
         What the guarantee does not cover.
     noise : str
-        Where noise came from.
+        Source of the noise.
     people : tuple of str
         Who spent.
     ledger, ledger_lines, ledger_digest
         The ledger, its number of lines and its last SHA-256, as `head`.
     issued_by, issued_at, version, format
-        Who issued it when, with which version; the format of the JSON.
+        Issuer, time, version of privypurse, and format of the JSON.
     part_of : str
-        Where the statement is about a part of what was released on the data set: what it is a part of. Empty for the whole.
+        For a certificate of a part of what was released: the whole. Otherwise empty.
     """
 
     dataset: str
@@ -146,13 +154,13 @@ class Certificate:
     part_of: str = ""
 
     def to_json(self) -> str:
-        """Write the certificate as JSON. An infinite epsilon is null, and then the certificate is not private."""
+        """Write the certificate as JSON. An infinite epsilon is null; it is then not private."""
         return json.dumps(_without_infinity(asdict(self)), indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Certificate":
         """Read a certificate back from `to_json`."""
-        with refusing("this is not a privypurse certificate. Pass what to_json wrote."):
+        with refusing("expected a privypurse certificate, as to_json writes it."):
             fields = read_json(text)
             if fields["format"] != FORMAT:
                 raise InvalidArgument(
@@ -170,25 +178,25 @@ class Certificate:
 
     @classmethod
     def load(cls, path: "str | pathlib.Path") -> "Certificate":
-        """Read a certificate back from a ``.json`` file."""
+        """Read a certificate from a ``.json`` file."""
         try:
             text = pathlib.Path(path).read_text(encoding="utf-8")
         except OSError as error:
             raise FileUnusable(f"certificate {str(path)!r} cannot be read: {error.strerror}. Pass another.") from error
-        except ValueError as error:  # not UTF-8, or a zero in the name
+        except ValueError as error:  # not UTF-8, or a null byte in the name
             raise InvalidArgument(f"{str(path)!r} is not a privypurse certificate. Pass what to_json wrote.") from error
         return cls.from_json(text)
 
     @property
     def head(self) -> tuple[int, str]:
-        """What pins the ledger: ``ledger.verify(certificate.head)`` fails if it is not the one seen here, continued."""
+        """Number of lines and digest that pin the ledger; pass it to ``ledger.verify``."""
         return self.ledger_lines, self.ledger_digest
 
     def save(self, path: "str | pathlib.Path") -> None:
         """Write JSON to a ``.json`` file, prose to any other."""
         target = pathlib.Path(path)
         text = self.to_json() if target.suffix == ".json" else str(self)
-        # Names may hold bytes that are no text.
+        # Names may hold bytes that are not text.
         target.write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def __str__(self) -> str:
@@ -196,14 +204,14 @@ class Certificate:
 
 
 def certify(ledger: Ledger, dataset: str, filter: Filter, *, lines: int | None = None) -> Certificate:
-    """Build the certificate of a data set from its ledger, after walking the ledger's whole chain.
+    """Build the certificate of a data set from its ledger, after verifying the whole chain.
 
     Parameters
     ----------
     ledger, dataset, filter
         Of the purse.
     lines : int or None
-        As it would have been after so many lines of the ledger; None for all of them.
+        Certify the state after this many lines of the ledger; None for all of them.
     """
     ledger.verify()
     last, digest = ledger.head()
@@ -215,12 +223,12 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, *, lines: int | None =
     record = _read(entries)
     totals = entries[-1].totals
     both = all(other is not None for _, other, _ in record.releases)
-    others = _repeated((other, count) for (_, other, _), count in record.releases.items() if other)
+    others = [RepeatedCharge(other, count) for (_, other, _), count in record.releases.items() if other]
     relations = {}
     for relation in Neighbouring:
         own = relation is filter.neighbouring
         epsilon, delta = filter.guarantee_under(relation)
-        # A block that was never settled is paid for, but its releases are not known one by one.
+        # An unsettled block is charged, but its single releases are not known.
         known = both and not record.unsettled
         recorded = None
         if own:
@@ -228,8 +236,7 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, *, lines: int | None =
         elif known and delta < 1:
             recorded = filter.epsilon_under(relation, others, delta)
         stated = (own or (known and delta < 1)) and math.isfinite(epsilon)
-        recorded = recorded if stated else None
-        relations[relation.value] = UnderRelation(epsilon if stated else None, delta if stated else None, recorded)
+        relations[relation.value] = UnderRelation(epsilon, delta, recorded) if stated else NOT_STATED
     non_private = isinstance(filter, DeclaredNonPrivate)
     released = sum(record.releases.values())
     sampled = any(getattr(charge, "sample_prob", 1.0) < 1 for charge, _, _ in record.releases)
@@ -260,14 +267,28 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, *, lines: int | None =
     )
 
 
+def why_not_stated(certificate: Certificate, name: str) -> str | None:
+    """Return why a certificate has no guarantee under a relation; None where it has one.
+
+    Under replace-one the number of records is public and may have been used, for example as a
+    divisor. Tables of n and n + 1 records can then be told apart, so nothing follows for
+    add/remove. Earlier versions stated the limit there all the same.
+    """
+    if (certificate.neighbouring, name) == (Neighbouring.REPLACE_ONE.value, Neighbouring.ADD_REMOVE.value):
+        return "the number of records is public under replace-one and may have been used"
+    if certificate.relations[name].epsilon is None:
+        return "what some release is under this relation is not on record"
+    return None
+
+
 def declared_uncovered(entries: Iterable[Entry]) -> tuple[str, ...]:
-    """Return what was put on record as not covered, each once."""
+    """Return what was recorded as not covered, without duplicates."""
     return tuple(dict.fromkeys(entry.what for entry in entries if entry.kind == UNCOVERED))
 
 
 @dataclass
 class _Record:
-    """What a ledger says was released on one data set."""
+    """Releases on one data set according to its ledger."""
 
     releases: "Counter[tuple[SingleCharge, SingleCharge | None, str]]"
     unsettled: set[str]
@@ -276,12 +297,12 @@ class _Record:
 
     @property
     def exact(self) -> bool:
-        """Whether all noise is known to be exact; a block that was never settled may have been used for anything."""
+        """Whether all noise is known to be exact; false with unsettled blocks."""
         return bool(self.releases) and not self.unsettled and set(self.samplers) <= EXACT_SAMPLERS
 
 
 def _noise(record: _Record) -> str:
-    """Say where the noise of a data set's releases came from, as the ledger has it."""
+    """Describe the source of the noise, as the ledger has it."""
     entropy = "seeded (SIMULATION, not private)" if record.simulation else "operating-system entropy"
     if record.samplers["opendp"]:
         entropy += " and OpenDP's own"  # of which only Gaussian noise is drawn
@@ -308,7 +329,7 @@ def _read(entries: Iterable[Entry]) -> _Record:
         body = entry.details
         record.simulation = record.simulation or entry.is_simulation
         exact = body.get("exact")
-        # An earlier form of the ledger says only that noise was exact; there was one sampler then.
+        # An earlier ledger format says only that noise was exact; there was one sampler then.
         sampler = "secure" if exact is True else str(exact or "plain")
         with refusing(f"the details of line {entry.seq} of the ledger cannot be read.", raising=LedgerCorrupt):
             if entry.kind == CHARGE:
@@ -326,10 +347,6 @@ def _read(entries: Iterable[Entry]) -> _Record:
 
 def _single(described: Any) -> Any:
     return None if described is None else from_json(described)
-
-
-def _repeated(counted: Iterable[tuple[SingleCharge, int]]) -> list[Charge]:
-    return [RepeatedCharge(charge, count) for charge, count in counted]
 
 
 def _groups(releases: "Counter[tuple[SingleCharge, SingleCharge | None, str]]") -> tuple[Group, ...]:
@@ -360,12 +377,13 @@ def _prose(c: Certificate) -> Iterable[str]:
     if c.part_of:
         yield f"It is a part of {c.part_of}. The certificate of that purse is the one for everything."
     yield ""
-    yield "Guarantee under either relation, and what the recorded releases come to:"
+    yield "Guarantee under each relation, and what the recorded releases come to:"
     for name, under in c.relations.items():
+        reason = why_not_stated(c, name)
         if not c.private:
             yield f"  {name}: none"
-        elif under.epsilon is None:
-            yield f"  {name}: not stated; what some release is under this relation is not on record"
+        elif reason is not None or under.epsilon is None:
+            yield f"  {name}: not stated; {reason}"
         else:
             recorded = (
                 "" if under.recorded_epsilon is None else f"; recorded epsilon {rounded_up(under.recorded_epsilon)}"
@@ -394,17 +412,26 @@ def _levels(group: Group) -> str:
     if group.smallest is None or group.largest is None:
         return ""
     name = "epsilon" if group.kind in ("bounded-range", "pure") else "noise multiplier"
-    # The last of many equal steps takes up the rounding of all: digits that are not shown do not count.
+    # The last of many equal steps absorbs rounding; digits that are not shown do not count.
     spread = "" if f"{group.smallest:.6g}" == f"{group.largest:.6g}" else f" to {group.largest:.6g}"
     sampled = "" if group.sample_prob == 1 else f", each record sampled with probability {group.sample_prob:.6g}"
     return f", {name} {group.smallest:.6g}{spread}{sampled}"
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """Write a number with so many digits, never smaller than it is."""
+    """Write a number with so many digits, rounded up: for what is spent."""
+    return _rounded(value, digits, decimal.ROUND_CEILING)
+
+
+def rounded_down(value: float, digits: int = 4) -> str:
+    """Write a number with so many digits, rounded down: for what is left."""
+    return _rounded(value, digits, decimal.ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
     if math.isinf(value):
         return "infinity"
-    rounded = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING).create_decimal(repr(float(value)))
+    rounded = decimal.Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
     return f"{float(rounded):.{digits}g}"
 
 
@@ -414,3 +441,117 @@ def _without_infinity(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_infinity(inner) for inner in value]
     return None if isinstance(value, float) and math.isinf(value) else value
+
+
+# Fields that are not on the ledger, or may change.
+_FREE = ("issued_by", "issued_at", "version", "ledger")
+# Machines may differ in the last digits.
+_TOLERANCE = 1e-9
+
+
+def fingerprint(certificate: Certificate) -> dict[str, Any]:
+    """Return what is recorded of a partial certificate: the pinned line and a hash."""
+    text = canonical(json.loads(certificate.to_json()))
+    return {"lines": certificate.ledger_lines, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def check_certificate(ledger: Ledger, certificate: Certificate) -> bool:
+    """Raise LedgerCorrupt for a certificate that was not made from this ledger or was changed.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        The ledger, which may have grown since.
+    certificate : Certificate
+        Of a whole data set, or of a part such as one run.
+
+    Returns
+    -------
+    bool
+        Whether all statements were checked and hold. False for the certificate of a part that was
+        not recorded, as after a fit from Python: it is then only known to name a line of this
+        ledger. False also for one that `states_too_much`; all the rest then holds.
+
+    Guarantees
+    ----------
+    For a whole data set, everything but the issuer, the time, the version and the name of the
+    ledger's file is recomputed from the lines up to the pinned one. For the part of a run from the
+    command line, everything is compared by a hash that the run put on the ledger.
+    """
+    return check_rest(ledger, certificate) and not states_too_much(certificate)
+
+
+def check_rest(ledger: Ledger, certificate: Certificate) -> bool:
+    """Do as `check_certificate`, except for a line that `states_too_much`."""
+    ledger.verify(certificate.head)
+    terms = ledger.terms(certificate.dataset)
+    if terms is None:
+        raise LedgerCorrupt(f"the certificate is about data set {certificate.dataset!r}, which is not on the ledger.")
+    if certificate.part_of:
+        return _is_on_record(ledger, certificate)
+    if states_too_much(certificate):
+        relations = certificate.relations | {Neighbouring.ADD_REMOVE.value: NOT_STATED}
+        certificate = dataclasses.replace(certificate, relations=relations)
+    issued = certify(ledger, certificate.dataset, filters.from_terms(terms), lines=certificate.ledger_lines)
+    for field in dataclasses.fields(Certificate):
+        if field.name in _FREE:
+            continue
+        differs = _difference(_plain(certificate, field.name), _plain(issued, field.name), field.name)
+        if differs is not None:
+            raise _changed(differs)
+    return True
+
+
+def states_too_much(certificate: Certificate) -> bool:
+    """Return whether a replace-one certificate states add/remove, as earlier versions did."""
+    stated = certificate.relations.get(Neighbouring.ADD_REMOVE.value, NOT_STATED)
+    return certificate.neighbouring == Neighbouring.REPLACE_ONE.value and stated != NOT_STATED
+
+
+def _is_on_record(ledger: Ledger, certificate: Certificate) -> bool:
+    own = fingerprint(certificate)
+    found = False
+    for entry in ledger.entries(certificate.dataset):
+        recorded = entry.details.get("certificate") if entry.kind == NOTE else None
+        if recorded == own:
+            return True
+        found = found or (isinstance(recorded, dict) and recorded.get("lines") == own["lines"])
+    if found:
+        raise _changed("only a hash of it is on the ledger, so it is not known what")
+    return False
+
+
+def _changed(what: str) -> LedgerCorrupt:
+    return LedgerCorrupt(f"the certificate does not agree with the ledger; something was changed in it: {what}.")
+
+
+def _plain(certificate: Certificate, name: str) -> Any:
+    value = getattr(certificate, name)
+    if name == "relations":
+        return {relation: dataclasses.asdict(under) for relation, under in value.items()}
+    return [dataclasses.asdict(group) for group in value] if name == "groups" else value
+
+
+def _difference(one: Any, other: Any, path: str) -> str | None:
+    """Return where a certificate first differs from the ledger; None where it does not."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        inner = ((one[name], other[name], f"{path}.{name}") for name in one)
+    elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        inner = ((*values, f"{path}[{place}]") for place, values in enumerate(zip(one, other, strict=True)))
+    else:
+        return None if _same(one, other) else f"{path} is {_short(one)} in it and {_short(other)} by the ledger"
+    return next((found for each in inner if (found := _difference(*each)) is not None), None)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) or isinstance(other, float):
+        numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
+        return numbers and (one == other or math.isclose(one, other, rel_tol=_TOLERANCE))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict | list | tuple):
+        return f"{len(value)} entries"
+    written = repr(value)
+    return written if len(written) <= 60 else f"{written[:57]}..."

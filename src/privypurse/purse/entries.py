@@ -1,4 +1,4 @@
-"""One line of a ledger, and the hash chain that ties it to all lines before it."""
+"""One line of a ledger, and the hash chain that links it to all earlier lines."""
 
 import hashlib
 import json
@@ -10,14 +10,14 @@ from privypurse.core.errors import LedgerCorrupt
 
 GENESIS = "0" * 64
 
-# The kinds of lines, written into ledgers: never renamed.
+# Kinds of lines. They are written into ledgers: never rename them.
 OPEN = "open"  # terms of the account
-CHARGE = "charge"  # one release, paid before it was made
-RESERVE = "reserve"  # releases to come, paid as a block
-SETTLE = "settle"  # what the block was used for; the unused part comes back
+CHARGE = "charge"  # one release, charged before it was made
+RESERVE = "reserve"  # future releases, charged as a block
+SETTLE = "settle"  # what the block was used for; the unused part is returned
 UNCOVERED = "uncovered"  # something done outside the guarantee, declared by the user
-FREEZE = "freeze"  # nothing more may be spent, for good
-NOTE = "note"  # what a job was about, for people who read the ledger; changes nothing
+FREEZE = "freeze"  # nothing more may be spent, permanently
+NOTE = "note"  # what a job was about, for readers; changes nothing
 SPENDING = (CHARGE, RESERVE)
 KINDS = (OPEN, CHARGE, RESERVE, SETTLE, UNCOVERED, FREEZE, NOTE)
 
@@ -42,9 +42,9 @@ class Entry:
     body : str
         The details, as canonical JSON text.
     totals : Totals
-        What was spent on the data set after this line.
+        Totals of the data set after this line.
     previous, digest : str
-        SHA-256 of the line before and of this line, which covers all other fields; computed for a new line.
+        SHA-256 of the previous line and of this line, over all other fields; computed if new.
     """
 
     seq: int
@@ -59,7 +59,7 @@ class Entry:
     digest: str = ""
 
     def __post_init__(self) -> None:
-        if not self.digest:  # a new line; one read back from a file brings its own, which is then checked
+        if not self.digest:  # a new line; a line read from a file has one, which is then checked
             object.__setattr__(self, "digest", self.expected_digest())
 
     def expected_digest(self) -> str:
@@ -70,7 +70,7 @@ class Entry:
 
     @property
     def details(self) -> Any:
-        """The body, parsed: an object."""
+        """The body, parsed as an object."""
         try:
             parsed = json.loads(self.body)
         except (ValueError, TypeError, RecursionError) as error:
@@ -81,21 +81,22 @@ class Entry:
 
     @property
     def is_simulation(self) -> bool:
-        """Whether it paid for something whose noise was seeded."""
+        """Whether it charged something whose noise was seeded."""
         return self.kind in (*SPENDING, SETTLE) and bool(self.details.get("simulation"))
 
     def check_digest(self) -> None:
-        """Refuse an entry whose hash does not match its content."""
+        """Raise LedgerCorrupt if the hash does not match the content."""
         texts = (self.dataset, self.kind, self.who, self.when, self.what, self.body, self.previous, self.digest)
         if not all(isinstance(text, str) for text in texts) or self.digest != self.expected_digest():
             raise LedgerCorrupt(f"line {self.seq} of the ledger was changed: its hash does not match its content.")
 
     def check_follows(self, seq: int, digest: str) -> None:
-        """Refuse an entry that was edited, is of an unknown kind, or does not follow the line with this number and digest."""
+        """Raise LedgerCorrupt if the entry was edited, is unknown, or does not follow this line."""
         self.check_digest()
-        if self.kind not in KINDS:  # it may limit what may be spent
+        if self.kind not in KINDS:  # it may restrict spending
             raise LedgerCorrupt(
-                f"line {self.seq} of the ledger is of a kind that this version does not know. Install the version that wrote it."
+                f"line {self.seq} of the ledger is of a kind that this version does not know. "
+                "Install the version that wrote it."
             )
         if self.seq != seq + 1 or self.previous != digest:
             raise LedgerCorrupt(
@@ -104,22 +105,22 @@ class Entry:
 
 
 def canonical(value: Any) -> str:
-    """Write JSON in the one form that is hashed."""
+    """Write JSON in the canonical form that is hashed."""
     return _CANONICAL.encode(value)
 
 
 def totals_to_text(totals: Totals) -> str:
-    """Write totals as text; quanta in hexadecimal, since they are larger than a database's integers."""
+    """Write totals as text, with quanta in hexadecimal: they exceed a database's integers."""
     return canonical([[format(quanta, "x") for quanta in totals.quanta], totals.releases, totals.non_private])
 
 
 def totals_from_text(text: str) -> Totals:
-    """Read totals back; refuses anything `totals_to_text` did not write."""
+    """Read totals back. Raise LedgerCorrupt for anything `totals_to_text` did not write."""
     try:
         quanta, releases, non_private = json.loads(text)
         totals = Totals(tuple(int(entry, 16) for entry in quanta), int(releases), int(non_private))
     except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise LedgerCorrupt(f"the totals of a ledger line cannot be read: {str(text)[:80]!r}.") from error
     if not totals.quanta or min(*totals.quanta, totals.releases, totals.non_private) < 0:
-        raise LedgerCorrupt("the totals of a ledger line are below zero: nobody can have spent less than nothing.")
+        raise LedgerCorrupt("the totals of a ledger line are below zero: the line was changed.")
     return totals

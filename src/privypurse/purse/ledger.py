@@ -1,8 +1,7 @@
-"""The append-only record of what was spent on which data set; in memory here, in a file in `sqlite_ledger`."""
+"""The append-only record of spending per data set; in memory here, in a file in `sqlite_ledger`."""
 
 import datetime
 import getpass
-import os
 import reprlib
 import threading
 from collections.abc import Callable, Iterator
@@ -10,18 +9,20 @@ from typing import Any, Protocol
 
 from privypurse.accounting.totals import Totals
 from privypurse.core.errors import BudgetFrozen, LedgerCorrupt, SharedAcrossProcesses, TermsMismatch
+from privypurse.core.processes import this_process
 from privypurse.purse.entries import FREEZE, GENESIS, OPEN, SPENDING, Entry, canonical
 
 Decide = Callable[[Totals], Totals]
 
 
 class Ledger(Protocol):
-    """What the purse needs of a ledger.
+    """Interface of a ledger, as the purse uses it.
 
     Guarantees
     ----------
-    * `append` is one transaction: it reads the totals of the data set, lets `decide` raise or return the new totals, and
-      records them, with nobody in between. If it raises, nothing was recorded; if it returns, the line is durable.
+    * `append` is one transaction: it reads the totals of the data set, lets `decide` raise or
+      return the new totals, and records them. If it raises, nothing was recorded; if it returns,
+      the line is durable.
     * Lines are never changed or removed.
     * After a line of the kind "freeze" no line that spends is recorded for that data set.
     * ``copy``, ``deepcopy`` and scikit-learn's ``clone`` return the same ledger.
@@ -29,40 +30,31 @@ class Ledger(Protocol):
 
     @property
     def location(self) -> str:
-        """Where the ledger lives, for certificates and messages."""
-        ...
+        """Location of the ledger, for certificates and messages."""
 
     def append(self, dataset: str, kind: str, body: Any, *, who: str, what: str, decide: Decide) -> Entry:
-        """Let `decide` turn the data set's totals into new ones, and record them; one transaction."""
-        ...
+        """Let `decide` compute the data set's new totals and record them, in one transaction."""
 
     def open_account(self, dataset: str, terms: dict[str, Any], start: Totals, *, who: str) -> None:
         """Fix the terms of a data set at first use; refuse other terms later."""
-        ...
 
     def terms(self, dataset: str) -> dict[str, Any] | None:
         """Return the terms a data set was opened with, or None if it is not on the ledger."""
-        ...
 
     def is_frozen(self, dataset: str) -> bool:
-        """Whether nothing more may be spent on a data set."""
-        ...
+        """Return whether nothing more may be spent on a data set."""
 
     def entries(self, dataset: str | None = None) -> Iterator[Entry]:
         """Return the lines in order, all of them or those of one data set."""
-        ...
 
     def totals(self, dataset: str) -> Totals:
         """Return what is recorded as spent on a data set."""
-        ...
 
     def head(self) -> tuple[int, str]:
-        """Return the number of lines and the digest of the last one: what a certificate pins the ledger by."""
-        ...
+        """Return the number of lines and the last digest, which pin the ledger."""
 
     def verify(self, head: tuple[int, str] | None = None) -> int:
-        """Walk the whole chain, past a known head if one is given; return the number of lines or raise LedgerCorrupt."""
-        ...
+        """Verify the chain, past a known head if given; return the number of lines."""
 
 
 class Shared:
@@ -92,7 +84,7 @@ def current_user() -> str:
 
 
 def check_terms(dataset: str, location: str, recorded: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Refuse to reopen an account under other terms."""
+    """Raise TermsMismatch unless an account is reopened under its recorded terms."""
     if recorded == asked:
         return
     differing = sorted(name for name in {*recorded, *asked} if recorded.get(name) != asked.get(name))
@@ -100,16 +92,16 @@ def check_terms(dataset: str, location: str, recorded: dict[str, Any], asked: di
     wanted = ", ".join(f"{name}={reprlib.repr(asked.get(name))}" for name in differing)
     raise TermsMismatch(
         f"data set {dataset!r} is already on the ledger ({location}) with {on_record}; got {wanted}. "
-        "A data set has one budget for good. Open the purse with the recorded terms (Purse.reopen does), "
+        "A data set has one permanent budget. Open the purse with the recorded terms (Purse.reopen does), "
         "or pass another dataset= if these are other records."
     )
 
 
 class MemoryLedger(Shared):
-    """A ledger that lives and dies with the process.
+    """A ledger in the memory of one process.
 
-    Threads may share it. Another process may not: a forked or pickled copy would be a second budget, so both are
-    refused with the remedy.
+    Threads may share it. Another process may not: a forked or pickled copy would be a second
+    budget, so both raise `SharedAcrossProcesses`.
     """
 
     def __init__(self) -> None:
@@ -118,15 +110,15 @@ class MemoryLedger(Shared):
         self._totals: dict[str, Totals] = {}
         self._terms: dict[str, dict[str, Any]] = {}
         self._frozen: set[str] = set()
-        self._pid = os.getpid()
+        self._process = this_process()
 
     @property
     def location(self) -> str:
-        """Where the ledger lives."""
+        """Location of the ledger."""
         return "memory of this process"
 
     def append(self, dataset: str, kind: str, body: Any, *, who: str, what: str, decide: Decide) -> Entry:
-        """Record one line, in one step that no other thread can divide."""
+        """Record one line, atomically among threads."""
         self._check_process()
         with self._lock:
             check_not_frozen(kind, dataset, self._frozen)
@@ -148,7 +140,7 @@ class MemoryLedger(Shared):
         return self._terms.get(dataset)
 
     def is_frozen(self, dataset: str) -> bool:
-        """Whether nothing more may be spent on a data set."""
+        """Return whether nothing more may be spent on a data set."""
         return dataset in self._frozen
 
     def entries(self, dataset: str | None = None) -> Iterator[Entry]:
@@ -168,7 +160,7 @@ class MemoryLedger(Shared):
             return len(self._entries), self._entries[-1].digest if self._entries else GENESIS
 
     def verify(self, head: tuple[int, str] | None = None) -> int:
-        """Walk the whole chain; return the number of lines or raise LedgerCorrupt."""
+        """Verify the whole chain; return the number of lines or raise LedgerCorrupt."""
         lines = list(self.entries())
         seq, digest = 0, GENESIS
         for entry in lines:
@@ -188,7 +180,7 @@ class MemoryLedger(Shared):
         return entry
 
     def _check_process(self) -> None:
-        if os.getpid() != self._pid:
+        if this_process() != self._process:
             raise SharedAcrossProcesses(
                 "a ledger in memory was carried into a forked process, where its budget would be spent a second time. "
                 "Give the purse a file: Purse(..., ledger='budget.db')."
@@ -205,16 +197,16 @@ class MemoryLedger(Shared):
 
 
 def check_not_frozen(kind: str, dataset: str, frozen: "set[str] | frozenset[str]") -> None:
-    """Refuse a line that spends where the account is frozen."""
+    """Raise BudgetFrozen for a line that spends where the account is frozen."""
     if kind in SPENDING and dataset in frozen:
         raise BudgetFrozen(
-            f"the account of data set {dataset!r} was frozen: nothing more may be spent on it. Nothing was spent. Ask who froze "
-            "it (`privypurse ledger show` tells); there is no way back."
+            f"the account of data set {dataset!r} was frozen: nothing more may be spent on it. This cannot be "
+            "undone; `privypurse ledger show` tells who froze it."
         )
 
 
 def check_head(known: tuple[int, str], digest: str | None) -> None:
-    """Refuse a ledger that does not contain a line as it was seen before."""
+    """Raise LedgerCorrupt unless the ledger contains a line as it was seen before."""
     if digest != known[1]:
         raise LedgerCorrupt(
             f"the ledger does not contain line {known[0]} as it was seen before: "

@@ -1,6 +1,5 @@
-"""Which purse a fit of a scikit-learn estimator pays from, decided and checked before any data is looked at."""
+"""Choice and check of the purse that a scikit-learn fit is charged to, before any data is read."""
 
-import decimal
 import math
 import sys
 import warnings
@@ -16,14 +15,16 @@ from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.purse.allowance import Allowance
+from privypurse.purse.certificate import rounded_down
 from privypurse.purse.entries import CHARGE
+from privypurse.purse.holds import beside, describe, held_by_others
 from privypurse.purse.ledger import check_not_frozen
 from privypurse.purse.purse import Purse
 
 DELTA = 1e-6
-# How noise may be drawn: exactly wherever that costs little; exactly or not at all; in floating point.
+# How noise may be drawn: exact wherever that costs little, always exact, or in floating point.
 NOISES = ("auto", "secure", "plain")
-# Parts of scikit-learn that fit copies of an estimator again and again.
+# Parts of scikit-learn that fit copies of an estimator repeatedly.
 FITTING_MANY = (
     "sklearn.model_selection",
     "sklearn.ensemble",
@@ -33,23 +34,24 @@ FITTING_MANY = (
     "sklearn.feature_selection",
     "sklearn.semi_supervised",
 )
-# Those that set the random state of the copies they make.
+# Those that set the random state of their copies.
 SEEDING = ("sklearn.ensemble", "sklearn.multioutput")
 
 
 class SimulationWarning(UserWarning):
-    """A seed was given, so that nothing is private."""
+    """A seed was given, so nothing is private."""
 
 
 class PaidElsewhere:
-    """What is left of a purse in a fitted model that was copied to a file or another process: where the purse was.
+    """Stands for the purse in a fitted model that was copied to a file or another process.
 
-    The model predicts without its purse. To fit again, give it one: ``model.set_params(purse=Purse.reopen(...))``.
+    The model predicts without its purse. To fit again, pass one:
+    ``model.set_params(purse=Purse.reopen(...))``.
 
     Parameters
     ----------
     dataset, ledger : str
-        The data set, and where its ledger was.
+        The data set and the location of its ledger.
     """
 
     def __init__(self, dataset: str, ledger: str) -> None:
@@ -60,7 +62,7 @@ class PaidElsewhere:
 
 
 class LeavesItsPurse:
-    """Lets a fitted estimator be saved without its purse: copied, the model is what was paid for, the budget is not."""
+    """Lets a fitted estimator be saved without its purse: a copied budget would be a second one."""
 
     def __getstate__(self) -> Any:
         state: dict[str, Any] = super().__getstate__().copy()  # type: ignore[attr-defined]
@@ -71,7 +73,7 @@ class LeavesItsPurse:
 
 
 class UncountedSpending(UserWarning):
-    """A search or cross-validation fits many times, and nobody adds up what the fits spend."""
+    """A search or cross-validation fits many times, and the fits are not added up."""
 
 
 def open_budget(
@@ -83,20 +85,20 @@ def open_budget(
     random_state: Any,
     noise: str = "auto",
 ) -> Purse:
-    """Return the purse a fit spends: a new one, or an allowance from the one that was given.
+    """Return the purse for a fit: a new one, or an allowance from the given one.
 
     Parameters
     ----------
     epsilon : float or None
-        What the fit may spend at most; None for all that is left in the purse.
+        Most that the fit may spend; None for all that is left in the purse.
     delta, neighbouring
-        1e-6 and add/remove by default; with a purse, the purse's.
+        Default 1e-6 and add/remove; with a purse, the purse's.
     purse : Purse or None
-        Who pays.
+        Purse to charge.
     random_state : None, int, Generator or RandomState
         A seed makes the fit a simulation.
     noise : {"auto", "secure", "plain"}
-        How noise is drawn, where there is no purse to say it.
+        How noise is drawn, where no purse is given.
     """
     check_noise_name(noise)
     if epsilon is not None:
@@ -108,69 +110,66 @@ def open_budget(
     if purse is None:
         if epsilon is None:
             raise InvalidArgument(
-                "epsilon must be given where there is no purse; got None, which means all that is left in one. Pass epsilon=1.0."
+                "epsilon must be given without a purse; got None, which means all that is left in one. Pass epsilon=1.0."
             )
         warn_of_many_fits(epsilon, seeded=seed is not None)
         source = noise_source(noise, seed)
         if seed is not None:
             warnings.warn(
-                f"random_state={shown(random_state)} makes the noise repeatable: this fit is a simulation, NOT PRIVATE. Leave it "
-                "out on private data.",
+                f"random_state={shown(random_state)} makes the noise repeatable: this fit is a simulation, NOT PRIVATE. "
+                "Omit it on private data.",
                 SimulationWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         rule = GdpFilter(epsilon, DELTA if delta is None else delta, relation or Neighbouring.ADD_REMOVE)
         return Purse.with_filter(rule, noise=source)
     if not isinstance(purse, Purse):
         raise InvalidArgument(
-            f"purse must be a Purse or None; got {shown(purse)}. Pass purse=Purse(1.0, 1e-6, neighbouring='add-remove'), or "
-            "Purse.reopen(ledger, dataset)."
+            f"purse must be a Purse or None; got {shown(purse)}. "
+            "Pass purse=Purse(1.0, 1e-6, neighbouring='add-remove'), or Purse.reopen(ledger, dataset)."
         )
     for name, mine, its in (("delta", delta, purse.delta), ("neighbouring", relation, purse.neighbouring)):
         if mine is not None and mine != its:
             words = [value.value if isinstance(value, Neighbouring) else value for value in (its, mine)]
-            raise InvalidArgument(f"{name} must be that of the purse, {words[0]!r}; got {words[1]!r}. Leave it out.")
+            raise InvalidArgument(f"{name} must be that of the purse, {words[0]!r}; got {words[1]!r}. Omit it.")
     if noise != "auto":
         raise InvalidArgument(
-            f"noise must be 'auto' where there is a purse; got {noise!r}. The purse draws it: open it with noise={noise!r}."
+            f"noise must be 'auto' with a purse; got {noise!r}. The purse draws it: open it with noise={noise!r}."
         )
     if seed is not None:
         raise InvalidArgument(
-            f"random_state must be None where there is a purse; got {shown(random_state)}. The purse draws the noise: give it "
-            "noise=NoiseSource(seed=7) for a simulation."
+            f"random_state must be None with a purse; got {shown(random_state)}. The purse draws the noise: "
+            "open it with noise=NoiseSource(seed=7) for a simulation."
         )
     return part_of(purse, epsilon)
 
 
 def check_delta(delta: float, records: float | None) -> None:
-    """Refuse a delta that promises nothing: above one over the declared number of records, or, without one, above 1e-4.
+    """Raise InvalidArgument for a delta above one over the declared number of records (or 1e-4).
 
-    The true number of records is not asked: an error that depends on it would tell it.
+    The true number of records is not used: an error that depends on it would reveal it.
     """
     if delta * (1e4 if records is None else positive(n_public=records)) >= 1:
         raise InvalidArgument(
-            f"delta must be far below one over the number of records; got {delta:g}, with which publishing a whole record could "
-            "count as private. Pass for example delta=1e-6"
+            f"delta must be far below one over the number of records; got {delta:g}, with which publishing a "
+            "whole record could count as private. Pass for example delta=1e-6"
             + (", or declare n_public=... if there are so few records." if records is None else ".")
-            + " Nothing was spent."
         )
 
 
-def part_of(purse: Purse, epsilon: float | None, *, strict: bool = False) -> Purse:
-    """Return an allowance of at most this epsilon, in Gaussian DP, that fits in what is left of the purse.
+def part_of(purse: Purse, epsilon: float | None) -> Purse:
+    """Return an allowance of this epsilon, in Gaussian DP. Raise BudgetExhausted if too large.
 
     Parameters
     ----------
     purse : Purse
-        Who pays.
+        Purse to charge.
     epsilon : float or None
-        What is asked for; None for all that is left.
-    strict : bool, default False
-        Refuse where less is left, instead of giving that with a warning.
+        Requested epsilon; None for all that is left.
     """
     empty = (
-        f"nothing is left in the purse of data set {purse.dataset!r}: all of its epsilon {purse.epsilon:g} is spent. Nothing was "
-        "spent now. What was released may be used freely; another budget on the same records would add to what was spent."
+        f"nothing is left in the purse of data set {purse.dataset!r}: all of its epsilon {purse.epsilon:g} is spent. "
+        "Released values may be used freely; another budget on the same records would add to what was spent."
     )
     if purse.fraction_left < 1e-9:
         raise BudgetExhausted(empty)
@@ -178,52 +177,48 @@ def part_of(purse: Purse, epsilon: float | None, *, strict: bool = False) -> Pur
     if isinstance(purse.filter, FixedSchedule):
         if epsilon is not None and epsilon < purse.epsilon:
             raise InvalidArgument(
-                f"epsilon must be None for a purse whose schedule is fixed in advance, which cannot be shared out; got "
-                f"{epsilon!r}. Nothing was spent."
+                f"epsilon must be None for a purse with a fixed schedule, which cannot be divided; got {epsilon!r}. "
+                "Omit it."
             )
         return purse
-    # What one Gaussian release can have, many together can: every rule adds up their squared mu, or charges less.
-    least_noise = purse.filter.smallest_noise_multiplier(purse.totals)
-    left = convert.gdp_epsilon(1 / least_noise, purse.delta) if least_noise > 0 else math.inf
+    others = held_by_others(purse)
+    held = describe(others, purse.delta)
+    # Many Gaussian releases fit where one does: every filter adds their squared mu, or charges
+    # less.
+    mu = math.sqrt(beside(purse, others))
+    left = convert.gdp_epsilon(mu, purse.delta) if math.isfinite(mu) else math.inf
     limit = left if epsilon is None else min(epsilon, left)
     if limit <= 0:
-        raise BudgetExhausted(empty)
-    if strict and epsilon is not None and limit < epsilon * (1 - 1e-6):
-        raise BudgetExhausted(
-            f"epsilon={epsilon:g} was asked for, and {_floor(limit)} is left of the {purse.epsilon:g} of data set "
-            f"{purse.dataset!r}. Nothing was spent. Ask for {_floor(limit)} or less."
-        )
+        waits = f"nothing is left of the budget of data set {purse.dataset!r} just now. {held} Wait until "
+        raise BudgetExhausted(f"{waits}it ends." if held else empty)
     if epsilon is not None and limit < epsilon * (1 - 1e-6):
-        warnings.warn(
-            f"epsilon={epsilon:g} was asked for, and {limit:.3g} is left in the purse: the fit gets that. Pass epsilon=None to "
-            "take what is left without this warning.",
-            UserWarning,
-            stacklevel=5,
+        raise BudgetExhausted(
+            f"epsilon={epsilon:g} was requested, but {rounded_down(limit)} is left of the {purse.epsilon:g} of data set "
+            f"{purse.dataset!r}. "
+            + (
+                f"{held} Wait until it ends, or request {rounded_down(limit)} or less."
+                if held
+                else f"Request {rounded_down(limit)} or less."
+            )
         )
     if math.isinf(limit):
-        return purse  # declared not private, and asked for all of it
+        return purse  # declared not private, and all of it was requested
     return Allowance(purse, GdpFilter(limit, purse.delta, purse.neighbouring))
 
 
-def _floor(value: float) -> str:
-    """Write a number with three digits, never larger than it is."""
-    context = decimal.Context(prec=3, rounding=decimal.ROUND_FLOOR)
-    return f"{float(context.create_decimal(repr(float(value)))):g}"
-
-
 def check_noise_name(noise: Any) -> None:
-    """Refuse what is not one of the ways to draw noise."""
+    """Raise InvalidArgument unless `noise` names a way to draw noise."""
     if not isinstance(noise, str) or noise not in NOISES:
-        raise InvalidArgument(f"noise must be one of {', '.join(map(repr, NOISES))}; got {shown(noise)}. Leave it out.")
+        raise InvalidArgument(f"noise must be one of {', '.join(map(repr, NOISES))}; got {shown(noise)}. Omit it.")
 
 
 def noise_source(noise: str, seed: int | None) -> NoiseSource:
-    """Return a source of noise by its name, seeded for simulations."""
+    """Return a noise source by name, seeded for simulations."""
     return NoiseSource(seed, secure={"auto": None, "secure": True, "plain": False}[noise])
 
 
 def seed_from(random_state: Any) -> int | None:
-    """Return a seed for noise from what scikit-learn calls a random state; None stays None, and private."""
+    """Return a seed from a scikit-learn random state; None (private) stays None."""
     if random_state is None:
         return None
     if isinstance(random_state, np.random.Generator):
@@ -232,27 +227,27 @@ def seed_from(random_state: Any) -> int | None:
         return int(random_state.randint(2**31 - 1))
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
         raise InvalidArgument(
-            f"random_state must be None, a whole number of 0 or more, a Generator or a RandomState; got {shown(random_state)}. "
-            "Leave it out for private noise; any seed makes the fit a simulation, which is NOT PRIVATE."
+            f"random_state must be None, a whole number of 0 or more, a Generator or a RandomState; got "
+            f"{shown(random_state)}. Omit it for private noise: any seed makes the fit a simulation, NOT PRIVATE."
         )
     return int(random_state)
 
 
 def warn_of_many_fits(epsilon: float, *, seeded: bool) -> None:
-    """Warn where a part of scikit-learn that fits many times calls a fit with a budget of its own, or has seeded it."""
+    """Warn if scikit-learn code that fits many times calls a fit without a purse, or seeded it."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith(SEEDING if seeded else FITTING_MANY):
             spends = (
-                f"each fit of this search, cross-validation or ensemble spends its own epsilon={epsilon:g} on the same records, "
-                "and nobody adds them up. Pass purse=Purse(..., ledger='budget.db') to the estimator, so that every fit is "
-                "counted (with n_jobs too); search with PrivateSearchCV, which pays for the choice; or, if the data is not "
-                "private, pass random_state=0, which makes every fit a simulation."
+                f"each fit of this search, cross-validation or ensemble spends its own epsilon={epsilon:g} on the same "
+                "records, and the fits are not added up. Pass purse=Purse(..., ledger='budget.db') to the estimator, "
+                "so that every fit is counted (with n_jobs too); search with PrivateSearchCV, which charges for the "
+                "choice; or, if the data is not private, pass random_state=0, which makes every fit a simulation."
             )
             seeds = (
-                "this ensemble gave its members seeds (random_state), which makes their noise repeatable: NOT PRIVATE, and "
-                "nobody adds the fits up. Give the estimator a purse, with which seeds are refused."
+                "this ensemble gave its members seeds (random_state), which makes their noise repeatable: NOT PRIVATE, "
+                "and the fits are not added up. Give the estimator a purse, with which seeds are refused."
             )
-            warnings.warn(seeds if seeded else spends, UncountedSpending, stacklevel=4)
+            warnings.warn(seeds if seeded else spends, UncountedSpending, stacklevel=5)
             return
         frame = frame.f_back  # type: ignore[assignment]

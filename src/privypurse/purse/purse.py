@@ -1,6 +1,7 @@
-"""[DECIDES] The one gate: every value derived from data passes here, and is paid for before it leaves."""
+"""[DECIDES] The purse: every released value passes through it and is charged before it is drawn."""
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,26 +10,138 @@ from typing import Any
 from privypurse.accounting import filters
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.charges import SingleCharge
-from privypurse.core.checks import FloatArray, positive_integer, shown, text
-from privypurse.core.errors import InvalidArgument, LedgerCorrupt, UnsupportedCharge
+from privypurse.core.checks import FloatArray, positive, positive_integer, shown, small_probability, text
+from privypurse.core.errors import InvalidArgument, LedgerCorrupt, UnsupportedCharge, charge_counted, spending_noted
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
+from privypurse.core.randomness import LEAST_PLAIN_DELTA, NoiseSource
 from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.base import Mechanism
 from privypurse.purse.certificate import Certificate, certify
-from privypurse.purse.choices import check_filter, choose_filter, choose_noise, noise_for, open_ledger
 from privypurse.purse.entries import CHARGE, FREEZE, NOTE, UNCOVERED
-from privypurse.purse.ledger import Ledger, Shared, current_user
+from privypurse.purse.ledger import Ledger, MemoryLedger, Shared, current_user
 from privypurse.purse.reservation import Reservation, describe
 from privypurse.purse.sqlite_ledger import SqliteLedger
 
 
+def open_ledger(ledger: "Ledger | str | os.PathLike[str] | None") -> Ledger:
+    """Open or create a ledger, or return the one that is given."""
+    if ledger is None:
+        return MemoryLedger()
+    if isinstance(ledger, str | os.PathLike):
+        return SqliteLedger(ledger)
+    if not hasattr(ledger, "open_account"):
+        raise InvalidArgument(
+            f"ledger must be None, a file name or a Ledger; got {ledger!r}. Pass for example ledger='budget.db'."
+        )
+    return ledger
+
+
+def choose_noise(noise: NoiseSource | str | None, filter: Filter) -> NoiseSource:
+    """Return a noise source. Raise InvalidArgument if it is unfit for the filter."""
+    source = NoiseSource.parse(noise)
+    if source.strict:
+        _check_delta(source, filter)
+    if source.sampler in ("discrete", "opendp") and filter.name not in ("zcdp", "non-private"):
+        raise InvalidArgument(
+            f"noise={source.sampler!r} has a price in zCDP only, but the filter is {filter.name!r}. Pass "
+            "filter='zcdp', or noise='secure', which every filter can price."
+        )
+    return source
+
+
+_PLAIN = NoiseSource(secure=False)
+
+
+def draws_exactly(kind: type) -> bool:
+    """Return whether a class declares its `draw` exact; an overriding draw must do so again."""
+    for base in kind.__mro__:
+        if "check_noise" in vars(base):
+            return True
+        if "draw" in vars(base):
+            return False
+    return False
+
+
+def _check_delta(noise: NoiseSource, filter: Filter) -> NoiseSource:
+    """Raise InvalidArgument where floating-point noise cannot keep the filter's delta."""
+    promised = not noise.simulation and math.isfinite(filter.epsilon)
+    if promised and not noise.secure and filter.delta < LEAST_PLAIN_DELTA:
+        raise InvalidArgument(
+            f"delta must be at least {LEAST_PLAIN_DELTA:g} where noise is drawn in floating point, whose numbers have "
+            f"52 random bits; got {filter.delta!r}. Open the purse with noise='secure', or with a larger delta."
+        )
+    return noise
+
+
+def noise_for(mechanism: Any, box: Sensitive, filter: Filter, noise: NoiseSource) -> NoiseSource:
+    """Return the noise source for a release: the purse's, or plain if exact noise is costly.
+
+    Raises before the charge where the purse requires exact noise and the mechanism has none, or
+    where plain noise cannot keep the filter's delta.
+    """
+    return _check_delta(_noise_for(mechanism, box, filter.neighbouring, noise), filter)
+
+
+def _noise_for(mechanism: Any, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> NoiseSource:
+    if not noise.secure:
+        return noise
+    check = mechanism.check_noise if draws_exactly(type(mechanism)) else None
+    if noise.strict:
+        if check is None:
+            raise InvalidArgument(
+                f"mechanism {type(mechanism).__name__} does not declare exact noise (it has no check_noise of its own), "
+                f"and the noise of this purse is {noise.sampler!r}. Open the purse with noise='plain'."
+            )
+        check(box, neighbouring, noise)
+        return noise
+    if check is None or not getattr(mechanism, "exact_by_default", True):
+        return _PLAIN
+    try:
+        check(box, neighbouring, noise)
+    except InvalidArgument:
+        return _PLAIN
+    return noise
+
+
+def check_filter(filter: Filter) -> Filter:
+    """Raise InvalidArgument unless `filter` is a Filter."""
+    if not hasattr(filter, "admit") or isinstance(filter, type):
+        raise InvalidArgument(
+            f"filter must be one of {sorted(filters.BY_NAME)} or a filter object; got {filter!r}. "
+            "Omit it for 'gdp', or pass for example RdpFilter(1.0, 1e-6, 'add-remove')."
+        )
+    return filter
+
+
+def choose_filter(filter: "Filter | str", epsilon: float, delta: float, neighbouring: Neighbouring) -> Filter:
+    """Make a filter from its name, or return one that agrees with the other terms."""
+    epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
+    if isinstance(filter, str):
+        if filter not in filters.BY_NAME:
+            raise InvalidArgument(
+                f"filter must be one of {sorted(filters.BY_NAME)} or a filter object; got {filter!r}. Omit it for 'gdp'."
+            )
+        chosen: Filter = filters.BY_NAME[filter](epsilon, delta, neighbouring)
+        return chosen
+    check_filter(filter)
+    for name, mine, its in (
+        ("epsilon", epsilon, filter.epsilon),
+        ("delta", delta, filter.delta),
+        ("neighbouring", neighbouring, filter.neighbouring),
+    ):
+        if mine != its:
+            raise InvalidArgument(
+                f"{name} must agree between purse and filter; got {mine!r} and {its!r}. Build both from the same numbers."
+            )
+    return filter
+
+
 @dataclass(frozen=True)
 class Spent:
-    """What the releases recorded so far come to.
+    """Privacy loss of the recorded releases.
 
-    The *guarantee* of a purse is its limit; with budgets chosen from outputs, the spend at the moment of stopping is a
-    record, not a smaller guarantee.
+    The *guarantee* of a purse is its limit. With budgets chosen from outputs, the spend at the
+    moment of stopping is a record, not a smaller guarantee.
     """
 
     epsilon: float
@@ -43,14 +156,14 @@ class Remaining:
     Parameters
     ----------
     epsilon, delta : float
-        What a fresh purse of the size of what is left would be worth. Budgets do not add up in epsilon, so this plus
-        the spent epsilon is more than the limit.
+        Value of a fresh purse of the remaining size. Budgets do not add up in epsilon, so this plus
+        the spent epsilon exceeds the limit.
     fraction : float
-        Share of the limit that is left, in the currency in which costs do add up (mu squared, by default).
+        Share of the limit that is left, in units that do add up (mu squared, by default).
     noise_multiplier : float
-        The least noise, relative to sensitivity, that one more Gaussian release of all records can have; infinity if none fits.
+        Least noise multiplier of one more Gaussian release of all records; infinity if none fits.
     selection_epsilon : float
-        The largest epsilon that one more `ExponentialSelection` can have; zero if none fits.
+        Largest epsilon of one more `ExponentialSelection`; zero if none fits.
     """
 
     epsilon: float
@@ -61,36 +174,39 @@ class Remaining:
 
 
 class Purse(Shared):
-    """A privacy budget, and the only way to get a value out of private data.
+    """A privacy budget, and the only way to release a value computed from private data.
 
     Parameters
     ----------
     epsilon, delta : float
         The guarantee: everything ever released through this purse together is (epsilon, delta)-DP.
     neighbouring : {"add-remove", "replace-one"} or Neighbouring
-        What "one record" means. Has no default on purpose: replace-one needs twice the noise for the same epsilon.
+        The meaning of "one record". No default on purpose: replace-one needs twice the noise for
+        the same epsilon.
     ledger : None, path or Ledger, default None
-        Where spending is recorded. None: in memory, for one process. A path: a SQLite file that outlives the process and that
-        threads, processes and people share.
+        Where spending is recorded. None: in memory, for one process. A path: a SQLite file that
+        outlives the process and can be shared by threads, processes and people.
     dataset : str, default "default"
-        The name under which the ledger keeps this data set's budget. A data set has one budget for good.
+        Name of this data set on the ledger. A data set has one permanent budget.
     filter : {"gdp", "zcdp", "rdp"} or Filter, default "gdp"
-        The stopping rule; all of these are sound for budgets chosen from earlier outputs. An object may be passed for the
-        other choices of `RdpFilter`, or for a `FixedSchedule`.
+        The stopping rule. All of these are sound for budgets chosen from earlier outputs. Pass an
+        object for other settings of `RdpFilter`, or for a `FixedSchedule`.
     noise : NoiseSource or {"auto", "secure", "plain", "discrete", "opendp"}, optional
-        Operating-system entropy, by default ("auto") in exact arithmetic wherever that costs little. "secure" refuses what has no
-        exact way, "plain" draws in floating point, the last two draw the discrete Gaussian and need the zCDP filter. A seeded
-        source makes the run a simulation, and is stamped so.
+        Operating-system entropy, by default ("auto") in exact arithmetic wherever that costs
+        little. "secure" refuses mechanisms without exact noise. "plain" draws in floating point,
+        for deltas from 1e-15 on. The last two draw the discrete Gaussian and need the zCDP filter.
+        A seeded source makes the run a simulation, and is marked so.
     who : str, optional
-        Who spends; the login name by default.
+        Name recorded on the ledger; the login name by default.
 
     Guarantees
     ----------
-    * `release` charges before noise is drawn, and noise before anything leaves: the charge is computed from the box's own
-      bound, recorded in one transaction with the decision that it fits, and only then is the box opened. A crash in between
-      over-counts, never under-counts.
+    * `release` charges before noise is drawn, and draws noise before anything leaves: the charge is
+      computed from the box's own bound, recorded in one transaction with the decision that it fits,
+      and only then is the box opened. A crash in between over-counts, never under-counts.
     * A refused charge changes nothing; a smaller one that fits is then admitted.
-    * ``copy``, ``deepcopy`` and scikit-learn's ``clone`` return the same purse; pickling works where the ledger is a file.
+    * ``copy``, ``deepcopy`` and scikit-learn's ``clone`` return the same purse; pickling works
+      where the ledger is a file.
 
     Examples
     --------
@@ -129,7 +245,7 @@ class Purse(Shared):
         noise: NoiseSource | str | None = None,
         who: str | None = None,
     ) -> "Purse":
-        """Make a purse without a limit, for work that is declared NOT PRIVATE on its ledger and certificate."""
+        """Make a purse without a limit, declared NOT PRIVATE on its ledger and certificate."""
         purse = cls.__new__(cls)
         purse._set_up(filters.DeclaredNonPrivate(delta, neighbouring), ledger, dataset, noise, who)
         return purse
@@ -144,7 +260,7 @@ class Purse(Shared):
         noise: NoiseSource | str | None = None,
         who: str | None = None,
     ) -> "Purse":
-        """Make a purse from a filter, which already knows epsilon, delta and the relation."""
+        """Make a purse from a filter, which has epsilon, delta and the relation."""
         purse = cls.__new__(cls)
         purse._set_up(check_filter(filter), ledger, dataset, noise, who)
         return purse
@@ -158,7 +274,7 @@ class Purse(Shared):
         noise: NoiseSource | str | None = None,
         who: str | None = None,
     ) -> "Purse":
-        """Open a data set that is already on a ledger, under the terms recorded there. Never makes a new ledger."""
+        """Open a data set on an existing ledger, under its recorded terms."""
         opened = SqliteLedger(ledger, must_exist=True) if isinstance(ledger, str | os.PathLike) else open_ledger(ledger)
         terms = opened.terms(text(dataset=dataset))
         if terms is None:
@@ -189,22 +305,22 @@ class Purse(Shared):
 
     @property
     def epsilon(self) -> float:
-        """The limit's epsilon; infinity for a purse declared non-private."""
+        """Epsilon of the limit; infinity for a non-private purse."""
         return self._filter.epsilon
 
     @property
     def delta(self) -> float:
-        """The limit's delta."""
+        """Delta of the limit."""
         return self._filter.delta
 
     @property
     def neighbouring(self) -> Neighbouring:
-        """The relation."""
+        """The neighbouring relation."""
         return self._filter.neighbouring
 
     @property
     def dataset(self) -> str:
-        """The name of the data set on the ledger."""
+        """Name of the data set on the ledger."""
         return self._dataset
 
     @property
@@ -219,16 +335,17 @@ class Purse(Shared):
 
     @property
     def who(self) -> str:
-        """Who spends."""
+        """Name recorded on the ledger."""
         return self._who
 
     @property
     def noise(self) -> NoiseSource:
-        """Where noise comes from."""
+        """Source of noise."""
         return self._noise
 
+    @spending_noted(call="Purse.release")
     def release(self, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> FloatArray:
-        """Pay for a noisy answer and return it.
+        """Charge for a noisy answer and return it.
 
         Parameters
         ----------
@@ -237,24 +354,24 @@ class Purse(Shared):
         mechanism : Mechanism
             How to make it private, such as ``Gaussian(noise_multiplier=2.0)``.
         what : str, default "release"
-            What it is for; releases with the same words are grouped on the certificate.
+            Purpose; releases with the same purpose are grouped on the certificate.
 
         Returns
         -------
         ndarray
-            The noisy value; public from here on.
+            The noisy value, which is public.
 
         Raises
         ------
         BudgetExhausted
-            It does not fit; nothing was spent, nothing was released, and something smaller may still fit.
+            It does not fit. Nothing was spent or released; a smaller release may still fit.
         UnsupportedCharge
-            The filter has no price for it, or the box's Poisson sample was already released once.
+            The filter has no price for it, or the box's Poisson sample was already released.
         """
         if not isinstance(box, Sensitive):
             raise InvalidArgument(
-                f"box must be a Sensitive value from an oracle; got {type(box).__name__}. A plain array carries no "
-                "bound, so it has no price: build the box with an oracle or with privypurse.oracles.statistics."
+                f"box must be a Sensitive value from an oracle; got {type(box).__name__}. A plain array carries no bound, "
+                "so it has no price: build the box with an oracle or with privypurse.oracles.statistics."
             )
         if not (hasattr(mechanism, "charge") and hasattr(mechanism, "draw")) or isinstance(mechanism, type):
             raise InvalidArgument(
@@ -263,43 +380,44 @@ class Purse(Shared):
             )
         text(what=what)
         charge = mechanism.charge(box, self.neighbouring)
-        noise = noise_for(mechanism, box, self.neighbouring, self._noise)
-        other = _charge_under_the_other_relation(box, mechanism, self.neighbouring)
+        noise = noise_for(mechanism, box, self._filter, self._noise)
+        other = _charge_if_replaced(box, mechanism, self.neighbouring)
         with box.sample.take() if box.sample_prob < 1 else contextlib.nullcontext():
             self._pay(charge, other, what, exact=noise.sampler if noise.secure else None)
         return mechanism.draw(box, self.neighbouring, noise)
 
     def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: str | None = None) -> None:
-        """Put a charge on the ledger, or raise. What follows may open the box; `exact` names the sampler, if it is exact."""
+        """Record a charge, or raise. `exact` names the sampler if its noise is exact."""
         if not isinstance(charge, SingleCharge):
-            raise UnsupportedCharge(f"no filter has a price for {charge!r}; it is refused. Return one of core.charges.")
+            raise UnsupportedCharge(f"no filter has a price for {charge!r}. Return one of core.charges.")
         reservation = self._reservation
-        if reservation is not None and reservation.pay(charge, other, what, exact=exact):
-            return
-        body = {
-            "charge": describe(charge),
-            "other": describe(other),
-            "simulation": self._noise.simulation,
-            "exact": exact,
-        }
-        self._ledger.append(
-            self._dataset,
-            CHARGE,
-            body,
-            who=self._who,
-            what=what,
-            decide=lambda spent: self._filter.admit(spent, charge),
-        )
+        with charge_counted():
+            if reservation is not None and reservation.pay(charge, other, what, exact=exact):
+                return
+            body = {
+                "charge": describe(charge),
+                "other": describe(other),
+                "simulation": self._noise.simulation,
+                "exact": exact,
+            }
+            self._ledger.append(
+                self._dataset,
+                CHARGE,
+                body,
+                who=self._who,
+                what=what,
+                decide=lambda spent: self._filter.admit(spent, charge),
+            )
 
     @contextlib.contextmanager
     def reserve(self, releases: int = 1000) -> Iterator["Purse"]:
-        """Pay for releases in blocks, so that they need not each wait for the disk.
+        """Charge for releases in blocks, so that each need not wait for the disk.
 
-        Inside the ``with`` statement, the first release reserves this many of its like, but at most half of what is left, and
-        later ones are paid from the block; budgets may still be chosen freely. At the end the unused part comes back. (A
-        `FixedSchedule` gets it back unless another process went on in the meantime.) A crash inside leaves the whole block spent.
-
-        Until it comes back, a reserved block is spent in the eyes of other processes: reserve what the loop will need, not more.
+        Inside the ``with`` statement, the first release reserves this many of its kind, but at most
+        half of what is left. Later ones are charged from the block; budgets may still be chosen
+        freely. At the end the unused part is returned. (A `FixedSchedule` gets it back unless
+        another process continued in the meantime.) A crash leaves the whole block spent. Other
+        processes see a reserved block as spent until then, so reserve only what the loop will need.
 
         Parameters
         ----------
@@ -321,13 +439,13 @@ class Purse(Shared):
 
     @property
     def spent(self) -> Spent:
-        """What is spent. Inside `reserve`, what other processes spent since the block began is not looked up."""
+        """What is spent. Inside `reserve`, later spending of other processes is not included."""
         totals = self.totals
         return Spent(self._filter.epsilon_of(totals, self.delta), self.delta, totals.releases)
 
     @property
     def remaining(self) -> Remaining:
-        """What is left. Inside `reserve`, what other processes spent since the block began is not looked up."""
+        """What is left. Inside `reserve`, later spending of other processes is not included."""
         totals = self.totals
         return Remaining(
             epsilon=self._filter.epsilon_left(totals),
@@ -339,46 +457,48 @@ class Purse(Shared):
 
     @property
     def fraction_left(self) -> float:
-        """Share of the limit that is left: the one part of `remaining` that costs nothing to look at."""
+        """Share of the limit that is left; cheaper than `remaining`."""
         return self._filter.fraction_left(self._filter.start(), self.totals)
 
     def pay_again(self, charge: SingleCharge, *, what: str) -> None:
-        """Charge for a release that was made earlier and is not on the ledger; releases nothing.
-
-        For runs that go on from a checkpoint with a ledger that does not remember them.
-        """
+        """Charge for an earlier release, of a resumed run, that is not on the ledger."""
         self._pay(charge, None, text(what=what))
 
     @property
     def totals(self) -> Totals:
-        """What is spent, in the filter's own currency; for schedules that count in shares of what is left."""
+        """Spent totals in the filter's own units; for schedules that use shares of what is left."""
         known = self._reservation.known if self._reservation is not None else None
         return self._ledger.totals(self._dataset) if known is None else known
 
+    @property
+    def block(self) -> tuple[Totals, Totals] | None:
+        """Inside `reserve`: spent totals, and totals on the ledger. None without a reservation."""
+        return self._reservation.block if self._reservation is not None else None
+
     def declare_uncovered(self, what: str) -> None:
-        """Put on record that something was done with the data outside this purse, for the certificate to name."""
+        """Record something done with the data outside this purse, for the certificate."""
         self._ledger.append(
             self._dataset, UNCOVERED, {}, who=self._who, what=text(what=what), decide=lambda spent: spent
         )
 
     def note(self, what: str, details: dict[str, Any]) -> None:
-        """Put a remark on the ledger for people who read it, such as which job begins; of public things only."""
+        """Put a remark on the ledger, such as which job begins; of public things only."""
         self._ledger.append(
             self._dataset, NOTE, details, who=self._who, what=text(what=what), decide=lambda spent: spent
         )
 
     def freeze(self, why: str) -> None:
-        """Close the account for good: whatever is left cannot be spent, but for blocks that a run under way has paid for."""
+        """Close the account permanently, except for blocks that a running job has reserved."""
         self._ledger.append(self._dataset, FREEZE, {}, who=self._who, what=text(why=why), decide=lambda spent: spent)
 
     def certificate(self) -> Certificate:
-        """State the guarantee, what was spent on what, and what is not covered; settles an open reservation."""
+        """Certify the guarantee and the spending. Settles an open reservation."""
         if self._reservation is not None:
             self._reservation.settle()
         return certify(self._ledger, self._dataset, self._filter)
 
     def __reduce__(self) -> Any:
-        # The parts refuse or reconnect by themselves: a memory ledger and a seeded source cannot be pickled.
+        # Memory ledgers and seeded sources refuse to be pickled themselves.
         return (_rebuild, (self._filter, self._ledger, self._dataset, self._noise, self._who))
 
     def __repr__(self) -> str:
@@ -389,20 +509,18 @@ class Purse(Shared):
 
 
 def _rebuild(filter: Filter, ledger: Ledger, dataset: str, noise: NoiseSource, who: str) -> Purse:
-    """Unpickle: the account must be on the ledger already."""
+    """Unpickle; the account must be on the ledger."""
     if ledger.terms(dataset) is None:
         raise LedgerCorrupt(
-            f"the ledger ({ledger.location}) has no account for {dataset!r}, which this purse spends from."
+            f"the ledger ({ledger.location}) has no account for {dataset!r}, from which this purse spends."
         )
     return Purse.with_filter(filter, ledger=ledger, dataset=dataset, noise=noise, who=who)
 
 
-def _charge_under_the_other_relation(
-    box: Sensitive, mechanism: Mechanism, neighbouring: Neighbouring
-) -> SingleCharge | None:
-    """Describe the same release under the relation that is not the purse's, where box and mechanism can."""
+def _charge_if_replaced(box: Sensitive, mechanism: Mechanism, neighbouring: Neighbouring) -> SingleCharge | None:
+    """Return the replace-one charge of an add/remove release, where it is known."""
     seen_under = getattr(mechanism, "charge_seen_under", None)
-    if seen_under is None or not box.has_bound(neighbouring.other):
+    if neighbouring is Neighbouring.REPLACE_ONE or seen_under is None or not box.has_bound(Neighbouring.REPLACE_ONE):
         return None
-    charge: SingleCharge = seen_under(box, neighbouring, neighbouring.other)
+    charge: SingleCharge = seen_under(box, neighbouring, Neighbouring.REPLACE_ONE)
     return charge

@@ -1,8 +1,11 @@
-"""Counting a ledger again from its charges, to see that the recorded totals are what the charges come to."""
+"""Recomputation of a ledger's totals from its charges."""
 
+from collections.abc import Sequence
+
+from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Filter, Totals
-from privypurse.core.charges import RepeatedCharge, SingleCharge, from_json
-from privypurse.core.errors import LedgerCorrupt
+from privypurse.core.charges import Charge, RepeatedCharge, SingleCharge, from_json
+from privypurse.core.errors import BudgetExhausted, LedgerCorrupt, UnsupportedCharge
 from privypurse.core.reading import refusing
 from privypurse.purse.entries import CHARGE, RESERVE, SETTLE, Entry, totals_from_text
 from privypurse.purse.ledger import Ledger
@@ -11,9 +14,12 @@ from privypurse.purse.ledger import Ledger
 def replay(ledger: Ledger, dataset: str, filter: Filter) -> Totals:
     """Recompute what was spent on a data set, line by line, and return it.
 
-    Raises `LedgerCorrupt` at the first line whose recorded totals are not what its charge makes of the line before, or that
-    settles a block which was not reserved, was settled already, or gives back more than the block without what it was used
-    for; the filter raises if a line passes its limit.
+    Raises `LedgerCorrupt` at the first line whose recorded totals do not follow from its charge,
+    that the filter does not admit, or that settles a block which was not reserved, was settled
+    already, was used for more than it holds, or returns more than its unused part.
+
+    The line that settles a block counts its charges without their order. That matters only for a
+    fixed schedule, where the order is that of the schedule.
     """
     totals, blocks = filter.start(), dict[str, tuple[Totals, Totals]]()
     for entry in ledger.entries(dataset):
@@ -24,8 +30,11 @@ def replay(ledger: Ledger, dataset: str, filter: Filter) -> Totals:
 
 
 def _after(totals: Totals, entry: Entry, filter: Filter, blocks: dict[str, tuple[Totals, Totals]]) -> Totals:
-    with refusing(f"the details of line {entry.seq} of the ledger cannot be read.", raising=LedgerCorrupt):
-        return _counted(totals, entry, filter, blocks)
+    try:
+        with refusing(f"the details of line {entry.seq} of the ledger cannot be read.", raising=LedgerCorrupt):
+            return _counted(totals, entry, filter, blocks)
+    except (BudgetExhausted, UnsupportedCharge) as error:
+        raise LedgerCorrupt(f"line {entry.seq} of the ledger has a charge that the budget does not admit.") from error
 
 
 def _counted(totals: Totals, entry: Entry, filter: Filter, blocks: dict[str, tuple[Totals, Totals]]) -> Totals:
@@ -40,12 +49,16 @@ def _counted(totals: Totals, entry: Entry, filter: Filter, blocks: dict[str, tup
         if block is None:
             raise LedgerCorrupt(f"line {entry.seq} of the ledger settles a block that is not reserved.")
         used, ceiling = block
-        for charge, _, _, count in entry.details["used"]:
-            used = filter.admit(used, RepeatedCharge(_single(charge), count))
+        charges = [RepeatedCharge(_single(charge), n) for charge, _, _, n in entry.details["used"]]
+        ordered: Sequence[Charge] = filter.in_order(used, charges) if isinstance(filter, FixedSchedule) else charges
+        for charge in ordered:
+            used = filter.admit(used, charge)
+        if not used.fits_within(ceiling):
+            raise LedgerCorrupt(f"line {entry.seq} of the ledger uses more than its block holds.")
         if entry.details["returned"] is not None:
             returned = totals_from_text(entry.details["returned"])
             if not returned.fits_within(ceiling.minus(used)):
-                raise LedgerCorrupt(f"line {entry.seq} of the ledger gives back more than its block had left.")
+                raise LedgerCorrupt(f"line {entry.seq} of the ledger returns more than its block had left.")
             return totals.minus(returned)
     return totals
 

@@ -1,6 +1,5 @@
-"""Paying for a block of releases at once, so that thousands of steps need not each wait for the disk."""
+"""Reservations: charging a block of releases at once, so that each need not wait for the disk."""
 
-import os
 import secrets
 import threading
 from collections import Counter
@@ -10,6 +9,7 @@ from privypurse.accounting.totals import Filter, Totals
 from privypurse.core import charges as charge_format
 from privypurse.core.charges import SingleCharge
 from privypurse.core.errors import BudgetExhausted
+from privypurse.core.processes import this_process
 from privypurse.purse.entries import RESERVE, SETTLE, totals_to_text
 from privypurse.purse.ledger import Decide, Ledger
 
@@ -17,30 +17,30 @@ Line = tuple[SingleCharge, SingleCharge | None, str]
 
 
 class Reservation:
-    """A block of budget that is already on the ledger, and what it has been used for so far.
+    """A block of budget that is already on the ledger, and what it was used for so far.
 
     Parameters
     ----------
     ledger, dataset, filter, who
         As in the purse.
     releases : int
-        How many releases like the next one to reserve at a time.
+        Number of releases like the next one to reserve at a time.
     simulation : bool
         Whether the noise is seeded.
 
     Guarantees
     ----------
-    * A charge is admitted only within a block that is already durable on the ledger, so a crash at any moment leaves at least as
-      much recorded as was released.
-    * What comes back when a block is settled is what was reserved and not used, computed in exact quanta.
-    * It works in the process that made it and in no other: a forked child pays the ledger directly.
+    * A charge is admitted only within a block that is already durable on the ledger, so a crash
+      leaves at least as much recorded as was released.
+    * When a block is settled, what was reserved and not used is returned, in exact quanta.
+    * It works only in the process that made it: a forked child charges the ledger directly.
     """
 
     def __init__(self, ledger: Ledger, dataset: str, filter: Filter, who: str, releases: int, simulation: bool) -> None:
         self._ledger, self._dataset, self._filter, self._who = ledger, dataset, filter, who
         self._releases, self._simulation = releases, simulation
         self._lock = threading.RLock()
-        self._pid = os.getpid()
+        self._process = this_process()
         self._closed = False
         self._id = ""
         self._current: Totals = filter.start()
@@ -51,23 +51,31 @@ class Reservation:
     @property
     def usable(self) -> bool:
         """Whether it is open and belongs to this process."""
-        return not self._closed and os.getpid() == self._pid
+        return not self._closed and this_process() == self._process
 
     @property
     def known(self) -> Totals | None:
-        """The data set's totals as this block knows them, or None between blocks."""
-        # Asked of the process first: a forked child must not touch a lock that another thread may have held.
+        """Totals of the data set as this block knows them; None between blocks."""
+        block = self.block
+        return None if block is None else block[0]
+
+    @property
+    def block(self) -> tuple[Totals, Totals] | None:
+        """Totals of the data set, now and with the whole block used; None between blocks."""
+        # The process is checked first: a forked child must not touch a lock another thread may
+        # hold.
         if not self.usable:
             return None
         with self._lock:
-            return None if self._ceiling is None else self._current
+            return None if self._ceiling is None else (self._current, self._ceiling)
 
     def pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: str | None = None) -> bool:
-        """Take a charge from the block; settle it and reserve the next one where it does not fit.
+        """Take a charge from the block. If it does not fit, settle and reserve the next one.
 
-        `exact` names the sampler of the release's noise, if it is an exact one; a block names it where it is the same for all.
+        `exact` names the sampler of the noise, if exact; a block names it where all releases agree.
 
-        Returns False, having done nothing, where the reservation is closed or belongs to another process.
+        Returns False, without effect, where the reservation is closed or belongs to another
+        process.
         """
         if not self.usable:
             return False
@@ -78,20 +86,20 @@ class Reservation:
                 self.settle()
                 self._reserve(charge, other)
                 if not self._take(charge):
-                    raise BudgetExhausted(f"{charge!r} does not fit in what is left of the budget. Nothing was spent.")
+                    raise BudgetExhausted(f"{charge!r} does not fit in what is left of the budget.")
             self._lines[charge, other, what] += 1
             self._samplers.add(exact)
             return True
 
     def close(self) -> None:
-        """Settle for good. In another process than the one that reserved, does nothing."""
+        """Settle permanently. Does nothing in another process."""
         if self.usable:
             with self._lock:
                 self._closed = True
                 self._settle()
 
     def settle(self) -> None:
-        """Record what the block was used for and give back the rest."""
+        """Record what the block was used for and return the rest."""
         if self.usable:
             with self._lock:
                 self._settle()
@@ -106,12 +114,12 @@ class Reservation:
             "returned": None,
             "exact": next(iter(self._samplers)) if len(self._samplers) == 1 else None,
         }
-        # Forgotten before it is settled: an interrupt in between leaves the block spent. The other way round it could
-        # be settled, and given back, twice.
+        # Forgotten before it is settled: an interrupt in between leaves the block spent, whereas
+        # the other order could settle and return it twice.
         self._forget()
 
         def decide(spent: Totals) -> Totals:
-            # Positions of a fixed schedule come back only while they are the last ones taken.
+            # Positions of a fixed schedule are returned only while they are the last ones taken.
             if not self._filter.refundable and spent != ceiling:
                 return spent
             body["returned"] = totals_to_text(unused)
@@ -132,10 +140,7 @@ class Reservation:
         return True
 
     def _reserve(self, charge: SingleCharge, other: SingleCharge | None) -> None:
-        """Reserve what was asked for, but at most half of what is left, so that others who share the ledger can go on.
-
-        At least one release, or the ledger refuses.
-        """
+        """Reserve the requested block, but at most half of what is left; at least one release."""
         body: dict[str, Any] = {
             "reservation": secrets.token_hex(8),
             "charge": describe(charge),
@@ -148,7 +153,7 @@ class Reservation:
             after = self._filter.admit(spent, charge)
             count = self._releases
             while count > 1:
-                # Twice as many must fit; the last few releases of a budget are then reserved one by one.
+                # Twice as many must fit; the last few releases of a budget are reserved one by one.
                 try:
                     self._filter.admit_ahead(spent, charge, 2 * count)
                     after = self._filter.admit_ahead(spent, charge, count)
@@ -172,5 +177,5 @@ class Reservation:
 
 
 def describe(charge: SingleCharge | None) -> dict[str, Any] | None:
-    """Write a charge, or its absence, as JSON."""
+    """Convert a charge, or None, to JSON types."""
     return None if charge is None else charge_format.to_json(charge)

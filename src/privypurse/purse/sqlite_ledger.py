@@ -1,8 +1,13 @@
-"""A ledger in one SQLite file, shared safely by threads and processes."""
+"""A ledger in one SQLite file, shared safely by threads and processes.
+
+The file must have one name: SQLite looks for the journal of a crash beside the name by which a file
+is opened. Under another name it misses the journal, and later lines are rolled back.
+"""
 
 import contextlib
 import os
 import pathlib
+import re
 import secrets
 import sqlite3
 import threading
@@ -15,11 +20,60 @@ import sqlalchemy as sa
 from sqlalchemy import exc, pool
 
 from privypurse.accounting.totals import Totals
+from privypurse.core.checks import at_home
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt, LedgerUnavailable
 from privypurse.purse.entries import FREEZE, GENESIS, OPEN, Entry, canonical, totals_from_text, totals_to_text
 from privypurse.purse.ledger import Decide, Shared, check_head, check_not_frozen, check_terms, now
 
-# "PPRS": so that another program's database is not taken for a ledger.
+
+def first_name(path: pathlib.Path) -> pathlib.Path:
+    """Return a temporary name beside the path under which to make a new ledger."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+
+
+def check_one_name(path: pathlib.Path) -> None:
+    """Raise an error unless the file exists and has no other hard links."""
+    try:
+        if os.stat(path).st_nlink != 1:
+            _remove_first_name(path)
+        names = os.stat(path).st_nlink
+    except OSError as error:
+        raise LedgerCorrupt(
+            f"the ledger {path.name} has disappeared. Restore it from a backup before spending more."
+        ) from error
+    if names != 1:
+        raise LedgerUnavailable(
+            f"the ledger {path.name} must have one name; got a file with {names} (hard links): after a crash under "
+            "one name, lines written under another could be lost. Remove the other names, which `find / -samefile "
+            f"{path.name}` lists."
+        )
+
+
+def _remove_first_name(path: pathlib.Path) -> None:
+    """Remove the temporary name of this file if it is still there, as after a kill."""
+    made_as = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}")
+    for other in path.parent.iterdir():
+        if made_as.fullmatch(other.name):
+            with contextlib.suppress(FileNotFoundError):
+                if other.samefile(path):
+                    other.unlink()
+
+
+def check_not_mounted(path: pathlib.Path) -> None:
+    """Raise LedgerUnavailable for a file that is a mount point: it has another name outside."""
+    try:
+        mounts = pathlib.Path("/proc/self/mountinfo").read_bytes().splitlines()
+    except OSError:  # not on Linux
+        return
+    escaped = re.sub(rb"[ \t\n\\]", lambda odd: b"\\%03o" % ord(odd[0]), os.fsencode(os.path.realpath(path)))
+    if any(mount.split()[4] == escaped for mount in mounts):
+        raise LedgerUnavailable(
+            f"the ledger {path.name} is mounted as a single file: the journal of a crash would lie beside another "
+            "name, and lines could be lost. Mount its folder instead."
+        )
+
+
+# "PPRS", so that another program's database is not taken for a ledger.
 _APPLICATION_ID = 0x50505253
 _FORMAT = 1
 _BUSY_SECONDS = 60
@@ -39,7 +93,7 @@ _entries = sa.Table(
     sa.Column("previous", sa.Text, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
 )
-# The head says how many lines there are, so that lines missing at the end are noticed too.
+# The head counts the lines, so that lines missing at the end are noticed too.
 _head = sa.Table(
     "head",
     _metadata,
@@ -47,13 +101,17 @@ _head = sa.Table(
     sa.Column("count", sa.Integer, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
 )
+# Built once: building a statement takes longer than running it.
+_INSERT, _MOVE_HEAD = _entries.insert(), _head.update()
+_READ_HEAD = sa.select(_head.c.count, _head.c.digest)
+_FROM_LINE = sa.select(_entries).where(_entries.c.seq >= sa.bindparam("first")).order_by(_entries.c.seq)
 _GUARDS = tuple(
     f"CREATE TRIGGER entries_{verb.lower()} BEFORE {verb} ON entries "
     f"BEGIN SELECT RAISE(ABORT, 'a privypurse ledger is append-only'); END"
     for verb in ("UPDATE", "DELETE")
 )
 
-# SQLite must not be forked inside a transaction; a fork waits until none is under way in any thread.
+# SQLite must not be forked inside a transaction; a fork waits until all threads finish theirs.
 _no_fork = threading.RLock()
 
 
@@ -63,15 +121,13 @@ def _unlock_in_child() -> None:
 
 
 os.register_at_fork(
-    before=lambda: _no_fork.acquire(),
-    after_in_parent=lambda: _no_fork.release(),
-    after_in_child=_unlock_in_child,
+    before=lambda: _no_fork.acquire(), after_in_parent=lambda: _no_fork.release(), after_in_child=_unlock_in_child
 )
 
 
 @dataclass(frozen=True)
 class _View:
-    """What this object has read and checked so far, line by line from the first."""
+    """What this object has read and checked so far, from the first line on."""
 
     seq: int = 0
     digest: str = GENESIS
@@ -80,7 +136,7 @@ class _View:
     frozen: frozenset[str] = frozenset()
 
     def after(self, entries: Iterator[Entry]) -> "_View":
-        """Check lines that follow and take them in; what was known stays as it is."""
+        """Check the lines that follow and return the updated view."""
         seq, digest, totals, terms = self.seq, self.digest, dict(self.totals), dict(self.terms)
         frozen = self.frozen
         for entry in entries:
@@ -100,23 +156,27 @@ class SqliteLedger(Shared):
     Parameters
     ----------
     path : str or path
-        The file; made at first use. Its folder must exist and be writable. Keep it on a local disk: SQLite's locks
-        are unreliable on network file systems.
+        The file; made at first use. Its folder must exist and be writable. Use a local disk:
+        SQLite's locks are unreliable on network file systems.
     must_exist : bool, default False
-        Refuse a path where there is no ledger, instead of making one: a mistyped path is a fresh budget.
+        Raise an error if there is no ledger, instead of making one: a mistyped path is a new
+        budget.
 
     Guarantees
     ----------
-    * `append` runs in one ``BEGIN IMMEDIATE`` transaction: of any number of threads and processes only one decides at a
-      time, on totals that include all that came before.
-    * It returns only after the line is on the disk (rollback journal, ``synchronous=EXTRA``). A crash before that leaves
-      no line and no release; a crash after it leaves a line, perhaps without a release: spending is over-counted, never
-      under-counted.
-    * Opening checks every line. Afterwards each transaction checks the last line seen here, every line that was added since,
-      and that the head counts them all; totals are taken from lines checked in this way. A file that
-      was edited, truncated or reordered is refused with `LedgerCorrupt` when it is opened or verified; while it is open,
-      edits to older lines cannot change what may be spent.
-    * Each transaction has its own connection, and a fork waits until no transaction is under way in the process.
+    * `append` runs in one ``BEGIN IMMEDIATE`` transaction: of any number of threads and processes
+      only one decides at a time, on totals that include all that came before.
+    * It returns only after the line is on the disk (rollback journal, ``synchronous=EXTRA``). A
+      crash before that leaves no line and no release; a crash after it leaves a line, perhaps
+      without a release: spending is over-counted, never under-counted.
+    * Opening checks every line. Afterwards each transaction checks the last line seen here, every
+      line added since, and that the head counts them all; totals are taken from lines checked in
+      this way. A file that was edited, truncated or reordered is refused with `LedgerCorrupt` when
+      it is opened or verified; while it is open, edits to older lines cannot change what may be
+      spent.
+    * Each transaction has its own connection, and a fork waits until no transaction is under way.
+    * A file with several names (hard links, or itself a mount point) is refused: each name would
+      have its own journal.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = False) -> None:
@@ -125,8 +185,8 @@ class SqliteLedger(Shared):
                 f"path must be a file name; got {path!r}. Pass for example 'budget.db', or ledger=None for memory."
             )
         if "\x00" in str(path):
-            raise InvalidArgument(f"path must be a file name; got {path!r}, with a zero in it. Pass another.")
-        self._path = pathlib.Path(path).expanduser().absolute()
+            raise InvalidArgument(f"path must be a file name; got {path!r}, with a null byte. Pass another.")
+        self._path = at_home(path).absolute()
         if self._path.is_dir():
             raise InvalidArgument(f"path must be a file name; got the folder {str(path)!r}. Pass a file in it.")
         if not self._path.parent.is_dir():
@@ -141,6 +201,7 @@ class SqliteLedger(Shared):
                 raise LedgerUnavailable(f"there is no ledger at {str(path)!r}. Check the path; nothing was made.")
             with self._errors():
                 _create(self._path)
+        check_not_mounted(self._path)
         self._check_format()
         self._read()
 
@@ -169,7 +230,7 @@ class SqliteLedger(Shared):
         if self.terms(dataset) is None:
             with self._transaction(write=True) as connection:
                 view = self._catch_up(connection)
-                # Somebody else may have been first; their terms are compared below.
+                # Another process may have been first; its terms are compared below.
                 if dataset not in view.terms:
                     entry = _insert(connection, view, dataset, OPEN, terms, who, "open the account", start)
                     view = view.after(iter([entry]))
@@ -177,7 +238,7 @@ class SqliteLedger(Shared):
         check_terms(dataset, self.location, self.terms(dataset) or {}, terms)
         if len(self.totals(dataset).quanta) != len(start.quanta):
             raise LedgerCorrupt(
-                f"{self.location} counts what was spent on {dataset!r} in another currency than its terms say."
+                f"{self.location}: the totals of {dataset!r} do not match its terms. Restore it from a backup."
             )
 
     def terms(self, dataset: str) -> dict[str, Any] | None:
@@ -207,7 +268,7 @@ class SqliteLedger(Shared):
         return view.seq, view.digest
 
     def verify(self, head: tuple[int, str] | None = None) -> int:
-        """Walk the whole chain from its first line; return the number of lines or raise LedgerCorrupt."""
+        """Verify the whole chain; return the number of lines or raise LedgerCorrupt."""
         with self._transaction(write=False) as connection:
             found = self._catch_up(connection, _View())
             seen = self._view
@@ -216,7 +277,7 @@ class SqliteLedger(Shared):
         return found.seq
 
     def _read(self) -> _View:
-        """Take in what was added since the last look."""
+        """Read and check the lines added since the last time."""
         with self._transaction(write=False) as connection:
             view = self._catch_up(connection)
         return self._remember(view)
@@ -224,7 +285,7 @@ class SqliteLedger(Shared):
     def _catch_up(self, connection: sa.Connection, start: _View | None = None) -> _View:
         """Check the last line seen, the lines after it, and that the head counts them all."""
         seen = self._view if start is None else start
-        rows = iter(connection.execute(sa.select(_entries).where(_entries.c.seq >= seen.seq).order_by(_entries.c.seq)))
+        rows = iter(connection.execute(_FROM_LINE, {"first": seen.seq}))
         if seen.seq:
             row = next(rows, None)
             check_head((seen.seq, seen.digest), None if row is None else _checked(row).digest)
@@ -236,7 +297,7 @@ class SqliteLedger(Shared):
         return view
 
     def _remember(self, view: _View) -> _View:
-        """Keep what a finished transaction has read; the newer view of two threads wins."""
+        """Keep the view of a finished transaction, unless another thread has a newer one."""
         with self._view_lock:
             if view.seq > self._view.seq:
                 self._view = view
@@ -259,47 +320,40 @@ class SqliteLedger(Shared):
 
     @contextlib.contextmanager
     def _transaction(self, *, write: bool) -> Iterator[sa.Connection]:
-        if not self._path.exists():
-            raise LedgerCorrupt(
-                f"the ledger {self.location} has disappeared. Restore it from a backup before spending more."
-            )
+        check_one_name(self._path)
         engine = self._engine.execution_options(write=write)
         with _no_fork, self._errors(), engine.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Translate the database's errors; every other error passes through."""
+        """Translate database errors; other errors pass through."""
         try:
             yield
         except exc.DBAPIError as error:
             reason = str(error.orig)
             if any(sign in reason for sign in _DAMAGE):
                 raise LedgerCorrupt(
-                    f"{self.location} is damaged or not a ledger ({reason}). "
-                    "Restore it from a backup; nothing was released."
+                    f"{self.location} is damaged or not a ledger ({reason}). Restore it from a backup."
                 ) from error
             raise LedgerUnavailable(
-                f"the ledger {self.location} cannot be read or written: {reason}. Nothing was released. "
+                f"the ledger {self.location} cannot be read or written: {reason}. "
                 "Check that the disk has room, the file and its folder are writable and no other program holds them."
             ) from error
         except (exc.NoResultFound, exc.MultipleResultsFound) as error:
             raise LedgerCorrupt(f"{self.location} has lost its head. Restore it from a backup.") from error
-        except UnicodeEncodeError as error:  # half a character, or bytes of a file's name
+        except UnicodeEncodeError as error:  # a lone surrogate, or bytes of a file's name
             raise InvalidArgument(
-                "names on a ledger must be text; got one that is none. Pass another --dataset or --who. Nothing was spent."
+                "names on a ledger must be valid Unicode text. Pass another --dataset or --who."
             ) from error
-        except UnicodeDecodeError as error:  # in what SQLite says about a damaged file
-            raise LedgerCorrupt(
-                f"{self.location} is damaged. Restore it from a backup; nothing was released."
-            ) from error
+        except UnicodeDecodeError as error:  # in SQLite's message about a damaged file
+            raise LedgerCorrupt(f"{self.location} is damaged. Restore it from a backup.") from error
         except OSError as error:
-            raise LedgerUnavailable(
-                f"the ledger {self.location} cannot be made: {error}. Nothing was released."
-            ) from error
+            raise LedgerUnavailable(f"the ledger {self.location} cannot be made: {error}. Check its folder.") from error
 
     def __reduce__(self) -> Any:
-        # What was seen travels along: an older copy, or another ledger, at the same path elsewhere is refused.
+        # The head travels along, so that an older copy or another ledger at the same path is
+        # refused.
         return (_reconnect, (str(self._path), self.head()))
 
     def __repr__(self) -> str:
@@ -316,13 +370,14 @@ def _reconnect(path: str, head: tuple[int, str]) -> SqliteLedger:
 
 
 def _connect(path: pathlib.Path, mode: str = "rw") -> sqlite3.Connection:
-    """Open the file; without `mode="rwc"` never make one, since an empty ledger is a fresh budget."""
+    """Open the file. Make one only with `mode="rwc"`, since an empty ledger is a fresh budget."""
     uri = f"file:{urllib.parse.quote(os.fsencode(path))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        # Wait for the disk, the folder included. The journal mode is SQLite's default, a rollback journal that is gone
-        # after each transaction: whoever copies the file between transactions has all of it.
+        # Wait for the disk and the folder. SQLite's default rollback journal is gone after each
+        # transaction, so a copy of the file between transactions is complete.
         connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute("PRAGMA fullfsync = ON")  # on macOS, also past the disk's cache
     except sqlite3.Error:
         connection.close()
         raise
@@ -330,9 +385,9 @@ def _connect(path: pathlib.Path, mode: str = "rw") -> sqlite3.Connection:
 
 
 def _create(path: pathlib.Path) -> None:
-    """Make an empty ledger beside the path and move it there whole, unless somebody else was first."""
-    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    # Made with the permissions any new file of this user gets; SQLite then finds it empty.
+    """Make an empty ledger beside the path and link it there, unless another process was first."""
+    new = first_name(path)
+    # Made with the user's default permissions; SQLite then finds it empty.
     os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     engine = sa.create_engine("sqlite://", poolclass=pool.NullPool, creator=lambda: _connect(new))
     try:
@@ -346,11 +401,12 @@ def _create(path: pathlib.Path) -> None:
         with contextlib.suppress(FileExistsError):
             os.link(new, path)
     finally:
-        new.unlink()
+        new.unlink(missing_ok=True)
 
 
 def _begin(connection: sa.Connection) -> None:
-    # A writer takes the lock before reading, so that nobody can spend between its look and its line.
+    # A writer takes the lock before reading, so that nothing is spent between its read and its
+    # line.
     connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("write") else "BEGIN")
 
 
@@ -358,21 +414,20 @@ def _insert(
     connection: sa.Connection, view: _View, dataset: str, kind: str, body: Any, who: str, what: str, totals: Totals
 ) -> Entry:
     entry = Entry(view.seq + 1, dataset, kind, who, now(), what, canonical(body), totals, view.digest)
-    connection.execute(
-        _entries.insert().values(
-            seq=entry.seq,
-            dataset=entry.dataset,
-            kind=entry.kind,
-            who=entry.who,
-            at=entry.when,
-            what=entry.what,
-            body=entry.body,
-            totals=totals_to_text(entry.totals),
-            previous=entry.previous,
-            digest=entry.digest,
-        )
-    )
-    connection.execute(_head.update().values(count=entry.seq, digest=entry.digest))
+    row = {
+        "seq": entry.seq,
+        "dataset": entry.dataset,
+        "kind": entry.kind,
+        "who": entry.who,
+        "at": entry.when,
+        "what": entry.what,
+        "body": entry.body,
+        "totals": totals_to_text(entry.totals),
+        "previous": entry.previous,
+        "digest": entry.digest,
+    }
+    connection.execute(_INSERT, row)
+    connection.execute(_MOVE_HEAD, {"count": entry.seq, "digest": entry.digest})
     return entry
 
 
@@ -383,11 +438,11 @@ def _known(view: _View, dataset: str, location: str) -> Totals:
 
 
 def _read_head(connection: sa.Connection) -> tuple[int, str]:
-    row = connection.execute(sa.select(_head.c.count, _head.c.digest)).one()
+    row = connection.execute(_READ_HEAD).one()
     try:
         return int(row[0]), str(row[1])
     except (ValueError, TypeError, OverflowError) as error:
-        raise LedgerCorrupt("the head of the ledger does not say how many lines there are.") from error
+        raise LedgerCorrupt("the head of the ledger does not give the number of lines.") from error
 
 
 def _digest_at(connection: sa.Connection, seq: int) -> str | None:

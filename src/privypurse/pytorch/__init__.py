@@ -1,4 +1,7 @@
-"""The PyTorch engine: private training of deep modules, in the user's own loop or in one call. Needs ``privypurse[torch]``."""
+"""Private training of deep modules, in the user's own loop or in one call.
+
+Needs ``privypurse[torch]``.
+"""
 
 try:
     import torch as _torch  # noqa: F401

@@ -1,4 +1,4 @@
-"""A clip norm that follows a quantile of the gradients' lengths, by noisy counts that are paid for."""
+"""Adaptive clip norm: follows a quantile of gradient norms by noisy counts."""
 
 import math
 from dataclasses import dataclass
@@ -10,24 +10,24 @@ from privypurse.pytorch.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, check_c
 
 @dataclass(frozen=True)
 class AdaptiveClip:
-    """Every few steps, spend one sample on looking how many gradients are within the clip norm, and move it.
+    """Clip norm that is adapted every few steps, by the share of gradients within it.
 
-    The look is a release of its own, on a fresh sample of its own, with its own line in the ledger; no step is made with it.
-    (Andrew et al. 2021, arXiv:1905.03871, count in the samples that the gradients come from.)
+    Each look is a release on a fresh sample, with its own ledger entry; no step is made with it.
+    (Andrew et al. 2021, arXiv:1905.03871, count in the samples of the gradients.)
 
     Parameters
     ----------
     start : float, default 1.0
-        The clip norm at first. Public.
+        Initial clip norm. Public.
     quantile : float, default 0.5
-        Share of gradients that should be within it.
+        Target share of gradients within the norm.
     every : int, default 10
         Gradients between two looks.
     rate : float, default 1.0
         A look multiplies the norm by ``exp(rate (quantile - share))``.
     error : float, default 0.05
-        Standard deviation of the noise in the share that is seen. Raised where looks would take more than a few percent of the
-        budget.
+        Standard deviation of the noise in the share. Raised where looks would take more than a few
+        percent of the budget.
     """
 
     start: float = 1.0
@@ -45,17 +45,17 @@ class AdaptiveClip:
         positive(error=self.error)
 
     def looks(self, steps: int) -> int:
-        """Return how many looks go with so many gradients."""
+        """Return the number of looks for a number of gradients."""
         return math.ceil(steps / self.every)
 
     def noise_multiplier(self, expected_batch: float, of_gradients: float) -> float:
-        """Return the noise of a look: as asked for, and at least twice that of gradients, for a fortieth of the budget at most.
+        """Return the noise multiplier of a look, at least twice that of gradients.
 
-        A record moves the count, which is of +1/2 and -1/2, by half.
+        Looks then take at most a fortieth of the budget. A record moves the count by 1/2.
         """
         return max(2 * self.error * expected_batch, 2 * of_gradients * math.sqrt(10 / min(self.every, 10)))
 
     def moved(self, clip_norm: float, noisy_count: float, expected_batch: float) -> float:
-        """Return the norm after a look."""
+        """Return the clip norm after a look."""
         share = min(max(noisy_count / expected_batch + 0.5, 0.0), 1.0)
         return min(max(clip_norm * math.exp(self.rate * (self.quantile - share)), LEAST_CLIP_NORM), MOST_CLIP_NORM)

@@ -1,4 +1,4 @@
-"""[RAW DATA] `nn.MultiheadAttention`, written out so that its linear maps can be measured one by one."""
+"""[RAW DATA] `nn.MultiheadAttention`, written out so that hooks can record its linear maps."""
 
 import math
 import weakref
@@ -18,7 +18,7 @@ Tap = Callable[[LinearRule, dict[str, str], Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class RowsOfLinear(LinearRule):
-    """A linear map by some rows of a larger matrix, as queries, keys and values have in one packed matrix."""
+    """Linear map by some rows of a larger matrix, such as packed queries, keys and values."""
 
     first: int
     rows: int
@@ -41,19 +41,19 @@ class RowsOfLinear(LinearRule):
 
 
 def check_attention(layer: nn.MultiheadAttention, name: str) -> None:
-    """Refuse the settings that are not written out here."""
+    """Raise InvalidArgument for settings that `attend` does not support."""
     if not layer._qkv_same_embed_dim or layer.bias_k is not None or layer.add_zero_attn:
         raise InvalidArgument(
-            f"module has {name or 'a layer'}, a MultiheadAttention with kdim, vdim, add_bias_kv or add_zero_attn, which has no "
-            "gradients of single records here. Use one without, or write it with nn.Linear layers."
+            f"module has {name or 'a layer'}, a MultiheadAttention with kdim, vdim, add_bias_kv or add_zero_attn, for which "
+            "there are no per-sample gradients. Use one without, or write it with nn.Linear layers."
         )
 
 
 class TappedAttention(nn.MultiheadAttention):
-    """Attention that is written out while somebody listens, and its own self otherwise; copies are nobody's."""
+    """Attention that is written out while a tap is active; copies have none."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run, with taps where they are open."""
+        """Run `attend` with an active tap, the original forward otherwise."""
         tap = _LISTENERS[self]() if self in _LISTENERS else None
         return super().forward(*args, **kwargs) if tap is None else attend(self, tap, args, kwargs)
 
@@ -62,15 +62,7 @@ _LISTENERS: "weakref.WeakKeyDictionary[nn.Module, Callable[[], Tap | None]]" = w
 
 
 class Listening:
-    """Listens to one attention layer until it is removed.
-
-    Parameters
-    ----------
-    layer : MultiheadAttention
-        The layer; its class is changed to one that does the same.
-    tap : callable
-        Returns the tap, or None while nobody listens.
-    """
+    """Replaces the forward of one attention layer until it is removed."""
 
     def __init__(self, layer: nn.MultiheadAttention, tap: "Callable[[], Tap | None]") -> None:
         self._layer = layer
@@ -78,13 +70,13 @@ class Listening:
         _LISTENERS[layer] = tap
 
     def remove(self) -> None:
-        """Give the layer its class back."""
+        """Restore the class of the layer."""
         _LISTENERS.pop(self._layer, None)
         self._layer.__class__ = nn.MultiheadAttention
 
 
 def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Do what the layer's own forward does, with taps on its linear maps."""
+    """Compute the layer's forward, with taps on its linear maps."""
     names = (
         "query",
         "key",
@@ -98,9 +90,7 @@ def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs
     given = dict(zip(names, args, strict=False)) | kwargs
     query, key, value = given["query"], given["key"], given["value"]
     if query.dim() != 3:
-        raise InvalidArgument(
-            "attention needs inputs with a dimension for records; got one without. Add it with unsqueeze."
-        )
+        raise InvalidArgument("attention expects inputs with a dimension for records; got none. Add it with unsqueeze.")
     same = query is key and key is value
     if not layer.batch_first:
         query, key, value = (x.transpose(0, 1) for x in (query, key, value))
@@ -136,7 +126,7 @@ def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs
 
 
 def _mask(given: dict[str, Any], q: Tensor) -> Tensor | None:
-    """Return both masks as one that is added to scores of shape (records, heads, places, places)."""
+    """Return both masks as one to add to scores of shape (records, heads, places, places)."""
     mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
     total: Tensor | None = None
     for part, shape in ((mask, None), (padding, None if padding is None else (q.shape[0], 1, 1, padding.shape[-1]))):

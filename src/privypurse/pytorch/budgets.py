@@ -1,4 +1,4 @@
-"""[PUBLIC] The budget of a run of the engine: shapes by name, and the purse that prices them."""
+"""[PUBLIC] Budget of a run of the engine: named schedules, and the purse that prices them."""
 
 import math
 from collections.abc import Sequence
@@ -13,34 +13,34 @@ from privypurse.core.checks import positive, positive_integer, probability, show
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
-from privypurse.planning import influence
-from privypurse.planning.sampled import calibrated, fixed_schedule, relative_charges
+from privypurse.methods.dp_sgd import calibrated, fixed_schedule, relative_charges
+from privypurse.methods.dynamic import geometric_influences, momentum_influences
 from privypurse.purse.opening import check_delta, part_of
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.adaptive_clip import AdaptiveClip
-from privypurse.schedules import shapes
-from privypurse.schedules.base import Schedule
-from privypurse.schedules.weighted import EvenSplit, Weighted
+from privypurse.training.schedules import shapes
+from privypurse.training.schedules.base import Schedule
+from privypurse.training.schedules.weighted import EvenSplit, Weighted
 
 SHAPES = ("uniform", "dynamic", "momentum", "exponential", "step", "sigmoid")
 
 
 def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, stairs: int = 4) -> Weighted:
-    """Return a schedule of the papers, by name.
+    """Return a schedule of the papers by name.
 
     Parameters
     ----------
     name : {"uniform", "dynamic", "momentum", "exponential", "step", "sigmoid"}
-        "dynamic" follows how much the noise of each step matters at the end, which for a steady contraction is "exponential" by
-        another name; "momentum" the same for averaged gradients; the others are as they are called.
+        "dynamic" weights a step by the influence of its noise on the result, which for a steady
+        contraction equals "exponential"; "momentum" does so for averaged gradients.
     steps : int
-        How many gradients.
+        Number of gradients.
     ratio : float, default 4.0
         Budget of the last step relative to the first.
     momentum : float, default 0.9
-        For "momentum": that of the optimizer.
+        Momentum of the optimizer, for "momentum".
     stairs : int, default 4
-        For "step": how many levels.
+        Number of levels, for "step".
 
     Examples
     --------
@@ -48,14 +48,14 @@ def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, s
     (1.0, 2.0, 4.0)
     """
     steps, ratio = positive_integer(steps=steps), positive(ratio=ratio)
-    # How fast early noise is forgotten is not known for a module: the contraction is the one that leads to the ratio.
+    # The contraction of a module is unknown; this one leads to the ratio.
     gamma = ratio ** (-2 / max(1, steps - 1))
     if name == "uniform":
         return Weighted(shapes.uniform(steps))
     if name == "dynamic":
-        return Weighted(shapes.influence(influence.geometric_influences(steps, gamma).tolist()))
+        return Weighted(shapes.influence(geometric_influences(steps, gamma).tolist()))
     if name == "momentum":
-        return Weighted(shapes.influence(influence.momentum_influences(steps, gamma, momentum).tolist()))
+        return Weighted(shapes.influence(momentum_influences(steps, gamma, momentum).tolist()))
     if name == "exponential":
         return Weighted(shapes.exponential(steps, ratio))
     if name == "step":
@@ -69,18 +69,19 @@ def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, s
 
 
 def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Schedule:
-    """Return a schedule from its name, from weights, or as it is."""
+    """Return a schedule given its name, its weights or itself."""
     if isinstance(schedule, str):
         return shape(schedule, steps)
     if isinstance(schedule, tuple | list):
         schedule = Weighted(tuple(schedule))
     if isinstance(schedule, type) or not hasattr(schedule, "propose"):
         raise InvalidArgument(
-            f"schedule must be one of {', '.join(SHAPES)}, a list of weights or a Schedule; got {shown(schedule)}. Leave it out."
+            f"schedule must be one of {', '.join(SHAPES)}, a list of weights or a Schedule; got {shown(schedule)}. "
+            "Leave it out."
         )
     if isinstance(schedule, Weighted) and len(schedule.weights) != steps:
         raise InvalidArgument(
-            f"schedule has {len(schedule.weights)} weights, and there are {steps} steps. Pass steps={len(schedule.weights)}."
+            f"schedule has {len(schedule.weights)} weights for {steps} steps. Pass steps={len(schedule.weights)}."
         )
     return schedule  # type: ignore[return-value]
 
@@ -93,7 +94,7 @@ def rule_for(
     clip: AdaptiveClip | None,
     expected_batch: float,
 ) -> Filter:
-    """Return the stopping rule for a run: Gaussian DP for all records, a list fixed in advance or a Rényi filter for samples."""
+    """Return the filter of a run: Gaussian DP for full batches, fixed or Rényi for samples."""
     if sample_prob == 1:
         return target
     if not isinstance(schedule, Weighted | EvenSplit):
@@ -104,7 +105,7 @@ def rule_for(
     charges = relative_charges(weights, sample_prob)
     if clip is None:
         return calibrated(charges, target)
-    # Noise of looks relative to that of gradients, before the common factor is known: about what it would be without looks.
+    # Noise of looks relative to gradients, from the noise that gradients would have without looks.
     factor = rdp_noise_factor(charges, target.epsilon, target.delta, target.neighbouring)
     alone = [GaussianCharge(factor * charge.noise_multiplier, sample_prob) for charge in charges]
     typical = min(charge.noise_multiplier for charge in alone)
@@ -127,14 +128,14 @@ def open_purse(
     records: float | None = None,
     **settings: Any,
 ) -> Purse:
-    """Make the purse that prices a run of `make_private`; for a ledger file, or to share one purse among runs.
+    """Open the purse that prices a run of `make_private`, for a ledger file or several runs.
 
     Parameters
     ----------
     epsilon, delta, neighbouring
-        The budget. A schedule is calibrated so that it spends exactly this.
+        Budget. The schedule is calibrated to spend exactly this.
     steps : int
-        How many gradients.
+        Number of gradients.
     sample_prob : float, default 1.0
         Poisson sampling rate: expected batch size over public number of records.
     schedule, clip_norm, records
@@ -165,11 +166,11 @@ def target_of(
     noise: NoiseSource | None,
     records: float,
 ) -> GdpFilter | None:
-    """Return the budget to plan with; None where the purse's own schedule says it all."""
+    """Return the budget to plan with, None where a purse is given."""
     if purse is None:
         if epsilon is None or delta is None:
             raise InvalidArgument(
-                f"epsilon and delta must be given where there is no purse; got {epsilon!r} and {delta!r}. Pass epsilon=2.0, "
+                f"epsilon and delta must be given without a purse; got {epsilon!r} and {delta!r}. Pass epsilon=2.0, "
                 "delta=1e-5."
             )
         check_delta(small_probability(delta=delta), records)
@@ -180,21 +181,18 @@ def target_of(
         )
     for name, value in (("delta", delta), ("noise", noise)):
         if value is not None:
-            raise InvalidArgument(
-                f"{name} is the purse's where there is one; got {shown(value)}. Leave it out. Nothing was spent."
-            )
+            raise InvalidArgument(f"{name} is set by the purse; got {shown(value)}. Leave it out.")
     return None
 
 
 def share_of(purse: Purse, epsilon: float, sample_prob: float) -> Purse:
-    """Return a part of a purse for one run; only releases of all records can be paid for that way."""
+    """Return a part of a purse for one run of full batches."""
     if sample_prob < 1:
         raise InvalidArgument(
-            f"epsilon is the purse's for Poisson samples, whose price is that of the whole list; got {shown(epsilon)}. Leave it "
-            "out, open a purse of that epsilon with privypurse.pytorch.open_purse(...), or take full_batch=True. Nothing was "
-            "spent."
+            f"epsilon of Poisson samples is set by the purse, which prices the whole schedule; got {shown(epsilon)}. Leave "
+            "it out, open a purse of that epsilon with privypurse.pytorch.open_purse(...), or pass full_batch=True."
         )
-    return part_of(purse, positive(epsilon=epsilon), strict=True)
+    return part_of(purse, positive(epsilon=epsilon))
 
 
 def check_rule(
@@ -207,45 +205,40 @@ def check_rule(
     every: int | None = None,
     followed: bool = False,
 ) -> None:
-    """Refuse a purse that cannot price the run, before anything is spent; a schedule nobody asked for follows the purse's."""
+    """Refuse a purse that cannot price the run; `followed`: the schedule is the purse's own."""
     if isinstance(rule, FixedSchedule):
         if len(rule.schedule) < steps + looks:
             raise InvalidArgument(
-                f"purse was opened for {len(rule.schedule)} releases, and the run has {steps + looks}. Open it with the same "
-                "steps, schedule and clip_norm: privypurse.pytorch.open_purse(...). Nothing was spent."
-            )
-        if (
-            isinstance(schedule, Weighted | EvenSplit)
-            and not followed
-            and not _alike(schedule, rule, steps, sample_prob, every)
-        ):
-            raise InvalidArgument(
-                "purse was opened for another schedule than the one given here. Leave schedule out, or open the purse with the "
-                "same. Nothing was spent."
+                f"purse was opened for {len(rule.schedule)} releases, but the run has {steps + looks}. Open it with the "
+                "same steps, schedule and clip_norm: privypurse.pytorch.open_purse(...)."
             )
         if not isinstance(schedule, Weighted | EvenSplit):
             raise InvalidArgument(
-                f"purse has a schedule fixed in advance, and {type(schedule).__name__} chooses on the way. Open it with "
-                "privypurse.pytorch.open_purse(..., schedule=...). Nothing was spent."
+                f"purse has a schedule fixed in advance, but {type(schedule).__name__} is adaptive. Open it with "
+                "privypurse.pytorch.open_purse(..., schedule=...)."
+            )
+        if not followed and not _alike(schedule, rule, steps, sample_prob, every):
+            raise InvalidArgument(
+                "purse was opened for another schedule than the one given here. Leave schedule out, or open the purse with "
+                "the same."
             )
         wrong = {charge.sample_prob for charge in rule.schedule if isinstance(charge, GaussianCharge)} - {sample_prob}
         if wrong:
             raise InvalidArgument(
-                f"purse was opened for samples with probability {sorted(wrong)[0]:g}, and the loader draws them with "
-                f"{sample_prob:g}. Use the same batch_size and records for both. Nothing was spent."
+                f"purse was opened for sampling rate {sorted(wrong)[0]:g}, but the loader draws samples at "
+                f"{sample_prob:g}. Use the same batch_size and records for both."
             )
     elif sample_prob < 1 and rule.name in ("gdp", "zcdp"):
         raise InvalidArgument(
-            f"purse has a {rule.name} filter, which has no price for Poisson samples (here {sample_prob:g}). Leave the "
-            "purse out and pass epsilon and delta, open it with privypurse.pytorch.open_purse(...), or take all records at each "
-            "step with full_batch=True. Nothing was spent."
+            f"purse has a {rule.name} filter, which cannot price Poisson samples (here {sample_prob:g}). Leave the purse "
+            "out and pass epsilon and delta, open it with privypurse.pytorch.open_purse(...), or pass full_batch=True."
         )
 
 
 def _alike(
     schedule: Weighted | EvenSplit, rule: FixedSchedule, steps: int, sample_prob: float, every: int | None
 ) -> bool:
-    """Whether a list fixed in advance has noise in the proportions of a schedule, as far as it goes; looks do not count."""
+    """Whether the noise of a fixed schedule is proportional to that of `schedule`, looks aside."""
     weights = schedule.weights if isinstance(schedule, Weighted) else shapes.uniform(steps)
     wanted = [charge.noise_multiplier for charge in relative_charges(weights, sample_prob)]
     planned = [charge.noise_multiplier for charge in rule.schedule if isinstance(charge, GaussianCharge)]
@@ -256,9 +249,9 @@ def _alike(
 
 
 def default_steps(rule: GdpFilter, records: float, parameters: int) -> int:
-    """Return ``n mu / sqrt(d)``, the number of full-batch steps whose noise leaves enough signal in each; 10 to 1,000.
+    """Return ``n mu / sqrt(d)`` full-batch steps, half under replace-one, between 10 and 1,000.
 
-    Under replace-one the noise is twice as large, and the number half.
+    The noise of that many steps leaves enough signal in each; replace-one has twice the noise.
     """
     factor = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
     return min(max(round(records * rule.mu / (factor * math.sqrt(parameters))), 10), 1_000)

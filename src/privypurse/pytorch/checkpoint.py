@@ -1,4 +1,4 @@
-"""Saving a run of the engine so that it can go on: module, optimizer, purse, schedule, sampler and noise, in one file."""
+"""Saving and resuming a run: module, optimizer, purse, schedule, sampler and noise in one file."""
 
 import io
 import json
@@ -20,7 +20,7 @@ from privypurse.training.checkpoint import check_durable, check_ledger, head_fro
 from privypurse.training.trace import Trace
 
 FORMAT = 1
-# What optimizers remember as one number for each parameter, and not as one for each of its entries.
+# Optimizer state that has one number per parameter tensor.
 _SINGLE = ("step", "mu_product", "eta", "mu")
 
 
@@ -30,21 +30,21 @@ def save(private: Private, path: str | os.PathLike[str], **others: Any) -> None:
     Parameters
     ----------
     private : Private
-        What `make_private` returned.
+        Result of `make_private`.
     path : str or path
-        The file. It appears whole or not at all.
+        The file, written atomically.
     **others
-        Anything with a ``state_dict`` that belongs to the loop, such as ``scheduler=scheduler``.
+        Other objects of the loop with a ``state_dict``, such as ``scheduler=scheduler``.
 
     Guarantees
     ----------
-    The file holds public values only, and is read without running code (``weights_only=True``).
+    The file holds public values only and is read without running code (``weights_only=True``).
     """
     engine, where = private.engine, _path(path)
     check_durable(engine.purse)
     if engine.in_sample:
         raise InvalidArgument(
-            "a run can be saved between two steps: call save after optimizer.step(). Nothing was saved."
+            "a run can be saved only between two steps. Call save after optimizer.step(). Nothing was saved."
         )
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -63,9 +63,9 @@ def save(private: Private, path: str | os.PathLike[str], **others: Any) -> None:
 
 
 def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> bool:
-    """Go on with a saved run, if the file is there; returns whether it was.
+    """Resume a saved run if the file exists; return whether it did.
 
-    Call it right after `make_private`, with a purse that has the ledger the run was saved with.
+    Call it right after `make_private`, with a purse that has the ledger of the saved run.
 
     Parameters
     ----------
@@ -74,10 +74,10 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
 
     Guarantees
     ----------
-    * Going on never lowers what was spent: the ledger must be the saved one, continued; what was released after the file was
-      written is still on it. (A simulation may do with a ledger in memory; its releases are then charged again.)
-    * A simulation on the CPU goes on bit for bit as if it had not been interrupted, as long as the purse can also pay for what
-      was released and lost.
+    * Resuming never lowers what was spent: the ledger must continue the saved one, with all later
+      releases. (A simulation may use a ledger in memory; its releases are then charged again.)
+    * A simulation on the CPU continues bit for bit, if the budget also covers releases that were
+      made after the file was written.
     """
     where = _path(path)
     if not where.exists():
@@ -85,20 +85,23 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
     content, facts = _read(where)
     engine = private.engine
     if engine.trace.steps:
-        raise InvalidArgument("resume must be called before the first step; this run has begun. Nothing was changed.")
+        raise InvalidArgument(
+            "resume must be called before the first step, but this run has begun. Nothing was changed."
+        )
     now = _facts(engine)
     for name in ("settings", "schedule", "clip", "parameters", "terms", "dataset"):
         if facts.get(name) != now[name]:
             raise InvalidArgument(
-                f"checkpoint {where.name!r} was made with another {name}: {facts.get(name)!r}; got {now[name]!r}. Go on with the "
-                "same, or pass another file to start anew. Nothing was spent."
+                f"checkpoint {where.name!r} was made with another {name}: {facts.get(name)!r}; got {now[name]!r}. Use the "
+                "same, or pass another file to start anew."
             )
     if not isinstance(content["others"], dict):
         raise InvalidArgument(f"checkpoint {where.name!r} is damaged or was edited. Pass another file.")
     strangers = set(content["others"]) ^ set(_stateful(others))
     if strangers:
         raise InvalidArgument(
-            f"checkpoint and call must name the same others; {sorted(strangers)} is in one of them only."
+            f"checkpoint and call must name the same objects; {sorted(strangers)} is in one of them only. Pass those "
+            "that were saved."
         )
     damaged = f"checkpoint {where.name!r} is damaged or was edited. Pass another file, or start anew without it."
     with refusing(damaged, also=(RuntimeError,)):
@@ -122,9 +125,9 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
 
 
 def _check_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Refuse a state with settings or memories of another kind than the optimizer's: it would fail when a step is paid."""
+    """Raise ValueError for a state that does not fit the optimizer and would fail at a step."""
     groups = optimizer.state_dict()["param_groups"]
-    # A scheduler of learning rates changes numbers, and leaves settings of its own.
+    # A learning rate scheduler changes numbers and adds settings.
     pairs = zip(groups, state["param_groups"], strict=True)
     if not all(_is_setting(saved[name], own) for group, saved in pairs for name, own in group.items()):
         raise ValueError("the settings are not those of the optimizer")
@@ -148,7 +151,7 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) ->
 
 
 def _is_setting(saved: Any, own: Any) -> bool:
-    """Whether a setting may have come from this one: the same, or a number of 0 or more; below 1 where there are several."""
+    """Whether a saved setting fits: equal, or a number of at least 0, below 1 in sequences."""
     if isinstance(own, list | tuple):
         alike = isinstance(saved, list | tuple) and len(saved) == len(own)
         return alike and all(
@@ -173,10 +176,10 @@ def _facts(engine: Engine) -> dict[str, Any]:
 
 
 def _read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what is in a file, and its facts; whatever else it is, it is refused and nothing of it is run."""
+    """Return the content of a file and its facts; refuse anything else without running it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's own about strange files
+            warnings.simplefilter("ignore")  # of torch, about foreign files
             content = torch.load(io.BytesIO(path.read_bytes()), weights_only=True, map_location="cpu")
         form, facts = content["format"], json.loads(content["facts"])
         missing = {"module", "optimizer", "others", "vectors", "chance", "device_chance"} - set(content)
@@ -187,14 +190,18 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{path.name!r} is not a checkpoint of the engine ({type(error).__name__}). Pass another file."
         ) from error
     if form != FORMAT:
-        raise InvalidArgument(f"checkpoint {path.name!r} has format {form!r}; this version reads {FORMAT}.")
+        raise InvalidArgument(
+            f"checkpoint {path.name!r} has format {form!r}, expected {FORMAT}. Use the version of privypurse that wrote it."
+        )
     return content, facts
 
 
 def _stateful(others: dict[str, Any]) -> dict[str, Any]:
     for name, value in others.items():
         if not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
-            raise InvalidArgument(f"{name} must have state_dict and load_state_dict; got {shown(value)}.")
+            raise InvalidArgument(
+                f"{name} must have state_dict and load_state_dict; got {shown(value)}. Pass a scheduler, say."
+            )
     return others
 
 
@@ -203,7 +210,5 @@ def _path(path: str | os.PathLike[str]) -> pathlib.Path:
         raise InvalidArgument(f"path must be a file name; got {shown(path)}. Pass for example 'run.pt'.")
     where = pathlib.Path(path).expanduser().absolute()
     if where.is_dir() or not os.access(where.parent, os.W_OK):
-        raise InvalidArgument(
-            f"path must be a file in a folder that can be written to; got {str(path)!r}. Make it first."
-        )
+        raise InvalidArgument(f"path must be a file in a writable folder; got {str(path)!r}. Create the folder first.")
     return where

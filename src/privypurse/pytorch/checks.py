@@ -1,4 +1,4 @@
-"""What a module must be like, so that gradients belong to single records; refused, with the remedy, before anything is spent."""
+"""Checks of module and optimizer before anything is spent: gradients must belong to records."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from privypurse.core.errors import InvalidArgument
 
 
 def check_module(module: Any) -> nn.Module:
-    """Refuse what is not a module, and layers that mix records."""
+    """Return the module; raise InvalidArgument for non-modules and layers that mix records."""
     if not isinstance(module, nn.Module):
-        raise InvalidArgument(f"module must be a torch.nn.Module; got {shown(module)}. Nothing was spent.")
+        raise InvalidArgument(f"module must be a torch.nn.Module; got {shown(module)}. Pass the module to train.")
     if isinstance(module, nn.parallel.DistributedDataParallel):
         module = module.module
     if hasattr(module, "_orig_mod"):
         raise InvalidArgument(
-            "module was compiled with torch.compile; the engine compiles by itself. Pass the module as it was before."
+            "module was compiled with torch.compile, but the engine compiles it itself. Pass the original module."
         )
     for name, layer in module.named_modules():
         where = f"{name} ({type(layer).__name__})" if name else type(layer).__name__
@@ -26,18 +26,18 @@ def check_module(module: Any) -> nn.Module:
             _refuse(
                 where,
                 "which normalises over the records of a batch, so that each record's gradient depends on the others",
-                f"nn.GroupNorm({_groups(layer.num_features)}, {layer.num_features})",
+                _norm_of_one_record(layer),
             )
         if isinstance(layer, instancenorm._InstanceNorm) and layer.track_running_stats:
             _refuse(
                 where,
-                "which keeps a mean over records that nobody pays for",
+                "which keeps a mean over records outside of the privacy accounting",
                 "the same layer with track_running_stats=False",
             )
         if isinstance(layer, rnn.RNNBase):
             _refuse(
                 where,
-                "for which there are no gradients of single records here",
+                "for which there are no per-sample gradients",
                 "nn.TransformerEncoderLayer, or cells of nn.Linear",
             )
         if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.sparse or layer.scale_grad_by_freq):
@@ -48,48 +48,49 @@ def check_module(module: Any) -> nn.Module:
 
 
 def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:
-    """Return the parameters that the optimizer moves, by name, tied ones once; refuses an optimizer of something else."""
+    """Return the optimizer's parameters by name; raise unless they are the module's."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidArgument(
             f"optimizer must be a torch.optim.Optimizer; got {shown(optimizer)}. Pass for example torch.optim.SGD(...)."
         )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InvalidArgument(
-            "optimizer steps by the loss itself (LBFGS), which nobody pays for. Use SGD, Adam or another that needs gradients "
-            "only. Nothing was spent."
+            "optimizer uses the loss itself (LBFGS), which is not private. Use SGD, Adam or another that needs gradients "
+            "only."
         )
     known = {id(parameter): name for name, parameter in module.named_parameters()}
     moved = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if any(id(parameter) not in known for parameter in moved):
         raise InvalidArgument(
-            "optimizer moves parameters that are not the module's: their gradients would not be private. Make the optimizer from "
-            "module.parameters(), after the module was moved to its device. Nothing was spent."
+            "optimizer has parameters that are not the module's: their gradients would not be private. Make the optimizer "
+            "from module.parameters(), after the module was moved to its device."
         )
     wanted = {id(parameter) for parameter in moved if parameter.requires_grad}
     trained = {name: parameter for name, parameter in module.named_parameters() if id(parameter) in wanted}
     if not trained:
-        raise InvalidArgument(
-            "optimizer has no parameters that require a gradient: there is nothing to train. Nothing was spent."
-        )
+        raise InvalidArgument("optimizer has nothing to train: no parameter requires a gradient. Unfreeze some.")
     if len({parameter.device for parameter in trained.values()}) > 1:
-        raise InvalidArgument(
-            "module lies on several devices; the engine needs its trained parameters on one. Nothing was spent."
-        )
+        raise InvalidArgument("module has trained parameters on several devices. Move the module to one.")
     if any(not parameter.is_floating_point() for parameter in trained.values()):
-        raise InvalidArgument("module has trained parameters that are not real numbers. Nothing was spent.")
+        raise InvalidArgument("module has trained parameters that are not real numbers. Freeze these, or convert them.")
     return trained
 
 
 def _is_frozen(layer: batchnorm._BatchNorm) -> bool:
-    """Whether a normalisation is not trained and has statistics of its own: it then treats each record by itself."""
+    """Whether a batch norm is not trained and has fixed statistics, so that records stay apart."""
     parameters = list(layer.parameters())
     frozen = not any(parameter.requires_grad for parameter in parameters) if parameters else not layer.training
     return layer.running_mean is not None and frozen
 
 
-def _groups(channels: int) -> int:
-    return next(groups for groups in (32, 16, 8, 4, 2, 1) if channels % groups == 0)
+def _norm_of_one_record(layer: Any) -> str:
+    """Suggest a layer that normalises each record over at least two numbers."""
+    channels = layer.num_features
+    if isinstance(layer, nn.BatchNorm1d):
+        return f"nn.LayerNorm({channels})"
+    groups = next((groups for groups in (32, 16, 8, 4, 2) if channels % groups == 0 and channels > groups), 1)
+    return f"nn.GroupNorm({groups}, {channels})"
 
 
 def _refuse(where: str, why: str, remedy: str) -> None:
-    raise InvalidArgument(f"module has {where}, {why}. Replace it with {remedy}. Nothing was spent.")
+    raise InvalidArgument(f"module has {where}, {why}. Replace it with {remedy}.")

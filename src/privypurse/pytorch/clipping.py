@@ -1,4 +1,4 @@
-"""[RAW DATA] From what the taps heard to the sum of clipped gradients: the bound of everything the engine releases."""
+"""[RAW DATA] Sum of clipped per-sample gradients: the bound of everything the engine releases."""
 
 import contextlib
 import math
@@ -13,15 +13,15 @@ from privypurse.core.checks import positive
 from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.layers import Use, masked, weigh
 
-# Gradients are clipped this much inside the bound that is stated, so that rounding in single precision stays within it.
+# Relative margin of clipping, so that rounding in single precision stays within the stated bound.
 MARGIN = 2.0**-10
-# Clip norms outside of these would meet the limits of single precision.
+# Limits of clip norms, set by single precision.
 LEAST_CLIP_NORM, MOST_CLIP_NORM = 1e-12, 1e12
 LEAST_FACTOR = 2.0**-100
 
 
 def check_clip_norm(**named: float) -> float:
-    """Refuse a clip norm with which lengths could vanish or overflow."""
+    """Raise InvalidArgument for a clip norm at which norms could underflow or overflow."""
     number, (name,) = positive(**named), named
     if not LEAST_CLIP_NORM <= number <= MOST_CLIP_NORM:
         raise InvalidArgument(f"{name} must be from 1e-12 to 1e12; got {number!r}. Pass for example {name}=1.0.")
@@ -30,14 +30,14 @@ def check_clip_norm(**named: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ClippedSum:
-    """The sum of clipped gradients of some records, and how many of them were within the bound before.
+    """Sum of clipped gradients, and number of gradients within the clip norm.
 
     Parameters
     ----------
     flat : Tensor
-        The sum, all parameters after each other.
+        The sum, concatenated over parameters.
     within : Tensor
-        ``sum of (1 if the length was at most the bound, else 0) - 1/2`` over the records: what adaptive clipping looks at.
+        Sum over records of 1/2 if the norm was within the bound, else -1/2; for adaptive clipping.
     """
 
     flat: Tensor
@@ -51,34 +51,34 @@ def clipped_sum(
     clip_norm: Tensor | float,
     scale: Tensor | float = 1.0,
 ) -> ClippedSum:
-    """Clip each record's gradient to a length and add them up.
+    """Clip each record's gradient and add them up.
 
     Parameters
     ----------
     uses : list of Use
-        What the taps heard of one forward and backward pass.
+        Recorded uses of one forward and backward pass.
     sizes : dict of Size
         Shape of each trained parameter, in the order of the result.
     weights : Tensor of shape (records,)
         1 for a record, 0 for padding.
     clip_norm : float or Tensor
-        The bound on the length of one record's gradient over all parameters.
+        Bound on the norm of one record's gradient over all parameters.
     scale : float or Tensor
-        What to multiply gradients by before they are clipped, such as the inverse of a loss scale.
+        Factor for gradients before clipping, such as the inverse of a loss scale.
 
     Guarantees
     ----------
-    Each record adds a vector no longer than `clip_norm`, and nothing where its gradient is not finite; what it adds depends on
-    the other records through rounding alone. Products are in single precision whatever the module computes in, sums of more than
-    a few hundred records and lengths in double.
+    Each record adds a vector of norm at most `clip_norm`, and zero where its gradient is not
+    finite. It depends on other records through rounding alone. Products are in single precision
+    whatever the module's precision; norms, and sums of more than a few hundred records, in double.
     """
     with torch.autocast(weights.device.type, enabled=False), torch.no_grad(), full_precision():
         squared, shared = _squared_lengths(uses, weights)
         lengths = squared.sqrt() * scale
         bound = clip_norm * (1 - MARGIN)
-        # `scale` is part of the gradient; the factor holds it, so that the sums below need not.
+        # `scale` is part of the factor, so that the sums below need not apply it.
         shrunk = scale * (bound / lengths.clamp(min=1e-100)).clamp(max=1.0)
-        # A factor that vanishes in single precision would not bound what it is multiplied with.
+        # A factor that underflows in single precision would not bound the product.
         fit = torch.isfinite(lengths) & (weights > 0) & (shrunk >= LEAST_FACTOR)
         factors = torch.where(fit, shrunk, lengths.new_zeros(())).float()
         sums = {name: weigh(masked(each, fit), factors) for name, each in shared.items()}
@@ -93,20 +93,20 @@ def clipped_sum(
 
 
 def check_records(uses: list[Use], records: int) -> None:
-    """Refuse a pass that was not over the batch of the loader, one record for each."""
+    """Raise InvalidArgument unless each use was over the loader's records."""
     for use in uses:
         if use.records != records:
             raise InvalidArgument(
-                f"a layer ({type(use.layer).__name__}) was run on {use.records} records where the loader gave {records}. "
-                "Records must be the first dimension throughout, as the loader gave them: no repeating, mixing or slicing, and "
-                "one row of positions for each record. Nothing was spent."
+                f"a layer ({type(use.layer).__name__}) was run on {use.records} records, but the batch has {records}. Keep "
+                "records as the first dimension of each layer's input, as the loader returned them: do not repeat, mix "
+                "or slice them, and pass one row of positions for each record."
             )
 
 
 def _squared_lengths(uses: list[Use], weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the squared length of each record's gradient, and the gradients of parameters that are used more than once.
+    """Return squared norms of per-sample gradients, and gradients of parameters used repeatedly.
 
-    These are added up before they are measured, and what was measured is what is summed later: uses may cancel each other.
+    The latter are added before the norm is taken, since uses may cancel.
     """
     times = Counter(name for use in uses for name in use.names.values())
     total = weights.new_zeros(weights.shape[0], dtype=torch.float64)
@@ -128,7 +128,7 @@ def _squared_lengths(uses: list[Use], weights: Tensor) -> tuple[Tensor, dict[str
 
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
-    """Keep sums and lengths in full single precision on devices that would round factors to ten bits."""
+    """Disable reduced precision (TF32) in matrix products."""
     before = torch.get_float32_matmul_precision()
     if before == "highest":
         yield

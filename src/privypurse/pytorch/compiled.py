@@ -1,42 +1,119 @@
-"""[RAW DATA] The whole of forward, backward, lengths, clipping and sum as one compiled function, where the loss is known."""
+"""[RAW DATA] Forward, backward, clipping and sum as one compiled function, where the loss is known.
 
+On a GPU the function is captured as a CUDA graph. Batches are processed in pieces of one size,
+which changes memory and compiled code but not the sum.
+"""
+
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.clipping import ClippedSum, check_records, clipped_sum, full_precision
-from privypurse.pytorch.replayed import Replayed, fill_up
 from privypurse.pytorch.taps import Taps
 
+
+def fill_up(batch: Sequence[Tensor], size: int) -> tuple[list[Tensor], Tensor]:
+    """Return a batch padded with zeros to a size, and weights: 1 for records, 0 for padding."""
+    missing = size - len(batch[0])
+    weights = torch.ones(size, device=batch[0].device)
+    if missing == 0:
+        return list(batch), weights
+    weights[size - missing :] = 0
+    return [F.pad(part, (0, 0) * (part.dim() - 1) + (0, missing)) for part in batch], weights
+
+
+class Replayed:
+    """A function of parameters, a batch, weights and a bound, as a CUDA graph.
+
+    Parameters
+    ----------
+    function : callable
+        The function, compiled.
+    values : list of Tensor
+        The parameters. The graph is captured again when their memory moved.
+    batch, weights, bound
+        Examples of the other arguments.
+
+    Guarantees
+    ----------
+    Records of an earlier batch that remain in the buffers have weight zero and contribute nothing.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., tuple[Tensor, Tensor]],
+        values: list[Tensor],
+        batch: Sequence[Tensor],
+        weights: Tensor,
+        bound: Tensor,
+    ) -> None:
+        self._function = function
+        self._batch, self._weights, self._bound = [part.clone() for part in batch], weights.clone(), bound.clone()
+        self._places = torch.arange(len(weights), device=weights.device)
+        self._record(values)
+
+    def __call__(self, values: list[Tensor], batch: Sequence[Tensor], bound: Tensor) -> tuple[Tensor, Tensor]:
+        """Replay the graph. The results are copies: the next replay overwrites the originals."""
+        if [value.data_ptr() for value in values] != self._addresses:
+            self._record(values)
+        count = len(batch[0])
+        for buffer, part in zip(self._batch, batch, strict=True):
+            buffer[:count].copy_(part, non_blocking=True)
+        self._weights.copy_(self._places < count)
+        self._bound.copy_(bound)
+        self._graph.replay()
+        flat, within = self._results
+        return flat.clone(), within.clone()
+
+    def _record(self, values: list[Tensor]) -> None:
+        self._addresses = [value.data_ptr() for value in values]
+        arguments = (*values, *self._batch, self._weights, self._bound)
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(3):
+                self._function(*arguments)
+        torch.cuda.current_stream().wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._results = self._function(*arguments)
+
+
 Loss = Callable[[Any, Any], Tensor]
+# Smallest batch: a module that squeezes its outputs returns another shape for one record.
+AT_LEAST = 2
 Function = Callable[[list[Tensor], Sequence[Tensor], Tensor], tuple[Tensor, Tensor]]
 
 
 class ClippedSums:
-    """Sums of clipped gradients of batches, by one function that is traced once for each shape and compiled.
+    """Sums of clipped gradients, by a function that is traced and compiled once per shape.
 
     Parameters
     ----------
     module : Module
         The module.
     taps : Taps
-        Taps on it.
+        Hooks on it.
     loss : callable
-        ``loss(module(*inputs), target)``: one record's loss, or their mean or sum. It is applied to each record on its own.
+        ``loss(module(*inputs), target)``: one record's loss, or a mean or sum. It is applied to
+        each record separately.
     trained : dict of Parameter
-        The parameters that are trained.
+        Trained parameters.
     compile : bool
-        Compile with `torch.compile`; else run eagerly. Without a working compiler it falls back, with a warning.
+        Compile with `torch.compile`, or run eagerly. Without a working compiler it warns and runs
+        eagerly.
 
     Guarantees
     ----------
-    As for `clipped_sum`. The loss of a record cannot see other records: it is called with one record at a time (`vmap`), or is
-    one of PyTorch's own losses, asked for one number for each record.
+    As for `clipped_sum`. The loss of a record cannot depend on other records: it is called with one
+    record at a time (`vmap`), or is a loss of PyTorch with ``reduction="none"``.
     """
 
     def __init__(
@@ -56,32 +133,33 @@ class ClippedSums:
     def __call__(self, batch: Sequence[Tensor], size: int, clip_norm: float) -> ClippedSum:
         """Return the sum over a batch of at most `size` records: inputs and, last, targets.
 
-        Compiled code wants batches of one size: what is missing is filled up with records of no weight.
+        Compiled code needs batches of one size, so records of weight zero are added.
         """
         values = [parameter.detach() for parameter in self._trained.values()]
-        where, bound = values[0].device, self._bound(clip_norm, values[0].device)
+        bound = self._bound(clip_norm, values[0].device)
         with full_precision():
             if not self._compile:
-                weights = torch.ones(len(batch[0]), device=where)
-                return ClippedSum(*self._run(*values, *batch, weights, bound))
+                filled, weights = fill_up(batch, max(AT_LEAST, len(batch[0])))
+                return ClippedSum(*self._run(*values, *filled, weights, bound))
             key = (size, tuple((x.shape[1:], x.dtype) for x in batch), self._module.training)
             if key not in self._functions:
                 self._functions[key] = self._compiled(values, batch, size, bound)
             return ClippedSum(*self._functions[key](values, batch, bound))
 
     def _bound(self, clip_norm: float, where: torch.device) -> Tensor:
-        """Return the clip norm as a tensor, the same one while it does not change: copies to a device make it wait."""
+        """Return the clip norm as a tensor, reused while it is the same: copies to a GPU block."""
         if self._last_bound is None or self._last_bound[0] != clip_norm:
             self._last_bound = clip_norm, torch.tensor(clip_norm, dtype=torch.float32, device=where)
         return self._last_bound[1]
 
     def losses(self, batch: Sequence[Tensor], values: dict[str, Tensor] | None = None) -> Tensor:
-        """Return the loss of each record, at the module's parameters or at others; sealed by whoever asks."""
-        *inputs, target = batch
+        """Return the loss of each record, at the module's parameters or at others. Not private."""
+        records = len(batch[0])
+        *inputs, target = fill_up(batch, max(AT_LEAST, records))[0]
         with torch.no_grad():
             if values is None:
-                return self._losses(self._module(*inputs), target)
-            return self._losses(torch.func.functional_call(self._module, values, tuple(inputs)), target)
+                return self._losses(self._module(*inputs), target)[:records]
+            return self._losses(torch.func.functional_call(self._module, values, tuple(inputs)), target)[:records]
 
     def _run(self, *arguments: Tensor) -> tuple[Tensor, Tensor]:
         *rest, weights, clip_norm = arguments
@@ -97,7 +175,7 @@ class ClippedSums:
         return result.flat, result.within
 
     def _compiled(self, values: list[Tensor], batch: Sequence[Tensor], size: int, bound: Tensor) -> Function:
-        """Trace and compile the function for one size of batches."""
+        """Trace and compile the function for one batch size."""
         from torch.fx.experimental.proxy_tensor import make_fx
 
         filled, weights = fill_up(batch, size)
@@ -108,8 +186,8 @@ class ClippedSums:
             function(*arguments)
         except Exception as error:
             warnings.warn(
-                f"the gradients could not be compiled ({type(error).__name__}) and are computed eagerly, which is slower and "
-                "gives the same. Pass compile=False to do without this message.",
+                f"the gradients could not be compiled ({type(error).__name__}) and are computed eagerly: slower, with the "
+                "same result. Pass compile=False to silence this warning.",
                 RuntimeWarning,
                 stacklevel=5,
             )
@@ -127,19 +205,19 @@ class ClippedSums:
 
 
 def per_record(loss: Loss) -> Callable[[Any, Any], Tensor]:
-    """Return a function that gives one loss for each record, whatever the loss reduces to."""
+    """Return a function that computes one loss for each record, whatever the loss reduces to."""
     if isinstance(loss, _KNOWN) and type(loss) in _KNOWN:
-        reduction = {"reduction": "none"}
-        single = type(loss)(**{name: getattr(loss, name) for name in _settings(loss)} | reduction)
+        settings = {name: getattr(loss, name) for name in _SETTINGS if hasattr(loss, name)}
+        single = type(loss)(**settings | {"reduction": "none"})
 
         def each(outputs: Any, target: Any) -> Tensor:
             if not isinstance(single, nn.CrossEntropyLoss) and outputs.shape != target.shape:
                 raise InvalidArgument(
-                    f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(target.shape)} would be compared each "
-                    "with each, records with other records. Give them one shape, for example with targets.unsqueeze(1)."
+                    f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(target.shape)} would be "
+                    "broadcast, records against other records. Give them one shape, for example with targets.unsqueeze(1)."
                 )
-            values = single(outputs, target)
-            return _mean_of_rows(values)
+            values: Tensor = single(outputs, target)
+            return values.flatten(1).mean(1) if values.dim() > 1 else values
 
         return each
 
@@ -151,13 +229,42 @@ def per_record(loss: Loss) -> Callable[[Any, Any], Tensor]:
     return torch.func.vmap(one)
 
 
-def _mean_of_rows(values: Tensor) -> Tensor:
-    return values.flatten(1).mean(1) if values.dim() > 1 else values
-
-
 _KNOWN = (nn.CrossEntropyLoss, nn.MSELoss, nn.L1Loss, nn.BCEWithLogitsLoss, nn.HuberLoss, nn.SmoothL1Loss)
+_SETTINGS = ("weight", "label_smoothing", "ignore_index", "pos_weight", "delta", "beta")
+# Default number of records at a time, enough to keep a device busy.
+ON_CPU, ELSEWHERE = 512, 4096
 
 
-def _settings(loss: nn.Module) -> tuple[str, ...]:
-    names = ("weight", "label_smoothing", "ignore_index", "pos_weight", "delta", "beta")
-    return tuple(name for name in names if hasattr(loss, name))
+def piece_size(expected: float, sample_prob: float, at_most: int | None, device: torch.device) -> int:
+    """Return how many records to process at a time, from public numbers only.
+
+    A piece holds the expected sample plus three standard deviations of its Poisson size.
+    """
+    spread = math.sqrt(expected * (1 - sample_prob))
+    largest = max(1, math.ceil(expected + 3 * spread))
+    limit = at_most or (ON_CPU if device.type == "cpu" else ELSEWHERE)
+    passes = max(1, math.ceil(expected / limit)) if sample_prob == 1 else math.ceil(largest / limit)
+    size = math.ceil(largest / passes)
+    return min(-(-size // 8) * 8, limit) if limit >= 8 else limit
+
+
+def sum_in_pieces(
+    sums: ClippedSums, batch: Sequence[Tensor], size: int, clip_norm: float, where: torch.device
+) -> ClippedSum:
+    """Return the sum of clipped gradients over a batch, computed in pieces.
+
+    Guarantees
+    ----------
+    Pieces are added in double precision; their number changes rounding only.
+    """
+    count = sum(shape.numel() for shape in sums.sizes.values())
+    flat: Tensor | None = None
+    within: Tensor | None = None
+    for first in range(0, len(batch[0]), size):
+        piece = [part[first : first + size].to(where, non_blocking=True) for part in batch]
+        part_sum = sums(piece, size, clip_norm)
+        flat = part_sum.flat.double() if flat is None else flat + part_sum.flat
+        within = part_sum.within.double() if within is None else within + part_sum.within
+    if flat is None or within is None:
+        flat, within = (torch.zeros(shape, dtype=torch.float64, device=where) for shape in ((count,), ()))
+    return ClippedSum(flat, within)

@@ -1,36 +1,37 @@
-"""The default method for modules: full batches, momentum, as many steps as the noise leaves signal for."""
+"""Default method for modules: full batches with momentum."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from privypurse.core.errors import InvalidArgument
 from privypurse.methods.base import PlannedMethod, check_steps_and_size
-from privypurse.optimizers.shrinking_nesterov import ShrinkingNesterov
-from privypurse.planning.facts import Facts
-from privypurse.planning.noisy_descent import balanced_steps
-from privypurse.planning.plan import Recipe
-from privypurse.schedules.weighted import EvenSplit
+from privypurse.methods.noisy_pgd import balanced_steps
+from privypurse.training.facts import Facts
+from privypurse.training.optimizers.shrinking_nesterov import ShrinkingNesterov
+from privypurse.training.plan import Recipe
+from privypurse.training.schedules.weighted import EvenSplit
 
 MOST_STEPS = 2_000
 
 
 @dataclass(frozen=True)
 class DeepNesterov(PlannedMethod):
-    """One rule for every budget: ``n mu/sqrt(d)`` steps on all records, 1.5 clip norms long each, with Nesterov's momentum.
+    """Default method for modules: Nesterov descent on full batches, with ``n mu/sqrt(d)`` steps.
 
-    The gradient is in units of the clip norm, so that neither the loss nor the clip norm sets the pace; the weights shrink by
-    1/T at each of the T steps; the last tenth of the points is averaged.
+    A step is 1.5 clip norms long. Gradients are in units of the clip norm, so that the step size
+    depends on neither loss nor clip norm. The weights shrink by 1/T at each of the T steps. The
+    last tenth of the points is averaged.
 
     Parameters
     ----------
     steps : int or None
         By default ``n mu/sqrt(d)``, between 10 and 2,000.
     momentum : float, default 0.9
-        Share of the last step that is taken again.
+        Momentum coefficient.
     pace : float, default 1.5
-        Length of a step on gradients in units of the clip norm.
+        Step size for gradients in units of the clip norm.
     shrink : float, default 1.0
-        The weights would shrink by ``exp(-shrink)`` over the run if there were no gradients.
+        Without gradients the weights would shrink by ``exp(-shrink)`` over the run.
     tail : float, default 0.1
         Share of the last points that are averaged.
     """
@@ -50,7 +51,7 @@ class DeepNesterov(PlannedMethod):
         """Plan the descent."""
         if facts.clip_norm is None:
             raise InvalidArgument(
-                "clip_norm is needed: nothing else bounds the gradients of a module. Pass clip_norm=0.1."
+                "clip_norm must be given: nothing else bounds the gradients of a module. Pass clip_norm=0.1."
             )
         steps = self.steps or balanced_steps(facts, most=MOST_STEPS)
         optimizer = self._optimizer(steps, facts.records, facts.clip_norm, facts.l2)

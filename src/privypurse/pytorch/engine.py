@@ -1,8 +1,10 @@
-"""[RAW DATA] The engine: takes clipped sums from the backward pass to the purse, and noisy gradients to the optimizer."""
+"""[RAW DATA] The engine: releases clipped sums of a backward pass and sets noisy gradients."""
 
 import hashlib
 import math
 import secrets
+import sys
+import types
 import warnings
 import weakref
 from collections.abc import Callable
@@ -12,35 +14,48 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privypurse.core.errors import BudgetExhausted, InvalidArgument, SharedAcrossProcesses
+from privypurse.core.errors import (
+    BudgetExhausted,
+    InvalidArgument,
+    SharedAcrossProcesses,
+    charges_so_far,
+    spending_noted,
+)
 from privypurse.core.sensitive import Sample
 from privypurse.oracles.sampling import poisson_rows
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.clipping import ClippedSum, check_records, clipped_sum
-from privypurse.pytorch.compiled import ClippedSums
+from privypurse.pytorch.compiled import ClippedSums, sum_in_pieces
+from privypurse.pytorch.loss_graph import reduction_of_loss
+from privypurse.pytorch.made_up import Record, made_up, records_in
+from privypurse.pytorch.module_state import ModuleState
 from privypurse.pytorch.payments import Payments, Settings
-from privypurse.pytorch.pieces import sum_in_pieces
 from privypurse.pytorch.processes import Processes
 from privypurse.pytorch.rows import Indexes, Rows
-from privypurse.pytorch.taps import Taps
-from privypurse.pytorch.trial import changing_buffer
+from privypurse.pytorch.trial import Trials, put_untried, wrong_reduction
 from privypurse.training.trace import Trace
 
+UNREAD = "that the loop's own loss treats records alike and is a mean or a sum as was said: it could not be read"
 LEFT_OUT = "batches that were taken from the loader and not trained on: whether that depended on their records is not known here"
 
 
 class Engine:
     """One private training run of a module.
 
-    Made by `make_private`, and found as ``private.engine``.
+    Made by `make_private`, available as ``private.engine``.
 
     Guarantees
     ----------
-    * What leaves, leaves through the purse: the noisy sum of clipped gradients, and noisy counts for an adaptive clip norm.
-    * A sample is drawn by the engine for each release and used for one; each record of it adds at most the clip norm, because
-      each chunk is good for one backward pass over exactly its records.
-    * The sum is divided by the public expected batch size. An empty sample is a release of noise.
-    * ``parameter.grad`` of every parameter of the optimizer is replaced before each step: by the noisy gradient, or by nothing.
+    * All results leave through the purse: noisy sums of clipped gradients, and noisy counts for an
+      adaptive clip norm.
+    * The engine draws one sample for each release. Each of its records adds at most the clip norm:
+      each chunk allows one backward pass over exactly its records.
+    * The sum is divided by the public expected batch size. An empty sample releases noise alone;
+      the loop then gets a synthetic record, whose gradient is left out.
+    * The module is tried on synthetic records for each way in which the loop calls it, before the
+      next release.
+    * ``parameter.grad`` of every parameter of the optimizer is replaced before each step, by the
+      noisy gradient or by None.
     """
 
     def __init__(
@@ -52,12 +67,13 @@ class Engine:
         payments: Payments,
         *,
         sums: ClippedSums | None,
-        taps: Taps,
+        trials: Trials,
         processes: Processes,
         scaler: Any = None,
     ) -> None:
         self.module, self.optimizer, self.payments = module, optimizer, payments
-        self._trained, self._rows, self._sums, self._taps, self._scaler = trained, rows, sums, taps, scaler
+        self._trained, self._rows, self._sums, self._trials, self._scaler = trained, rows, sums, trials, scaler
+        self._taps = trials.taps
         self._sizes = {name: parameter.shape for name, parameter in trained.items()}
         self._lengths = [size.numel() for size in self._sizes.values()]
         self._dtypes = {parameter.dtype for parameter in trained.values()}
@@ -68,8 +84,9 @@ class Engine:
         processes.check_same("numbers of records", len(rows))
         processes.check_same("records", self._fingerprint() if processes.count > 1 else "")
         self._finishing = False
-        self._buffers: dict[str, tuple[int, int]] = {}
-        self._noted = self._last = self._used = False
+        self._state, self._charges_before = ModuleState(module, trials.counters), charges_so_far()
+        self._noted = self._last = self._used = self._watched = self._looping = self._looked = False
+        self._in_step = False
         self._number = 0
         self._sample = Sample()
         self._chunk: int | None = None
@@ -77,57 +94,58 @@ class Engine:
         self._within: Tensor | None = None
         self._forget_sample()
         weakref.finalize(self, payments.close)
-        taps.on_backward(self._on_backward)
+        self._taps.on_backward(self._on_backward)
+        self._taps.on_call(self._on_call)
+        self._taps.on_outputs(self._on_outputs)
+        self._taps.on_end(self._check_state)
         self._step_hook = optimizer.register_step_pre_hook(_calling(weakref.ref(self)))
 
     def _fingerprint(self) -> str:
-        """Return a keyed digest of one record, the same one in each process, to tell whether they have the same records."""
+        """Return a keyed digest of one record, to compare the records of processes."""
         key, row = self._processes.tell((secrets.token_bytes(32), secrets.randbelow(len(self._rows))))
         record = self._rows.fetch(np.array([row], dtype=np.intp))
         parts = [x for x in torch.utils._pytree.tree_leaves(record) if isinstance(x, Tensor)]
         content = b"".join(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for x in parts)
         return hashlib.blake2b(content, key=key).hexdigest()
 
-    # What is public about the run.
-
     @property
     def settings(self) -> Settings:
-        """What the run is like."""
+        """Public settings of the run."""
         return self.payments.settings
 
     @property
     def purse(self) -> Purse:
-        """Who pays."""
+        """Purse to charge."""
         return self.payments.purse
 
     @property
     def trace(self) -> Trace:
-        """The record of what was released."""
+        """Public record of the releases."""
         return self.payments.trace
 
     @property
     def gradients(self) -> int:
-        """How many gradients were released."""
+        """Number of gradients released so far."""
         return self.payments.gradients
 
     @property
     def clip_norm(self) -> float:
-        """The bound on the length of one record's gradient, now."""
+        """Current clip norm."""
         return self.payments.clip_norm
 
     @property
     def stop_reason(self) -> str:
-        """Why the run ended: "steps", "budget", or nothing yet."""
+        """Why the run ended: "steps" or "budget", empty while it runs."""
         return self.trace.stop_reason
 
     @property
     def parameters(self) -> list[list[Any]]:
-        """Names and shapes of what is trained."""
+        """Names and shapes of the trained parameters."""
         return [[name, list(size)] for name, size in self._sizes.items()]
 
     @property
     def pays(self) -> bool:
-        """Whether this process is the one that pays."""
+        """Whether this process charges the purse."""
         return self._processes.first
 
     @property
@@ -135,12 +153,11 @@ class Engine:
         """Whether a sample was begun and not yet released."""
         return self._chunk is not None
 
-    # What the loader asks.
-
     def draw_sample(self) -> tuple[Sample, list[Indexes]] | None:
-        """Draw a fresh sample, as its token and chunks of rows, or say None where the run has ended."""
+        """Return a fresh sample, as token and chunks of rows, or None if the run has ended."""
         if self._chunk is not None:
             self._left_out()
+        self._check_state(ends=True)
         if self.pays:
             self.payments.plan()
         reason = self._processes.tell(self.stop_reason)
@@ -155,63 +172,108 @@ class Engine:
         return self._sample, [mine] if chunks == 1 else np.array_split(mine, chunks)
 
     def begin_chunk(self, sample: Sample, number: int, rows: Indexes) -> Any:
-        """Fetch a chunk of the sample; the next backward pass is over its records."""
+        """Return the batch of a chunk; the next backward pass must be over its records."""
         if sample is not self._sample or number != self._number + 1:
             raise InvalidArgument(
-                "this loop over the loader is out of date: another one has begun a sample since. Go through the loader in one "
-                "loop at a time. Nothing was spent."
+                "this loop over the loader is out of date: another loop has begun a sample since. Use one loop over the "
+                "loader at a time."
             )
         if self._chunk and not self._used:
             self._left_out()
-        batch = self._rows.fetch(rows)
+        self._check_state(ends=True)
+        batch = self._rows.fetch(rows) if len(rows) else self._made_up_record()
         self._number, self._chunk, self._used = number, len(rows), False
         self._last = number == self.settings.chunks
         self._taps.take()
         for parameter in self._trained.values():
             parameter.grad = None
         self._taps.averaged_over = float(max(1, len(rows))) if self.settings.mean_loss else None
-        self._buffers = {name: (id(buffer), buffer._version) for name, buffer in self.module.named_buffers()}
+        self._state.take()
+        self._watched = self._looping = True
         return batch
 
+    def _made_up_record(self) -> Any:
+        """Return a batch of one synthetic record: modules may not accept empty batches."""
+        like = self._rows.fetch(np.zeros(1, dtype=np.intp))
+        return made_up(like, records_in(like), [Record(0)])
+
+    @property
+    def _handed(self) -> int | None:
+        """Number of records in the current batch, counting a synthetic one."""
+        return None if self._chunk is None else max(1, self._chunk)
+
+    def let_go(self, sample: Sample) -> None:
+        """Check and restore the module's state when the loop over a sample ends before the step."""
+        if sample is self._sample and self._looping:  # once: later changes are not of this batch
+            self._looping = False
+            try:
+                self._check_state()
+            except InvalidArgument as error:
+                warnings.warn(str(error), UserWarning, stacklevel=3)
+
     def _left_out(self) -> None:
-        """Put on record, once, that records were handed out and not released: whether they were may have depended on them."""
+        """Declare once that a batch was not released, which may depend on its records."""
         if not self._noted and self.pays:
             self._noted = True
             self.purse.declare_uncovered(LEFT_OUT)
             warnings.warn(
-                "a batch was taken from the private loader and no step was made with it. If that depended on its records (a loss "
-                "that was too large, an empty batch), it is a release that nobody paid for; the certificate now says so. Make a "
-                "step with each batch, stop by steps= or epochs=, and accumulate gradients with accumulate=k.",
+                "a batch was taken from the private loader and no step was made with it. If that depended on its records "
+                "(on a large loss, say), it reveals them outside of the privacy accounting; the certificate now says so. "
+                "Make a step with each batch, stop by steps= or epochs=, and accumulate gradients with accumulate=k.",
                 UserWarning,
                 stacklevel=4,
             )
 
-    # What the backward pass brings.
-
     def backward(self, *batch: Tensor) -> None:
-        """Do forward and backward over a batch of the loader in one compiled call: inputs and, last, targets.
+        """Run forward and backward over a batch of the loader in one compiled call.
 
-        In place of ``loss = criterion(module(x), y); loss.backward()``, and faster. Needs the `loss` in `make_private`.
+        Replaces ``loss = criterion(module(x), y); loss.backward()`` and is faster. `batch` holds
+        inputs and, last, targets. Needs `loss` in `make_private`.
         """
         if self._sums is None:
-            raise InvalidArgument(
-                "backward needs the loss: pass loss=nn.CrossEntropyLoss() to make_private. Nothing was spent."
-            )
+            raise InvalidArgument("backward needs the loss: pass loss=nn.CrossEntropyLoss() to make_private.")
         if not all(isinstance(part, Tensor) for part in batch):
             raise InvalidArgument(
-                "backward takes the parts of a batch in order, inputs and then targets, as tensors. For batches of names call "
-                "the module yourself, then loss.backward(). Nothing was spent."
+                "backward expects the parts of a batch as tensors, inputs and then targets. For batches in dicts, call "
+                "the module yourself, then loss.backward()."
             )
-        if len({len(part) for part in batch} | {-1 if self._chunk is None else self._chunk}) != 1:
+        if len({len(part) for part in batch} | {-1 if self._handed is None else self._handed}) != 1:
             raise InvalidArgument(
-                f"backward must be given the batch of the loader as it came; got {[len(part) for part in batch]} records. "
-                "Nothing was spent."
+                f"backward expects the whole batch of the loader; got {[len(part) for part in batch]} records. Pass it as "
+                "the loader returned it."
             )
+        self._on_call(tuple(batch[:-1]), {})
         self._use_chunk()
-        self._add(sum_in_pieces(self._sums, batch, self.settings.piece, self.clip_norm, self._device))
+        if self._chunk == 0:
+            return
+        try:
+            self._add(sum_in_pieces(self._sums, batch, self.settings.piece, self.clip_norm, self._device))
+        except Exception:
+            self._check_state()
+            raise
+
+    def _on_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Try the module on the first call of each kind."""
+        if self._handed is not None:
+            unknown = self._trials.at_call((args, kwargs), self._handed)
+            if self.pays:
+                put_untried(self.purse, unknown)
+
+    def _on_outputs(self, outputs: Any) -> None:
+        """Check the reduction of the loop's loss, on the first backward pass."""
+        if self._looked:
+            return
+        self._looked, mean = True, self.settings.mean_loss
+        found = reduction_of_loss(outputs, scaled=self._scaler is not None)
+        if found == ("sum" if mean else "mean"):
+            self._looked = False
+            raise wrong_reduction("the loss", mean)
+        # A loss that the module returns was tried with it.
+        if found is None and self.pays and any(len(one.shape) for one in getattr(outputs, "_input_metadata", ())):
+            self.purse.declare_uncovered(UNREAD)
 
     def _on_backward(self) -> None:
-        """Note that a gradient came back; the sum is made when the whole pass is over."""
+        """Queue the sum for the end of the backward pass."""
         if not self._finishing:
             self._finishing = True
             torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
@@ -219,16 +281,16 @@ class Engine:
     def _after_backward(self) -> None:
         self._finishing = False
         uses = self._taps.take()
-        if self._chunk is None:
+        if self._chunk is None or self._handed is None:
             raise InvalidArgument(
-                "a backward pass was made on records that are not from the private loader. Take batches from the loader that "
-                "make_private returned; use torch.no_grad() or module.eval() for anything else. Nothing was spent."
+                "a backward pass was made on records that are not from the private loader. Use batches of the loader that "
+                "make_private returned, and torch.no_grad() or module.eval() for anything else."
             )
-        check_records(uses, self._chunk)
-        self._check_unheard()
+        check_records(uses, self._handed)
+        self._check_plain_gradients()
         self._use_chunk()
         if self._scaler is not None:
-            # A scaler looks for gradients before the step, and would not step without them.
+            # A scaler skips the step unless there are gradients.
             for parameter in self._trained.values():
                 parameter.grad = torch.zeros_like(parameter)
         if self._chunk == 0:
@@ -237,27 +299,27 @@ class Engine:
         weights = torch.ones(self._chunk, device=self._device)
         self._add(clipped_sum(uses, self._sizes, weights, self.clip_norm, scale))
 
-    def _check_unheard(self) -> None:
-        """Refuse a pass that put the batch's own gradient, which nobody pays for, where noisy gradients go."""
+    def _check_plain_gradients(self) -> None:
+        """Refuse a pass that set ``parameter.grad`` to the batch's own gradient, without noise."""
         for name, parameter in self._trained.items():
-            if parameter.grad is not None:  # there was none when the batch was handed out
+            if parameter.grad is not None:  # cleared in begin_chunk
                 raise InvalidArgument(
-                    f"the backward pass computed a gradient of {name} past the taps, as activation checkpointing and penalties "
-                    "on parameters in the loss do. Train without; for a penalty use the optimizer's weight_decay. Nothing was "
-                    "spent."
+                    f"the backward pass computed a gradient of {name} that hooks did not record, as activation "
+                    "checkpointing and penalties on parameters in the loss do. Train without; for a penalty use the "
+                    "optimizer's weight_decay."
                 )
 
-    def _check_buffers(self) -> None:
-        """Refuse a module that keeps something of the records in its buffers."""
-        for name, buffer in self.module.named_buffers():
-            if self._buffers.get(name) != (id(buffer), buffer._version):
-                raise changing_buffer(name)
+    def _check_state(self, *, ends: bool = False) -> None:
+        """Refuse a module that changed since the batch was fetched, and restore it."""
+        watched, self._watched = self._watched, self._watched and not ends
+        if watched:
+            self._state.check()
 
     def _use_chunk(self) -> None:
         if self._used:
             raise InvalidArgument(
-                "a second backward pass was made over one batch: a record would count twice. Add the losses up and call "
-                "backward once. Nothing was spent."
+                "a second backward pass was made over one batch: a record would count twice. Add up the losses and call "
+                "backward once."
             )
         self._used = True
 
@@ -266,10 +328,13 @@ class Engine:
         self._flat = flat if self._flat is None else self._flat + flat
         self._within = part.within if self._within is None else self._within + part.within
 
-    # What the optimizer is given.
-
     def before_step(self, closure: Callable[[], Any] | None) -> None:
-        """Pay for the gradient, which a closure may have to compute first, and give it to the parameters."""
+        """Release the gradient, after calling a closure that computes it, and set ``.grad``."""
+        with spending_noted(self._charges_before, call="This step"):
+            self._before_step(closure)
+
+    def _before_step(self, closure: Callable[[], Any] | None) -> None:
+        self._in_step = False
         if closure is not None:
             with torch.enable_grad():
                 closure()
@@ -277,24 +342,24 @@ class Engine:
         if self._chunk is None:
             if self.stop_reason:
                 raise BudgetExhausted(
-                    f"the run has ended ({self.stop_reason}): no further step is paid for. Nothing was spent, and the module is "
-                    "as it was. Stop when the loader does."
+                    f"the run has ended ({self.stop_reason}): there is no budget for another step, and the module is "
+                    "unchanged. Stop when the loader does."
                 )
             raise InvalidArgument(
-                "step was called without a batch: take batches from the loader that make_private returned, one step for each. "
-                "Nothing was spent."
+                "step was called without a batch. Take batches from the loader that make_private returned, one per step."
             )
         if not self._used and self._chunk > 0:
             raise InvalidArgument(
-                "step was called and no backward pass came through the module: is it in training mode (module.train()), and is "
-                "the loss computed from its output? Nothing was spent."
+                "step was called and no backward pass came through the module. Put it in training mode "
+                "(module.train()), and compute the loss from its output."
             )
-        self._check_buffers()
-        if self._last:  # else the sample goes on in the next batch
+        self._check_state(ends=True)
+        if self._last:  # else the sample continues in the next batch
             self._release()
+        self._in_step = True
 
     def _release(self) -> None:
-        """Release the sample; where the budget does not pay for it, the run ends and the step is made with no gradient."""
+        """Release the sample; without budget for it, the run ends and the step has no gradient."""
         looking, sample = self.payments.looking, self._sample
         value = self._sum_of(self._within, 1) if looking else self._sum_of(self._flat, sum(self._lengths))
         whole = self._processes.add_up(value)
@@ -305,12 +370,12 @@ class Engine:
             try:
                 noisy = self.payments.pay(whole, sample)
             except BudgetExhausted:
-                pass  # the run ends, below
-            except Exception as error:  # the others wait for word, and must not wait for ever
+                pass  # the run ends below
+            except Exception as error:  # sent to the other processes, which wait
                 failure = error
         failed, refused = self._processes.tell((failure is not None, noisy is None))
         if failed:
-            raise failure or SharedAcrossProcesses("the process that pays could not, and the step was not made.")
+            raise failure or SharedAcrossProcesses("the process that charges the purse failed; no step was made.")
         if refused:
             self._finish("budget")
             return
@@ -325,7 +390,7 @@ class Engine:
                 self._finish("steps")
 
     def _give(self, noisy: Tensor) -> None:
-        """Put the mean noisy gradient where the optimizer takes it from."""
+        """Set ``.grad`` to the mean noisy gradient."""
         mean = noisy / self.settings.expected_batch
         if len(self._dtypes) == 1:
             mean = mean.to(next(iter(self._dtypes)))
@@ -338,8 +403,8 @@ class Engine:
             for parameter in group["params"]:
                 if id(parameter) not in self._known:
                     raise InvalidArgument(
-                        "optimizer has a parameter that it did not have when make_private was called: its gradient would not "
-                        "be private. Call make_private after all parameters are added. Nothing was spent."
+                        "optimizer has a parameter that it did not have when make_private was called: its gradient would "
+                        "not be private. Call make_private after all parameters are added."
                     )
                 parameter.grad = None
 
@@ -348,13 +413,14 @@ class Engine:
         self._forget_sample()
 
     def close(self) -> None:
-        """Give back what was reserved and not used; the run may go on all the same."""
+        """Return unused reservations and drop the current batch; the run may continue."""
         if self._chunk is not None:
             self._left_out()
+        self.let_go(self._sample)
         self.payments.close()
 
     def detach(self) -> None:
-        """Take all hooks off: the module and the optimizer are plain ones again, and further training is NOT PRIVATE."""
+        """Remove all hooks. Further training of the module is NOT PRIVATE."""
         self.close()
         self._taps.remove()
         self._step_hook.remove()
@@ -372,21 +438,36 @@ class Engine:
 
 
 def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:
-    """Return a hook for the optimizer that does not keep the engine alive by itself."""
+    """Return a hook for the optimizer that holds no strong reference to the engine."""
 
     def hook(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         it = engine()
         if it is None:
             raise InvalidArgument(
-                "the private engine of this optimizer is gone, and a step without it would not be private. Keep what "
-                "make_private returned. Nothing was spent."
+                "the private engine of this optimizer was deleted, and a step without it would not be private. Keep the "
+                "result of make_private."
             )
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        it.before_step(closure)
+        if not (it._in_step and _is_within_step(optimizer)):
+            it.before_step(closure)
         if closure is None:
             return None
-        # Not the loss: an optimizer may step by it, and nobody paid for it.
+        # Not the loss, which is not private: an optimizer may use it.
         nothing = torch.full((), math.nan)
         return (optimizer, lambda: nothing), {name: value for name, value in kwargs.items() if name != "closure"}
 
     return hook
+
+
+def _is_within_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the hook was called by a nested step: one that extends ``step`` of its base class.
+
+    Read from the stack, since a counter would be wrong after a step that failed.
+    """
+    frame: types.FrameType | None = sys._getframe(2)  # caller of the hook
+    assert frame is not None
+    calls, steps = frame.f_code, 0
+    while frame is not None:
+        steps += frame.f_code is calls and frame.f_locals.get("self") is optimizer
+        frame = frame.f_back
+    return steps > 1

@@ -1,4 +1,4 @@
-"""Training a module in one call, with any method of the library."""
+"""`fit`: private training of a module in one call, with any method of the library."""
 
 import os
 from collections.abc import Sequence
@@ -8,14 +8,13 @@ from typing import Any
 from torch import nn
 
 from privypurse.core.checks import positive
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import InvalidArgument, spending_noted
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.methods.by_name import method_by_name
 from privypurse.methods.warm import WarmStarted
-from privypurse.planning.facts import Facts
-from privypurse.planning.plan import Method
 from privypurse.purse.certificate import Certificate
+from privypurse.purse.holds import held
 from privypurse.purse.opening import part_of
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.budgets import target_of
@@ -25,14 +24,16 @@ from privypurse.pytorch.oracle import ModuleOracle
 from privypurse.pytorch.private_loop import put_on_record
 from privypurse.pytorch.processes import Processes
 from privypurse.training.checkpoint import Checkpoint
+from privypurse.training.facts import Facts
 from privypurse.training.fit import fit as train_with
+from privypurse.training.plan import Method
 from privypurse.training.progress import Callback
 from privypurse.training.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A finished run: the module, trained in place, and the public record of how it came to be."""
+    """A finished run: the module, trained in place, its public trace and its purse."""
 
     module: nn.Module
     trace: Trace
@@ -40,17 +41,18 @@ class Fitted:
 
     @property
     def stop_reason(self) -> str:
-        """Why it ended: "steps" or "budget"."""
+        """Why the run ended: "steps" or "budget"."""
         return self.trace.stop_reason
 
     def certificate(self) -> Certificate:
-        """State the guarantee and what was spent."""
+        """Return the certificate: the guarantee and the budget spent."""
         return self.purse.certificate()
 
     def __repr__(self) -> str:
         return f"<Fitted: {len(self.trace.steps)} releases, stopped by {self.stop_reason}>"
 
 
+@spending_noted(call="fit")
 def fit(
     module: nn.Module,
     data: Any,
@@ -73,31 +75,33 @@ def fit(
     noise: NoiseSource | None = None,
     block: int = 100,
 ) -> Fitted:
-    """Train a module on all that a budget allows, with nothing to tune.
+    """Train a module within a budget, without tuning.
 
     Parameters
     ----------
     module : Module
-        The module, on its device. It is trained in place, from the parameters it has.
+        The module, on its device. It is trained in place, from its current parameters.
     data : DataLoader, Dataset or tuple of Tensor
         The records: inputs and, last, targets.
     loss : callable
         ``loss(module(*inputs), target)``, such as ``nn.CrossEntropyLoss()``.
     records : float
-        The public number of records; a nominal one will do.
+        Public number of records; may be nominal.
     purse : Purse, optional
-        Who pays; without one, `epsilon` and `delta` in memory.
+        Purse to charge; by default one of `epsilon` and `delta` in memory.
     epsilon, delta, neighbouring
-        The budget, where no purse is given; with one, `epsilon` is what this run may spend of it.
+        Budget, where no purse is given. With a purse, `epsilon` is the part this run may spend.
     method : Method, str or None
-        Who plans; `DeepNesterov`, full batches with momentum, by default. ``DPAGD()`` and ``ADPSGD()`` select their step sizes
-        privately, ``Dynamic()`` shares out the budget by influence, ``DPSGD()`` takes Poisson samples, ...
+        Method; by default `DeepNesterov`, full batches with momentum. ``DPAGD()`` and ``ADPSGD()``
+        select step sizes privately, ``Dynamic()`` divides the budget by influence, ``DPSGD()``
+        takes Poisson samples, ...
     clip_norm : float, default 0.1
-        Largest length of one record's gradient. Steps are relative to it, so that it hardly matters.
+        Clip norm of per-sample gradients. Steps are relative to it, so its effect is small.
     loss_range : float, default 1.0
-        For line searches: how much one record's loss may change along a search.
+        For line searches: range to which the change of one record's loss is clipped.
     curvature : float or None
-        What methods other than the default take for the largest curvature: their steps are its inverse. The clip norm by default.
+        Smoothness constant for other methods, whose steps are its inverse; the clip norm by
+        default.
     l2 : float, default 0.0
         Ridge penalty on the mean loss.
     micro_batch, compile, noise, block
@@ -105,7 +109,7 @@ def fit(
     callbacks : sequence of Callback
         Such as ``ProgressBar()``.
     checkpoint : Checkpoint or path, optional
-        Where to save the run, and to go on from if it is there.
+        File to save the run to, and to resume from if it exists.
 
     Examples
     --------
@@ -116,11 +120,11 @@ def fit(
     >>> fit(module, (X, (X[:, 0] > 0).long()), loss=nn.CrossEntropyLoss(), records=500, epsilon=4.0, delta=1e-5)
     <Fitted: 61 releases, stopped by steps>
     """
-    chosen = _method(method)
+    chosen = method_by_name(method) if isinstance(method, str) else DeepNesterov() if method is None else method
     if Processes().count > 1:
         raise InvalidArgument(
-            "fit is for one process, and there are several: each would pay for the same records. Use make_private, whose noise "
-            "is added once, or call fit in one process. Nothing was spent."
+            "fit supports one process, but there are several: each would charge for the same records. Use make_private, "
+            "which adds noise once, or call fit in one process."
         )
     oracle = ModuleOracle(
         module,
@@ -141,17 +145,14 @@ def fit(
             purse = Purse.with_filter(chosen.filter(facts), noise=noise)
         assert purse is not None
         if target is None and epsilon is not None:
-            purse = part_of(purse, positive(epsilon=epsilon), strict=True)
-        put_on_record(purse, oracle.tried, oracle.rows)
+            purse = part_of(purse, positive(epsilon=epsilon))
+        put_on_record(purse, oracle.untried, oracle.rows)
         begun = WarmStarted(chosen, oracle.point)
-        result = train_with(oracle, begun, purse, callbacks=callbacks, checkpoint=checkpoint, block=block, **settings)
+        with held(purse):
+            result = train_with(
+                oracle, begun, purse, callbacks=callbacks, checkpoint=checkpoint, block=block, **settings
+            )
         oracle.set_point(result.point)
     finally:
         oracle.release_module()
     return Fitted(module, result.trace, purse)
-
-
-def _method(method: "Method | str | None") -> Method:
-    if method is None:
-        return DeepNesterov()
-    return method_by_name(method) if isinstance(method, str) else method

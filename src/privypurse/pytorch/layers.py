@@ -1,8 +1,8 @@
-"""[RAW DATA] Gradients of single records, layer by layer, from what went into a layer and what came back at its output.
+"""[RAW DATA] Per-sample gradients of each layer, from its inputs and the gradients of its outputs.
 
-For each kind of layer there is a rule, with three questions: the squared length of each record's gradient, the weighted sum of
-the records' gradients, and (where neither has a shortcut) the gradients one by one. The sum needs no gradients one by one;
-for most layers the lengths do not either (Goodfellow 2015; Li et al. 2022, arXiv:2110.05679; Bu et al. 2023, arXiv:2210.00038).
+A rule for each kind of layer computes squared norms, a weighted sum, and single gradients where
+there is no shortcut. The sum needs no single gradients; for most layers the norms need none either
+(Goodfellow 2015; Li et al. 2022, arXiv:2110.05679; Bu et al. 2023, arXiv:2210.00038).
 """
 
 import contextvars
@@ -15,19 +15,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# Lengths from products of Gram matrices cancel: this much of the sum of all lengths, which is never less than the length itself,
-# is added to what they give. Single precision loses less.
+# Norms from products of Gram matrices cancel. This share of the sum of norms over places, which is
+# an upper bound, is added; single precision loses less.
 GRAM_GUARD = 2.0**-20
-# Gram matrices are taken where they are this much smaller than the gradients one by one.
+# Gram matrices are used where they are this much smaller than the gradients.
 GRAM_GAIN = 8
-# Below this, squares may vanish in single precision.
+# Below this, squares may underflow in single precision.
 TINY = 1e-15
-# Above this, products of what went in and what came back could overflow on their way to a bounded sum.
+# Above this, products of inputs and gradients could overflow before they are scaled.
 LARGEST = 1e25
-# Records that are added up in single precision; sums of these are added in double. More would round by more than a record adds.
+# Records per block summed in single precision; blocks are summed in double.
 BLOCK = 256
 
-# Whether a layer is being run a second time, for its gradients: taps are closed then.
+# Whether a layer is being run a second time, with hooks off.
 RUNNING_AGAIN = contextvars.ContextVar("RUNNING_AGAIN", default=False)
 
 
@@ -38,15 +38,15 @@ class Use:
     Parameters
     ----------
     rule : Rule
-        What kind of layer it is.
+        Rule of the layer.
     layer : Module
         The layer, for its settings.
     names : dict of str
-        Full name of each trainable parameter, by the name the rule knows it by.
+        Full name of each trained parameter, by its name in the rule.
     inputs : tuple
-        What went in.
+        Inputs of the layer.
     output_grads : list of Tensor or None
-        Gradients of the sum of losses with respect to what came out; None until the backward pass has been here.
+        Gradients of the summed loss with respect to the outputs; None before the backward pass.
     """
 
     rule: "Rule"
@@ -58,19 +58,19 @@ class Use:
 
     @property
     def records(self) -> int:
-        """How many records there were, by the layer's input."""
+        """Number of records, by the layer's input."""
         return self.rule.records(self)
 
     @property
     def grad(self) -> Tensor:
-        """The gradient at the only output, in single precision."""
+        """Gradient of the only output, in single precision."""
         (grad,) = self.output_grads
         assert grad is not None
         return grad.float()
 
 
 class Rule:
-    """A kind of layer."""
+    """Per-sample gradients of a kind of layer."""
 
     def records(self, use: Use) -> int:
         """Return the number of records in the input."""
@@ -78,53 +78,53 @@ class Rule:
         return int(first.shape[0])
 
     def broken(self, use: Use) -> Tensor | None:
-        """Return which records went in with something that is not a finite number, where the other answers would not show it."""
+        """Return a mask of records with infinite inputs, where norms would not show it."""
         return None
 
     def squared_lengths(self, use: Use) -> Tensor:
-        """Return the squared length of each record's gradient, over all trainable parameters of the layer."""
+        """Return the squared norm of each record's gradient, over all trained parameters."""
         use.kept = self.gradients(use)
         return torch.stack([_squared(each) for each in use.kept.values()]).sum(0)
 
     def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
-        """Return the sum of the records' gradients times their weights; records that are not `fit` count as zero."""
+        """Return the weighted sum of per-sample gradients of the records that are `fit`."""
         each = use.kept or self.gradients(use)
         return {name: weigh(masked(g, fit), weights) for name, g in each.items()}
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
-        """Return each record's gradient, for each trainable parameter."""
+        """Return the per-sample gradients of each trained parameter."""
         raise NotImplementedError
 
 
 class OuterProducts(Rule):
-    """Layers whose gradient is a sum of outer products over places: linear layers and convolutions.
+    """Layers whose gradient is a sum of outer products over places: linear and convolution.
 
-    Records have places (words, pixels); the gradient is ``sum_t g_t a_t'`` with a_t what the layer saw at place t and g_t what
-    came back there. `places` returns both, as (records, groups, places, features).
+    The gradient of a record is ``sum_t g_t a_t'`` over its places t (words, pixels), with a_t the
+    input and g_t the output gradient. `places` returns both as (records, groups, places, features).
     """
 
     def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the layer saw and what came back, at each place."""
+        """Return input and output gradient at each place."""
         raise NotImplementedError
 
     def broken(self, use: Use) -> Tensor:
-        """Return which records' inputs are not finite; they are replaced by zeros in all that follows."""
+        """Return a mask of records whose inputs are not finite; later steps use zeros for them."""
         self._placed(use)
         return use.kept["broken"]
 
     def squared_lengths(self, use: Use) -> Tensor:
-        """Return squared lengths by the cheapest of three ways."""
+        """Return squared norms by the cheapest of three ways."""
         seen, back = self._placed(use)
         lengths = torch.zeros(back.shape[0], dtype=torch.float64, device=back.device)
         if "bias" in use.names:
-            # In double precision, and kept: places may cancel, and what is measured must be what is added.
+            # Summed once in double precision and kept: places may cancel.
             use.kept["bias"] = back.sum(2, dtype=torch.float64).flatten(1)
             lengths = lengths + use.kept["bias"].square().sum(1)
         if "weight" not in use.names:
             return lengths
         count = seen.shape[2]
         if count == 1:
-            # In double precision: what went in may be tiny where what came back is huge.
+            # In double precision: tiny inputs may meet huge gradients.
             squares = [x.double().square().sum((2, 3)) for x in (seen, back)]
             return lengths + (squares[0] * squares[1]).sum(1)
         if GRAM_GAIN * 2 * count**2 <= seen.shape[3] * back.shape[3]:
@@ -134,10 +134,10 @@ class OuterProducts(Rule):
 
     @staticmethod
     def _by_grams(seen: Tensor, back: Tensor) -> Tensor:
-        """Return squared lengths from the inner products of all pairs of places; never less than the truth.
+        """Return upper bounds on squared norms, from inner products of all pairs of places.
 
-        Rounding is relative to the sum of the lengths at all places, `loose`, not to the length of the sum; and where squares
-        could vanish in single precision, `loose` itself is the answer.
+        Rounding is relative to `loose`, the squared sum of norms over places. Where squares could
+        underflow in single precision, `loose` itself is returned.
         """
         grams = ((seen @ seen.mT) * (back @ back.mT)).sum((2, 3), dtype=torch.float64)
         loose = (seen.double().square().sum(3) * back.double().square().sum(3)).sqrt().sum(2).square()
@@ -145,7 +145,7 @@ class OuterProducts(Rule):
         return torch.where(tiny[0] | tiny[1], loose, grams.clamp(min=0) + GRAM_GUARD * loose).sum(1)
 
     def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
-        """Return weighted sums: matrix products over blocks of records and all places."""
+        """Return weighted sums as matrix products over blocks of records and all places."""
         seen, back = self._placed(use)
         weighted = masked(back, fit) * weights[:, None, None, None]
         sums = {}
@@ -159,7 +159,7 @@ class OuterProducts(Rule):
         return sums
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
-        """Return each record's gradient."""
+        """Return the per-sample gradients."""
         seen, back = self._placed(use)
         each = {}
         if "bias" in use.names:
@@ -172,7 +172,7 @@ class OuterProducts(Rule):
     def _placed(self, use: Use) -> tuple[Tensor, Tensor]:
         if "seen" not in use.kept:
             inputs = use.inputs[0].float()
-            finite = (inputs.abs() <= LARGEST).flatten(1).all(1)  # not true of what is not a number
+            finite = (inputs.abs() <= LARGEST).flatten(1).all(1)  # false for NaN
             use.kept["broken"] = ~finite
             use.kept["seen"], use.kept["back"] = self.places(use, masked(inputs, finite))
         return use.kept["seen"], use.kept["back"]
@@ -182,15 +182,15 @@ class LinearRule(OuterProducts):
     """`nn.Linear`, on inputs (records, ..., features)."""
 
     def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Flatten whatever lies between records and features."""
+        """Flatten the dimensions between records and features."""
         return _one_group(inputs), _one_group(use.grad)
 
 
 class ConvolutionRule(OuterProducts):
-    """`nn.Conv1d` and `nn.Conv2d`: the patches under the kernel are what the layer saw at each place."""
+    """`nn.Conv1d` and `nn.Conv2d`: the input at each place is the patch under the kernel."""
 
     def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Cut the input into patches."""
+        """Extract the patches."""
         layer, image, back = use.layer, inputs, use.grad
         assert isinstance(layer, nn.Conv1d | nn.Conv2d)
         kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
@@ -202,7 +202,7 @@ class ConvolutionRule(OuterProducts):
         records, groups = image.shape[0], layer.groups
         features = layer.in_channels // groups * kernel[0] * kernel[1]
         if set(dilation) == {1}:
-            # A view, and one copy; F.unfold works record by record on GPUs.
+            # A view and one copy: F.unfold loops over records on GPUs.
             patches = image.unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])
             count = patches.shape[2] * patches.shape[3]
             split = patches.reshape(records, groups, layer.in_channels // groups, *patches.shape[2:])
@@ -215,10 +215,10 @@ class ConvolutionRule(OuterProducts):
 
 
 class EmbeddingRule(Rule):
-    """`nn.Embedding`: rows that occur more than once in a record add up before they are measured."""
+    """`nn.Embedding`: gradients of repeated rows are added before the norm is taken."""
 
     def squared_lengths(self, use: Use) -> Tensor:
-        """Return squared lengths by comparing every two words of a record."""
+        """Return squared norms by comparing all pairs of words of a record."""
         words, back = self._words(use)
         same = (words[:, :, None] == words[:, None, :]).float()
         grams = ((back @ back.mT) * same).sum((1, 2), dtype=torch.float64).clamp(min=0)
@@ -226,7 +226,7 @@ class EmbeddingRule(Rule):
         return grams + GRAM_GUARD * loose
 
     def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
-        """Add the weighted gradients into the rows they belong to."""
+        """Add the weighted gradients to their rows."""
         words, back = self._words(use)
         back = (masked(back, fit) * weights[:, None, None]).double()
         assert isinstance(use.layer, nn.Embedding)
@@ -250,10 +250,10 @@ class EmbeddingRule(Rule):
 
 
 class AffineRule(Rule):
-    """Scale and shift after a normalisation within each record: `LayerNorm`, `GroupNorm`, `InstanceNorm`, `RMSNorm`."""
+    """Scale and shift of `LayerNorm`, `GroupNorm`, `InstanceNorm` and `RMSNorm`."""
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
-        """Return each record's gradient: the normalised input times what came back, summed over places."""
+        """Return the normalised input times the output gradient, summed over places."""
         layer, inputs, back = use.layer, use.inputs[0].float(), use.grad
         if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
             if isinstance(layer, nn.LayerNorm):
@@ -273,10 +273,10 @@ class AffineRule(Rule):
 
 
 class AnyRule(Rule):
-    """Whatever else: the layer is run again on each record on its own. Slow, for layers without a rule of their own."""
+    """Any other layer: run again on each record alone. Slow."""
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
-        """Return each record's gradient by `vmap` over a second run of the layer."""
+        """Return per-sample gradients by `vmap` over a second run of the layer."""
         layer, tree_map = use.layer, torch.utils._pytree.tree_map
         fixed = dict(layer.named_parameters()) | dict(layer.named_buffers())
         moving = {name: fixed.pop(name).detach() for name in use.names}
@@ -285,7 +285,7 @@ class AnyRule(Rule):
         which = [k for k, grad in enumerate(use.output_grads) if grad is not None]
 
         def single(x: Any) -> Any:
-            # Under autocast inputs have another precision than the parameters.
+            # Under autocast the precision of inputs and parameters differs.
             return (x.to(kind) if x.is_floating_point() else x).unsqueeze(0) if isinstance(x, Tensor) else x
 
         def one(inputs: tuple[Any, ...], back: list[Tensor]) -> dict[str, Tensor]:
@@ -309,7 +309,7 @@ class AnyRule(Rule):
 
 
 def rule_for(layer: nn.Module) -> Rule | None:
-    """Return the rule for a layer, or None where its parameters belong to layers within it."""
+    """Return the rule of a layer, or None if only layers within it have parameters."""
     for kinds, rule in RULES:
         if isinstance(layer, kinds) and type(layer).forward in (kind.forward for kind in kinds):
             return rule
@@ -326,7 +326,7 @@ RULES: tuple[tuple[tuple[type[nn.Module], ...], Rule], ...] = (
 
 
 def masked(values: Tensor, fit: Tensor) -> Tensor:
-    """Put zeros in place of what belongs to records that are not fit: nothing times infinity would not be nothing."""
+    """Set values of records that are not fit to zero, also where they are infinite."""
     return torch.where(fit.reshape(-1, *(1,) * (values.dim() - 1)), values, values.new_zeros(()))
 
 
@@ -335,7 +335,7 @@ def _squared(each: Tensor) -> Tensor:
 
 
 def _blocks(values: Tensor) -> Tensor:
-    """Cut records into blocks of equal size, the last one filled up with zeros."""
+    """Split records into blocks of equal size, the last one padded with zeros."""
     records = values.shape[0]
     count = max(1, math.ceil(records / BLOCK))
     size = math.ceil(records / count)
@@ -345,13 +345,13 @@ def _blocks(values: Tensor) -> Tensor:
 
 
 def weigh(each: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted sum over records: in single precision within blocks, in double beyond."""
+    """Return the weighted sum over records: single precision within blocks, double across them."""
     blocks = _blocks(weights.to(each.dtype)).unsqueeze(1) @ _blocks(each.flatten(1))
     return blocks.sum((0, 1), dtype=torch.float64).reshape(each.shape[1:])
 
 
 def _products(back: Tensor, seen: Tensor) -> Tensor:
-    """Return the sum of outer products over records and places, for each group: in blocks as well."""
+    """Return the sum of outer products over records and places, for each group, in blocks."""
 
     def stacked(values: Tensor) -> Tensor:
         return _blocks(values).transpose(1, 2).flatten(2, 3)
@@ -360,7 +360,7 @@ def _products(back: Tensor, seen: Tensor) -> Tensor:
 
 
 def _weight_shape(use: Use, seen: Tensor, back: Tensor) -> tuple[int, ...]:
-    weight = getattr(use.layer, "weight", None)  # a linear map of an attention layer has no layer of its own
+    weight = getattr(use.layer, "weight", None)  # linear maps of attention have no layer
     return tuple(weight.shape) if isinstance(weight, Tensor) else (back.shape[3], seen.shape[3])
 
 

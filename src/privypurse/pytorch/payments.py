@@ -1,4 +1,4 @@
-"""[PUBLIC] What a run of the engine pays, and with how much noise: the schedule, the budget and the record."""
+"""[PUBLIC] Releases of a run of the engine: schedule, budget, charges and trace."""
 
 import contextlib
 import math
@@ -14,18 +14,17 @@ from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Totals
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.checks import shown
-from privypurse.core.errors import BudgetExhausted, InvalidArgument
-from privypurse.core.queries import ModuleGradient, ShareWithin
-from privypurse.core.released import Released
+from privypurse.core.errors import BudgetExhausted, InvalidArgument, count_charge
+from privypurse.core.queries import ModuleGradient, Released, ShareWithin
 from privypurse.core.sensitive import Norm, Sample, SensitiveTensor
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.mechanisms.torch_gaussian import TorchGaussian
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.adaptive_clip import AdaptiveClip
-from privypurse.schedules.base import Budget, Schedule
-from privypurse.schedules.weighted import EvenSplit, Weighted
 from privypurse.training.checkpoint import remembered, single_charge
 from privypurse.training.progress import Callback
+from privypurse.training.schedules.base import Budget, Schedule
+from privypurse.training.schedules.weighted import EvenSplit, Weighted
 from privypurse.training.trace import Step, Trace
 
 GRADIENT = ModuleGradient.__name__
@@ -33,7 +32,7 @@ GRADIENT = ModuleGradient.__name__
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run is like; public, and fixed before it begins."""
+    """Public settings of a run, fixed before it begins."""
 
     steps: int
     sample_prob: float
@@ -46,25 +45,25 @@ class Settings:
 
 
 class Payments:
-    """Chooses the noise of each release before its sample is drawn, pays for it, and keeps the record.
+    """Chooses the noise of each release before its sample is drawn, and charges it.
 
     Parameters
     ----------
     purse : Purse
-        Who pays.
+        Purse to charge.
     schedule : Schedule
-        How the budget is shared out over gradients.
+        Distribution of the budget over gradients.
     clip_norm : float or AdaptiveClip
-        The bound on gradients; an adaptive one has looks, which are paid for apart.
+        Clip norm; an adaptive one has looks, which are charged separately.
     settings : Settings
-        What the run is like.
+        Settings of the run.
     callbacks : sequence of Callback
-        Told of each release.
+        Called after each release.
 
     Guarantees
     ----------
-    The noise of a release is chosen from what was released before. The bound in the box is the clip norm that gradients were
-    clipped to: both are this object's, and it moves only after a release.
+    The noise of a release depends on earlier releases only. The bound in the box is the clip norm
+    that gradients were clipped to, which changes only after a release.
     """
 
     def __init__(
@@ -91,22 +90,22 @@ class Payments:
 
     @property
     def clip_norm(self) -> float:
-        """The bound on the length of one record's gradient."""
+        """Current clip norm."""
         return self._clip_norm
 
     @property
     def looking(self) -> bool:
-        """Whether the next release is a look at the lengths of gradients, for an adaptive clip norm."""
+        """Whether the next release is a look at gradient norms, for an adaptive clip norm."""
         looks = len(self.trace.steps) - self.gradients
         return self._adaptive is not None and self.gradients == looks * self._adaptive.every
 
     @property
     def looks(self) -> int:
-        """How many looks the run has."""
+        """Number of looks in the run."""
         return 0 if self._adaptive is None else self._adaptive.looks(self.settings.steps)
 
     def plan(self) -> None:
-        """Choose the noise of the next release; where nothing more fits, the run ends."""
+        """Choose the noise of the next release, or end the run if none fits the budget."""
         self._next = None
         if self.trace.stop_reason:
             return
@@ -118,7 +117,7 @@ class Payments:
         except BudgetExhausted:
             self.finish("budget")
             return
-        # A schedule that shares out what there is cannot ask for too much; others are asked whether it fits.
+        # Schedules that divide the remaining budget always fit it; others are checked.
         asks = not isinstance(self.schedule, Weighted | EvenSplit)
         if asks and multiplier < self.purse.filter.smallest_noise_multiplier(
             self.purse.totals, self.settings.sample_prob
@@ -131,24 +130,24 @@ class Payments:
         budget = replace(self._budget, now=self.purse.totals) if self._fixed else self._budget
         if self.looking:
             if math.isinf(self._look_noise):
-                raise BudgetExhausted("nothing is left of the budget. Nothing was spent.")
+                raise BudgetExhausted("nothing is left of the budget.")
             return budget.gaussian(1.0).noise_multiplier if self._fixed else self._look_noise
         mechanism: Any = self.schedule.propose(ModuleGradient(clip_norm=self.clip_norm), self._past, budget)
         if not isinstance(mechanism, Gaussian):
             raise InvalidArgument(
-                f"schedule must propose a Gaussian mechanism; {type(self.schedule).__name__} proposed {shown(mechanism)}. Return "
-                "for example Gaussian(noise_multiplier=2.0), or budget.gaussian(0.01). Nothing was spent."
+                f"schedule must propose a Gaussian mechanism; {type(self.schedule).__name__} proposed {shown(mechanism)}. "
+                "Return for example Gaussian(noise_multiplier=2.0), or budget.gaussian(0.01)."
             )
         return mechanism.noise_multiplier
 
     def pay(self, value: Tensor, sample: Sample) -> Tensor:
-        """Release a sum through the purse, and put it on record."""
+        """Release a sum through the purse and add it to the trace."""
         assert self._next is not None
         if not self._reserved:
             self._blocks.enter_context(self.purse.reserve(self.settings.block))
             self._reserved = True
         looking, mechanism, relation = self.looking, self._next, self.purse.neighbouring
-        # What a look counts is 1/2 for a record within the norm and -1/2 for one beyond.
+        # A look counts 1/2 for a record within the norm and -1/2 for others.
         bound = 0.5 if looking else self.clip_norm
         box = SensitiveTensor(
             value,
@@ -171,13 +170,14 @@ class Payments:
         return noisy  # type: ignore[no-any-return]
 
     def follow(self) -> None:
-        """Count along, in a process that does not pay."""
+        """Count a release in a process that does not charge the purse."""
+        count_charge()  # charged by the first process
         query = ShareWithin if self.looking else ModuleGradient
         self.gradients += not self.looking
         self.trace.steps.append(Step(len(self.trace.steps) + 1, query.__name__, {}, None, None, 0.0))
 
     def move_clip_norm(self, noisy_count: float) -> None:
-        """Take in what a look released."""
+        """Update the clip norm from the result of a look."""
         assert self._adaptive is not None
         self._clip_norm = self._adaptive.moved(self._clip_norm, noisy_count, self.settings.expected_batch)
 
@@ -189,8 +189,8 @@ class Payments:
         self.close()
         if reason == "budget" and not self.trace.steps:
             warnings.warn(
-                f"no step was made: what is left of the budget of data set {self.purse.dataset!r} does not pay for the first "
-                "one, so that the loader is empty and the module as it was.",
+                f"no step was made: what is left of the budget of data set {self.purse.dataset!r} does not cover the first "
+                "one. The loader is empty and the module unchanged.",
                 UserWarning,
                 stacklevel=5,
             )
@@ -198,12 +198,12 @@ class Payments:
             callback.on_end(self.trace)
 
     def close(self) -> None:
-        """Give back what was reserved and not used."""
+        """Return the unused part of the reservation."""
         self._blocks.close()
         self._reserved = False
 
     def state(self) -> dict[str, Any]:
-        """Describe where the run stands, in JSON types; the newest vectors apart, in `vectors`."""
+        """Return the state of the run in JSON types, without `vectors`."""
         start = self._budget.start
         return {
             "settings": repr(self.settings),
@@ -217,11 +217,11 @@ class Payments:
 
     @property
     def vectors(self) -> list[Any]:
-        """The newest noisy gradients, where the schedule looks at them."""
+        """Latest noisy gradients, where the schedule uses them."""
         return [released.value for released in self._past if released.value.size]
 
     def go_on(self, state: dict[str, Any], vectors: list[Any]) -> None:
-        """Take up a run from its `state`: the record, and what was spent and planned."""
+        """Continue a run from its `state`."""
         self.trace = Trace.from_json(state["trace"])
         self._clip_norm, self._look_noise = state["clip_norm"], state["look_noise"]
         gradients = [step for step in self.trace.steps if step.query == GRADIENT]
@@ -231,7 +231,7 @@ class Payments:
         self._budget, self._past = replace(self._budget, start=start, now=start), ()
         empty = [np.empty(0)] * (len(gradients) - len(vectors))
         for step, vector in zip(gradients, [*empty, *vectors], strict=True):
-            if step.charge:  # a process that does not pay has none
+            if step.charge:  # none in a process that does not charge
                 charge = single_charge(step.charge)
                 self._past = (*self._past, Released(vector, charge, step.noise_std))
                 self._budget = self._budget.after(charge)
@@ -251,11 +251,11 @@ class Payments:
         try:
             even = Budget(self.purse.filter, spent, spent, steps, rate).gaussian(1 / steps)
         except BudgetExhausted:
-            return math.inf  # a run that has ended may be opened again, to go on from where it ended
+            return math.inf  # a finished run may be opened again
         return self._adaptive.noise_multiplier(self.settings.expected_batch, even.noise_multiplier)
 
     def _begin_budget(self) -> Budget:
-        """Return what gradients may spend: what is left, less what the looks will cost."""
+        """Return the budget of gradients: the remaining budget less the cost of looks."""
         rule, start, rate = self.purse.filter, self.purse.totals, self.settings.sample_prob
         if self.looks and not self._fixed and math.isfinite(self._look_noise):
             start = rule.after(start, RepeatedCharge(GaussianCharge(self._look_noise, rate), self.looks))

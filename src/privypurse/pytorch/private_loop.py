@@ -1,7 +1,6 @@
-"""Making a training loop private: same module, same optimizer, another loader."""
+"""`make_private`: private training in the user's own loop."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from torch.utils.data import DataLoader
 from privypurse.accounting.filters import GdpFilter
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.core.checks import positive, positive_integer, shown
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import InvalidArgument, spending_noted
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.oracles.sampling import LEAST_RATE
@@ -22,21 +21,26 @@ from privypurse.pytorch.adaptive_clip import AdaptiveClip
 from privypurse.pytorch.budgets import check_rule, default_steps, rule_for, schedule_of, share_of, target_of
 from privypurse.pytorch.checks import check_module, trained_parameters
 from privypurse.pytorch.clipping import check_clip_norm
-from privypurse.pytorch.compiled import ClippedSums, Loss
+from privypurse.pytorch.compiled import ClippedSums, Loss, piece_size
 from privypurse.pytorch.engine import Engine
 from privypurse.pytorch.loader import PrivateLoader
 from privypurse.pytorch.payments import Payments, Settings
-from privypurse.pytorch.pieces import piece_size
 from privypurse.pytorch.processes import Processes
 from privypurse.pytorch.rows import DatasetRows, Rows, rows_of
 from privypurse.pytorch.taps import Taps
-from privypurse.pytorch.trial import try_out
-from privypurse.schedules.base import Schedule
+from privypurse.pytorch.trial import Trials, put_untried
 from privypurse.training.loop import check_callbacks
 from privypurse.training.progress import Callback
+from privypurse.training.schedules.base import Schedule
 
-UNTRIED = "that the module keeps records apart: it could not be tried out on made-up records"
 ROUNDED = "rounding of sums over records in the module's own precision, beyond the margin that is kept for it"
+KEPT = (
+    "what the module keeps of records where it is not looked for: in globals, classes, closures, files, modes, flags, hooks, "
+    "storages and random generators, in objects of the standard library other than collections, in objects of compiled libraries "
+    "that cannot be pickled or take more than 8 MiB, in NumPy arrays of more than 1,048,576 numbers, in tensors on a GPU or of "
+    "more than 4,096 numbers that are changed past PyTorch's count of changes, and when it is run outside of a step"
+)
+UNREACHED = "that the module keeps records apart on branches that made-up records do not reach"
 COLLATED = "that the loader's collate_fn keeps records apart: it is the user's own"
 
 
@@ -49,15 +53,16 @@ class Private(NamedTuple):
 
     @property
     def engine(self) -> Engine:
-        """The run: its trace, what stopped it, and its compiled `backward`."""
+        """The engine: trace, stop reason and compiled `backward` of the run."""
         return self.loader._engine
 
     @property
     def purse(self) -> Purse:
-        """Who pays."""
+        """Purse to charge."""
         return self.engine.purse
 
 
+@spending_noted(call="make_private")
 def make_private(
     module: nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -89,59 +94,61 @@ def make_private(
     Parameters
     ----------
     module : Module
-        The module, on its device. It is not wrapped; hooks listen to its layers in training mode.
+        The module, on its device. It is not wrapped; hooks record its layers in training mode.
     optimizer : Optimizer
-        Any optimizer of the module's parameters. It is not wrapped; a hook gives it noisy gradients.
+        Any optimizer of the module's parameters. It is not wrapped; a hook sets noisy gradients.
     loader : DataLoader, Dataset or tuple of Tensor
-        Where the records are. Only its data set, batch size and collation are used: the engine samples by itself.
+        Source of the records. Only its data set, batch size and collation are used: the engine
+        draws its own samples.
     records : float
-        The public number of records, which sampling rate and divisor come from. Under add/remove the true number is private: a
-        nominal one will do. May be left out under replace-one, where the true number is public.
+        Public number of records, for the sampling rate and the divisor. Under add/remove the true
+        number is private; pass a nominal one. Optional under replace-one, where it is public.
     purse : Purse, optional
-        Who pays, from ``privypurse.pytorch.open_purse`` or, for full batches, any. Without one, a purse of `epsilon` and `delta`
-        is opened, in memory.
+        Purse to charge, from ``privypurse.pytorch.open_purse`` or, for full batches, any. By
+        default a purse of `epsilon` and `delta` is opened in memory.
     epsilon, delta, neighbouring
-        The budget, where no purse is given. The run spends all of it, whatever the schedule. With a purse and full batches,
-        `epsilon` is what this run may spend of it.
+        Budget, where no purse is given. The run spends all of it, whatever the schedule. With a
+        purse and full batches, `epsilon` is the part of it that this run may spend.
     clip_norm : float or AdaptiveClip, default 1.0
-        Largest length of one record's gradient. ``AdaptiveClip()`` finds it, and pays for that.
+        Clip norm of per-sample gradients. ``AdaptiveClip()`` estimates it, within the budget.
     schedule : str, sequence of float, Schedule or None
-        How the budget is shared out over the steps: "uniform", "dynamic", "momentum", "exponential", "step" or "sigmoid" (see
-        `shape`), one weight for each step, or a schedule that chooses on the way. By default the purse's, where that was fixed in
-        advance, and "uniform" otherwise.
+        Shares of the steps in the budget: "uniform", "dynamic", "momentum", "exponential", "step"
+        or "sigmoid" (see `shape`), one weight per step, or an adaptive schedule. By default the
+        purse's, where that was fixed in advance, and "uniform" otherwise.
     steps, epochs : int, optional
-        How long: gradients, or passes. One of the two for samples; for full batches ``n mu/sqrt(d)`` steps by default. With
-        `epochs` one loop over the loader is one of them; with `steps` it is the whole run.
+        Length of the run in gradients or in epochs. One of the two is needed for samples; full
+        batches take ``n mu/sqrt(d)`` steps by default. One loop over the loader is one epoch where
+        `epochs` is given, and the whole run otherwise.
     batch_size : int, optional
         Expected number of records in a sample; that of the loader by default.
     full_batch : bool, default False
-        Take all records at each step. Budgets are then Gaussian DP, and need no sampling.
+        Use all records at each step. Budgets are then Gaussian DP, without sampling.
     accumulate : int, default 1
-        Batches that a sample comes in, for gradient accumulation: the sample is then `accumulate` times the batch size.
+        Batches per sample, for gradient accumulation: the sample is `accumulate` times the batch.
     loss : callable, optional
-        ``loss(module(*inputs), target)``. With it ``private.engine.backward(*batch)`` does forward and backward in one compiled
-        call, several times faster than hooks.
+        ``loss(module(*inputs), target)``. With it ``private.engine.backward(*batch)`` runs forward
+        and backward in one compiled call, several times faster than hooks.
     loss_reduction : {"mean", "sum"}, default "mean"
-        What the loop's own loss does over the records of a batch. It must treat records alike: one that weighs them by the
-        others, such as ``CrossEntropyLoss(weight=...)`` with a mean, mixes records, and hooks cannot see it. Pass `loss` instead,
-        or ``reduction="sum"``.
+        Reduction of the loop's own loss over records. The loss must treat records alike: weights
+        that depend on other records, as in the mean of ``CrossEntropyLoss(weight=...)``, mix
+        records, and hooks cannot detect it. Pass `loss` instead, or use ``reduction="sum"``.
     micro_batch : int, optional
-        Records at a time in the compiled call; changes memory and speed, not the result.
+        Records at a time in the compiled call. Changes memory and speed, not the result.
     compile : bool, optional
         Compile that call; by default on GPUs.
     scaler : GradScaler, optional
-        The scaler of mixed precision with float16, so that its scale can be undone before clipping.
+        Loss scaler for float16; its scale is undone before clipping.
     callbacks : sequence of Callback
-        Told of public things only, such as `ProgressBar`.
+        Called with public values only, such as `ProgressBar`.
     noise : NoiseSource, optional
-        For simulations, where no purse is given: ``NoiseSource(seed=7)``. NOT PRIVATE.
+        For simulations without a purse: ``NoiseSource(seed=7)``. NOT PRIVATE.
     block : int, default 100
-        Releases paid for at a time; a run that is killed leaves at most this many paid for in vain.
+        Releases charged at a time; a run that is killed loses at most this many.
 
     Returns
     -------
     Private
-        ``module, optimizer, loader``: the first two are the ones that were passed.
+        ``module, optimizer, loader``: the first two are those that were passed.
 
     Examples
     --------
@@ -172,9 +179,7 @@ def make_private(
     rate = 1.0 if full_batch else _rate(loader, batch_size, accumulate, public)
     expected = rate * public
     if loss_reduction not in ("mean", "sum"):
-        raise InvalidArgument(
-            f"loss_reduction must be 'mean' or 'sum'; got {shown(loss_reduction)}. Nothing was spent."
-        )
+        raise InvalidArgument(f"loss_reduction must be 'mean' or 'sum'; got {shown(loss_reduction)}.")
     check_callbacks(callbacks)
     target = target_of(purse, epsilon, delta, relation, noise, public)
     if purse is not None and epsilon is not None:
@@ -206,19 +211,28 @@ def make_private(
     payments = Payments(purse, chosen, clip_norm, settings, callbacks)
     taps = Taps(module, trained)
     try:
-        tried = try_out(module, taps, trained, rows.fetch(np.zeros(1, dtype=np.intp)))
+        trials = Trials(module, taps, trained, records=expected / accumulate, mean_loss=settings.mean_loss)
+        untried = trials.ahead(rows.fetch(np.zeros(1, dtype=np.intp)), with_loss=loss is not None)
         sums = None
         if loss is not None:
             compiles = device.type != "cpu" if compile is None else bool(compile)
             sums = ClippedSums(module, taps, loss, trained, compile=compiles)
         processes = Processes()
         engine = Engine(
-            module, optimizer, trained, rows, payments, sums=sums, taps=taps, processes=processes, scaler=scaler
+            module,
+            optimizer,
+            trained,
+            rows,
+            payments,
+            sums=sums,
+            trials=trials,
+            processes=processes,
+            scaler=scaler,
         )
     except BaseException:
         taps.remove()
         raise
-    put_on_record(purse, tried, rows)
+    put_on_record(purse, untried, rows)
     return Private(module, optimizer, PrivateLoader(engine))
 
 
@@ -228,8 +242,8 @@ def _public_records(records: float | None, relation: Neighbouring, rows: Rows) -
     if relation is Neighbouring.REPLACE_ONE:
         return float(len(rows))
     raise InvalidArgument(
-        "records must be given under add/remove, where the true number of records is private; got None. Pass the public or "
-        "nominal number, such as records=60_000 (it need not be exact), or neighbouring='replace-one'. Nothing was spent."
+        "records must be given under add/remove, where the true number of records is private; got None. Pass a public or "
+        "nominal number, such as records=60_000 (it need not be exact), or neighbouring='replace-one'."
     )
 
 
@@ -238,14 +252,13 @@ def _rate(loader: Any, batch_size: int | None, accumulate: int, records: float) 
         batch_size = loader.batch_size if isinstance(loader, DataLoader) else None
     if batch_size is None:
         raise InvalidArgument(
-            "batch_size must be given where there is no DataLoader with one; got None. Pass batch_size=256, or full_batch=True. "
-            "Nothing was spent."
+            "batch_size must be given without a DataLoader that has one; got None. Pass batch_size=256, or full_batch=True."
         )
     rate = positive_integer(batch_size=batch_size) * accumulate / records
     if not LEAST_RATE <= rate <= 1:
         raise InvalidArgument(
             f"batch_size={batch_size} (times accumulate={accumulate}) must be at most records={records:g}. Pass a smaller "
-            "one, or full_batch=True. Nothing was spent."
+            "one, or full_batch=True."
         )
     return rate
 
@@ -261,14 +274,13 @@ def _steps(
     records: float,
     parameters: int,
 ) -> int:
-    """Return the number of gradients."""
     if steps is not None and epochs is not None:
-        raise InvalidArgument(f"steps and epochs say the same thing; got {steps!r} and {epochs!r}. Pass one of them.")
+        raise InvalidArgument(f"expected steps or epochs, got both: {steps!r} and {epochs!r}. Pass one of them.")
     if steps is not None:
         return positive_integer(steps=steps)
     if epochs is not None:
         samples = positive_integer(epochs=epochs) * max(1, round(1 / rate))
-        # Looks at the clip norm take samples too.
+        # Looks at the clip norm use samples too.
         return samples if clip is None else max(1, samples - math.ceil(samples / (clip.every + 1)))
     if hasattr(schedule, "weights") or isinstance(schedule, tuple | list):
         return len(getattr(schedule, "weights", schedule))
@@ -280,29 +292,24 @@ def _steps(
             assert purse is not None
             rule = GdpFilter(purse.filter.epsilon_left(purse.totals), purse.delta, purse.neighbouring)
         return default_steps(rule, records, parameters)
-    raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10. Nothing was spent.")
+    raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10.")
 
 
-def put_on_record(purse: Purse, tried: bool, rows: Rows) -> None:
-    """Name on the certificate what could not be looked into, and what is usually so and not always."""
+def put_on_record(purse: Purse, untried: Sequence[str], rows: Rows) -> None:
+    """Declare on the certificate what the run does not cover."""
     purse.declare_uncovered(ROUNDED)
-    if not tried:
-        purse.declare_uncovered(UNTRIED)
-        warnings.warn(
-            "the module could not be tried out on made-up records, so it is not known that it keeps records apart; the "
-            "certificate says so. Let it take the batches of the loader (all but the last part, or by name).",
-            UserWarning,
-            stacklevel=3,
-        )
+    purse.declare_uncovered(KEPT)
+    purse.declare_uncovered(UNREACHED)
+    put_untried(purse, untried)
     if isinstance(rows, DatasetRows) and rows.collates_by_itself:
         purse.declare_uncovered(COLLATED)
 
 
 def _check_fresh(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse to make private what is private already: two engines would each think themselves alone."""
+    """Refuse an optimizer that has an engine already."""
     for hook in optimizer._optimizer_step_pre_hooks.values():
         if getattr(hook, "__module__", "") == Engine.__module__:
             raise InvalidArgument(
-                "optimizer is private already: make_private was called with it before. Make a new module and optimizer, or take "
-                "the first engine off with private.engine.detach(). Nothing was spent."
+                "optimizer is private already: make_private was called with it before. Make a new module and optimizer, or "
+                "remove the first engine with private.engine.detach()."
             )

@@ -1,4 +1,4 @@
-"""Several processes that train one module: one of them pays and draws the noise, once for all."""
+"""Distributed training: the first process charges the purse and draws the noise, once for all."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ class Processes:
 
     Guarantees
     ----------
-    Only the first process asks the purse. The others get the sample, the noisy sum and the word to stop from it, so that noise is
-    added once and all make the same step.
+    Only the first process uses the purse. It sends the sample, the noisy sum and the end of the run
+    to the others, so that noise is added once and all processes make the same step.
     """
 
     def __init__(self) -> None:
@@ -26,23 +26,23 @@ class Processes:
         self.count = dist.get_world_size() if together else 1
 
     def check_same(self, what: str, value: Any) -> None:
-        """Refuse to go on where processes have different values of something."""
+        """Raise InvalidArgument where processes have different values."""
         if self.count > 1:
             values: list[Any] = [None] * self.count
             dist.all_gather_object(values, value)
             if any(other != values[0] for other in values):
                 raise InvalidArgument(
-                    f"processes have different {what}. Give each the whole data set, in the same order: the first one draws the "
-                    "sample for all. Nothing was spent."
+                    f"processes have different {what}. Give each the whole data set in the same order: the first process "
+                    "draws the sample for all."
                 )
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that pays."""
+        """Whether this process charges the purse."""
         return self.rank == 0
 
     def agree(self, module: nn.Module) -> None:
-        """Give all processes the first one's parameters and buffers."""
+        """Broadcast the first process's parameters and buffers."""
         if self.count > 1:
             for tensor in (*module.parameters(), *module.buffers()):
                 dist.broadcast(tensor.data, 0)
@@ -63,7 +63,7 @@ class Processes:
         return whole[self.rank :: self.count]
 
     def add_up(self, part: Tensor) -> Tensor:
-        """Return the sum of all parts, in the first process; in the others something to be thrown away."""
+        """Return the sum of all parts in the first process; the result in others is not defined."""
         if self.count > 1:
             part = part.clone()
             dist.reduce(part, 0)

@@ -1,4 +1,4 @@
-"""[RAW DATA] Where records come from: tensors, or any data set with a length, fetched by row."""
+"""[RAW DATA] Records of tensors or data sets, fetched by row."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +19,7 @@ Indexes = NDArray[np.intp]
 
 
 class TensorRows:
-    """Records as the rows of tensors, which stay on the device they are on.
-
-    Parameters
-    ----------
-    tensors : sequence of Tensor
-        Inputs and targets, all of the same length.
-    """
+    """Records as rows of tensors, on their device."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = tuple(tensors)
@@ -37,44 +31,29 @@ class TensorRows:
         return len(self._tensors[0])
 
     def fetch(self, rows: Indexes) -> tuple[Tensor, ...]:
-        """Return the records of some rows."""
-        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):  # rows are in order, so these are without gaps
-            return tuple(tensor[int(rows[0]) : int(rows[-1]) + 1] for tensor in self._tensors)
+        """Return copies of some rows: a loop or a module may change them in place."""
+        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):  # sorted rows without gaps
+            return tuple(tensor[int(rows[0]) : int(rows[-1]) + 1].clone() for tensor in self._tensors)
         index = torch.from_numpy(rows)
         if self._tensors[0].is_cuda:
-            index = index.pin_memory()  # so that the copy need not wait for the device
+            index = index.pin_memory()  # for an asynchronous copy
         index = index.to(self._tensors[0].device, non_blocking=True)
         return tuple(tensor[index.to(tensor.device)] for tensor in self._tensors)
 
 
 class DatasetRows:
-    """Records of a data set, fetched one by one and put together as its loader would.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        With a length and an index.
-    collate : callable
-        Puts records together.
-    workers : int
-        How many threads fetch.
-    """
+    """Records of a data set, fetched one by one and collated as by its loader."""
 
     def __init__(self, dataset: "Dataset[Any]", collate: Callable[[list[Any]], Any], workers: int = 0) -> None:
         self._dataset, self._collate = dataset, collate
         self._pool = ThreadPoolExecutor(workers) if workers else None
-        self._empty: Any = None
         self.collates_by_itself = collate is not default_collate
 
     def __len__(self) -> int:
         return len(self._dataset)  # type: ignore[arg-type]
 
     def fetch(self, rows: Indexes) -> Any:
-        """Return the records of some rows; an empty batch has the shape of others."""
-        if len(rows) == 0:
-            if self._empty is None:
-                self._empty = _emptied(self._collate([self._dataset[0]]))
-            return self._empty
+        """Return some rows, at least one."""
         where = rows.tolist()
         items = (
             [self._dataset[k] for k in where]
@@ -88,11 +67,12 @@ Rows = TensorRows | DatasetRows
 
 
 def rows_of(data: Any) -> Rows:
-    """Return the records of a loader, a data set or a tuple of tensors; refuses loaders that choose records by their own rule.
+    """Return the records of a loader, a data set or a tuple of tensors.
 
     Guarantees
     ----------
-    Nothing of the loader's own sampling is used: the engine samples by itself, which is what the accountant prices.
+    Sampling of the loader is not used, and custom samplers are refused: the accountant prices the
+    engine's own samples.
     """
     if isinstance(data, DataLoader):
         _check_sampler(data)
@@ -108,8 +88,8 @@ def rows_of(data: Any) -> Rows:
     )
     if wrong or isinstance(data, Mapping):
         raise InvalidArgument(
-            f"loader must be a DataLoader, a data set with a length, or a tuple of tensors; got {shown(type(data))} of something "
-            "else. Turn arrays into tensors with torch.from_numpy first. Nothing was spent."
+            f"loader must be a DataLoader, a data set with a length, or a tuple of tensors; got {shown(type(data))} of "
+            "other types. Convert arrays with torch.from_numpy."
         )
     if (
         isinstance(data, IterableDataset)
@@ -117,8 +97,8 @@ def rows_of(data: Any) -> Rows:
         or isinstance(data, str)
     ):
         raise InvalidArgument(
-            f"loader must be a DataLoader, a data set with a length, or a tuple of tensors; got {shown(data)}. A stream cannot "
-            "be sampled: load it first. Nothing was spent."
+            f"loader must be a DataLoader, a data set with a length, or a tuple of tensors; got {shown(data)}. Load a "
+            "stream into memory first."
         )
     return _some(DatasetRows(data, default_collate))
 
@@ -131,16 +111,12 @@ def _check_sampler(loader: "DataLoader[Any]") -> None:
     if isinstance(loader.dataset, IterableDataset) or not plain or getattr(loader.sampler, "replacement", False):
         kind = type(loader.dataset if isinstance(loader.dataset, IterableDataset) else loader.sampler).__name__
         raise InvalidArgument(
-            f"loader has a sampler of its own ({kind}), whose choice of records no price is known for. The engine draws Poisson "
-            "samples by itself: pass a loader with shuffle=True or False and no sampler. Nothing was spent."
+            f"loader has a custom sampler ({kind}), which cannot be priced. The engine draws its own Poisson samples: pass "
+            "a loader with shuffle=True or False and no sampler."
         )
 
 
 def _some(rows: Rows) -> Rows:
     if len(rows) == 0:
-        raise InvalidArgument("loader has no records. Nothing was spent.")
+        raise InvalidArgument("loader has no records. Pass a data set that is not empty.")
     return rows
-
-
-def _emptied(batch: Any) -> Any:
-    return torch.utils._pytree.tree_map(lambda x: x[:0] if isinstance(x, Tensor) else x, batch)

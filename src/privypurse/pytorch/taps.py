@@ -1,4 +1,4 @@
-"""[RAW DATA] Listening to a module: what goes into each layer, and what comes back at its output."""
+"""[RAW DATA] Hooks that record the input and the output gradient of each layer of a module."""
 
 import contextlib
 import weakref
@@ -14,17 +14,17 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.attention import Listening, check_attention
 from privypurse.pytorch.layers import RUNNING_AGAIN, AnyRule, EmbeddingRule, Rule, Use, rule_for
 
-# Modules that somebody listens to.
+# Modules with hooks.
 _TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()
 
 
 class _Tap(torch.autograd.Function):
-    """Passes a layer's output on, and notes the gradient that comes back there."""
+    """Identity on a layer's output that records its gradient."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, anchor: Tensor, use: Use, place: int, arrived: Callable[[], None]) -> Tensor:
         ctx.use, ctx.place, ctx.arrived = use, place, arrived
-        # Not a view: what comes after a layer may change it in place.
+        # Not a view: later operations may change it in place.
         return output.detach()
 
     @staticmethod
@@ -36,53 +36,63 @@ class _Tap(torch.autograd.Function):
 
 
 class _MeanUndone(torch.autograd.Function):
-    """Passes an output on in double precision, and multiplies what comes back by the number of records it was averaged over.
+    """Undoes the mean of a loss: multiplies gradients by the number of records.
 
-    A mean divides each record's gradient by a number that changes when a record comes or goes, and rounds. In double precision,
-    multiplied again, and rounded to the 37 leading bits (Veltkamp), nothing of that is left but for values that lie exactly
-    between two such numbers.
+    A mean divides each record's gradient by a number that depends on the other records, and rounds.
+    The output is passed on in double precision; its gradient is multiplied again and rounded to 37
+    leading bits (Veltkamp). That removes the dependence but for values exactly between two such
+    numbers.
+
+    Without a number of records, outputs and gradients are unchanged. `look` is called with the node
+    first.
     """
 
     @staticmethod
-    def forward(ctx: Any, output: Tensor, records: float) -> Tensor:
-        ctx.records, ctx.kind = records, output.dtype
-        return output.detach().double() if output.dim() else output.detach()
+    def forward(ctx: Any, output: Tensor, records: float | None, look: Callable[[Any], None]) -> Tensor:
+        ctx.records, ctx.kind, ctx.look = records, output.dtype, look
+        return output.detach().double() if output.dim() and records else output.detach()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
+        ctx.look(ctx)
+        if ctx.records is None:
+            return grad, None, None
         whole = grad.double() * ctx.records
         spread = whole * (2.0**16 + 1)
         rounded = spread - (spread - whole)
-        # What overflows on the way is left to be what it is: it is not finite, or far beyond single precision.
-        return torch.where(torch.isfinite(rounded), rounded, whole).to(ctx.kind), None
+        # Overflow leaves values that are not finite, or far beyond single precision.
+        return torch.where(torch.isfinite(rounded), rounded, whole).to(ctx.kind), None, None
 
 
 class Taps:
-    """Taps on the layers of a module, open while it is run in training mode with gradients on.
+    """Hooks on the layers of a module, active while it runs in training mode with gradients on.
 
     Parameters
     ----------
     module : Module
-        The module. It is not wrapped: hooks are put on its layers, and `remove` takes them off again.
-    names : dict of Parameter
-        The parameters that are trained, by name; a tied one once.
+        The module. It is not wrapped: `remove` removes the hooks again.
+    trained : dict of Parameter
+        Trained parameters by name; a tied one once.
 
     Guarantees
     ----------
-    While a pass is listened to, no parameter requires a gradient: the batch's own gradient, which nobody paid for, is never
-    computed, and nothing is ever put in ``parameter.grad`` by the backward pass.
+    While hooks are active, no parameter requires a gradient: the batch's own gradient is never
+    computed, and the backward pass never writes to ``parameter.grad``.
     """
 
     def __init__(self, module: nn.Module, trained: dict[str, nn.Parameter]) -> None:
         if module in _TAPPED:
             raise InvalidArgument(
-                "module is private already: make_private was called with it before. Make a new module, or take the first engine "
-                "off with private.engine.detach(). Nothing was spent."
+                "module is private already: make_private was called with it before. Make a new module, or remove the first "
+                "engine with private.engine.detach()."
             )
         self._module = module
         self._names = {id(parameter): name for name, parameter in trained.items()}
         self._anchor = torch.zeros((), requires_grad=True)
         self._arrived: Callable[[], None] = _nothing
+        self._ended: Callable[[], None] = _nothing
+        self._called: Callable[[tuple[Any, ...], dict[str, Any]], None] = _nothing
+        self._look: Callable[[Any], None] = _nothing
         self._depth, self._records = 0, 1
         self._handles: list[Any] = []
         self._covered: set[str] = set()
@@ -97,30 +107,42 @@ class Taps:
         _TAPPED.add(module)
         for layer in module.modules():
             if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-                # Let in because it is frozen: it must stay as it is when the module is put in training mode.
+                # Accepted because it is frozen: it must stay so in training mode.
                 self._handles.append(layer.register_forward_pre_hook(lambda frozen, _: frozen.train(False) and None))
         missing = set(trained) - self._covered
         assert not missing, f"no layer holds {sorted(missing)}"
         self._tap_root(module)
 
     def on_backward(self, arrived: Callable[[], None]) -> None:
-        """Call this each time a gradient has come back at a layer."""
+        """Register a function to call whenever a layer's gradient was recorded."""
         self._arrived = arrived
 
+    def on_end(self, ended: Callable[[], None]) -> None:
+        """Register a function to call after each recorded forward pass, also one that failed."""
+        self._ended = ended
+
+    def on_call(self, called: Callable[[tuple[Any, ...], dict[str, Any]], None]) -> None:
+        """Register a function to call with the module's arguments before a recorded pass."""
+        self._called = called
+
+    def on_outputs(self, look: Callable[[Any], None]) -> None:
+        """Register a function to call with the node of an output that got a gradient."""
+        self._look = look
+
     def take(self) -> list[Use]:
-        """Return the uses that gradients came back for, and forget all."""
+        """Return the uses that have gradients, and clear all."""
         uses, self.uses = self.uses, []
         return [use for use in uses if any(grad is not None for grad in use.output_grads)]
 
     def remove(self) -> None:
-        """Take the taps off."""
+        """Remove the hooks."""
         while self._handles:
             self._handles.pop().remove()
         _TAPPED.discard(self._module)
 
     @contextlib.contextmanager
     def open(self, *, quietly: bool = False) -> Iterator[None]:
-        """Listen, whatever mode the module is in; quietly: nobody is told when gradients come back."""
+        """Record in any mode of the module; `quietly`: without the callback of `on_backward`."""
         arrived = self._arrived
         if quietly:
             self._arrived = _nothing
@@ -134,7 +156,7 @@ class Taps:
 
     @contextlib.contextmanager
     def deaf(self) -> Iterator[None]:
-        """Let the module be its plain self for a while."""
+        """Turn the hooks off."""
         before, self.listening = self.listening, False
         try:
             yield
@@ -142,7 +164,7 @@ class Taps:
             self.listening = before
 
     def _tap_layers(self, layer: nn.Module, path: str) -> None:
-        """Put a hook on each layer that has a rule; a layer with parameters and no rule is taken as a whole."""
+        """Put a hook on each layer that has a rule; other layers with parameters get `AnyRule`."""
         dotted = f"{path}." if path else ""
         own = self._own(layer)
         if not own:
@@ -162,14 +184,12 @@ class Taps:
         self._covered |= set(own.values())
 
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-            if (
-                not self._depth or RUNNING_AGAIN.get() or module is not layer
-            ):  # a copy of the module brings the hook along
+            if not self._depth or RUNNING_AGAIN.get() or module is not layer:  # hooks are copied along with modules
                 return None
             if kwargs and isinstance(rule, AnyRule):
                 raise InvalidArgument(
-                    f"{path or 'the module'} ({type(layer).__name__}) was called with keywords {sorted(kwargs)}; gradients of "
-                    "single records need its inputs in order. Call it without keywords."
+                    f"{path or 'the module'} ({type(layer).__name__}) was called with keywords {sorted(kwargs)}; per-sample "
+                    "gradients need positional inputs. Call it without keywords."
                 )
             inputs = args or tuple(kwargs.values())
             return self._tap(rule, layer, own, inputs, output)
@@ -179,7 +199,7 @@ class Taps:
             self._give_each_its_positions(layer)
 
     def _give_each_its_positions(self, layer: nn.Module) -> None:
-        """Look positions up once for each record, where a model does it once for all: there would be one gradient for all."""
+        """Look positions up once per record, where a model does so once per batch."""
 
         def expand(module: nn.Module, args: tuple[Any, ...]) -> Any:
             if self._depth and module is layer and args and args[0].dim() > 1 and len(args[0]) == 1 != self._records:
@@ -189,7 +209,7 @@ class Taps:
         self._handles.append(layer.register_forward_pre_hook(expand))
 
     def _own(self, layer: nn.Module, *, once: bool = False) -> dict[str, str]:
-        """Return the full names of a layer's trained parameters by their names within it; tied ones once, or each time."""
+        """Return full names of a layer's trained parameters by local name."""
         named = layer.named_parameters(remove_duplicate=once)
         return {name: self._names[id(parameter)] for name, parameter in named if id(parameter) in self._names}
 
@@ -219,7 +239,7 @@ class Taps:
 
     @property
     def anchor(self) -> Tensor:
-        """A leaf that every tapped output leads back to."""
+        """Leaf tensor that all recorded outputs depend on."""
         return self._anchor
 
     @contextlib.contextmanager
@@ -234,20 +254,22 @@ class Taps:
                 parameter.requires_grad_(True)
 
     def _tap_root(self, root: nn.Module) -> None:
-        """Open the taps while the module runs. Plain functions: a copied module shares them, and finds itself left alone."""
+        """Activate the hooks while the module runs; a copied module shares them without effect."""
         passes: list[tuple[contextlib.ExitStack, bool]] = []
 
         def begin(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
             if module is not root or RUNNING_AGAIN.get():
                 return
             leaves = torch.utils._pytree.tree_leaves((args, kwargs))
-            self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)
             opens = self.listening and module.training and torch.is_grad_enabled() and not self._depth
             passes.append((contextlib.ExitStack(), opens))
+            if opens:
+                self._called(args, kwargs)
+            self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)
             if opens and any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
                 raise InvalidArgument(
-                    "the inputs of the private module require a gradient: what comes before it would be trained without privacy. "
-                    "Put it into the module, or pass inputs.detach(). Nothing was spent."
+                    "the inputs of the private module require a gradient: layers before it would be trained without "
+                    "privacy. Put these into the module, or pass inputs.detach()."
                 )
             if opens:
                 passes[-1][0].enter_context(self.open())
@@ -257,13 +279,15 @@ class Taps:
                 return None
             stack, opened = passes.pop()
             stack.close()
-            return self._undo_the_mean(output) if opened and self.averaged_over and output is not None else None
+            if opened:
+                self._ended()
+            return self._undo_the_mean(output) if opened and output is not None else None
 
         self._handles.append(root.register_forward_pre_hook(begin, prepend=True, with_kwargs=True))
         self._handles.append(root.register_forward_hook(end, always_call=True))
 
     def _undo_the_mean(self, output: Any) -> Any:
-        """Let gradients in at the module's outputs as those of a sum; the loss of a batch is a mean over its records."""
+        """Apply `_MeanUndone` to all outputs."""
         found = False
 
         def undone(x: Any) -> Any:
@@ -271,27 +295,27 @@ class Taps:
             if not isinstance(x, Tensor) or not x.is_floating_point() or not x.requires_grad:
                 return x
             found = True
-            return _MeanUndone.apply(x, self.averaged_over)  # type: ignore[no-untyped-call]
+            return _MeanUndone.apply(x, self.averaged_over, self._look)  # type: ignore[no-untyped-call]
 
         result = torch.utils._pytree.tree_map(undone, output)
-        if not found:
+        if not found and self.averaged_over:
             raise InvalidArgument(
-                f"the module's outputs ({shown(type(output))}) hold no tensors that could be found. Return tensors, tuples or "
-                "dicts of them, or add losses up and pass loss_reduction='sum'. Nothing was spent."
+                f"the module's output ({shown(type(output))}) holds no tensors that require a gradient. Return tensors, "
+                "tuples or dicts of them, or sum the losses and pass loss_reduction='sum'."
             )
         return result
 
 
-def _nothing() -> None:
+def _nothing(*_: Any) -> None:
     pass
 
 
 def _refuse_chance(layer: nn.Module, path: str) -> None:
-    """Refuse dropout inside a layer that has to be run a second time: it would not be the same dropout."""
+    """Refuse dropout inside a layer that runs twice: the second run would draw another mask."""
     for name, child in layer.named_modules():
         if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
             raise InvalidArgument(
-                f"module has {path or 'a layer'} ({type(layer).__name__}), which has parameters of its own and dropout "
-                f"({name}) inside: it has to be run twice, and chance would differ. Move the parameters into layers such as "
+                f"module has {path or 'a layer'} ({type(layer).__name__}) with parameters of its own and dropout "
+                f"({name}): the layer is run twice, with different random masks. Move the parameters into layers such as "
                 "nn.Linear, or set the dropout to 0."
             )

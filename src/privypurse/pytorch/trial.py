@@ -1,261 +1,601 @@
-"""A trial on made-up records, before anything is spent: whether the module keeps records apart, and the taps hear everything."""
+"""Trials on synthetic records before anything is spent.
+
+A trial checks that a module keeps records apart and that hooks record all of its gradients.
+"""
 
 import contextlib
+import copy
+import functools
+import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from privypurse.core.errors import InvalidArgument
-from privypurse.pytorch.clipping import check_records, clipped_sum
+from privypurse.purse.purse import Purse
+from privypurse.pytorch.clipping import check_records, clipped_sum, full_precision
+from privypurse.pytorch.made_up import (
+    Integers,
+    Reach,
+    Record,
+    Structure,
+    column_names,
+    each_part,
+    has_opaque_parts,
+    has_records,
+    integer_parts,
+    made_up,
+    moved,
+    records_in,
+    structure,
+)
+from privypurse.pytorch.module_state import COMPARED, ModuleState
 from privypurse.pytorch.taps import Taps
 
-tree_map, tree_leaves = torch.utils._pytree.tree_map, torch.utils._pytree.tree_leaves
-Call = Callable[[Any], Any]
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a module
+Way = Callable[[Any], Arguments]
 
 
-def try_out(module: nn.Module, taps: Taps, trained: dict[str, nn.Parameter], batch: Any) -> bool:
-    """Run made-up records through a module, in company of others and of fewer, with and without taps; refuse what does not agree.
+def ways_to_call(module: nn.Module, batch: Any) -> list[Way]:
+    """Return ways of calling a module with a batch, most likely first."""
+    if hasattr(module, "silent"):  # a training step: batch and, mostly, batch index
+        return [lambda made: ((made, 0), {}), lambda made: ((made,), {})]
+    if hasattr(batch, "keys"):
+        labels = {"labels", "label", "targets", "target", "y"}
+        return [
+            lambda made: ((), dict(made)),
+            lambda made: ((), {name: x for name, x in made.items() if name not in labels}),
+            *(lambda made, name=name: ((made[name],), {}) for name in batch),
+        ]
+    if isinstance(batch, tuple | list) and len(batch) > 1:
+        return [
+            lambda made: (tuple(made[:-1]), {}),
+            lambda made: (tuple(made), {}),
+            lambda made: ((made[0],), {}),
+        ]
+    return [lambda made: (tuple(made) if isinstance(made, tuple | list) else (made,), {})]
+
+
+def floats(answer: Any) -> list[Tensor]:
+    """Return the floating-point tensors in a module's output."""
+    leaves = torch.utils._pytree.tree_leaves(answer)
+    return [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
+
+
+def outputs_of(answer: Any) -> list[Tensor]:
+    """Return the outputs that have a dimension for records."""
+    return [x for x in floats(answer) if x.dim() > 0]
+
+
+def loss_of(answer: Any) -> list[Tensor]:
+    """Return the scalar losses in a module's output."""
+    return [x for x in floats(answer) if x.dim() == 0]
+
+
+def record_dimensions(two: list[Tensor], three: list[Tensor]) -> list[int | None]:
+    """Return the dimension of each output that grows with the number of records, or None."""
+    return [
+        next((k for k, (a, b) in enumerate(zip(one.shape, other.shape, strict=False)) if 3 * a == 2 * b), None)
+        for one, other in zip(two, three, strict=True)
+    ]
+
+
+UNTRIED = "that the module keeps records apart: it could not be tried out on made-up records"
+SMALL_INTEGERS = "that the module keeps records apart for integers other than 0 and 1: it was not tried out on others"
+NUMBERS = (
+    "that the module keeps records apart whatever whole numbers it is called with: it was tried out with the first ten"
+)
+CHANCE = (
+    "that the module keeps records apart wherever they are in a batch: it draws random numbers in eval mode too, so that records "
+    "could not be moved"
+)
+
+# Gradients of the records KEPT are compared in batches with different other records.
+KEPT, COMPANY = (Record(0), Record(1)), Record(2)
+ABOVE, BELOW, IGNORED = Record(3, side=1), Record(4, side=-1), Record(5, ignored=True)
+# Largest integers to try in turn, and the largest number of records in a trial batch.
+INTEGERS, MOST = (10_000, 1_000, 100, 10, 3, 2), 32
+# For modules that draw random numbers: other records in the batch, and number of seeds.
+CROWD, TIMES = tuple(Record(10 + k) for k in range(6)), 3
+FAR_CROWD = tuple(Record(record.seed, side=1 - 2 * (record.seed % 2)) for record in CROWD)
+# Number of distinct integer arguments that get a trial each.
+MOST_NUMBERS = 10
+
+
+class Trials:
+    """Trials of a module, one for each way in which it is called.
 
     Parameters
     ----------
     module : Module
         The module.
     taps : Taps
-        Taps on it.
+        Hooks on it.
     trained : dict of Parameter
-        What is trained.
-    batch : Any
-        One record as the loader gives it, for shapes and types; its values are not used.
+        Trained parameters.
+    records : float
+        Public expected number of records in a batch.
+    mean_loss : bool, default True
+        Whether a loss that the module returns is a mean over records rather than a sum.
 
-    Returns
-    -------
-    bool
-        Whether the trial could be made: made-up records need not make sense to every module.
+    Attributes
+    ----------
+    counters : set
+        Paths of numbers that the module changes on each call, independently of the records.
+
+    Guarantees
+    ----------
+    Values of records are not used. A module that stores anything of synthetic records is refused.
+    The module, its modes and the states of random number generators are restored.
     """
-    device = next(iter(trained.values())).device
-    with _unchanged(module), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        three, other, two = (_made_up(batch, count, device, odd) for count, odd in ((3, False), (3, True), (2, False)))
-        call = _call(module, three)
-        if call is None:
-            return False
-        for part in (_loss_of, _outputs):
-            if part(_quietly(call, three)):
-                _try_part(module, _Trial(taps, trained, call, part), three, other, two)
-    return True
 
+    def __init__(
+        self, module: nn.Module, taps: Taps, trained: dict[str, nn.Parameter], *, records: float, mean_loss: bool = True
+    ) -> None:
+        self.module, self.taps, self.trained, self.mean_loss = module, taps, trained, mean_loss
+        self.device = next(iter(trained.values())).device
+        self.many = min(MOST, round(records))
+        self.counters: set[Any] = set()
+        self._state = ModuleState(module)
+        self._tried: dict[Any, dict[Any, list[dict[str, int | None]]]] = {}
+        self._said: set[str] = set()
 
-def _try_part(module: nn.Module, trial: "_Trial", three: Any, other: Any, two: Any) -> None:
-    """Compare the gradients of two made-up records in different company, and with plain ones."""
-    kept = [1.0, 1.0, 0.0]
-    in_company = trial.gradients(three, kept)
-    _check_apart(in_company, trial.gradients(other, kept))
-    trial.check_heard(module, three)
-    mode = module.training
-    if not torch.equal(in_company, trial.gradients(three, kept, seed=1)):
-        module.eval()  # chance that is not in a dropout layer: two records draw other numbers than three
-        in_company = trial.gradients(three, kept)
-    _check_apart(in_company, trial.gradients(two, [1.0, 1.0]))
-    if mode and not module.training:
-        _train_without_dropout(module)
+    def ahead(self, batch: Any, *, with_loss: bool, modes: Sequence[bool] = (True,)) -> list[str]:
+        """Try the module in the first way that works, before it is called.
+
+        Parameters
+        ----------
+        batch : Any
+            One record as the loader returns it, for shapes and types.
+        with_loss : bool
+            Whether the module is called with all parts but the last and in no other way. Calls in
+            a user's loop may differ; they are tried when they occur.
+        modes : sequence of bool
+            Training modes to try.
+
+        Returns
+        -------
+        list of str
+            Certificate lines on what the trial could not verify.
+        """
+        like, records = moved(batch, self.device), records_in(batch)
+        ways: list[Way] = [lambda made: (tuple(made[:-1]), {})] if with_loss else ways_to_call(self.module, batch)
+        unknown: list[str] = []
+        for mode in modes:
+            with kept_modes(self.module):
+                self.module.train(mode)
+                arguments = next((way(like) for way in ways if self._answers(way, like, records)), None)
+                if arguments is None:
+                    unknown.append(UNTRIED)
+                    continue
+                try:
+                    found = self._try(arguments, records, exactly=with_loss)
+                except InvalidArgument:
+                    raise
+                except Exception as error:
+                    if self._has_gradients(arguments, records):
+                        unknown.append(UNTRIED)
+                        continue
+                    raise InvalidArgument(
+                        f"per-sample gradients could not be computed for this module ({type(error).__name__}: "
+                        f"{error}). Write it with the layers of torch.nn, without activation checkpointing."
+                    ) from error
+                if UNTRIED not in found and not has_opaque_parts(arguments):
+                    self._note(structure(arguments, records))
+                unknown += found
+        return self._news(unknown if with_loss else [line for line in unknown if line != UNTRIED])
+
+    def at_call(self, arguments: Arguments, records: int) -> list[str]:
+        """Try the module with synthetic records on the first call of each kind.
+
+        Return certificate lines on what could not be verified, each once.
+        """
+        way = structure(arguments, records)
+        earlier = self._tried.get(self._key(way), {})
+        unknown = []
+        if way.numbers not in earlier and len(earlier) >= MOST_NUMBERS:
+            unknown, way = [NUMBERS], way._replace(numbers=())
+        if any(way.is_covered_by(lengths, records) for lengths in earlier.get(way.numbers, ())):
+            return self._news(unknown)
+        if not has_records(arguments, records):
+            # If only lengths differ, the backward pass refuses the call.
+            return self._news(unknown if earlier else [UNTRIED])
+        arguments = moved(arguments, self.device)
+        found = [UNTRIED]
+        if self._answers(lambda made: made, arguments, records):
+            try:
+                found = self._try(arguments, records, exactly=True)
+            except InvalidArgument:
+                raise
+            except Exception:
+                pass  # synthetic records are not valid inputs of every module
+        self._note(way)
+        return self._news([*unknown, *found, *[UNTRIED] * has_opaque_parts(arguments)])
+
+    def _note(self, way: Structure) -> None:
+        self._tried.setdefault(self._key(way), {}).setdefault(way.numbers, []).append(way.lengths)
+
+    def _news(self, unknown: list[str]) -> list[str]:
+        news = [line for line in dict.fromkeys(unknown) if line not in self._said]
+        self._said |= set(news)
+        return news
+
+    def _key(self, way: Structure) -> Any:
+        """Return what calls that share a trial have in common: parts and the modes of layers."""
+        set_aside = nn.modules.dropout._DropoutNd | nn.MultiheadAttention | nn.modules.batchnorm._BatchNorm
+        return way.parts, tuple(layer.training for layer in self.module.modules() if not isinstance(layer, set_aside))
+
+    def _answers(self, way: Way, like: Any, records: int) -> bool:
+        """Whether the module, called in a way, returns floats for synthetic records."""
+        with self._aside(self._state.put_back()):
+            try:
+                return bool(floats(self.quietly(way(made_up(like, records, (*KEPT, COMPANY))))))
+            except Exception:
+                return False
+
+    def _try(self, arguments: Arguments, records: int, *, exactly: bool) -> list[str]:
+        """Try the module; return certificate lines on what could not be verified.
+
+        `exactly`: it will be called in this way. Ignored labels are tried only then: a mean over
+        the other labels mixes records, and the loop may never ask the model for that loss.
+        """
+        told = unfinished = False
+        unknown: list[str] = []
+        with self._aside(self._state.unchanged()):
+            unknown += self._count_along(arguments, records)
+            self._check_derived(made_up(arguments, records, (*KEPT, COMPANY)))
+            reach, whole = self._reach(arguments, records)
+            make = lambda made: made_up(arguments, records, made, reach)  # noqa: E731
+            leaves_out = any(integers.ignored for integers in reach.values())
+            for part in (loss_of, outputs_of):
+                two, three = (
+                    part(self.quietly(made_up(arguments, records, made))) for made in (KEPT, (*KEPT, COMPANY))
+                )
+                if two:
+                    unfinished |= part is loss_of and leaves_out and not exactly
+                    trial = _Trial(self, part, record_dimensions(two, three), [_size(x) for x in two], make)
+                    told |= trial.run(leaves_out=leaves_out and exactly)
+                    unknown += trial.unknown
+        return [*unknown, *[UNTRIED] * (not told or unfinished), *[SMALL_INTEGERS] * (not whole)]
+
+    def _has_gradients(self, arguments: Arguments, records: int) -> bool:
+        """Whether per-sample gradients of synthetic records can be computed at all."""
+        made = *KEPT, COMPANY
+        with self._aside(self._state.put_back()):
+            try:
+                self.heard(
+                    lambda: sum(x.sum() for x in floats(self.call(made_up(arguments, records, made)))), [1.0] * 3
+                )
+            except Exception:
+                return False
+        return True
+
+    def heard(self, total: Callable[[], Any], weights: Sequence[float]) -> Tensor:
+        """Return the weighted sum of per-sample gradients of a scalar, as hooks record them."""
+        self.taps.take()
+        with torch.enable_grad(), self.taps.open(quietly=True):
+            number = total()
+            if number.requires_grad:
+                torch.autograd.grad(number, [self.taps.anchor], allow_unused=True)
+        uses = self.taps.take()
+        check_records(uses, len(weights))
+        sizes = {name: value.shape for name, value in self.trained.items()}
+        return clipped_sum(uses, sizes, torch.tensor(weights, device=self.device), 1e12).flat
+
+    def _count_along(self, arguments: Arguments, records: int) -> list[str]:
+        """Find counters and refuse other changes; return certificate lines on counters."""
+        companies = (*KEPT, COMPANY), (*KEPT, ABOVE), KEPT[::-1], (BELOW, COMPANY, ABOVE)
+        made = [made_up(arguments, records, company) for company in companies]
+        made.append(each_part(made[0], lambda x, _: torch.zeros_like(x) if isinstance(x, Tensor) else x))
+        self._state.find_counters(functools.partial(self.quietly, one) for one in made)
+        with contextlib.suppress(Exception):
+            self.quietly(made[0])
+        self._state.check()
+        self.counters |= self._state.counters
+        return [
+            f"that {path[0]} of the module, which it changes when it is run, does not depend on records: on made-up records it "
+            "did not"
+            for path in self._state.counters
+        ]
+
+    def _check_derived(self, made: Arguments) -> None:
+        """Refuse a module that stores values derived from its parameters."""
+        state = ModuleState(self.module, self._state.counters)
+        before = {p: p.detach().clone() for p in self.trained.values() if p.numel() <= COMPARED}
+        try:
+            for parameter in before:
+                parameter.data.mul_(1.01).add_(0.01)
+            state.take()
+            with contextlib.suppress(Exception):
+                self.quietly(made)
+            name = state.changed()
+            state.restore()
+        finally:
+            for parameter, value in before.items():
+                parameter.data.copy_(value)
+        if name:
+            raise InvalidArgument(
+                f"module stores {name}, which it computes from its parameters on each call, as torch.nn.utils.weight_norm "
+                "does: this cannot be told from stored values of records. Use torch.nn.utils.parametrizations, or compute "
+                "it without storing it."
+            )
+
+    def _reach(self, arguments: Arguments, records: int) -> tuple[Reach, bool]:
+        """Return the integers that the module accepts for each part, and whether all were tried.
+
+        Where a small table accepts only 0 and 1, its columns are tried one by one.
+        """
+        parts = integer_parts(arguments, records)
+        module = self.module
+        if parts and self.device.type != "cpu":
+            # An index out of range raises on the CPU, and ends the process elsewhere.
+            try:
+                module, arguments = copy.deepcopy(module).cpu(), moved(arguments, torch.device("cpu"))
+            except Exception:
+                return {}, False
+
+        def takes(reach: Reach, *others: Record) -> bool:
+            args, kwargs = made_up(arguments, records, (*KEPT, *others), reach)
+            try:
+                with torch.no_grad():
+                    return bool(floats(module(*args, **kwargs)))
+            except Exception:
+                return False
+
+        def reached(name: str, *, some_left_out: bool = False) -> Integers:
+            return Integers(
+                next((-size for size in INTEGERS[:1] if takes({name: Integers(smallest=-size)}, BELOW)), 0),
+                next((size for size in INTEGERS if takes({name: Integers(largest=size)}, ABOVE)), 1),
+                some_left_out and takes({name: Integers(ignored=True)}, IGNORED),
+            )
+
+        reach, whole = {}, True
+        for name, (columns, some_left_out) in parts.items():
+            reach[name] = reached(name, some_left_out=some_left_out)
+            if reach[name].largest <= 1 < columns:
+                whole &= columns <= MOST
+                for one in column_names(name, columns if columns <= MOST else 0):
+                    reach[one] = reached(one)._replace(ignored=reach[name].ignored)
+        # Ranges accepted one by one may not be accepted together.
+        return (reach, whole) if not reach or takes(reach, ABOVE, BELOW) else ({}, False)
+
+    @contextlib.contextmanager
+    def _aside(self, guard: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+        """Run the module without side effects; `guard` restores its state."""
+        uses, self.taps.uses = self.taps.uses, []
+        silent = getattr(self.module, "silent", contextlib.nullcontext)
+        try:
+            # `silent` sets attributes of the module, so it comes before the state is taken.
+            with _without_dropout(self.module), warnings.catch_warnings(), silent(), full_precision(), guard:
+                warnings.simplefilter("ignore")
+                with torch.autocast(self.device.type, enabled=False):
+                    yield
+        finally:
+            self.taps.uses = uses
+
+    def call(self, made: Arguments) -> Any:
+        """Run the module."""
+        args, kwargs = made
+        return self.module(*args, **kwargs)
+
+    def quietly(self, made: Arguments) -> Any:
+        """Run the module without gradients."""
+        with torch.no_grad():
+            return self.call(made)
 
 
 class _Trial:
-    """Gradients of made-up records, as the taps hear them, of a part of what the module answers."""
+    """Comparison of per-sample gradients of synthetic records, for a part of the module's output.
+
+    Attributes
+    ----------
+    unknown : list of str
+        Certificate lines on what a run could not verify.
+    """
 
     def __init__(
-        self, taps: Taps, trained: dict[str, nn.Parameter], call: Call, part: Callable[[Any], list[Tensor]]
+        self,
+        trials: Trials,
+        part: Callable[[Any], list[Tensor]],
+        dimensions: list[int | None],
+        sizes: list[float],
+        make: Callable[[Sequence[Record]], Arguments],
     ) -> None:
-        self._taps, self._trained, self._call, self._part = taps, trained, call, part
+        self._its, self._part, self._dimensions, self._sizes, self._make = trials, part, dimensions, sizes, make
+        self.unknown: list[str] = []
+        self._mean = trials.mean_loss
+        low = (torch.float16, torch.bfloat16)
+        # Relative to the gradient of a parameter, and to the whole gradient.
+        self._tolerance = (0.05, 0.01) if any(value.dtype in low for value in trials.trained.values()) else (1e-3, 1e-5)
 
-    def gradients(self, made: Any, weights: list[float], seed: int = 0) -> Tensor:
-        """Return the sum of the gradients of some of the records; chance is the same each time."""
-        torch.manual_seed(seed)
-        self._taps.take()
-        sizes = {name: parameter.shape for name, parameter in self._trained.items()}
-        device = next(iter(self._trained.values())).device
+    def run(self, *, leaves_out: bool) -> bool:
+        """Compare gradients across batches and with autograd; return whether any is nonzero."""
+        there = self._gradients((*KEPT, COMPANY))
+        self._check_all(there, [(*KEPT, ABOVE), (*KEPT, BELOW)])
+        self._check_heard()
+        with contextlib.ExitStack() as stack:
+            if not torch.equal(there, self._gradients((*KEPT, COMPANY), seed=1)):
+                for seed in range(TIMES):  # positions stay fixed: random numbers depend on them
+                    self._check_apart(self._gradients((*KEPT, *CROWD), seed), (*KEPT, *FAR_CROWD), seed)
+                # Randomness outside of dropout layers may be off in eval mode.
+                stack.enter_context(kept_modes(self._its.module))
+                self._its.module.train(False)
+                if not torch.equal(self._gradients(KEPT), self._gradients(KEPT, seed=1)):
+                    self.unknown.append(CHANCE)
+                    return bool(there.any())
+            companies: list[tuple[Record, ...]] = [(ABOVE, *KEPT), (BELOW, ABOVE, KEPT[0], BELOW, KEPT[1])]
+            if self._its.many > 5:
+                others = tuple(Record(10 + k) for k in range(self._its.many - 5))
+                companies.append((KEPT[0], ABOVE, *others, KEPT[1], BELOW, ABOVE))
+            if leaves_out and self._part is loss_of:
+                companies.append((*KEPT, IGNORED))
+            if self.unknown:
+                companies.append((COMPANY, KEPT[0], *CROWD, KEPT[1]))  # ordinary records
+            alone = self._gradients(KEPT)
+            try:
+                self._check_all(alone, companies)
+            except InvalidArgument:
+                if self._part is loss_of:
+                    self._check_reduction(companies)
+                raise
+        return bool(there.any()) or bool(alone.any())
+
+    def _check_all(self, alone: Tensor, companies: Sequence[tuple[Record, ...]]) -> None:
+        for company in companies:
+            self._check_apart(alone, company)
+
+    def _check_reduction(self, companies: Sequence[tuple[Record, ...]]) -> None:
+        """Refuse a loss that keeps records apart only with the other reduction."""
+        self._mean = not self._mean
         try:
-            with torch.enable_grad(), self._taps.open(quietly=True):
-                total = _something(self._part(self._call(made)), len(weights))
-                torch.autograd.grad(total, [self._taps.anchor], allow_unused=True)
-            uses = self._taps.take()
-            check_records(uses, len(weights))
-            return clipped_sum(uses, sizes, torch.tensor(weights, device=device), 1e12).flat
+            self._check_all(self._gradients(KEPT), companies)
+        except InvalidArgument:
+            return
+        finally:
+            self._mean = not self._mean
+        raise wrong_reduction("the loss that the module computes", self._its.mean_loss)
+
+    def _gradients(self, made: Sequence[Record], seed: int = 0, *, kept: Sequence[Record] = KEPT) -> Tensor:
+        """Return the sum of the gradients of the records in `kept`, with a fixed seed."""
+        _seed(seed)
+        return self._its.heard(lambda: self._total(made), [float(record in kept) for record in made])
+
+    def _total(self, made: Sequence[Record]) -> Tensor:
+        """Return a scalar that depends differently on each output, record and place."""
+        outputs = self._part(self._its.call(self._make(made)))
+        total = torch.zeros((), dtype=torch.float64, device=self._its.device)
+        for output, dimension, size in zip(outputs, self._dimensions, self._sizes, strict=True):
+            values = output.double() / size
+            if output.dim() == 0:
+                total = total + (len(made) if self._mean else 1) * values
+                continue
+            rows = values.reshape(1, -1) if dimension is None else values.movedim(dimension, 0).reshape(len(made), -1)
+            places = torch.cos(torch.arange(rows.shape[1], device=rows.device, dtype=torch.float64) + 1)
+            each = torch.tensor([1 + record.seed % 7 / 2 for record in made], device=rows.device, dtype=torch.float64)
+            # Nonlinear, so that a constant added to outputs changes the gradient too.
+            total = total + ((rows + torch.asinh(rows)) * places * (1 if dimension is None else each[:, None])).sum()
+        return total
+
+    def _check_apart(self, alone: Tensor, company: Sequence[Record], seed: int = 0) -> None:
+        """Refuse gradients that differ with other records in the batch."""
+        try:
+            found = self._gradients(company, seed)
         except InvalidArgument:
             raise
-        except Exception as error:
-            raise InvalidArgument(
-                f"the gradients of single records could not be computed for this module ({type(error).__name__}: {error}). "
-                "Write it with the layers of torch.nn, without activation checkpointing. Nothing was spent."
-            ) from error
+        except Exception:
+            self.unknown.append(UNTRIED)
+            return
+        lengths = [parameter.numel() for parameter in self._its.trained.values()]
+        of_own, of_whole = self._tolerance
+        floor = of_whole * float(alone.norm()) + 1e-6
+        for own, difference in zip(torch.split(alone, lengths), torch.split(found - alone, lengths), strict=True):
+            if not float(difference.norm()) <= of_own * float(own.norm()) + floor:
+                raise InvalidArgument(
+                    "module mixes records: the gradients of synthetic records depend on the other records in the batch. "
+                    "Remove what is computed over the first dimension."
+                )
 
-    def check_heard(self, module: nn.Module, made: Any) -> None:
-        """Compare the sum of gradients that the taps hear with the one that autograd computes."""
-        heard = self.gradients(made, [1.0, 1.0, 1.0])
-        torch.manual_seed(0)
-        with self._taps.deaf(), torch.enable_grad():
-            total = lambda: _something(self._part(self._call(made)), 3)  # noqa: E731
-            grads = _plain_gradients(module, total, list(self._trained.values()))
+    def _check_heard(self) -> None:
+        """Compare the sum of per-sample gradients with the gradient of autograd."""
+        made, trained = (*KEPT, COMPANY), self._its.trained
+        heard = self._gradients(made, kept=made)
+        _seed(0)
+        with self._its.taps.deaf(), torch.enable_grad():
+            grads = _plain_gradients(self._its.module, lambda: self._total(made), list(trained.values()))
         right = [
             (parameter.new_zeros(parameter.shape) if grad is None else grad).double().flatten()
-            for grad, parameter in zip(grads, self._trained.values(), strict=True)
+            for grad, parameter in zip(grads, trained.values(), strict=True)
         ]
         if not all(bool(torch.isfinite(part).all()) for part in right):
             return
         whole = float(torch.cat(right).norm())
         parts = torch.split(heard, [len(part) for part in right])
-        for name, wrong, part in zip(self._trained, parts, right, strict=True):
+        for name, wrong, part in zip(trained, parts, right, strict=True):
             if float((wrong - part).norm()) > 0.02 * whole + 1e-6:
                 raise InvalidArgument(
-                    f"module uses {name} in a way that its layer does not show (by hand, as in F.linear(x, layer.weight), by "
-                    "activation checkpointing, or on something else than the records as they come): gradients of single records "
-                    "would be wrong. Put each use of a parameter in a layer. Nothing was spent."
+                    f"module uses {name} outside of its layer (as in F.linear(x, layer.weight), in activation "
+                    "checkpointing, or on reshaped records): per-sample gradients would be wrong. Put each use of a "
+                    "parameter in a layer."
                 )
 
 
-def _check_apart(first: Tensor, second: Tensor) -> None:
-    if float((first - second).norm()) > 1e-3 * float(first.norm()) + 1e-6:
-        raise InvalidArgument(
-            "module mixes records: the gradients of made-up records depend on the other records in the batch. Each record's "
-            "gradient must be its own: take out what is computed over the first dimension. Nothing was spent."
+def put_untried(purse: Purse, unknown: Sequence[str]) -> None:
+    """Declare on the certificate what a trial could not verify."""
+    for line in unknown:
+        purse.declare_uncovered(line)
+    if UNTRIED in unknown:
+        warnings.warn(
+            "the module could not be tried out on synthetic records, so it is not verified that it keeps records apart; "
+            "the certificate says so. Let it accept the loader's batches, with records in the first dimension of each part.",
+            UserWarning,
+            stacklevel=3,
         )
 
 
-def _call(module: nn.Module, made: Any) -> Call | None:
-    """Return how to run the module on a batch, by trying; None where no way works."""
-    for call in _ways(module, made):
-        try:
-            if _floats(_quietly(call, made)):
-                return call
-        except Exception:
-            continue
-    return None
-
-
-def _ways(module: nn.Module, made: Any) -> list[Call]:
-    def fresh(x: Any) -> Any:
-        return tree_map(lambda part: part.detach().clone() if isinstance(part, Tensor) else part, x)
-
-    if hasattr(module, "on_batch"):  # a module that knows what to do with a whole batch
-        return [lambda batch: module.on_batch(fresh(batch))]  # type: ignore[operator]
-    if isinstance(made, dict):
-        labels = {"labels", "label", "targets", "target", "y"}
-        return [
-            lambda batch: module(**fresh(batch)),
-            lambda batch: module(**{name: x for name, x in fresh(batch).items() if name not in labels}),
-            *(lambda batch, name=name: module(fresh(batch)[name]) for name in made),
-        ]
-    if isinstance(made, tuple | list) and len(made) > 1:
-        return [
-            lambda batch: module(*fresh(batch)[:-1]),
-            lambda batch: module(*fresh(batch)),
-            lambda batch: module(fresh(batch)[0]),
-        ]
-    return [lambda batch: module(*fresh(batch)) if isinstance(batch, tuple | list) else module(fresh(batch))]
-
-
-def _floats(answer: Any) -> list[Tensor]:
-    return [x for x in tree_leaves(answer) if isinstance(x, Tensor) and x.is_floating_point()]
-
-
-def _outputs(answer: Any) -> list[Tensor]:
-    """Return what a module answers with for each record."""
-    return [x for x in _floats(answer) if x.dim() > 0]
-
-
-def _loss_of(answer: Any) -> list[Tensor]:
-    """Return the loss that a module computes by itself, if it does."""
-    return [x for x in _floats(answer) if x.dim() == 0]
-
-
-def _something(outputs: list[Tensor], count: int) -> Tensor:
-    """Return a number that depends on all outputs, on each place in its own way."""
-    total = outputs[0].new_zeros((), dtype=torch.float64)
-    for output in outputs:
-        if output.dim() == 0:
-            total = total + count * output.double()  # a mean over records
-        else:
-            places = torch.arange(output[:1].numel(), device=output.device, dtype=torch.float64)
-            total = total + (output.double().flatten(1) * torch.cos(places + 1)).sum()
-    return total
-
-
-def _quietly(call: Call, made: Any) -> Any:
-    with torch.no_grad():
-        return call(made)
+def wrong_reduction(what: str, mean: bool) -> InvalidArgument:
+    """Return the error for a loss whose reduction is not `loss_reduction`."""
+    said, is_one = ("mean", "sum") if mean else ("sum", "mean")
+    return InvalidArgument(
+        f"{what} is a {is_one} over the records of a batch, but loss_reduction is {said!r}: the batch size would scale "
+        f"each gradient. Pass loss_reduction={is_one!r}, or make it a {said}."
+    )
 
 
 def _plain_gradients(
     module: nn.Module, total: Callable[[], Tensor], parameters: list[nn.Parameter]
 ) -> list[Tensor | None]:
-    """Return what a plain backward pass puts in ``.grad``; by that name, since checkpointing tells no other way."""
+    """Return the gradients of a plain backward pass, which checkpointing supports."""
     before = {parameter: parameter.grad for parameter in module.parameters()}
     try:
         for parameter in before:
             parameter.grad = None
-        total().backward()  # type: ignore[no-untyped-call]
+        number = total()
+        if number.requires_grad:
+            number.backward()  # type: ignore[no-untyped-call]
         return [parameter.grad for parameter in parameters]
     finally:
         for parameter, grad in before.items():
             parameter.grad = grad
 
 
-def _made_up(batch: Any, count: int, device: torch.device, odd: bool) -> Any:
-    """Make records up in the shape of one; the odd batch has another last record."""
-
-    def one(x: Any, name: str = "") -> Any:
-        if not isinstance(x, Tensor) or x.dim() == 0:
-            return x
-        generators = [torch.Generator().manual_seed(17 * odd + k if k == 2 else k) for k in range(count)]
-        shape = x.shape[1:]
-        if "mask" in name:  # what masked places say is nobody's business, and differs
-            return torch.ones((count, *shape), dtype=x.dtype, device=device)
-        if x.is_floating_point():
-            # The odd record is far out: what is computed over the batch has to show.
-            far = [1e4 if odd and k == 2 else 1.0 for k in range(count)]
-            rows = [size * torch.randn(shape, generator=g) for g, size in zip(generators, far, strict=True)]
-        else:
-            rows = [torch.randint(0, 2, shape, generator=generator) for generator in generators]
-        return torch.stack(rows).to(device, x.dtype)
-
-    if isinstance(batch, dict):
-        return {name: tree_map(lambda x, name=name: one(x, name), value) for name, value in batch.items()}
-    return tree_map(one, batch)
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  modules may draw from there
 
 
-def _train_without_dropout(module: nn.Module) -> None:
-    module.train()
-    for layer in module.modules():
-        if isinstance(layer, nn.modules.dropout._DropoutNd | nn.MultiheadAttention):
-            layer.training = False
+def _size(x: Tensor) -> float:
+    """Return the scale of an output: its largest magnitude, at least 1."""
+    largest = float(x.detach().abs().max()) if x.numel() else 1.0
+    return largest if 1 < largest < float("inf") else 1.0
 
 
 @contextlib.contextmanager
-def _unchanged(module: nn.Module) -> Iterator[None]:
-    """Run a module in training mode without dropout, and leave it, and chance, as they were; refuse one whose buffers change."""
-    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    training = {layer: layer.training for layer in module.modules()}
-    devices = {parameter.device for parameter in module.parameters() if parameter.is_cuda}
-    _train_without_dropout(module)
+def kept_modes(module: nn.Module) -> Iterator[None]:
+    """Restore the training mode of each layer on exit."""
+    modes = {layer: layer.training for layer in module.modules()}
     try:
-        with torch.random.fork_rng(list(devices)):
-            yield
-        changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, buffers[name])]
+        yield
     finally:
-        for name, buffer in module.named_buffers():
-            buffer.copy_(buffers[name])
-        for layer, mode in training.items():
+        for layer, mode in modes.items():
             layer.training = mode
-    if changed:
-        raise changing_buffer(changed[0])
 
 
-def changing_buffer(name: str) -> InvalidArgument:
-    """Return the refusal of a module that keeps something of the records it is run on."""
-    return InvalidArgument(
-        f"module changes its buffers ({name}) when it is run: that would keep a trace of records that nobody paid for. Take it "
-        "out, or keep it from changing in training. Nothing was spent."
-    )
+@contextlib.contextmanager
+def _without_dropout(module: nn.Module) -> Iterator[None]:
+    """Turn dropout off, and restore modes and the states of random number generators on exit."""
+    devices = {parameter.device for parameter in module.parameters() if parameter.is_cuda}
+    drawn, drawn_by_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with kept_modes(module), torch.random.fork_rng(list(devices)):
+            for layer in module.modules():
+                if isinstance(layer, nn.modules.dropout._DropoutNd | nn.MultiheadAttention):
+                    layer.training = False
+            yield
+    finally:
+        random.setstate(drawn)
+        np.random.set_state(drawn_by_numpy)  # noqa: NPY002

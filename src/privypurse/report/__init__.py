@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that explains what was guaranteed, what it cost and what it is worth."""
+"""The report of a run: one HTML file with its guarantee, its cost and its measurements."""
 
 from privypurse.report.content import Coefficient, Measurement, ReportContent
 from privypurse.report.page import render

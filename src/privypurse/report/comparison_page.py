@@ -1,12 +1,11 @@
-"""A comparison of methods and budgets as a page, with what it is worth as a statement at its top."""
+"""A comparison of methods and budgets as a page."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from privypurse.report.figures import SERIES, Drawing, Figure
-from privypurse.report.markup import escaped, paragraph
+from privypurse.report.html import escaped, paragraph, whole_page
 from privypurse.report.sections import figure
-from privypurse.report.shell import whole_page
 
 
 class Line(Protocol):
@@ -23,7 +22,7 @@ class Line(Protocol):
 
 
 class Compared(Protocol):
-    """What `privypurse compare` found."""
+    """Result of `privypurse compare`."""
 
     @property
     def metric(self) -> str: ...  # noqa: D102
@@ -36,15 +35,7 @@ class Compared(Protocol):
 
 
 def render_comparison(result: Compared, title: str) -> str:
-    """Write a page.
-
-    Parameters
-    ----------
-    result : Compared
-        What was found.
-    title : str
-        What it is about.
-    """
+    """Return the page for a comparison."""
     drawn = _figure(result)
     style = "" if result.private else "warning"
     header = f"<header><h1>{escaped(title)}</h1>{paragraph(result.note, style)}</header>"

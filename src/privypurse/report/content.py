@@ -1,4 +1,4 @@
-"""What a report is made from. All of it is public already: paid for, declared, or named as not covered."""
+"""Content of a report. All of it is public: paid for, declared, or named as not covered."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,38 +9,38 @@ from privypurse.training.trace import Trace
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One measurement of what the model is worth.
+    """One measurement of a model.
 
     Parameters
     ----------
     metric : str
-        What was measured, such as "accuracy" or "mean absolute error".
+        Name, such as "accuracy" or "mean absolute error".
     value : float
-        What came out.
+        Estimate.
     low, high : float or None
-        The interval that it lies in with 95 % confidence, noise of the measurement and finite sample included.
+        95 % confidence interval, for noise and sampling.
     on : str
-        What it was measured on, such as "a tenth of the records, set aside" or "adult.test.csv".
+        The records, such as "records set aside" or "adult.test.csv".
     paid : bool
-        Whether it was released through the purse. If not, the records it was measured on are either public or not covered.
+        Whether it was released through the purse. If not, its records are public or not covered.
     public : bool
-        Whether a person declared those records public.
+        Whether those records were declared public.
     simulated : bool
-        Whether the noise of the payment was seeded, so that it protects nobody.
+        Whether the noise was seeded, so that it protects nobody.
     epsilon : float or None
-        What it cost, where it was paid for.
+        Cost, if paid.
     payer : str
-        The data set whose budget paid, where that is another one than the training's.
+        Data set that was charged, if not that of the training.
     says_little : bool
-        Whether the interval is so wide that the value tells next to nothing.
+        Whether the interval is too wide to report the value.
     share : float or None
-        Which share of the run's budget it took; shares add up, epsilons do not.
+        Share of the run's budget. Shares add up, epsilons do not.
     when : str
         ISO time.
     compared_with : tuple of (str, float)
-        The same metric of something else, such as ("always the most frequent class", 0.76).
+        Baselines, such as ("always the most frequent class", 0.76).
     details : tuple of (str, float)
-        More of the same release, such as ("found among '>50K'", 0.61).
+        More of the same release, such as ("recall for '>50K'", 0.61).
     """
 
     metric: str
@@ -67,13 +67,14 @@ class Coefficient:
     Parameters
     ----------
     name : str
-        Name of the encoded column, such as "age" or "education = Bachelors"; "intercept" for the constant.
+        Name of the encoded column, such as "age" or "education = Bachelors", or "intercept".
     output : str
-        The class it speaks for; empty where there is one set of coefficients only.
+        Its class; empty if there is one set of coefficients only.
     value : float
-        Of the column scaled as in training.
+        Coefficient of the column scaled as in training.
     low, high : float or None
-        Where it would lie in 95 of 100 runs on the same data: how far the noise moves it. None where it was not rehearsed.
+        Nominal 95 % interval for its mean over trainings on the same records with fresh noise. None
+        if not estimated.
     """
 
     name: str
@@ -85,29 +86,31 @@ class Coefficient:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportContent:
-    """Everything on a report.
+    """Content of a report.
 
     Parameters
     ----------
     title : str
         Such as "income, from adult.train.csv".
     task : str
-        One plain sentence on what the model does.
+        One sentence on what the model predicts.
     certificate : Certificate
-        What this training guarantees, and what it does not cover.
+        The guarantee, and what it does not cover.
     trace : Trace
         The steps.
     step_sizes : tuple of float
-        Step size of each update as planned, or as chosen by a line search; empty where there are none.
+        Step size of each update, planned or chosen by a line search; may be empty.
     method : str
-        Who planned.
+        Name of the method.
+    folder : str
+        Path of the model, as passed to the run.
     budget : dict or None
-        The whole data set on its ledger: "dataset", "ledger" (file name), "epsilon" (limit), "delta", "spent_epsilon",
-        "fraction_left", "runs" (list of {"when", "who", "what", "releases"}).
+        The data set on its ledger: "dataset", "ledger" (file name), "epsilon" (limit), "delta",
+        "spent_epsilon", "fraction_left", "runs" (list of {"when", "who", "what", "releases"}).
     prepared : tuple of (str, str)
-        What was bought before training or declared: ("records", "32,540 (bought, give or take 60)").
+        Facts released or declared before training: ("records", "32,540 (bought, give or take 60)").
     measurements : tuple of Measurement
-        What it is worth; empty where nobody measured.
+        Measurements of the model; may be empty.
     coefficients : tuple of Coefficient
         The model.
     coefficients_note : str
@@ -115,9 +118,9 @@ class ReportContent:
     settings : tuple of (str, str)
         Settings to reproduce the run: the command, versions, options.
     schema : str
-        The description of the columns, as TOML.
+        The schema, as TOML.
     schema_declared : bool
-        Whether a person declared the whole of it public (or paid for it).
+        Whether all of it was declared public or paid for.
     """
 
     title: str
@@ -126,6 +129,7 @@ class ReportContent:
     trace: Trace
     method: str
     step_sizes: tuple[float, ...] = ()
+    folder: str = "MODEL"
     budget: dict[str, Any] | None = None
     prepared: tuple[tuple[str, str], ...] = ()
     measurements: tuple[Measurement, ...] = ()

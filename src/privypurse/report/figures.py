@@ -1,6 +1,6 @@
-"""The plots: plain descriptions for Plotly, each with its caption in words and its numbers as a table.
+"""The plots of a report: data for Plotly, each with a caption and its numbers as a table.
 
-A colour is written as the name of a style variable, such as ``var(--accent)``; the page fills it in for the scheme at hand.
+Colours are style variables such as ``var(--accent)``, which the page resolves for light or dark.
 """
 
 import html
@@ -27,18 +27,18 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Drawing:
-    """What Plotly draws, and what is said of each point.
+    """A plot.
 
     Parameters
     ----------
     data, layout
-        As Plotly takes them.
+        For Plotly.
     spoken : list of list of str
-        For each series and each of its points: the value in words, shown on hovering and read out.
+        For each point of each series: its value in words, for tooltips and screen readers.
     caption : str
-        What one sees.
+        Caption.
     label : str
-        Which of several drawings of a figure this is; empty where there is one.
+        Name among several drawings of a figure.
     """
 
     data: list[dict[str, Any]]
@@ -50,24 +50,24 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: its drawings, of which one is seen at a time, and its numbers.
+    """A figure: one or several drawings, shown one at a time, and a table.
 
     Parameters
     ----------
     key, title : str
-        For links; for people.
+        Identifier for links, and title.
     drawings : tuple of Drawing
         One, or one for each of several outputs.
     heads, rows
-        The numbers as a table.
+        The table.
     text_columns : int
-        How many of the first columns are text.
+        Number of leading text columns.
     note : str
         What the table leaves out.
     height : int
         In pixels.
     chooser : str
-        What is chosen among several drawings.
+        Label of the selector of drawings.
     """
 
     key: str
@@ -82,7 +82,7 @@ class Figure:
 
 
 def thinned(count: int, most: int) -> list[int]:
-    """Return at most so many places, evenly spread, with the first and the last."""
+    """Return at most `most` evenly spread indices, including the first and the last."""
     if count <= most:
         return list(range(count))
     return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
@@ -99,7 +99,6 @@ def _axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def _line(x: Sequence[float], y: Sequence[float], colour: str, **more: Any) -> dict[str, Any]:
-    # Markers only where they can be told apart.
     mode = "lines" if len(x) > 60 else "lines+markers"
     line = {"color": colour, "width": 2}
     return {
@@ -114,9 +113,9 @@ def _line(x: Sequence[float], y: Sequence[float], colour: str, **more: Any) -> d
 
 
 def spent_before_and_after(trace: Trace, certificate: Certificate) -> tuple[list[float], list[float]] | None:
-    """Return the epsilon that was spent before training and after each of at most so many steps, and the steps' places.
+    """Return step numbers, and the epsilon spent before training and after each of these steps.
 
-    None where it cannot be worked out from the trace: then only shares of the limit are known.
+    Return None if the trace gives only shares of the limit.
     """
     if not math.isfinite(certificate.epsilon):
         return None
@@ -126,7 +125,7 @@ def spent_before_and_after(trace: Trace, certificate: Certificate) -> tuple[list
     except PrivypurseError:
         return None
     used = [limit * (1 - step.fraction_left) for step in trace.steps]
-    # The shares on the trace are shares of this limit in Gaussian DP only if both count the same steps alike.
+    # The shares on the trace are shares of this limit only if both give the same cost of each step.
     counted = [all_before - own**2 for all_before, own in zip(used, mu, strict=True)]
     before = counted[0]
     if before < -1e-6 * limit or any(abs(value - before) > 1e-6 * limit for value in counted):
@@ -134,14 +133,14 @@ def spent_before_and_after(trace: Trace, certificate: Certificate) -> tuple[list
     places = thinned(len(used), MOST_POINTS - 1)
     squares = [max(before, 0.0), *(used[place] for place in places)]
     epsilons = [convert.gdp_epsilon(math.sqrt(max(square, 0.0)), certificate.delta) for square in squares]
-    # Conversions round up: the last step of a purse spent to the end is not beyond its limit for that.
+    # Conversions round up, so the last step may seem to exceed the limit.
     return [0.0, *(float(trace.steps[place].number) for place in places)], [
         min(epsilon, certificate.epsilon) for epsilon in epsilons
     ]
 
 
 def budget(content: ReportContent) -> Figure | None:
-    """Draw the budget that was spent over the steps."""
+    """Draw the budget spent over the steps."""
     trace, certificate = content.trace, content.certificate
     if not trace.steps or not math.isfinite(certificate.epsilon):
         return None
@@ -194,7 +193,7 @@ def budget(content: ReportContent) -> Figure | None:
 
 
 def noise(content: ReportContent) -> Figure | None:
-    """Draw the noise of each release that has any to state."""
+    """Draw the noise of each release with a known standard deviation."""
     asked: dict[str, list[Step]] = {}
     for step in content.trace.steps:
         if step.noise_std is not None and math.isfinite(step.noise_std):
@@ -258,7 +257,7 @@ def step_sizes(content: ReportContent) -> Figure | None:
 
 
 def coefficients(content: ReportContent) -> Figure | None:
-    """Draw the largest coefficients of each output with how far noise moves them."""
+    """Draw the largest coefficients of each output with their intervals."""
     if not content.coefficients:
         return None
     outputs: dict[str, list[Coefficient]] = {}
@@ -289,7 +288,7 @@ def _ends(one: Coefficient) -> Row:
 
 def _label(name: str) -> str:
     short = name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "\u2026"
-    # Plotly reads a little markup in labels: a name is not markup.
+    # Plotly interprets markup in labels.
     return html.escape(short, quote=False)
 
 
@@ -310,7 +309,7 @@ def _dots(of: list[Coefficient], output: str) -> Drawing:
             "arrayminus": [max(0.0, one.value - one.low) if one.low is not None else 0.0 for one in shown],
         }
     ticks = {"tickmode": "array", "tickvals": y, "ticktext": [_label(one.name) for one in shown]}
-    # An interval that is far wider than any coefficient would leave nothing else to see: it is cut at the edge.
+    # Cut intervals that are far wider than any coefficient at the edge.
     reach = max((abs(value) for value in x), default=0.0) or 1.0
     wide = any(abs(end) > 3 * reach for one in shown for end in (one.low or 0.0, one.high or 0.0))
     bounds = {"range": [-1.5 * reach, 1.5 * reach]} if wide else {}
@@ -333,7 +332,7 @@ def _interval(one: Coefficient) -> str:
 
 
 def ledger_runs(content: ReportContent) -> Figure | None:
-    """Draw what each run on the ledger spent, or where that is not stated how much it released."""
+    """Draw what each run on the ledger spent, or released if its cost is unknown."""
     runs = (content.budget or {}).get("runs") or []
     if len(runs) < 2:  # a single bar says nothing
         return None

@@ -1,10 +1,10 @@
-"""The top of the page: status, the guarantee in one sentence, what a guesser gains, and the numbers at a glance."""
+"""The top of a report: status, guarantee, what a guesser can gain, and key numbers."""
 
 import math
 
 from privypurse.report import words
 from privypurse.report.content import Measurement, ReportContent
-from privypurse.report.markup import escaped, paragraph
+from privypurse.report.html import escaped, paragraph
 from privypurse.report.words import covered_by, measured
 
 
@@ -40,11 +40,11 @@ def header(content: ReportContent) -> str:
 
 
 def _guess_scale(content: ReportContent) -> str:
-    """Draw a scale from tossing a coin to certainty, and say in words what is on it."""
+    """Draw the bound on right guesses on a scale from a coin toss to certainty."""
     certificate = content.certificate
     bound = words.right_guesses(certificate.epsilon, certificate.delta)
     reach = 100 * (bound - 0.5) / 0.5
-    # The label stands over the end of the bar, as far as it stays inside the scale.
+    # Keep the label inside the scale.
     place = min(max(reach, 18.0), 80.0)
     most = escaped(words.percent_up(bound))
     return (
@@ -57,7 +57,7 @@ def _guess_scale(content: ReportContent) -> str:
 
 
 def _scale(reach: float) -> str:
-    """Draw a bar that is filled to so many percent; what it says stands beside it in words."""
+    """Draw a bar filled to `reach` percent. The text beside it says the same."""
     return (
         '<svg class="scale" viewBox="0 0 100 5" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
         '<rect class="track" x="0" y="0" width="100" height="5"/>'
@@ -126,13 +126,11 @@ def _epsilon_card(content: ReportContent) -> str:
 
 def _worth_card(measurements: tuple[Measurement, ...]) -> str:
     if not measurements:
-        return _card("What it is worth", "not measured", ["How to measure it is said below."], small=True)
+        return _card("What it is worth", "not measured", ["See below how to measure it."], small=True)
     first = next((one for one in measurements if not one.says_little), measurements[0])
     paid, style = covered_by(first)
     if first.says_little:
-        return _card(
-            words.sentence(first.metric), "not told", ["Too few records for what was spent on measuring."], small=True
-        )
+        return _card(words.sentence(first.metric), "too noisy", ["Too noisy to report at this budget."], small=True)
     notes = []
     if first.low is not None and first.high is not None:
         ends = f"{measured(first.metric, first.low)} to {measured(first.metric, first.high)}"

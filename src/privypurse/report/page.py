@@ -1,22 +1,17 @@
-"""From content to one self-contained HTML page."""
+"""Render a report as one HTML page."""
 
 from privypurse.report import opening, sections
 from privypurse.report.content import ReportContent
-from privypurse.report.shell import whole_page
+from privypurse.report.html import whole_page
 
 
 def render(content: ReportContent) -> str:
-    """Write the page.
+    """Return a report as one HTML page, plots included, that forbids network access.
 
     Parameters
     ----------
     content : ReportContent
-        What is on it.
-
-    Returns
-    -------
-    str
-        The HTML of the whole page with styles, scripts and plots inside. It asks no network for anything, and forbids itself to.
+        Content of the report.
     """
     spending, budget_figures = sections.spending(content)
     model, model_figures = sections.model(content)

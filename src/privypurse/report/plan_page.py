@@ -1,26 +1,17 @@
-"""Plans as a page: noise, spending and step sizes of one method or of all, drawn over steps. No data is behind any of it."""
+"""Plans as a page: noise, spending and step sizes of methods over steps, without data."""
 
 from collections.abc import Callable, Sequence
 
-from privypurse.planning.plan import Plan
 from privypurse.report.figures import MOST_POINTS, SERIES, Drawing, Figure, Row, thinned
-from privypurse.report.markup import escaped, paragraph
+from privypurse.report.html import escaped, paragraph, whole_page
 from privypurse.report.sections import figure
-from privypurse.report.shell import whole_page
+from privypurse.training.plan import Plan
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 def render_plans(plans: Sequence[Plan], facts: str) -> str:
-    """Write a page.
-
-    Parameters
-    ----------
-    plans : sequence of Plan
-        What methods would do with the same facts.
-    facts : str
-        Those facts, in words.
-    """
+    """Return the page for plans of several methods from the same facts, given in words."""
     drawn = [
         _figure(plans, "noise", "Noise on each sum of gradients", "standard deviation", lambda plan: plan.noise_std),
         _figure(plans, "spending", "Share of the spending so far", "share", _shares),

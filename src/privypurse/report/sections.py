@@ -1,11 +1,13 @@
-"""What follows the opening, section by section."""
+"""The sections of a report after its opening."""
 
 import math
+import shlex
 
+from privypurse.purse.certificate import why_not_stated
 from privypurse.report import figures, words
 from privypurse.report.content import Measurement, ReportContent
 from privypurse.report.figures import Figure
-from privypurse.report.markup import bullets, code, details, escaped, pairs, paragraph, section, table
+from privypurse.report.html import bullets, code, details, escaped, pairs, paragraph, section, table
 from privypurse.report.words import measured
 
 HOW_TO_MEASURE = (
@@ -17,7 +19,7 @@ LONGEST_LIST = 12
 
 
 def figure(drawn: Figure) -> str:
-    """Write a figure: the place where it is drawn, what one sees in words, and its numbers."""
+    """Write a figure: its plot, caption and numbers."""
     caption = escaped(drawn.drawings[0].caption)
     chooser = ""
     if drawn.chooser:
@@ -76,9 +78,9 @@ def coverage(content: ReportContent) -> str:
 
 
 def _relation(content: ReportContent, name: str) -> str:
-    under = content.certificate.relations[name]
-    if under.epsilon is None or under.delta is None:
-        return "not stated; what some release is under this relation is not on record."
+    under, reason = content.certificate.relations[name], why_not_stated(content.certificate, name)
+    if reason is not None or under.epsilon is None or under.delta is None:
+        return f"not stated; {reason}."
     recorded = ""
     if under.recorded_epsilon is not None:
         recorded = f"; the releases on record come to {words.rounded_up(under.recorded_epsilon)}"
@@ -93,7 +95,7 @@ def _levels(smallest: float | None, largest: float | None) -> str:
 
 
 def worth(content: ReportContent) -> str:
-    """Say what the model is worth, who paid for knowing it, and what it is compared with."""
+    """Write the measurements of the model, their coverage and comparisons."""
     inner = "".join(_measurement(one) for one in content.measurements) or paragraph(HOW_TO_MEASURE)
     return section("worth", "What the model is worth", inner)
 
@@ -101,7 +103,7 @@ def worth(content: ReportContent) -> str:
 def _measurement(one: Measurement) -> str:
     paid, style = words.covered_by(one)
     if one.says_little:
-        text = f"{words.sentence(one.metric)} could not be told: too few records for what was spent on it ({one.on})."
+        text = f"{words.sentence(one.metric)} is too noisy to report at this budget ({one.on})."
         return f'<div class="measured"><p class="lead">{escaped(text)} <span class="tag {style}">{escaped(paid)}</span></p></div>'
     sentence = f"{words.sentence(one.metric)} is {measured(one.metric, one.value)}"
     if one.low is not None and one.high is not None:
@@ -118,7 +120,7 @@ def _measurement(one: Measurement) -> str:
 
 
 def spending(content: ReportContent) -> tuple[str, list[Figure]]:
-    """Show how training spent: budget, noise, step sizes."""
+    """Show the budget, noise and step sizes of the training."""
     drawn: list[Figure] = []
     missing: list[str] = []
     for made, why_not in (
@@ -186,7 +188,7 @@ def before(content: ReportContent) -> str:
 
 
 def reproduce(content: ReportContent) -> str:
-    """List the settings that make the same run again."""
+    """List the settings of the run."""
     commands = [value for name, value in content.settings if name.lower() == "command"]
     others = [pair for pair in content.settings if pair[0].lower() != "command"]
     inner = "".join(code(command, copy="the command", wrap=False) for command in commands)
@@ -199,7 +201,7 @@ def reproduce(content: ReportContent) -> str:
 
 
 def verify(content: ReportContent) -> str:
-    """Say how to check the page against the ledger."""
+    """Explain how to check the page against the ledger."""
     certificate = content.certificate
     file = str((content.budget or {}).get("ledger") or "LEDGER")
     inner = paragraph(
@@ -208,14 +210,10 @@ def verify(content: ReportContent) -> str:
     )
     inner += code(certificate.ledger_digest, copy="the digest")
     inner += code(
-        f"privypurse ledger verify {_argument(file)} --certificate certificate.json",
+        f"privypurse ledger verify {shlex.quote(file)} --certificate {shlex.quote(f'{content.folder}/certificate.json')}",
         copy="the command that verifies",
         wrap=False,
     )
     inner += paragraph(f"Rule of accounting: {certificate.theorem}. Noise: {certificate.noise}.", "note")
     inner += details("The certificate in full", code(str(certificate), copy="the certificate"), printed=True)
     return section("verify", "How to verify it", inner)
-
-
-def _argument(file: str) -> str:
-    return file if file.replace(".", "").replace("-", "").replace("_", "").replace("/", "").isalnum() else f'"{file}"'

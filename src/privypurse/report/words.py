@@ -1,4 +1,4 @@
-"""Numbers and guarantees in plain words. Everything here is text; nothing is markup."""
+"""Numbers and guarantees in words, as plain text."""
 
 import datetime
 import decimal
@@ -11,12 +11,13 @@ from privypurse.purse.certificate import Certificate
 from privypurse.report.content import Measurement
 from privypurse.training.trace import Trace
 
-# From here on the factor e^epsilon is beyond 2,980: the worst case that is still promised says little about a person.
+# Above this the factor e^epsilon exceeds 2,980.
 WEAK_EPSILON = 8.0
 SHARES = ("accuracy", "precision", "recall", "share", "correct", "auc", "f1")
 STOPS = {
     "steps": "made every step that was planned",
     "budget": "stopped because the budget would not pay for another step",
+    "others": "was CUT SHORT: others spent from the same budget in the meantime, and not all planned steps could be paid for",
     "interrupt": "was interrupted",
 }
 QUERIES = {
@@ -34,7 +35,7 @@ QUERIES = {
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Write a number for people: few digits, thousands apart, powers of ten only for what is tiny or huge.
+    """Format a number with few digits and thousands separators.
 
     Examples
     --------
@@ -52,7 +53,7 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """Write a number that must not look smaller than it is, such as an epsilon that was spent."""
+    """Format a number rounded up, such as a spent epsilon."""
     if not math.isfinite(value):
         return number(value)
     up = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING).create_decimal(repr(float(value)))
@@ -60,17 +61,17 @@ def rounded_up(value: float, digits: int = 4) -> str:
 
 
 def percent(share: float, places: int = 1) -> str:
-    """Write a share of one in percent."""
+    """Format a share in percent."""
     return f"{100 * share:.{places}f}\u00a0%"
 
 
 def percent_up(share: float) -> str:
-    """Write a bound on a share in percent, never smaller than it is."""
+    """Format a share in percent, rounded up."""
     return f"{min(100.0, math.ceil(share * 1000 - 1e-9) / 10):.1f}\u00a0%"
 
 
 def chance(delta: float) -> str:
-    """Write a small probability as one in so many, never smaller than it is.
+    """Format a small probability as one in so many, rounded up.
 
     Examples
     --------
@@ -88,7 +89,7 @@ def chance(delta: float) -> str:
 
 
 def factor(epsilon: float) -> str:
-    """Write e^epsilon, three digits, rounded up.
+    """Format e^epsilon with three digits, rounded up.
 
     Examples
     --------
@@ -99,21 +100,22 @@ def factor(epsilon: float) -> str:
 
 
 def right_guesses(epsilon: float, delta: float) -> float:
-    """Return how often a guess whether a record took part can be right, if a coin flip decided that it did.
+    """Return the largest probability of guessing right whether a record with prior 1/2 took part.
 
     Notes
     -----
-    A guess says yes with probability p where the record is in and q where it is not. Privacy gives p <= e^epsilon q + delta and
-    1 - q <= e^epsilon (1 - p) + delta. The guess is right with probability (p + 1 - q)/2. Adding the two inequalities,
-    with s = p + 1 - q: s <= e^epsilon (2 - s) + 2 delta, so s/2 <= (e^epsilon + delta)/(1 + e^epsilon). Both hold with
-    equality at p = 1 - q, so no smaller bound follows from epsilon and delta alone.
+    A guess says yes with probability p where the record is in and q where it is not. Privacy gives
+    p <= e^epsilon q + delta and 1 - q <= e^epsilon (1 - p) + delta. The guess is right with
+    probability (p + 1 - q)/2. Adding the two inequalities, with s = p + 1 - q: s <= e^epsilon (2 -
+    s) + 2 delta, so s/2 <= (e^epsilon + delta)/(1 + e^epsilon). Both hold with equality at p = 1 -
+    q, so no smaller bound follows from epsilon and delta alone.
 
     Examples
     --------
     >>> right_guesses(0.0, 0.0), round(right_guesses(1.0, 1e-6), 4)
     (0.5, 0.7311)
     """
-    # Divided through by e^epsilon, so that a large epsilon does not overflow.
+    # Divided by e^epsilon, which would overflow for a large epsilon.
     shrunk = math.exp(-epsilon)
     return min(1.0, (1 + delta * shrunk) / (1 + shrunk))
 
@@ -128,7 +130,7 @@ def status(certificate: Certificate, declared: bool = True) -> tuple[str, str]:
 
 
 def bounded(certificate: Certificate) -> bool:
-    """Whether there is a guarantee to speak of."""
+    """Whether there is a guarantee."""
     return certificate.private and math.isfinite(certificate.epsilon)
 
 
@@ -139,7 +141,7 @@ def _what_may_be_done(certificate: Certificate) -> str:
 
 
 def guarantee(certificate: Certificate) -> str:
-    """Say in one sentence what is promised, or that nothing is."""
+    """Return the guarantee in one sentence."""
     if certificate.simulation:
         return "Nothing is promised: the noise was seeded for a rehearsal, so anybody who knows the seed can take it away again."
     if not bounded(certificate):
@@ -152,7 +154,7 @@ def guarantee(certificate: Certificate) -> str:
 
 
 def strength(certificate: Certificate) -> str:
-    """Say what the relation means, and honestly when a promise is weak."""
+    """Explain the relation, and warn of a weak guarantee."""
     if not bounded(certificate):
         return ""
     relation = (
@@ -170,7 +172,7 @@ def strength(certificate: Certificate) -> str:
 
 
 def guesser(certificate: Certificate) -> str:
-    """Say what somebody who guesses about one record can gain."""
+    """Explain the bound on guesses about one record."""
     bound = percent_up(right_guesses(certificate.epsilon, certificate.delta))
     if certificate.neighbouring == Neighbouring.REPLACE_ONE.value:
         asked = "which of two records was used"
@@ -183,7 +185,7 @@ def guesser(certificate: Certificate) -> str:
 
 
 def in_full(certificate: Certificate) -> str:
-    """Write the guarantee as a specialist does."""
+    """Return the guarantee in technical terms."""
     part = "this part of the purse" if certificate.part_of else "this purse"
     epsilon, delta = rounded_up(certificate.epsilon, 9), rounded_up(certificate.delta, 9)
     return (
@@ -193,12 +195,12 @@ def in_full(certificate: Certificate) -> str:
 
 
 def sentence(text: str) -> str:
-    """Begin with a capital."""
+    """Capitalize the first letter."""
     return text[:1].upper() + text[1:]
 
 
 def course(values: Sequence[float]) -> str:
-    """Say how a series runs: even, falling, rising, or between bounds.
+    """Describe a series: even, falling, rising, or between bounds.
 
     Examples
     --------
@@ -218,17 +220,17 @@ def course(values: Sequence[float]) -> str:
 
 
 def stopped(trace: Trace) -> str:
-    """Say why training ended."""
+    """Return why training ended."""
     return STOPS.get(trace.stop_reason, f"stopped: {trace.stop_reason or 'nobody wrote down why'}")
 
 
 def query(name: str) -> str:
-    """Say what was asked."""
+    """Return the name of a query in words."""
     return QUERIES.get(name, name)
 
 
 def moment(iso: str) -> str:
-    """Write an ISO time as a date and a minute.
+    """Format an ISO time as a date and a minute.
 
     Examples
     --------
@@ -254,22 +256,22 @@ PURPOSES = {
 
 
 def purpose(what: str) -> str:
-    """Say in words what a release was for."""
+    """Return the purpose of a release in words."""
     return PURPOSES.get(what, what)
 
 
 def is_share(metric: str) -> bool:
-    """Whether a metric is a share of one, better if larger."""
+    """Whether a metric is a share, better if larger."""
     return any(word in metric.lower() for word in SHARES) and "error" not in metric.lower()
 
 
 def measured(metric: str, value: float) -> str:
-    """Write a value of a metric."""
+    """Format a value of a metric."""
     return percent(value) if is_share(metric) and 0 <= value <= 1 else number(value)
 
 
 def covered_by(measurement: Measurement) -> tuple[str, str]:
-    """Say who pays for a measurement, and name the style."""
+    """Return how a measurement is covered, and its style."""
     if measurement.simulated:
         return "simulated: NOT private", "alarm"
     if measurement.paid:
@@ -284,7 +286,7 @@ def covered_by(measurement: Measurement) -> tuple[str, str]:
 
 
 def comparison(measurement: Measurement, other: str, value: float) -> str:
-    """Say how a measurement stands to the same metric of something else."""
+    """Compare a measurement with a baseline."""
     metric, low, high = measurement.metric, measurement.low, measurement.high
     than = f"{other}: {measured(metric, value)}"
     if low is not None and high is not None and low <= value <= high:

@@ -1,4 +1,4 @@
-"""[RAW DATA] Columns of any table as Arrow arrays, and as numbers or places in a list: entry by entry, learning nothing."""
+"""[RAW DATA] Convert columns of tables to Arrow arrays, numbers or list indices, cell by cell."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -18,13 +18,7 @@ _NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
 
 
 class Mixed:
-    """A column with values of several types, each of which is treated as it would be in a column of its own type.
-
-    Parameters
-    ----------
-    values : iterable
-        Anything.
-    """
+    """A column of several types. Each value is treated as in a column of its own type."""
 
     def __init__(self, values: Any) -> None:
         import pyarrow as pa
@@ -49,7 +43,7 @@ class Mixed:
         return self._rows
 
     def gather(self, work: Callable[[Any], Any], missing: Any, dtype: Any) -> NDArray[Any]:
-        """Do something with each type's values, and put the results where they belong."""
+        """Apply a function to the values of each type and put the results in order."""
         found = np.full(self._rows, missing, dtype=dtype)
         for rows, part in self._parts:
             found[rows] = work(part)
@@ -76,30 +70,26 @@ def _as_float(value: Any) -> float:
 def _as_string(value: Any) -> str:
     try:
         raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
-    except Exception:  # something that cannot even be written is on no list, and no number
+    except Exception:  # cannot be converted to text: on no list, and not a number
         return "?!"
     return raw.decode("utf-8", "replace")
 
 
 def column_of(table: Any, name: str) -> Any:
-    """Return a column as an Arrow array, or `Mixed`: of an Arrow table, a pandas or polars frame, or a dict of columns."""
+    """Return a column of an Arrow table, a data frame or a dict as an Arrow array or `Mixed`."""
     import pyarrow as pa
 
     try:
         column = table[name]
-    except (KeyError, TypeError, IndexError, ValueError) as error:
+    except Exception:  # of any library
         raise InvalidArgument(
-            f"column {name!r} is not in the table, or the table has no named columns. Pass a data frame with the columns of "
-            "the schema."
-        ) from error
-    except Exception as error:  # polars has an error of its own
-        raise InvalidArgument(
-            f"column {name!r} is not in the table. Pass a data frame with the schema's columns."
-        ) from error
+            f"column {name!r} is not in the table, or the table has no named columns. Pass a data frame "
+            "with the columns of the schema."
+        ) from None
     if hasattr(column, "to_arrow"):
         column = column.to_arrow()
     if not isinstance(column, pa.Array | pa.ChunkedArray):
-        # Where each value has a type of its own, others must not decide what it is taken for.
+        # In a column of objects, other values must not decide the type of a value.
         has_type = getattr(getattr(column, "dtype", None), "kind", "O") != "O" or hasattr(column, "cat")
         try:
             column = pa.array(column, None if has_type else pa.string(), from_pandas=True)
@@ -113,7 +103,7 @@ def column_of(table: Any, name: str) -> Any:
 
 
 def numbers(column: Any, missing_values: Sequence[str], decimal: str = ".") -> FloatArray:
-    """Return a column as numbers; NaN for what is missing or is no number."""
+    """Return a column as numbers, NaN for missing values and for text that is not a number."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
@@ -130,7 +120,7 @@ def numbers(column: Any, missing_values: Sequence[str], decimal: str = ".") -> F
 
 
 def _numbers_in(missing_values: Sequence[str]) -> list[float]:
-    """Return the numbers among the texts that stand for a missing value, such as 999."""
+    """Return the missing values that are numbers, such as 999."""
     found = []
     for text in missing_values:
         with contextlib.suppress(ValueError):
@@ -139,7 +129,7 @@ def _numbers_in(missing_values: Sequence[str]) -> list[float]:
 
 
 def _with_point(text: Any, decimal: str) -> Any:
-    """Write decimals with a point; a number that has one already is then none, as points separate thousands there."""
+    """Replace the decimal sign by a point. Text with a point becomes null: not a number here."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
@@ -155,13 +145,13 @@ def _parsed(text: Any) -> Any:
 
     try:
         return pc.cast(text, pa.float64())
-    except pa.ArrowInvalid:  # something is no number: those that look like one are
+    except pa.ArrowInvalid:  # some text is not a number: cast the rest
         is_number = pc.match_substring_regex(text, _NUMBER)
         return pc.cast(pc.if_else(is_number, pc.utf8_ltrim(text, "+"), pa.scalar(None, pa.string())), pa.float64())
 
 
 def places(column: Any, listed: Sequence[str], missing_values: Sequence[str]) -> NDArray[np.int32]:
-    """Return the place of each value in a list of texts; MISSING or UNKNOWN for others."""
+    """Return the index of each value in a list of texts, or MISSING or UNKNOWN."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
@@ -186,7 +176,7 @@ def places(column: Any, listed: Sequence[str], missing_values: Sequence[str]) ->
 
 
 def _numeric_places(values: FloatArray, listed: Sequence[str]) -> NDArray[np.int32]:
-    """Compare a column that is stored as numbers with the numbers that a list holds: 1, 1.0 and "1" are one category."""
+    """Look numbers up in a list of texts: 1, 1.0 and "1" are one category."""
     codes = np.where(np.isnan(values), MISSING, UNKNOWN).astype(np.int32)
     for index, text in enumerate(listed):
         try:
@@ -197,21 +187,22 @@ def _numeric_places(values: FloatArray, listed: Sequence[str]) -> NDArray[np.int
 
 
 def as_text(column: Any, missing_values: Sequence[str]) -> Any:
-    """Return a column as text without blanks around it, null where it is missing."""
+    """Return a column as stripped text, null for missing values."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
     try:
-        text = pc.utf8_trim_whitespace(_cast_to_text(column))
+        text = pc.utf8_trim_whitespace(readable_text(column))
     except (pa.ArrowException, TypeError):
         raise InvalidArgument(
-            f"a column of type {column.type} cannot be used. Write ignore = true for it in the schema, or turn it into text."
+            f"a column of type {column.type} cannot be used. Write ignore = true in the schema, or convert it to text."
         ) from None
     missing = pc.is_in(text, value_set=pa.array(["", *missing_values], pa.string()))
     return pc.if_else(missing, pa.scalar(None, pa.string()), text)
 
 
-def _cast_to_text(column: Any) -> Any:
+def readable_text(column: Any) -> Any:
+    """Return a column as text, with invalid bytes replaced."""
     import pyarrow as pa
     from pyarrow import compute as pc
 
@@ -219,7 +210,7 @@ def _cast_to_text(column: Any) -> Any:
         text = pc.cast(column, pa.string())
         text.validate(full=True)
         return text
-    except pa.ArrowInvalid:  # bytes that are no text: of this record, not of the others
+    except pa.ArrowInvalid:  # invalid bytes in some record
         binary = pc.cast(column, pa.large_binary()).to_pylist()
         return pa.array([None if value is None else value.decode("utf-8", "replace") for value in binary], pa.string())
 

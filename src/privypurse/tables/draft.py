@@ -1,4 +1,4 @@
-"""[RAW DATA] A first description of a table, read from its records: convenient, and not covered by any guarantee."""
+"""[RAW DATA] Draft a schema from the records of a table. No guarantee covers that."""
 
 import math
 from collections import Counter
@@ -22,11 +22,11 @@ from privypurse.tables.schema import (
     Target,
 )
 
-# A column of whole numbers with at most this many different ones is taken for categories, any column for a target of classes.
+# Columns of at most so many different whole numbers are categories; targets of so many values are
+# classes.
 FEW_NUMBERS, FEW_CLASSES = 12, 20
 MOST_LISTED = 60
 MOST_COUNTED = 5_000
-# The largest number that a range may have.
 LARGEST = 1e100
 _DATE = r"^(\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4})$"
 _COMMA = r"^[+-]?\d+,\d+$"
@@ -34,7 +34,7 @@ _COMMA = r"^[+-]?\d+,\d+$"
 
 @dataclass
 class _Seen:
-    """What was seen of one column."""
+    """Statistics of one column."""
 
     rows: int = 0
     missing: int = 0
@@ -46,6 +46,7 @@ class _Seen:
     commas: int = 0
     decimal: str = "."
     values: "Counter[str]" = field(default_factory=Counter)
+    counted: int = 0  # records whose values were counted
     too_many: bool = False
     unusable: bool = False
 
@@ -54,7 +55,7 @@ class _Seen:
 
         try:
             found = numbers(column, MISSING_VALUES, self.decimal)
-        except InvalidArgument:  # a list, or a record in the record: by the type of the column
+        except InvalidArgument:  # a nested type
             self.unusable = True
             return
         valid = found[np.isfinite(found)]
@@ -70,6 +71,7 @@ class _Seen:
         if not self.too_many:
             for entry in pc.value_counts(present).to_pylist():
                 self.values[entry["values"]] += entry["counts"]
+            self.counted += len(column)
             self.too_many = len(self.values) > MOST_COUNTED
 
     @property
@@ -84,7 +86,7 @@ class _Seen:
 def draft_schema(
     file: TableFile, target: str | None, *, progress: Progress = _no_progress
 ) -> tuple[Schema, dict[str, str]]:
-    """Read a whole file and describe what is in it.
+    """Read a whole file and draft its schema.
 
     Parameters
     ----------
@@ -93,19 +95,19 @@ def draft_schema(
     target : str or None
         Name of the column to predict.
     progress : callable
-        Told how many bytes have been read.
+        Receives the number of bytes read.
 
     Returns
     -------
     Schema
-        With every part marked as read from the data.
+        The schema, marked as read from the data.
     dict of str to str
-        A remark on columns that deserve one; columns that are only in here were left out.
+        Remarks by column, also for columns that are left out.
     """
     if target is not None:
         file.require([target])
     seen, decimal = _look(file, ".", progress), "."
-    # A column of numbers such as 80,5 says how decimals are written in all of them.
+    # One column of numbers such as 80,5 decides for all.
     if any(one.commas > 0.5 * one.present > 0 for one in seen.values()):
         seen, decimal = _look(file, ",", progress), ","
     columns: list[Column] = []
@@ -139,7 +141,7 @@ def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:
         return None, "left out: no values"
     few = not seen.too_many and distinct <= FEW_NUMBERS and seen.whole == seen.numbers
     if seen.is_number and not few:
-        if seen.whole == seen.numbers and distinct > 0.95 * seen.rows > 100:
+        if seen.whole == seen.numbers and distinct > 0.95 * seen.counted > 100:
             return None, "left out: almost every record has a number of its own, as an identifier does"
         bounds = _rounded(seen.low, seen.high)
         return Number(name=name, range=bounds, missing=missing, source=Source.DATA), ""
@@ -161,15 +163,15 @@ def _target(name: str, seen: _Seen) -> Target:
     if seen.is_number:
         return NumberTarget(name=name, range=_rounded(seen.low, seen.high), source=Source.DATA)
     raise InvalidArgument(
-        f"target {name!r} is neither a number nor one of 2 to {FEW_CLASSES} classes. Name another column, or describe it in a "
-        "schema."
+        f"target {name!r} has neither numbers nor 2 to {FEW_CLASSES} classes. Pass another column, or "
+        "describe it in a schema."
     )
 
 
 def _rounded(low: float, high: float) -> tuple[float, float]:
-    """Round a range outwards to a hundredth of its width or so, which hides the last digits of its ends and no more."""
+    """Round a range outwards to about a hundredth of its width. That hides only the last digits."""
     low, high = max(low, -LARGEST), min(high, LARGEST)
-    if not high - low > 1e-12 * max(abs(low), abs(high), 1e-100):  # too narrow to tell numbers apart
+    if not high - low > 1e-12 * max(abs(low), abs(high), 1e-100):  # too narrow
         room = max(abs(low), abs(high), 1.0)
         return max(low - room, -LARGEST), min(high + room, LARGEST)
     unit = 10.0 ** math.floor(math.log10(high - low) - 1)

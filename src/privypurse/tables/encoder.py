@@ -1,4 +1,4 @@
-"""From columns as a schema describes them to numbers, row by row: nothing is learnt from the data."""
+"""Encode the columns of a schema as numbers, row by row, without learning from the data."""
 
 from typing import Any, ClassVar
 
@@ -9,29 +9,30 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
-from privypurse.preprocessing._compat import Tagged
+from privypurse.estimators._compat import Tagged
 from privypurse.tables.columns import MISSING, UNKNOWN, column_of, numbers, places
 from privypurse.tables.schema import Category, Number, Schema
 
-# Tables with more encoded columns than this are kept as sparse matrices.
+# With more encoded columns the result is a sparse matrix.
 MOST_DENSE_COLUMNS = 512
 
 
 class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Turn a table with named columns into a matrix, by a schema. The first step of the pipelines that `privypurse train` makes.
+    """Encode a table with named columns as a matrix, by a schema. First step of trained pipelines.
 
-    A number is clipped to its range and scaled to [0, 1], or put between declared cuts; a missing one counts as the middle of
-    its range. A category becomes a one in its own column; one that is on no list, zeros (or a column of its own).
+    A number is clipped to its range and scaled to [0, 1], or one-hot encoded by declared cuts. A
+    missing number counts as the middle of its range. A category is one-hot encoded; one that is not
+    listed is all zeros, or has a column of its own.
 
     Parameters
     ----------
     schema : Schema
-        The public description of the columns; all ranges must be known.
+        The public description of the columns, with all ranges.
 
     Guarantees
     ----------
-    A row of the result depends on the same row of the table and on the schema alone, every number of it lies in [0, 1], and
-    its width on the schema alone. No value raises an error.
+    A row of the result depends on the same row of the table and on the schema alone, every number
+    of it lies in [0, 1], and its width depends on the schema alone. No value raises an error.
 
     Examples
     --------
@@ -50,7 +51,7 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
         self.schema = schema
 
     def fit(self, X: Any, y: Any = None) -> "TableEncoder":
-        """Check that the columns are there; values are not looked at.
+        """Check that the columns exist. Values are not read.
 
         Parameters
         ----------
@@ -65,11 +66,11 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
 
     @property
     def n_features_in_(self) -> int:
-        """Number of columns that are used."""
+        """Number of input columns."""
         return len(self.schema.columns)
 
     def transform(self, X: Any) -> Any:
-        """Encode. Works without `fit` too, as nothing is learnt there.
+        """Encode. Works without `fit`, which learns nothing.
 
         Parameters
         ----------
@@ -79,14 +80,12 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
         Returns
         -------
         ndarray of shape (n, d), float32
-            A sparse matrix where there are more than 512 columns.
+            A sparse matrix if there are more than 512 columns.
         """
         columns = {column.name: column_of(X, column.name) for column in self._checked().columns}
         rows = {len(column) for column in columns.values()}
         if len(rows) != 1:
-            raise InvalidArgument(
-                "all columns must have one value for each record; their lengths differ. Check the table."
-            )
+            raise InvalidArgument("expected columns of one length, got several lengths. Check the table.")
         encoded = np.zeros((rows.pop(), len(self.schema.features)), dtype=np.float32)
         self._fill(columns, encoded)
         return sparse.csr_matrix(encoded) if self.is_sparse else encoded
@@ -118,11 +117,13 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
 
     def _checked(self) -> Schema:
         if not isinstance(self.schema, Schema):
-            raise InvalidArgument(f"schema must be a Schema; got {shown(self.schema)}. Read one with read_schema.")
+            raise InvalidArgument(
+                f"expected schema to be a Schema, got {shown(self.schema)}. Read one with read_schema."
+            )
         if self.schema.to_buy:
             raise InvalidArgument(
-                f"the range of column {self.schema.to_buy[0].name!r} is still to be bought. `privypurse train` buys it, or use "
-                "Schema.with_ranges."
+                f"column {self.schema.to_buy[0].name!r} has no range yet. `privypurse train` buys it from the "
+                "budget; or call Schema.with_ranges."
             )
         return self.schema
 

@@ -1,4 +1,4 @@
-"""[RAW DATA] Tables in files, read in blocks: CSV (plain or compressed) and Parquet. Messages never quote a record."""
+"""[RAW DATA] Read CSV and Parquet files in blocks. Messages never quote a record."""
 
 import codecs
 import csv
@@ -11,13 +11,26 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from privypurse.core.errors import FileUnusable, InvalidArgument
-from privypurse.tables.lines import LONGEST_LINE, Lines, is_whole, is_wide, known_encoding
+from privypurse.tables.lines import (
+    FIELDS,
+    LONGEST_LINE,
+    Lines,
+    Tally,
+    is_whole,
+    is_wide,
+    known_encoding,
+    not_text,
+    not_whole,
+)
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 BLOCK_BYTES = 1 << 20
 BLOCK_ROWS = 16_384
 
-# Told how many bytes of the file have been read.
+# Metadata of Parquet files made by `convert_file`.
+BOUNDARIES = b"privypurse.record_boundaries"
+
+# Receives the number of bytes read.
 Progress = Callable[[int], None]
 
 
@@ -33,13 +46,21 @@ class TableFile:
     path : str or path
         A CSV file with a header (also ``.gz``), or a Parquet file.
     delimiter : str, optional
-        What separates fields of a CSV file; by default read off its header.
+        Separator of fields of a CSV file. Default: found in its header.
     encoding : str, default "utf-8"
-        Of a CSV file.
+        Encoding of a CSV file.
+
+    Attributes
+    ----------
+    tally : Tally
+        Exact numbers of lines read and left out in the last call of `blocks`. Private.
+    uncovered : tuple of str
+        For certificates: what was read from the records when the file was made.
 
     Notes
     -----
-    Lines of a CSV file that do not have as many fields as the header are left out, one by one; `strict` reading refuses them.
+    Lines of a CSV file with another number of fields than the header are left out. With `strict`
+    they raise InvalidArgument.
 
     Guarantees
     ----------
@@ -50,17 +71,21 @@ class TableFile:
         self.path = pathlib.Path(path)
         self.encoding = known_encoding(encoding)
         if not self.path.is_file():
-            what = "a folder" if self.path.is_dir() else "not there"
-            raise InvalidArgument(f"file {str(path)!r} is {what}. Pass a CSV or Parquet file.")
+            what = "expected a file, got a folder" if self.path.is_dir() else "no such file"
+            raise InvalidArgument(f"{what}: {str(path)!r}. Pass a CSV or Parquet file.")
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not 0 < ord(delimiter) < 128):
-            raise InvalidArgument(f"delimiter must be one ASCII character; got {delimiter!r}. Pass for example ';'.")
-        _need_pyarrow()
+            raise InvalidArgument(
+                f"expected delimiter to be one ASCII character, got {delimiter!r}. Pass for example ';'."
+            )
+        need_pyarrow()
         with self.path.open("rb") as file:
             start = file.read(4)
         if not start:
-            raise InvalidArgument(f"file {self.path.name!r} is empty. Pass a table with a header line.")
+            raise InvalidArgument(f"file {self.path.name!r} is empty. Pass a file with a header line.")
         self.is_parquet = start == b"PAR1"
-        self._delimiter = ","
+        self.tally = Tally()
+        self.delimiter = ","
+        self.uncovered: tuple[str, ...] = ()
         self.columns = self._parquet_columns() if self.is_parquet else self._header(delimiter)
         twice = sorted({name for name in self.columns if self.columns.count(name) > 1})
         if twice and self._looks_headless:
@@ -74,84 +99,91 @@ class TableFile:
 
     @property
     def size(self) -> int:
-        """Bytes of the file, as progress counts them."""
+        """Size of the file in bytes."""
         return self.path.stat().st_size
 
     def require(self, names: Sequence[str]) -> None:
-        """Refuse a file that lacks a column."""
+        """Raise InvalidArgument if the file lacks a column."""
         for name in names:
             if name not in self.columns:
                 raise InvalidArgument(self._lacks(name))
 
     @property
     def _looks_headless(self) -> bool:
-        """Whether the first line may be a record: then no message quotes it."""
+        """Whether the first line may be a record, which no message may quote."""
         return not self.is_parquet and any(_is_number(name) for name in self.columns)
 
     def _lacks(self, name: str) -> str:
         if self._looks_headless:
             return (
-                f"column {name!r} is not in {self.path.name!r}, whose first line holds numbers: it does not look like a header. "
-                "Add one."
+                f"column {name!r} is not in {self.path.name!r}, whose first line holds numbers: it does not "
+                "look like a header. Add one."
             )
         listed = ", ".join(map(repr, self.columns[:12])) + (", ..." if len(self.columns) > 12 else "")
         near = difflib.get_close_matches(name, self.columns, 1)
         remedy = f"Did you mean {near[0]!r}?" if near else "Check the name, and that the first line is a header."
         if len(self.columns) == 1 and not self.is_parquet:
-            others = [word for sign, word in DELIMITERS.items() if sign != self._delimiter and sign in self.columns[0]]
+            others = [word for sign, word in DELIMITERS.items() if sign != self.delimiter and sign in self.columns[0]]
             if others:
-                remedy = (
-                    f"The header looks separated by a {others[0]}: pass --delimiter for another one, or leave it out."
-                )
+                remedy = f"The header looks separated by a {others[0]}: pass that as --delimiter, or leave it out."
         return f"column {name!r} is not in {self.path.name!r}, which has {listed}. {remedy}"
 
-    def blocks(self, names: Sequence[str], *, strict: bool = False, progress: Progress = _no_progress) -> Iterator[Any]:
-        """Go over the file in Arrow tables of some ten thousand rows with the named columns, in order.
+    def blocks(
+        self,
+        names: Sequence[str],
+        *,
+        strict: bool = False,
+        progress: Progress = _no_progress,
+        may_be_empty: bool = False,
+    ) -> Iterator[Any]:
+        """Yield Arrow tables of some ten thousand rows with the named columns, in order.
 
         Parameters
         ----------
         names : sequence of str
-            Which columns. Those of CSV files come as text.
+            Names of columns. Columns of CSV files are text.
         strict : bool, default False
-            Refuse a CSV file that has a line with too many or too few fields, instead of leaving the line out.
+            Raise InvalidArgument for a line that is not a record instead of leaving it out.
         progress : callable
-            Told how many bytes have been read.
+            Receives the number of bytes read.
+        may_be_empty : bool, default False
+            Accept a CSV file without records.
         """
         self.require(names)
-        return self._parquet_blocks(names, progress) if self.is_parquet else self._csv_blocks(names, strict, progress)
+        if self.is_parquet:
+            return self._parquet_blocks(names, progress)
+        return self._csv_blocks(names, strict, progress, may_be_empty)
 
     def _header(self, delimiter: str | None) -> list[str]:
         try:
             line = self._first_line()
         except UnicodeError:
-            raise InvalidArgument(
-                f"file {self.path.name!r} is not text in {self.encoding}. Pass --encoding latin-1, or its own; or a Parquet file."
-            ) from None
+            raise not_text(self.path.name, self.encoding) from None
         except (OSError, EOFError, zlib.error) as error:
             raise FileUnusable(f"file {self.path.name!r} cannot be read ({type(error).__name__}). Check it.") from None
         if "\r" in line.removesuffix("\r\n").removesuffix("\n"):
             raise InvalidArgument(
-                f"file {self.path.name!r} ends its lines with carriage returns alone, as old Macintoshes did. Save it anew."
+                f"file {self.path.name!r} ends its lines with carriage returns. Save it with line feeds."
             )
         try:
-            self._delimiter = delimiter or max(DELIMITERS, key=lambda sign: len(_fields(line, sign)))
-            names = _fields(line, self._delimiter)
+            self.delimiter = delimiter or max(DELIMITERS, key=lambda sign: len(_fields(line, sign)))
+            names = _fields(line, self.delimiter)
         except csv.Error:
             raise InvalidArgument(
-                f"file {self.path.name!r} has a first line that cannot be a header. Pass a table with a header line."
+                f"file {self.path.name!r} has a first line that cannot be a header. Pass a file with a header line."
             ) from None
-        if not is_whole(line.rstrip("\r\n"), self._delimiter):
+        if not is_whole(line.rstrip("\r\n"), self.delimiter):
             raise InvalidArgument(
-                f"file {self.path.name!r} has a first line that is too long for a header, or with a quotation mark that is never "
-                "closed. Check it."
+                f"file {self.path.name!r} has a first line that is too long for a header, or has an open "
+                "quotation mark. Check it."
             )
         if not any(names):
             raise InvalidArgument(f"file {self.path.name!r} has no header: its first line is empty. Add one.")
         return names
 
     def _first_line(self) -> str:
-        """Return the header line, and nothing of what follows it: what is odd there is its own affair."""
-        with gzip.open(self.path) if self._is_gzip else self.path.open("rb") as file:
+        """Return the header line. Errors in later lines do not matter here."""
+        with gzip.open(self.path) if self.is_gzip else self.path.open("rb") as file:
             if not is_wide(self.encoding):
                 return bytes(file.readline(LONGEST_LINE + 9)).decode(self.encoding).removeprefix("\ufeff")
             decoder, text = codecs.getincrementaldecoder(self.encoding)("replace"), ""
@@ -161,26 +193,32 @@ class TableFile:
         return (line + end).removeprefix("\ufeff")
 
     @property
-    def _is_gzip(self) -> bool:
+    def is_gzip(self) -> bool:
+        """Whether the file is compressed."""
         with self.path.open("rb") as file:
             return file.read(2) == b"\x1f\x8b"
 
-    def _csv_blocks(self, names: Sequence[str], strict: bool, progress: Progress) -> Iterator[Any]:
+    def _csv_blocks(self, names: Sequence[str], strict: bool, progress: Progress, may_be_empty: bool) -> Iterator[Any]:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        bad, seen, given = 0, 0, 0
+        self.tally = tally = Tally()
+        given = 0
 
         def skip(row: Any) -> str:
-            nonlocal bad
-            bad += 1
+            tally.left_out[FIELDS] += 1
             return "error" if strict else "skip"
 
         try:
             with self.path.open("rb") as raw:
-                unpacked = pa.input_stream(raw, compression="gzip") if self._is_gzip else raw
+                unpacked = pa.input_stream(raw, compression="gzip") if self.is_gzip else raw
                 lines = Lines(
-                    unpacked, delimiter=self._delimiter, encoding=self.encoding, strict=strict, name=self.path.name
+                    unpacked,
+                    delimiter=self.delimiter,
+                    encoding=self.encoding,
+                    strict=strict,
+                    name=self.path.name,
+                    tally=tally,
                 )
                 reader = arrow_csv.open_csv(
                     lines,
@@ -188,9 +226,9 @@ class TableFile:
                         column_names=self.columns,
                         skip_rows=1,
                         block_size=BLOCK_BYTES,
-                        use_threads=False,  # which would read far ahead, into memory
+                        use_threads=False,  # threads would read far ahead
                     ),
-                    parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, invalid_row_handler=skip),
+                    parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, invalid_row_handler=skip),
                     convert_options=arrow_csv.ConvertOptions(
                         include_columns=list(names),
                         column_types=dict.fromkeys(names, pa.string()),
@@ -198,61 +236,68 @@ class TableFile:
                     ),
                 )
                 for batch in reader:
-                    seen += batch.num_rows
-                    # The parser reads ahead: what it has given is counted, not what it has taken.
+                    tally.read += batch.num_rows
+                    # The parser reads ahead, so count its output.
                     given = min(given + BLOCK_BYTES, lines.taken)
                     progress(raw.tell() * given // max(lines.taken, 1))
                     yield pa.Table.from_batches([batch])
         except (pa.ArrowException, UnicodeError) as error:
-            raise InvalidArgument(self._unreadable(str(error), bad)) from None
+            if tally.read or not str(error).startswith(("Empty CSV", "Could not skip")):
+                raise self._unreadable(str(error), strict and tally.left_out[FIELDS] > 0) from None
         except (OSError, EOFError) as error:
             raise FileUnusable(
-                f"file {self.path.name!r} cannot be read to its end ({type(error).__name__}); it may be cut off. Check it."
+                f"file {self.path.name!r} cannot be read to its end ({type(error).__name__}). It may be truncated."
             ) from None
-        if not seen and not bad:
-            raise InvalidArgument(f"file {self.path.name!r} has a header and no rows. Pass a table with records.")
-        if not seen:
-            raise InvalidArgument(
-                f"file {self.path.name!r} has no line with as many fields as its header, {len(self.columns)}. "
-                "Check the delimiter (--delimiter) and the first line."
-            )
+        if tally.read or may_be_empty:
+            return
+        if not tally.left_out:
+            raise InvalidArgument(f"file {self.path.name!r} has a header and no rows. Pass a file with records.")
+        raise InvalidArgument(
+            f"file {self.path.name!r} has no line with {len(self.columns)} fields, like its header, and "
+            "closed quotes. Check the delimiter (--delimiter) and the first line."
+        )
 
-    def _unreadable(self, message: str, bad: int) -> str:
+    def _unreadable(self, message: str, ragged: bool) -> InvalidArgument:
+        name = self.path.name
         if "UTF8" in message or "utf8" in message or "codec" in message:
-            return f"file {self.path.name!r} is not text in {self.encoding}. Pass --encoding latin-1, or its own."
-        if bad:
-            return (
-                f"file {self.path.name!r} has a line with too many or too few fields for its header of {len(self.columns)}. "
-                "Check the delimiter and quotes."
-            )
-        if "Empty CSV" in message or "Could not skip" in message:
-            return f"file {self.path.name!r} has a header and no rows. Pass a table with records."
-        return f"file {self.path.name!r} cannot be read as a table separated by {self._delimiter!r}. Check delimiter and quotes."
+            return not_text(name, self.encoding)
+        if ragged:
+            return not_whole(name, FIELDS)
+        return InvalidArgument(
+            f"file {name!r} cannot be read as a table separated by {self.delimiter!r}. Check delimiter and quotes."
+        )
 
     def _parquet_columns(self) -> list[str]:
         import pyarrow as pa
         from pyarrow import parquet
 
         try:
-            return [str(name) for name in parquet.read_schema(self.path).names]
+            schema = parquet.read_schema(self.path)
+            if BOUNDARIES in (schema.metadata or {}):
+                self.uncovered = (
+                    f"where each record of {self.path.name} begins and ends, which `privypurse data convert` read from the "
+                    "quotation marks of the records before it",
+                )
+            return [str(name) for name in schema.names]
         except (pa.ArrowException, OSError, UnicodeError):
-            raise InvalidArgument(f"file {self.path.name!r} is not a whole Parquet file. Check it.") from None
+            raise InvalidArgument(f"file {self.path.name!r} is not a complete Parquet file. Check it.") from None
 
     def _parquet_blocks(self, names: Sequence[str], progress: Progress) -> Iterator[Any]:
         import pyarrow as pa
         from pyarrow import parquet
 
+        self.tally = tally = Tally()
         try:
             with parquet.ParquetFile(self.path) as file:
-                rows, done = max(1, file.metadata.num_rows), 0
+                rows = max(1, file.metadata.num_rows)
                 for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=list(names)):
-                    done += batch.num_rows
-                    progress(self.size * done // rows)
+                    tally.read += batch.num_rows
+                    progress(self.size * tally.read // rows)
                     yield pa.Table.from_batches([batch]).select(list(names))
         except (pa.ArrowException, OSError, UnicodeError):
             raise InvalidArgument(f"file {self.path.name!r} cannot be read to its end. Check it.") from None
-        if not done:
-            raise InvalidArgument(f"file {self.path.name!r} has no rows. Pass a table with records.")
+        if not tally.read:
+            raise InvalidArgument(f"file {self.path.name!r} has no rows. Pass a file with records.")
 
 
 def _fields(line: str, delimiter: str) -> list[str]:
@@ -269,13 +314,14 @@ def _is_number(name: str) -> bool:
 
 
 def release_memory() -> None:
-    """Give back what reading has left over."""
+    """Release unused memory of Arrow."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
 
 
-def _need_pyarrow() -> None:
+def need_pyarrow() -> None:
+    """Raise InvalidArgument if pyarrow is not installed."""
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:

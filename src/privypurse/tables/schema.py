@@ -1,8 +1,12 @@
-"""The public description of a table: which columns there are, between which numbers they lie, which categories they have."""
+"""The schema: a public description of the columns of a table, with ranges and categories."""
 
+import difflib
 import enum
 import itertools
-from collections.abc import Sequence
+import json
+import pathlib
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +18,12 @@ MOST_CATEGORIES = 10_000
 
 
 class Source(enum.Enum):
-    """Where a part of a description comes from."""
+    """Origin of a part of a schema."""
 
     DECLARED = "declared"  # known without looking at the records
-    DATA = "data"  # read from the records without paying: not covered by any guarantee
-    BOUGHT = "bought"  # paid for from a purse in this run
-    EARLIER = "bought earlier"  # a file says so
+    DATA = "data"  # read from the records: not covered by any guarantee
+    BOUGHT = "bought"  # released through a purse in this run
+    EARLIER = "bought earlier"  # released in an earlier run, by the file's word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +35,13 @@ class Number:
     name : str
         Name of the column.
     range : pair of float or None
-        Numbers are clipped to it. None: it is to be bought from the purse, unless there are cuts.
+        Numbers are clipped to it. None: to be bought from the purse, unless there are cuts.
     cuts : tuple of float
-        Public cut points. With them the column becomes one column of zeros and ones for each interval between them.
+        Public cut points. The column is then one-hot encoded by the intervals between them.
     missing : bool
-        Whether there is a column that says that the number is missing. A missing number counts as the middle of the range.
+        Whether to add an indicator of missing numbers. These count as the middle of the range.
     source : Source
-        Where range and cuts come from.
+        Origin of range and cuts.
     """
 
     name: str
@@ -52,7 +56,7 @@ class Number:
         steps = itertools.pairwise(self.cuts)
         if not all(_is_number(cut) for cut in self.cuts) or any(low >= high for low, high in steps):
             raise InvalidArgument(
-                f"cuts of column {self.name!r} must be numbers in increasing order; got {shown(list(self.cuts))}. "
+                f"expected increasing numbers in cuts of column {self.name!r}, got {shown(list(self.cuts))}. "
                 "Write for example cuts = [25, 40, 65]."
             )
 
@@ -77,13 +81,13 @@ class Category:
     name : str
         Name of the column.
     categories : tuple of str
-        The public list. Values are compared as text, without blanks around them.
+        The public list. Values are compared as stripped text.
     other : bool
-        Whether there is a column for values that are on no list; otherwise all columns are zero then.
+        Whether to add a column for values that are not listed. Otherwise they are all zeros.
     missing : bool
-        Whether there is a column that says that the value is missing.
+        Whether to add a column for missing values.
     source : Source
-        Where the list comes from.
+        Origin of the list.
     """
 
     name: str
@@ -104,7 +108,7 @@ class Category:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTarget:
-    """A target of classes. A row whose target is missing or on no list is left out."""
+    """A target of classes. Rows whose target is missing or not listed are left out."""
 
     name: str
     classes: tuple[str, ...]
@@ -116,7 +120,7 @@ class ClassTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class NumberTarget:
-    """A target of numbers within a public range. A row whose target is missing is left out, one beyond the range clipped."""
+    """A target of numbers, clipped to a public range. Rows whose target is missing are left out."""
 
     name: str
     range: tuple[float, float]
@@ -137,15 +141,15 @@ class Schema:
     Parameters
     ----------
     columns : tuple of Number or Category
-        What a model is trained on, in order. Other columns of a file are left out.
+        The features, in order. Other columns of a file are ignored.
     target : ClassTarget, NumberTarget or None
-        What it is to predict.
+        The column to predict.
     missing_values : tuple of str
-        Texts that stand for a missing value, besides an empty field.
+        Texts for a missing value, besides an empty field.
     decimal : str
-        What separates decimals of numbers that are text: "." or ",".
+        Decimal sign in text: "." or ",".
     kinds : Source
-        Where the choice of columns and their kinds comes from.
+        Origin of the choice of columns and their kinds.
 
     Examples
     --------
@@ -163,9 +167,11 @@ class Schema:
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
-            raise InvalidArgument(f"decimal must be '.' or ','; got {shown(self.decimal)}. Leave it out for a point.")
+            raise InvalidArgument(
+                f"expected decimal to be '.' or ',', got {shown(self.decimal)}. Leave it out for a point."
+            )
         if not self.columns:
-            raise InvalidArgument("a schema must describe at least one column; got none. Add a table [columns.NAME].")
+            raise InvalidArgument("expected at least one column in the schema, got none. Add a table [columns.NAME].")
         names = [column.name for column in self.columns]
         target = () if self.target is None else (self.target.name,)
         twice = sorted({name for name in (*names, *target) if [*names, *target].count(name) > 1})
@@ -177,8 +183,8 @@ class Schema:
             listed = part.categories if isinstance(part, Category) else getattr(part, "classes", ())
             for value in sorted({*listed} & {"", *self.missing_values}):
                 raise InvalidArgument(
-                    f"{value!r} of {part.name!r} stands for a missing value too. Take it off the list, or out of missing_values: "
-                    'write for example missing_values = ["?"].'
+                    f"{value!r} of {part.name!r} is also a missing value. Remove it from the list, or from "
+                    'missing_values: write for example missing_values = ["?"].'
                 )
 
     @property
@@ -188,24 +194,24 @@ class Schema:
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns of a file that are read, the target's last."""
+        """Names of the columns to read, the target last."""
         return [column.name for column in self.columns] + ([] if self.target is None else [self.target.name])
 
     @property
     def to_buy(self) -> list[Number]:
-        """Columns whose range is to be bought; those with cuts need none."""
+        """Columns whose range is to be bought. Those with cuts need none."""
         numbers = [column for column in self.columns if isinstance(column, Number)]
         return [column for column in numbers if column.range is None and not column.cuts]
 
     @property
     def is_declared(self) -> bool:
-        """Whether nothing in it was read from the data without paying."""
+        """Whether all of it was declared, or bought in this run."""
         paid_or_declared = (Source.DECLARED, Source.BOUGHT)
         return self.kinds in paid_or_declared and all(part.source in paid_or_declared for part in self.parts)
 
     @property
     def uncovered(self) -> list[str]:
-        """What was read from the data without paying, for a certificate."""
+        """What was read from the data without paying, in words for a certificate."""
         columns = [part.name for part in self.columns if part.source is Source.DATA]
         lines = []
         if self.kinds is Source.DATA:
@@ -225,11 +231,11 @@ class Schema:
 
     @property
     def parts(self) -> tuple[Column | Target, ...]:
-        """The columns, and the target if there is one."""
+        """The columns, and the target if any."""
         return (*self.columns, *(() if self.target is None else (self.target,)))
 
     def buying_ranges(self) -> "Schema":
-        """Return the schema with every range that was read from the data to be bought instead."""
+        """Return the schema without ranges that were read from the data: they will be bought."""
         return replace(
             self,
             columns=tuple(
@@ -241,7 +247,7 @@ class Schema:
         )
 
     def with_ranges(self, bought: dict[str, tuple[float, float]], source: Source = Source.BOUGHT) -> "Schema":
-        """Return the schema with ranges that were bought, or come from elsewhere."""
+        """Return the schema with the given ranges."""
         return replace(
             self,
             columns=tuple(
@@ -253,15 +259,15 @@ class Schema:
         )
 
     def with_target(self, name: str) -> "Schema":
-        """Check that the target is the one that is asked for."""
+        """Return the schema. Raise InvalidArgument unless its target has this name."""
         if self.target is None:
             raise InvalidArgument(
-                f"the schema has no [target]; --target {name} needs one. Add [target] with column = {name!r} and "
-                'classes = ["no", "yes"] or range = [0, 100].'
+                f"the schema has no [target], which --target {name} needs. Add [target] with column = {name!r} "
+                'and classes = ["no", "yes"] or range = [0, 100].'
             )
         if self.target.name != name:
             raise InvalidArgument(
-                f"target must be the one the schema describes, {self.target.name!r}; got {name!r}. Change one of them."
+                f"expected the target of the schema, {self.target.name!r}, got {name!r}. Change one of them."
             )
         return self
 
@@ -274,7 +280,7 @@ def _check_range(what: str, pair: Any) -> None:
     ordered = isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_number, pair)) and pair[0] < pair[1]
     if not ordered:
         raise InvalidArgument(
-            f"{what} must be two numbers, the smaller one first; got {shown(pair)}. Write for example range = [0, 100]."
+            f"expected two increasing numbers as {what}, got {shown(pair)}. Write for example range = [0, 100]."
         )
 
 
@@ -282,12 +288,257 @@ def _check_texts(what: str, values: Sequence[Any], *, least: int) -> None:
     texts = isinstance(values, Sequence) and not isinstance(values, str) and all(isinstance(v, str) for v in values)
     if not texts or not least <= len(set(values)) == len(values) <= MOST_CATEGORIES:
         raise InvalidArgument(
-            f"{what} must be {least} to {MOST_CATEGORIES:,} different texts; got {shown(values)}. "
+            f"expected {least} to {MOST_CATEGORIES:,} different texts as {what}, got {shown(values)}. "
             'Write for example ["no", "yes"].'
         )
     for value in values:
         if value != value.strip():
             raise InvalidArgument(
-                f"{what} must have no blanks around them, as values are compared without; got {shown(value)}. Write "
+                f"expected {what} without spaces around them, as values are stripped, got {shown(value)}. Write "
                 f"{shown(value.strip())}."
             )
+
+
+# What a file calls bought was bought in an earlier run.
+_SOURCES = {"declared": Source.DECLARED, "data": Source.DATA, "bought": Source.EARLIER}
+_WRITTEN = {Source.DECLARED: "declared", Source.DATA: "data", Source.BOUGHT: "bought", Source.EARLIER: "bought"}
+_COLUMN_KEYS = ("range", "cuts", "categories", "other", "missing", "source", "ignore")
+_TARGET_KEYS = ("column", "classes", "range", "source")
+_KEYS = ("source", "missing_values", "decimal", "target", "columns")
+
+_DRAFT = """\
+# DRAFT: kinds, ranges and categories below were READ FROM THE DATA. No guarantee covers that: a
+# rare category or an extreme number tells of a single record. Go through it; replace what you see
+# by what you know without looking (an age lies between 0 and 120; the list of jobs is in the
+# questionnaire), and then write source = "declared". Or write range = "private" for a column of
+# numbers, and its range is bought from the budget. A column of numbers that is skewed, or whose
+# effect bends, does better with cuts = [10, 100, 1000] of your own in place of its range.
+"""
+_DECLARED = """\
+# The public description of a table. source = "declared": known without looking at the records.
+"""
+
+
+def read_schema(path: "str | pathlib.Path") -> Schema:
+    """Read a schema from a TOML file."""
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidArgument(
+            f"schema {str(path)!r} cannot be read: {error.strerror}. `privypurse schema data.csv` drafts one."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"schema {str(path)!r} is not a text file in UTF-8. Save it as one.") from error
+    try:
+        return parse_schema(text)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"schema {str(path)!r}: {error}") from error
+
+
+def parse_schema(text: str) -> Schema:
+    """Read a schema from TOML text."""
+    try:
+        fields = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also for long numbers and deep nesting
+        raise InvalidArgument(f"this is not TOML: {error}. `privypurse schema data.csv` drafts one.") from error
+    _check_keys(fields, _KEYS, "the schema")
+    default = _unless_bought(_source(fields.get("source"), "the schema", Source.DECLARED))
+    described = fields.get("columns", {})
+    if not isinstance(described, dict):
+        raise InvalidArgument("expected a table for each column: write [columns.age] and below it range = [0, 120].")
+    columns = tuple(
+        column for name, settings in described.items() if (column := _column(name, settings, default)) is not None
+    )
+    missing = fields.get("missing_values", list(MISSING_VALUES))
+    if not isinstance(missing, list) or not all(isinstance(value, str) for value in missing):
+        raise InvalidArgument(f'expected a list of texts as missing_values, got {shown(missing)}. Write ["?", "NA"].')
+    target = fields.get("target")
+    return Schema(
+        columns,
+        None if target is None else _target(target, default),
+        tuple(missing),
+        default,
+        fields.get("decimal", "."),
+    )
+
+
+def _column(name: str, settings: Any, default: Source) -> Column | None:
+    what = f"column {name!r}"
+    if not isinstance(settings, dict):
+        raise InvalidArgument(
+            f"expected a table for {what}, got {shown(settings)}. Write [columns.{_key(name)}] and settings below it."
+        )
+    _check_keys(settings, _COLUMN_KEYS, what)
+    source = _source(settings.get("source"), what, default)
+    flags = {key: _flag(settings, key, what) for key in ("ignore", "missing", "other")}
+    if flags["ignore"]:
+        return None
+    if ("range" in settings or "cuts" in settings) == ("categories" in settings):
+        raise InvalidArgument(
+            f"{what} needs either range = [low, high] (numbers) or categories = [...]. To leave it out, write "
+            "ignore = true."
+        )
+    if "categories" in settings:
+        listed = _list(settings["categories"], f"categories of {what}")
+        texts = tuple(_as_text(value) for value in listed)
+        return Category(
+            name=name, categories=texts, other=flags["other"], missing=flags["missing"], source=_unless_bought(source)
+        )
+    cuts = tuple(map(_as_number, _list(settings.get("cuts", []), f"cuts of {what}")))
+    pair = settings.get("range")
+    if pair == "private":
+        if cuts:
+            raise InvalidArgument(f'{what} has cuts, which need no range. Leave out range = "private".')
+        return Number(
+            name=name, missing=flags["missing"], source=source if source is not Source.DATA else Source.DECLARED
+        )
+    if pair is None and not cuts:
+        raise InvalidArgument(f"cuts of {what} are empty. Write for example cuts = [25, 40, 65], or a range.")
+    range_ = None if pair is None else _pair(pair, what)
+    own = _unless_bought(source) if cuts else source
+    return Number(name=name, range=range_, cuts=cuts, missing=flags["missing"], source=own)
+
+
+def _target(settings: Any, default: Source) -> Target:
+    if not isinstance(settings, dict) or not isinstance(settings.get("column"), str):
+        raise InvalidArgument('[target] has no column. Write column = "income" below it.')
+    name = settings["column"]
+    _check_keys(settings, _TARGET_KEYS, "[target]")
+    source = _unless_bought(_source(settings.get("source"), "[target]", default))
+    if ("classes" in settings) == ("range" in settings):
+        raise InvalidArgument('[target] needs either classes = ["no", "yes"] or, for a number, range = [low, high].')
+    if "classes" in settings:
+        classes = tuple(_as_text(value) for value in _list(settings["classes"], "classes"))
+        return ClassTarget(name=name, classes=classes, source=source)
+    return NumberTarget(name=name, range=_pair(settings["range"], f"target {name!r}"), source=source)
+
+
+def _pair(pair: Any, what: str) -> tuple[float, float]:
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise InvalidArgument(
+            f'expected two numbers or "private" as range of {what}, got {shown(pair)}. Write range = [0, 100].'
+        )
+    return _as_number(pair[0]), _as_number(pair[1])
+
+
+def _as_number(value: Any) -> Any:
+    """Convert a large whole number to a float. The schema checks the rest."""
+    return float(value) if type(value) is int and 2**53 < abs(value) <= 10**100 else value
+
+
+def _list(values: Any, what: str) -> list[Any]:
+    if not isinstance(values, list):
+        raise InvalidArgument(f"expected a list as {what}, got {shown(values)}. Write it in square brackets.")
+    return values
+
+
+def _as_text(value: Any) -> Any:
+    """Convert a category in TOML to text as in a file. The schema checks the rest."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value.strip() if isinstance(value, str) else value
+
+
+def _flag(settings: Mapping[str, Any], key: str, what: str) -> bool:
+    value = settings.get(key, False)
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"expected true or false as {key} of {what}, got {shown(value)}.")
+    return value
+
+
+def _unless_bought(source: Source) -> Source:
+    """Treat what cannot be bought, but is declared as bought, as read from the data."""
+    return Source.DATA if source is Source.EARLIER else source
+
+
+def _source(value: Any, what: str, default: Source) -> Source:
+    if value is None:
+        return default
+    if not isinstance(value, str) or value not in _SOURCES:
+        raise InvalidArgument(
+            f'expected "declared", "data" or "bought" as source of {what}, got {shown(value)}. Write one of them.'
+        )
+    return _SOURCES[value]
+
+
+def _check_keys(settings: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+    for key in settings:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1)
+            guess = f" Did you mean {near[0]}?" if near else f" Known settings: {', '.join(known)}."
+            raise InvalidArgument(f"{what} has an unknown setting {key!r}.{guess}")
+
+
+def write_schema(schema: Schema, *, comments: Mapping[str, str] | None = None) -> str:
+    """Write a schema as TOML.
+
+    Parameters
+    ----------
+    schema : Schema
+        The schema.
+    comments : dict of str to str, optional
+        Remarks by column. Columns that are not in the schema are written as ignored.
+    """
+    remarks = dict(comments or {})
+    default = schema.kinds
+    lines = [_DECLARED if schema.is_declared else _DRAFT, f"source = {_text(_WRITTEN[default])}"]
+    if schema.missing_values != MISSING_VALUES:
+        lines.append(f"missing_values = {_texts(schema.missing_values)}")
+    if schema.decimal != ".":
+        lines.append(f"decimal = {_text(schema.decimal)}")
+    if schema.target is not None:
+        target = schema.target
+        lines += ["", "[target]", f"column = {_text(target.name)}"]
+        if isinstance(target, ClassTarget):
+            lines.append(f"classes = {_texts(target.classes)}")
+        else:
+            lines.append(f"range = {_numbers(target.range)}")
+        lines += _own_source(target.source, default)
+    for column in schema.columns:
+        remark = remarks.pop(column.name, "")
+        lines += ["", f"[columns.{_key(column.name)}]" + (f"  # {_line(remark)}" if remark else "")]
+        if isinstance(column, Category):
+            lines.append(f"categories = {_texts(column.categories)}")
+            lines += ["other = true"] * column.other
+        else:
+            if column.range is not None:
+                lines.append(f"range = {_numbers(column.range)}")
+            elif not column.cuts:
+                lines.append('range = "private"')
+            lines += [f"cuts = {_numbers(column.cuts)}"] * bool(column.cuts)
+        lines += ["missing = true"] * column.missing
+        lines += _own_source(column.source, default)
+    for name, remark in remarks.items():
+        lines += ["", f"[columns.{_key(name)}]  # {_line(remark)}", "ignore = true"]
+    return "\n".join(lines) + "\n"
+
+
+def _own_source(source: Source, default: Source) -> list[str]:
+    return [] if source is default else [f"source = {_text(_WRITTEN[source])}"]
+
+
+def _text(value: str) -> str:
+    # Quoted text is the same in TOML and JSON, except for the delete character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _texts(values: Sequence[str]) -> str:
+    listed = "[" + ", ".join(map(_text, values)) + "]"
+    return listed if len(listed) <= 100 else "[\n" + "".join(f"    {_text(value)},\n" for value in values) + "]"
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return "[" + ", ".join(map(_number, values)) + "]"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
+
+
+def _key(name: str) -> str:
+    bare = name.isascii() and name and all(letter.isalnum() or letter in "-_" for letter in name)
+    return name if bare else _text(name)
+
+
+def _line(remark: str) -> str:
+    return " ".join(remark.split())

@@ -1,8 +1,10 @@
-"""The loop in which oracle, schedule, optimizer and purse meet, and the public record it leaves."""
+"""The training loop of oracle, schedule, optimizer and purse, and its public record."""
 
 from privypurse.training.checkpoint import Checkpoint
+from privypurse.training.facts import Facts
 from privypurse.training.fit import facts_for, fit, open_purse
 from privypurse.training.loop import Result, train
+from privypurse.training.plan import Method, Plan, Recipe
 from privypurse.training.prediction import linear_scores, softmax_scores
 from privypurse.training.progress import Callback, ProgressBar
 from privypurse.training.trace import Step, Trace
@@ -10,7 +12,11 @@ from privypurse.training.trace import Step, Trace
 __all__ = [
     "Callback",
     "Checkpoint",
+    "Facts",
+    "Method",
+    "Plan",
     "ProgressBar",
+    "Recipe",
     "Result",
     "Step",
     "Trace",

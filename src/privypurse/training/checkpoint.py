@@ -1,4 +1,4 @@
-"""Saving a run so that it can go on: one file, JSON and arrays, no pickle, replaced as a whole."""
+"""Checkpoints of a run: one file of JSON and arrays, without pickle, replaced atomically."""
 
 import io
 import json
@@ -15,15 +15,15 @@ import numpy as np
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Totals
 from privypurse.core.charges import RepeatedCharge, SingleCharge, from_json
-from privypurse.core.checks import FloatArray, positive_integer, probability
+from privypurse.core.checks import FloatArray, at_home, positive_integer, probability
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt
+from privypurse.core.queries import Released
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.reading import MISSHAPEN, read_json, refusing
-from privypurse.core.released import Released
-from privypurse.optimizers.base import State
 from privypurse.purse.ledger import MemoryLedger
 from privypurse.purse.purse import Purse
-from privypurse.schedules.base import Budget
+from privypurse.training.optimizers.base import State
+from privypurse.training.schedules.base import Budget
 from privypurse.training.trace import Step, Trace
 
 FORMAT = 2
@@ -35,13 +35,13 @@ _UNREADABLE: tuple[type[Exception], ...] = (
     zipfile.BadZipFile,
     zlib.error,
 )
-# How many of the newest releases keep their vectors, for schedules to look at.
+# Newest releases that keep their vectors, for schedules.
 VECTORS_KEPT = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """Everything a run needs to go on."""
+    """Everything needed to resume a run."""
 
     state: State
     trace: Trace
@@ -49,16 +49,13 @@ class Progress:
     budget: Budget
 
     def after(self, state: State, step: Step, released: Released) -> "Progress":
-        """Return the progress one step on; a new object, so that an interrupt leaves either this one or that one."""
+        """Return the progress one step on; a new object, so that interrupts leave a whole one."""
         trace = Trace([*self.trace.steps, step], self.trace.stop_reason)
         return Progress(state, trace, remembered(self.past, released), self.budget.after(released.charge))
 
 
 def remembered(past: Sequence[Released], newest: Released) -> tuple[Released, ...]:
-    """Return the releases with one more. Of vectors only the newest keep their values, or a large model would fill memory.
-
-    What was selected is a number, and stays.
-    """
+    """Append a release. Of vectors, only the newest keep their values."""
     if len(past) < VECTORS_KEPT or past[-VECTORS_KEPT].value.ndim == 0:
         return (*past, newest)
     old = replace(past[-VECTORS_KEPT], value=np.empty(0))
@@ -66,41 +63,42 @@ def remembered(past: Sequence[Released], newest: Released) -> tuple[Released, ..
 
 
 class Checkpoint:
-    """Where a run is saved: after every few steps, and at its end, whatever ended it.
+    """Where a run is saved: every few steps, and at its end, whatever ended it.
 
     Parameters
     ----------
     path : str or path
-        The file. It appears whole or not at all.
+        The file, which is replaced atomically.
     every : int, default 10
-        Save after this many steps. A run that is killed, rather than interrupted, loses the steps since, and what they cost.
+        Save after this many steps. A killed run loses the steps since, and what they cost.
 
     Guarantees
     ----------
-    * Going on never lowers the recorded spend. The purse needs a ledger file, and it must be the one the run was saved with,
-      continued: whatever was released after the checkpoint is still on it. (A simulation may do with a ledger in memory; the
-      run's releases are then charged again.)
-    * A run with seeded noise goes on bit for bit as if it had not been interrupted, as long as the purse can also pay for what
-      was released and lost between the last checkpoint and the interruption.
-    * The file holds public values: charges, noisy answers, the optimizer's state. Reading it runs no code.
+    * Resuming never lowers the recorded spend. The purse needs a ledger file, and it must be the
+      one the run was saved with, continued: whatever was released after the checkpoint is still on
+      it. (A simulation may use a ledger in memory; the run's releases are then charged again.)
+    * A run with seeded noise resumes bit for bit, as long as the budget also covers what was
+      released and lost between the last checkpoint and the interruption.
+    * The file holds public values: charges, noisy answers, the optimizer's state. Reading it runs
+      no code.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, every: int = 10) -> None:
         if not isinstance(path, str | os.PathLike) or not str(path):
             raise InvalidArgument(f"checkpoint must be a file name; got {path!r}. Pass for example 'run.npz'.")
-        self._path, self.every = pathlib.Path(path).expanduser().absolute(), positive_integer(every=every)
+        self._path, self.every = at_home(path).absolute(), positive_integer(every=every)
         if self._path.is_dir() or not os.access(self._path.parent, os.W_OK):
             raise InvalidArgument(
-                f"checkpoint must be a file in a folder that can be written to; got {str(path)!r}. Make it first."
+                f"checkpoint must be a file in a writable folder; got {str(path)!r}. Make the folder first."
             )
 
     def check(self, purse: Purse, settings: dict[str, str]) -> None:
-        """Refuse, before anything is spent, a run that could not be gone on with."""
+        """Raise InvalidArgument, before anything is spent, for a run that could not be resumed."""
         check_durable(purse)
         for name, value in settings.items():
             if " object at 0x" in value:
                 raise InvalidArgument(
-                    f"{name} must have a repr that says what it is, so that a checkpoint can tell whether it is the same; "
+                    f"{name} must have a repr that describes it, so that a checkpoint can tell whether it is the same; "
                     f"got {value}. Make it a dataclass."
                 )
 
@@ -125,7 +123,7 @@ class Checkpoint:
         write_whole(self._path, content.getvalue())
 
     def load(self, purse: Purse, settings: dict[str, str]) -> Progress | None:
-        """Read the file, if it is there; make sure that purse and noise are where they were, or further."""
+        """Read the file, if it exists. Check the ledger and restore the noise."""
         if not self._path.exists():
             return None
         facts, arrays = self._read()
@@ -147,12 +145,12 @@ class Checkpoint:
             check_ledger(purse, head_from(facts["head"]), trace)
             restore_noise(purse.noise, facts["noise"])
         if isinstance(purse.filter, FixedSchedule):
-            # What was released after the checkpoint and lost has used up its place in the schedule.
+            # Releases that were lost after the checkpoint have used their place in the schedule.
             budget = replace(budget, now=purse.totals)
         return Progress(state, trace, past, budget)
 
     def began_at(self, purse: Purse) -> Totals | None:
-        """Return what was spent when the saved run began, so that it can be planned as it was then; None if there is no file."""
+        """Return what was spent when the saved run began, for planning; None without a file."""
         if not self._path.exists():
             return None
         facts, _ = self._read()
@@ -160,20 +158,20 @@ class Checkpoint:
             self._compare({"terms": facts["terms"], "dataset": facts["dataset"]}, purse, {})
             start = totals_from(facts["start"])
             if not purse.filter.start().fits_within(start):
-                raise ValueError("less than nothing")
+                raise ValueError("negative totals")
         return start
 
     def _damaged(self) -> str:
         return f"checkpoint {self._path.name!r} is damaged or was edited. Pass another file, or start anew without it."
 
     def _compare(self, saved: dict[str, Any], purse: Purse, settings: dict[str, str]) -> None:
-        """Refuse a file that was made with something else."""
+        """Raise InvalidArgument for a file made with other settings, terms or data set."""
         asked = {**settings, "terms": purse.filter.terms(), "dataset": purse.dataset}
         for name in sorted(saved.keys() | asked.keys()):
             if saved.get(name) != asked.get(name):
                 raise InvalidArgument(
-                    f"checkpoint {self._path.name!r} was made with another {name}: {saved.get(name)!r}; got {asked.get(name)!r}. "
-                    "Go on with the same, or pass another file to start anew."
+                    f"checkpoint {self._path.name!r} was made with another {name}: {saved.get(name)!r}; got "
+                    f"{asked.get(name)!r}. Use the same, or pass another file to start anew."
                 )
 
     def _read(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
@@ -196,16 +194,16 @@ class Checkpoint:
 
 
 def check_durable(purse: Purse) -> None:
-    """Refuse to save a run whose ledger would not outlive it."""
+    """Raise InvalidArgument unless the ledger outlives the run."""
     if isinstance(purse.ledger, MemoryLedger) and not purse.noise.simulation:
         raise InvalidArgument(
-            "checkpoint needs a purse with a ledger file; a ledger in memory forgets what was spent when the process ends. "
+            "checkpoint needs a purse with a ledger file; a ledger in memory is lost when the process ends. "
             "Pass Purse(..., ledger='budget.db')."
         )
 
 
 def check_ledger(purse: Purse, head: tuple[int, str], trace: Trace) -> None:
-    """Refuse a ledger that does not remember the run; charge a simulation again that has none."""
+    """Raise LedgerCorrupt if the ledger does not contain the run; charge a simulation again."""
     try:
         purse.ledger.verify(head)
     except LedgerCorrupt:
@@ -216,9 +214,9 @@ def check_ledger(purse: Purse, head: tuple[int, str], trace: Trace) -> None:
 
 
 def write_whole(path: pathlib.Path, content: bytes) -> None:
-    """Write a file beside its place and move it there: it appears whole or not at all."""
+    """Write a file beside its place and move it there, so that it appears whole or not at all."""
     if path.exists() and not path.is_file():
-        raise InvalidArgument(f"checkpoint must be an ordinary file; got {str(path)!r}, which is none. Pass another.")
+        raise InvalidArgument(f"checkpoint: expected a regular file, got {str(path)!r}. Pass another path.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with open(temporary, "wb") as file:
         file.write(content)
@@ -228,35 +226,35 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
 
 
 def totals_from(described: dict[str, Any]) -> Totals:
-    """Read back what `asdict` wrote of totals."""
+    """Read totals written by `asdict`."""
     quanta, releases, non_private = tuple(described["quanta"]), described["releases"], described["non_private"]
     if not all(type(count) is int and count >= 0 for count in (*quanta, releases, non_private)):
-        raise InvalidArgument("a checkpoint counts what was spent in whole numbers. The file is damaged.")
+        raise InvalidArgument("the totals of a checkpoint must be whole numbers. The file is damaged.")
     return Totals(quanta, releases, non_private)
 
 
 def restore_noise(noise: NoiseSource, state: Any) -> None:
-    """Return a seeded source to a saved position; numpy would take any numbers for one."""
+    """Return a seeded source to a saved position, after checks that numpy does not make."""
     if isinstance(state, dict):
         sizes = [len(state["buffer"]), len(state["state"]["counter"]), len(state["state"]["key"])]
         most = {"buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
         small = all(type(state[name]) is int and 0 <= state[name] <= limit for name, limit in most.items())
         if sizes != [4, 4, 2] or not small or len(state["state"]) != 2:
-            raise InvalidArgument("a checkpoint holds a position of the noise that is none. The file is damaged.")
+            raise InvalidArgument("a checkpoint holds an invalid position of the noise. The file is damaged.")
     noise.restore(state)
 
 
 def check_state(state: State, fresh: State) -> None:
-    """Refuse a saved state of an optimizer that has other names, shapes or kinds of numbers than a fresh one."""
+    """Raise InvalidArgument for a saved optimizer state with other names, shapes or types."""
     if state.keys() != fresh.keys() or not all(_alike(state[name], fresh[name]) for name in fresh):
         raise InvalidArgument(
-            "the checkpoint does not hold the state of this optimizer: it is damaged or was edited. Pass another file, or start "
-            "anew without it. Nothing was spent."
+            "the checkpoint does not hold the state of this optimizer: it is damaged or was edited. "
+            "Pass another file, or start anew without it."
         )
 
 
 def _alike(array: Any, fresh: Any) -> bool:
-    """Whether an array may have grown out of a fresh one: lists begin empty, tables get rows."""
+    """Return whether an array may have grown from a fresh one."""
     if array.dtype != fresh.dtype or array.ndim != fresh.ndim or not np.isfinite(array).all():
         return False
     grown = fresh.size == 0 or (fresh.ndim > 1 and array.shape[1:] == fresh.shape[1:])
@@ -264,9 +262,9 @@ def _alike(array: Any, fresh: Any) -> bool:
 
 
 def head_from(described: Any) -> tuple[int, str]:
-    """Read back which line of a ledger a run was saved with."""
+    """Read the ledger line that a run was saved with."""
     if not (isinstance(described, list) and [type(part) for part in described] == [int, str]):
-        raise InvalidArgument("a checkpoint names a line of a ledger and its hash. The file is damaged.")
+        raise InvalidArgument("a checkpoint must name a ledger line and its hash. The file is damaged.")
     return described[0], described[1]
 
 
@@ -274,5 +272,5 @@ def single_charge(described: dict[str, Any]) -> SingleCharge:
     """Read the charge of a step."""
     charge = from_json(described)
     if isinstance(charge, RepeatedCharge):
-        raise InvalidArgument(f"a checkpoint holds single charges; got {described!r}. The file is damaged.")
+        raise InvalidArgument(f"a checkpoint must hold single charges; got {described!r}. The file is damaged.")
     return charge

@@ -1,4 +1,4 @@
-"""Running a method on data: the facts are collected, the method plans, the loop trains."""
+"""Run a method on data: collect the facts, plan, train."""
 
 import os
 from collections.abc import Sequence
@@ -6,35 +6,34 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from privypurse.accounting.filters import GdpFilter
-from privypurse.core.errors import BudgetExhausted, InvalidArgument
+from privypurse.core.errors import BudgetExhausted, InvalidArgument, spending_noted
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.losses.bounds import Bounds
-from privypurse.planning.facts import Facts
-from privypurse.planning.plan import Method
 from privypurse.purse.purse import Purse
 from privypurse.training.checkpoint import Checkpoint
+from privypurse.training.facts import Facts
 from privypurse.training.loop import Oracle, Result, check_part, train
+from privypurse.training.plan import Method
 from privypurse.training.progress import Callback
 
 
 class BoundedOracle(Oracle, Protocol):
-    """An oracle that also knows the public constants of its loss."""
+    """An oracle with the public constants of its loss."""
 
     @property
     def bounds(self) -> Bounds:
         """Public constants of the mean loss."""
-        ...
 
 
 def facts_for(oracle: BoundedOracle, purse: Purse, *, records: float, **others: Any) -> Facts:
-    """Collect what is public about a problem: the oracle's bounds, the purse's rule and what is left in it.
+    """Collect the public facts: the oracle's bounds, and the purse's filter and totals.
 
     Parameters
     ----------
     oracle, purse
         The data and the budget.
     records : float
-        The public number of records: a nominal one, or a noisy count that was paid for.
+        Public number of records: a nominal one, or a released noisy count.
     **others
         ``l2``, ``clip_norm``, ``radius``: as for `Facts`.
     """
@@ -68,7 +67,7 @@ def open_purse(
     radius: float = 10.0,
     **settings: Any,
 ) -> Purse:
-    """Make a purse with the stopping rule that suits a method: a fixed schedule for samples, Gaussian DP for most.
+    """Make a purse with the filter that suits a method: a fixed schedule for samples, else GDP.
 
     Parameters
     ----------
@@ -105,6 +104,7 @@ def open_purse(
     return Purse.with_filter(method.filter(facts), **settings)
 
 
+@spending_noted(call="fit")
 def fit(
     oracle: BoundedOracle,
     method: Method,
@@ -118,24 +118,18 @@ def fit(
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     block: int = 100,
 ) -> Result:
-    """Train with a method, on all that is left in a purse.
+    """Train with a method on all that is left in a purse.
 
     Parameters
     ----------
     oracle : oracle
         The data, such as `DenseOracle`.
     method : Method
-        Who plans: ``Nesterov()``, ``DPAGD()``, ... from ``privypurse.methods``.
+        Method, such as ``Nesterov()`` or ``DPAGD()`` from ``privypurse.methods``.
     purse : Purse
         The budget. What is left of it is spent.
-    records : float
-        The public number of records: a nominal one, or a noisy count that was paid for.
-    l2 : float, default 0.0
-        Ridge penalty on the mean loss.
-    clip_norm : float or None
-        Clip gradients to this norm; None where the loss bounds them.
-    radius : float, default 10.0
-        Public guess of the length of the best model, for methods whose theory needs one.
+    records, l2, clip_norm, radius
+        As for `Facts`.
     callbacks, checkpoint, block
         As for `train`.
 
@@ -159,9 +153,9 @@ def fit(
         checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         began = checkpoint.began_at(purse)
     if began is not None:
-        facts = replace(facts, spent=began)  # a run that is gone on with keeps the plan it began with
+        facts = replace(facts, spent=began)  # a resumed run keeps its plan
     elif purse.fraction_left < 1e-9:
-        raise BudgetExhausted("nothing is left in the purse to train with. Nothing was spent. Open another budget.")
+        raise BudgetExhausted("nothing is left in the purse to train with. Open another budget.")
     recipe = method.recipe(facts)
     result = train(
         oracle,

@@ -1,4 +1,4 @@
-"""The loop: ask, propose, answer, pay, tell."""
+"""The training loop: ask, propose, answer, charge, tell."""
 
 import os
 from collections.abc import Sequence
@@ -6,37 +6,34 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from privypurse.core.checks import FloatArray, positive_integer, probability
-from privypurse.core.errors import BudgetExhausted, InvalidArgument
+from privypurse.core.errors import BudgetExhausted, InvalidArgument, spending_noted
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.queries import Query
+from privypurse.core.queries import Query, Released
 from privypurse.core.randomness import NoiseSource
-from privypurse.core.released import Released
 from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.base import Mechanism
-from privypurse.optimizers.base import Optimizer
 from privypurse.purse.purse import Purse
-from privypurse.schedules.base import Budget, Schedule
 from privypurse.training.checkpoint import Checkpoint, Progress, check_state
+from privypurse.training.optimizers.base import Optimizer
 from privypurse.training.progress import Callback
+from privypurse.training.schedules.base import Budget, Schedule
 from privypurse.training.trace import Step, Trace
 
 
 class Oracle(Protocol):
-    """What the loop asks of an oracle."""
+    """Interface of an oracle, as the loop uses it."""
 
     @property
     def dimension(self) -> int:
         """Length of a point."""
-        ...
 
     def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
         """Answer a query with a sealed box."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A finished run: the model, and the public record of how it came to be."""
+    """A finished run: the model and its public record."""
 
     point: FloatArray
     trace: Trace
@@ -46,6 +43,7 @@ class Result:
         return f"<Result: {made}, point of length {self.point.size}>"
 
 
+@spending_noted(call="train")
 def train(
     oracle: Oracle,
     optimizer: Optimizer,
@@ -65,20 +63,21 @@ def train(
     oracle, optimizer, schedule, purse
         The data, the method, the noise and the budget.
     steps : int
-        Steps at most.
+        Most steps.
     sample_prob : float, default 1.0
         Answer each query from a fresh Poisson sample of the records.
     callbacks : sequence of Callback
-        Told of public things only.
+        Notified of public values only.
     checkpoint : Checkpoint or path, optional
-        Where to save the run, and to go on from if it is there.
+        Where to save the run, and to resume from if it exists.
     block : int, default 100
-        Releases paid for at a time; a run that is killed leaves at most this many paid for in vain.
+        Releases charged at a time; a killed run leaves at most this many charged but not made.
 
     Returns
     -------
     Result
-        With ``trace.stop_reason`` "steps" or "budget". A refused step changes nothing: the model is the one before it.
+        ``trace.stop_reason`` is "steps", "budget", or "others" where other runs spent this run's
+        budget. A refused step changes nothing: the model is the one before it.
     """
     steps, sample_prob = positive_integer(steps=steps), probability(sample_prob=sample_prob)
     _check_parts(oracle=oracle, optimizer=optimizer, schedule=schedule, purse=purse)
@@ -95,6 +94,8 @@ def train(
     else:
         budget = Budget(purse.filter, purse.totals, purse.totals, steps, sample_prob)
         run = Progress(optimizer.init(oracle.dimension), Trace(), (), budget)
+    for what in getattr(oracle, "uncovered", ()):
+        purse.declare_uncovered(what)
     for callback in callbacks:
         callback.on_start(steps, len(run.trace.steps))
     run.trace.stop_reason = "interrupt"
@@ -114,7 +115,7 @@ def train(
                     checkpoint.save(run, purse, settings)
         run.trace.stop_reason = "steps"
     except BudgetExhausted:
-        run.trace.stop_reason = "budget"
+        run.trace.stop_reason = "others" if getattr(purse, "cut_short", False) else "budget"
     finally:
         if checkpoint is not None:
             checkpoint.save(run, purse, settings)
@@ -124,7 +125,7 @@ def train(
 
 
 def _check_parts(**parts: Any) -> None:
-    """Refuse what is not an oracle, an optimizer, a schedule or a purse, before anything is spent."""
+    """Raise InvalidArgument, before anything is spent, for a wrong oracle, optimizer and so on."""
     needed = {
         "oracle": ("answer", "dimension"),
         "optimizer": ("init", "ask", "tell", "point"),
@@ -136,7 +137,7 @@ def _check_parts(**parts: Any) -> None:
 
 
 def check_callbacks(callbacks: Any) -> None:
-    """Refuse what is not a list of callbacks."""
+    """Raise InvalidArgument unless `callbacks` is a list of callbacks."""
     remedy = "Pass a list of callbacks, such as [ProgressBar()]."
     check_part("callbacks", callbacks, ("__iter__",), remedy)
     for callback in callbacks:
@@ -144,7 +145,7 @@ def check_callbacks(callbacks: Any) -> None:
 
 
 def check_part(name: str, part: Any, needed: Sequence[str], remedy: str) -> None:
-    """Refuse an object that lacks something. Says what kind of object it is and no more: it may be a table of records."""
+    """Raise InvalidArgument if attributes are missing. Name only the type: it may hold records."""
     if isinstance(part, type) or not all(hasattr(part, attribute) for attribute in needed):
         got = (
             f"the class {part.__name__} itself"
@@ -155,8 +156,8 @@ def check_part(name: str, part: Any, needed: Sequence[str], remedy: str) -> None
 
 
 def _describe(value: FloatArray, box: Sensitive, mechanism: Mechanism, neighbouring: Neighbouring) -> Released:
-    """Put a value together with what is public about its noise."""
+    """Combine a value with what is public about its noise."""
     noise_std = mechanism.noise_std(box, neighbouring) if hasattr(mechanism, "noise_std") else None
-    if getattr(mechanism, "drawn", None):  # noise whose scale is known only after payment
+    if getattr(mechanism, "drawn", None):  # noise whose scale is known only after the charge
         noise_std = mechanism.drawn[-1]  # type: ignore[attr-defined]
     return Released(value, mechanism.charge(box, neighbouring), noise_std)

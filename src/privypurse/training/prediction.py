@@ -1,4 +1,4 @@
-"""Scores of new rows, prepared as the oracle prepared the rows a model was trained on."""
+"""Scores of new rows, prepared as the oracle prepared the training rows."""
 
 import math
 from typing import Any
@@ -6,21 +6,28 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from privypurse.core.checks import FloatArray, constant_value, finite_vector, ordinary, positive_integer
+from privypurse.core.checks import (
+    FloatArray,
+    check_positions,
+    constant_value,
+    finite_vector,
+    ordinary,
+    positive_integer,
+)
 from privypurse.core.errors import InvalidArgument
 
 
 def softmax_scores(
     X: Any, point: FloatArray, *, classes: int, row_limit: float | None = 1.0, constant: bool | float = True
 ) -> FloatArray:
-    """Return the score of each row for each class, under a model trained with `SoftmaxOracle`; the largest one wins.
+    """Return the score of each row for each class, under a model trained with `SoftmaxOracle`.
 
     Parameters
     ----------
     X, point, row_limit, constant
         As for `linear_scores`.
     classes : int
-        How many classes the model has.
+        Number of classes.
 
     Examples
     --------
@@ -42,17 +49,17 @@ def linear_scores(
 ) -> FloatArray:
     """Return the score of each row under a linear model.
 
-    Rows are scaled down, together with the constant, to `row_limit`, as they were in training: without that, a probability
-    or a regression value is off. (The sign, and so a two-class label, is not.)
+    Rows, with the constant, are scaled down to `row_limit` as in training. Without that, a
+    probability or a regression value is wrong (but not the sign, hence not a two-class label).
 
     Parameters
     ----------
     X : array_like or sparse matrix of shape (n, d)
-        The rows. What is predicted from private rows is not covered by the model's guarantee.
+        The rows. Predictions from private rows are not covered by the model's guarantee.
     point : array_like
         The model: ``result.point``.
     row_limit, constant
-        As the oracle was given.
+        As for the oracle.
 
     Examples
     --------
@@ -60,7 +67,9 @@ def linear_scores(
     array([1.4])
     """
     weights = finite_vector(point=point)
-    table: Any = X if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
+    if sparse.issparse(X):
+        check_positions(X)
+    table: Any = X if sparse.issparse(X) else _numbers(X)
     value = constant_value(constant)
     expected = weights.size - int(value > 0)
     if table.ndim != 2 or table.shape[1] != expected:
@@ -72,3 +81,13 @@ def linear_scores(
     limit = math.inf if row_limit is None else ordinary(row_limit=row_limit)
     scores = np.asarray(table @ weights[:expected]).ravel() + (value * weights[-1] if value > 0 else 0.0)
     return np.asarray(scores * np.minimum(1.0, limit / np.maximum(lengths, 1e-200)))
+
+
+def _numbers(X: Any) -> FloatArray:
+    try:
+        return np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        pass  # numpy's message quotes what it could not read
+    raise InvalidArgument(
+        f"X must be a table of numbers; got {type(X).__name__} with something else in it. Encode text columns first."
+    )

@@ -1,4 +1,4 @@
-"""Callbacks, and a progress bar that shows what is left of the budget."""
+"""Callbacks, and a progress bar that shows the remaining budget."""
 
 import sys
 import time
@@ -9,28 +9,25 @@ from privypurse.training.trace import Step, Trace
 
 
 class Callback(Protocol):
-    """Told of public things only: the budget at the start, each step, and why the run stopped."""
+    """Notified of public values only: the start, each step, and why the run stopped."""
 
     def on_start(self, steps: int, done: int) -> None:
-        """Begin a run of at most `steps` steps, of which `done` were made before it was interrupted."""
-        ...
+        """Begin a run of at most `steps` steps, of which `done` were made before."""
 
     def on_step(self, step: Step) -> None:
-        """Take note of a step."""
-        ...
+        """Handle a step."""
 
     def on_end(self, trace: Trace) -> None:
-        """Take note of the end; called whatever ended the run, an interrupt too."""
-        ...
+        """Handle the end of a run, also after an interrupt."""
 
 
 class ProgressBar:
-    """Steps made, time, and what is spent and left of the budget, with rich if it is installed; silent without a terminal.
+    """Progress bar of steps and budget, with rich if installed; only on a terminal by default.
 
     Parameters
     ----------
     purse : Purse, optional
-        Whose epsilon to show; without it, the share of the budget that is left.
+        Purse whose epsilon is shown; without it, the share of the budget that is left.
     show : bool, optional
         Show it or not; by default only on a terminal.
     """
@@ -59,8 +56,8 @@ class ProgressBar:
         self._task = self._bar.add_task("training", total=steps, completed=done, budget="")
 
     def on_step(self, step: Step) -> None:
-        """Move on."""
-        # Working out epsilon takes a millisecond, so not at every step.
+        """Advance the bar."""
+        # Computing epsilon takes a millisecond, so not at every step.
         if self._bar is not None and time.monotonic() - self._shown > 0.1:
             self._show_step(step)
 
@@ -68,7 +65,7 @@ class ProgressBar:
         budget = f"budget left {step.fraction_left:.1%}"
         if self._purse is not None:
             budget = f"epsilon {self._purse.spent.epsilon:.3g} of {self._purse.epsilon:g}, {budget}"
-        # A run that ends with its budget rather than with its steps is measured by the budget.
+        # A run may end with its budget before its steps.
         completed = max(step.number, (1 - step.fraction_left) * self._total)
         self._bar.update(self._task, completed=completed, budget=budget)
         self._shown = time.monotonic()

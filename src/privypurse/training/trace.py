@@ -1,4 +1,4 @@
-"""The public record of a run: noise, charges and what is left, never a loss or a norm that was not paid for."""
+"""The public record of a run: noise, charges and what is left; no loss or norm not charged."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -6,9 +6,8 @@ from typing import Any
 
 from privypurse.accounting import gdp
 from privypurse.core.charges import from_json, to_json
-from privypurse.core.queries import LossesAlong, Query
+from privypurse.core.queries import LossesAlong, Query, Released
 from privypurse.core.reading import check_fields, read_json, refusing
-from privypurse.core.released import Released
 
 
 @dataclass(frozen=True)
@@ -18,19 +17,19 @@ class Step:
     Parameters
     ----------
     number : int
-        From 1 on.
+        Number of the step, from 1 on.
     query : str
-        What was asked.
+        Name of the query.
     charge : dict
-        What was paid, as in ``core.charges``.
+        The charge, as in ``core.charges``.
     noise_std : float or None
         Standard deviation of the noise, for Gaussian releases.
     chosen : float or None
-        What was selected, for selections.
+        Selected index, for selections.
     fraction_left : float
-        Share of the purse that was left after the step.
+        Share of the purse left after the step.
     step_size : float or None
-        How far the step went, where a line search chose it.
+        Step size chosen by a line search.
     """
 
     number: int
@@ -43,7 +42,7 @@ class Step:
 
     @classmethod
     def of(cls, number: int, query: Query, released: Released, fraction_left: float) -> "Step":
-        """Write down what is public about a release."""
+        """Record what is public about a release."""
         chosen = float(released.value) if released.is_selection else None
         size = float(query.steps[int(chosen)]) if isinstance(query, LossesAlong) and chosen is not None else None
         name = type(query).__name__
@@ -59,9 +58,9 @@ class Trace:
     steps : list of Step
         What was released.
     stop_reason : str
-        "steps", "budget" or "interrupt".
+        "steps", "budget", "others" (which spent this run's budget) or "interrupt".
     planned_step_sizes : tuple of float
-        How far each update was planned to go; one number stands for all, none for a line search.
+        Planned step size of each update; one number stands for all, none for a line search.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -73,7 +72,7 @@ class Trace:
 
     @property
     def mu_spent(self) -> list[float]:
-        """Gaussian-DP parameter of everything up to each step; for runs whose releases have one."""
+        """Gaussian-DP parameter of everything up to each step; for releases that have one."""
         total, spent = 0.0, []
         for step in self.steps:
             total += gdp.mu_squared(from_json(step.charge))  # type: ignore[arg-type]
@@ -82,7 +81,7 @@ class Trace:
 
     @property
     def step_sizes(self) -> tuple[float, ...]:
-        """How far each update went: as a line search chose, or as planned."""
+        """Step size of each update, as a line search chose or as planned."""
         chosen = tuple(step.step_size for step in self.steps if step.step_size is not None)
         if chosen:
             return chosen
@@ -97,13 +96,13 @@ class Trace:
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
-        """Read a trace back; refuses what `to_json` did not write."""
-        with refusing("this is not the trace of a run. Pass what to_json wrote."):
+        """Read a trace written by `to_json`; raise InvalidArgument for anything else."""
+        with refusing("expected the trace of a run, as to_json writes it."):
             fields = read_json(text, strict=False)
             planned = tuple(fields.get("planned_step_sizes", ()))
             trace = cls([Step(**step) for step in fields["steps"]], fields["stop_reason"], planned)
             check_fields(trace)
             for step in trace.steps:
-                if step.charge:  # a process that does not pay has none
+                if step.charge:  # empty in processes that are not charged
                     from_json(step.charge)
             return trace

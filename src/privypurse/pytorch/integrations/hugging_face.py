@@ -1,0 +1,199 @@
+"""Private training with the Trainer of Hugging Face transformers.
+
+Needs ``transformers`` and ``accelerate``.
+"""
+
+import contextlib
+import importlib
+import math
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from privypurse.core.checks import positive_integer
+from privypurse.core.errors import InvalidArgument
+from privypurse.pytorch.checkpoint import resume
+from privypurse.pytorch.integrations.frameworks import (
+    check_updates,
+    has_ended,
+    lend_purse,
+    refuse,
+    save_along,
+    second_budget,
+    settings_for,
+)
+from privypurse.pytorch.loader import get_batch_samples
+from privypurse.pytorch.private_loop import Private, make_private
+from privypurse.pytorch.training_step import mean_of, usual_loss
+
+_Base: Any = object
+with contextlib.suppress(ImportError):
+    _Base = importlib.import_module("transformers").TrainerCallback
+
+FILE = "privypurse.pt"
+SECRET = ("loss", "train_loss", "grad_norm", "total_flos", "num_input_tokens_seen")  # of the Trainer's own logs
+_NOT_HERE = {
+    "accumulate": "It is gradient_accumulation_steps of the Trainer",
+    "scaler": "It is the Trainer's",
+    "loss_reduction": "Pass loss=, with one loss for each record",
+    **dict.fromkeys(("compile", "micro_batch"), "Use make_private in your own loop"),
+}
+
+
+def private_trainer(
+    trainer: Any, *, loss: Callable[[Any, Any], Tensor] | None = None, epsilon_every: int = 100, **settings: Any
+) -> Private:
+    """Make a Trainer private; then call ``trainer.train()`` as usual.
+
+    Parameters
+    ----------
+    trainer : transformers.Trainer
+        The Trainer, with its model, arguments and training data. Its optimizer is created if
+        missing.
+    loss : callable, optional
+        ``loss(outputs, labels)`` with one loss for each record. By default that of the model's
+        task: cross-entropy (for texts the mean over a record's own words), squared error or, for
+        several labels, binary cross-entropy.
+    epsilon_every : int, default 100
+        Log the spent epsilon every so many steps, and at the end. It may take a second each time.
+    **settings
+        As for `make_private`: ``records``, ``epsilon``, ``delta``, ``clip_norm``, ... The length
+        defaults to the Trainer's ``max_steps`` or ``num_train_epochs``.
+
+    Returns
+    -------
+    Private
+        The run.
+
+    Guarantees
+    ----------
+    * Batches come from the private loader, and each update of the Trainer is one release; otherwise
+      training stops with an error.
+    * The loss is the mean of one loss for each record. In a mean over the words of a batch the
+      length of one record would scale the gradients of others.
+    * The Trainer logs and saves no training loss, gradient norm or number of words;
+      ``training_loss`` is NaN.
+    """
+    if _Base is object:
+        raise ImportError("private_trainer needs transformers: pip install 'privypurse[torch-tools]'.")
+    args = trainer.args
+    _check(trainer)
+    settings = settings_for(settings, _NOT_HERE, args.max_steps, math.ceil(args.num_train_epochs))
+    given = trainer.get_train_dataloader()
+    private = make_private(
+        trainer.model,
+        trainer.create_optimizer() or trainer.optimizer,
+        DataLoader(given.dataset, batch_size=args.per_device_train_batch_size, collate_fn=given.collate_fn),
+        accumulate=args.gradient_accumulation_steps,
+        scaler=getattr(trainer.accelerator, "scaler", None),
+        **settings,
+    )
+    lend_purse(settings.get("callbacks", ()), private.purse)
+    args.max_grad_norm, args.ignore_data_skip, args.logging_nan_inf_filter = 0.0, True, False
+    trainer.get_train_dataloader = lambda: private.loader
+    trainer.get_batch_samples = get_batch_samples
+    trainer.compute_loss_func = mean_of(loss or _usual_loss(trainer))
+    trainer.floating_point_ops = lambda inputs: 0
+    step = trainer.training_step
+    trainer.training_step = lambda *batch: torch.full_like(step(*batch), math.nan)  # its loss is not private
+    follow = PrivateCallback(private, epsilon_every)
+    trainer.log = follow.told(trainer.log)
+    trainer.add_callback(follow)
+    return private
+
+
+class PrivateCallback(_Base):  # type: ignore[misc]
+    """Checks, stops, logs and saves a private run in the Trainer. Added by `private_trainer`."""
+
+    def __init__(self, private: Private, epsilon_every: int) -> None:
+        self._private, self._engine = private, private.engine
+        self._every = positive_integer(epsilon_every=epsilon_every)
+        self._before = self._told = 0
+
+    def told(self, log: Callable[..., None]) -> Callable[..., None]:
+        """Return the Trainer's ``log``, without private values and with the budget spent."""
+
+        def public(logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+            values = {name: value for name, value in logs.items() if name not in SECRET}
+            steps = self._engine.trace.steps
+            if steps:
+                values["privacy_budget_left"] = steps[-1].fraction_left
+            if steps and (self._engine.stop_reason or len(steps) - self._told >= self._every):
+                values["epsilon"] = self._private.purse.spent.epsilon
+                self._told = len(steps)
+            log(values, *args, **kwargs)
+
+        return public
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Check optimizer and loader of the Trainer, and resume a saved run."""
+        optimizer = kwargs["optimizer"]
+        if getattr(optimizer, "optimizer", optimizer) is not self._private.optimizer:
+            raise InvalidArgument(
+                "the Trainer has another optimizer than the private one and would train without noise. Call "
+                "private_trainer after the last change to the Trainer."
+            )
+        if kwargs["train_dataloader"] is not self._private.loader:
+            raise InvalidArgument(
+                "the Trainer has another loader than the private one. Leave get_train_dataloader as private_trainer set it."
+            )
+        if state.global_step and not self._engine.trace.steps:
+            saved = pathlib.Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE
+            if not resume(self._private, saved):
+                raise second_budget(f"checkpoint {saved.parent.name!r}")
+        self._before = state.global_step - len(self._engine.trace.steps)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Compare updates with releases, and stop at the end of the run."""
+        check_updates(self._private, state.global_step - self._before)
+        self.on_epoch_end(args, state, control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop at the end of the run."""
+        control.should_training_stop |= has_ended(self._private)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Save the run beside the Trainer's checkpoint, if its ledger is durable."""
+        save_along(self._private, pathlib.Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Return the unused part of the reservation."""
+        self._engine.close()
+
+
+def _usual_loss(trainer: Any) -> Callable[[Any, Any], Tensor]:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+
+    return usual_loss(
+        shift=type(trainer.model).__name__ in CAUSAL.values(),
+        smoothing=trainer.args.label_smoothing_factor,
+        task=getattr(trainer.model.config, "problem_type", None),
+    )
+
+
+def _check(trainer: Any) -> None:
+    from transformers import Trainer
+
+    args = trainer.args
+    grouped = getattr(args, "group_by_length", False) or getattr(args, "train_sampling_strategy", "random") != "random"
+    # Newer releases of transformers have another name for it.
+    checkpointing = any(getattr(args, f"{what}_checkpointing", False) for what in ("gradient", "activation"))
+    wrong = (
+        (grouped, "batches grouped by length", "Leave it out: samples are random"),
+        (args.n_gpu > 1, f"DataParallel over {args.n_gpu} GPUs", "Make one visible: CUDA_VISIBLE_DEVICES=0"),
+        (args.world_size > 1, f"{args.world_size} processes", "Use one, or make_private in a loop of your own"),
+        (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled, "DeepSpeed or FSDP", "Use one process"),
+        (checkpointing, "checkpointing of activations", "Raise gradient_accumulation_steps instead"),
+        (args.torch_compile, "torch_compile", "Leave it out"),
+        (args.auto_find_batch_size, "auto_find_batch_size", "Fix the batch size: it sets the sampling rate"),
+        (args.include_num_input_tokens_seen not in (False, "no"), "include_num_input_tokens_seen", "It is not private"),
+        (trainer.model_init is not None, "model_init", "Pass the model itself"),
+        (trainer.compute_loss_func is not None, "compute_loss_func", "Pass loss=, with one loss for each record"),
+        (type(trainer).compute_loss is not Trainer.compute_loss, "compute_loss of its own", "Pass loss= instead"),
+        (type(trainer).training_step is not Trainer.training_step, "training_step of its own", "Use make_private"),
+    )
+    refuse("private_trainer", wrong)

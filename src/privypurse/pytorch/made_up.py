@@ -1,0 +1,252 @@
+"""Synthetic records in the shape of a batch, for trials and empty samples."""
+
+import copy
+import enum
+import math
+import zlib
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+tree_map = torch.utils._pytree.tree_map
+FAR = 1e4  # scale of outlying records, which reveal computations over the batch
+IGNORED_INDEX = -100  # label that PyTorch's losses ignore
+
+
+@dataclass(frozen=True)
+class Record:
+    """A synthetic record.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of its values.
+    side : int, default 0
+        1 for values far above others, -1 for values far below, 0 for ordinary ones.
+    ignored : bool, default False
+        Use the label that losses ignore for its integers, where the module accepts it.
+    """
+
+    seed: int
+    side: int = 0
+    ignored: bool = False
+
+
+class Integers(NamedTuple):
+    """Range of the integers in a part of a batch, and whether the ignored label is accepted."""
+
+    smallest: int = 0
+    largest: int = 1
+    ignored: bool = False
+
+
+# Types of batch parts that hold no records.
+_PLAIN = (Tensor, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, enum.Enum, type)
+Reach = Mapping[str, Integers]  # by name of the part
+
+
+def made_up(like: Any, count: int, records: Sequence[Record], reach: Reach = MappingProxyType({})) -> Any:
+    """Return synthetic records in the shape of a batch.
+
+    Parameters
+    ----------
+    like : Any
+        A batch, or the arguments of a call. Only shapes and types of per-record parts are used.
+        Other parts are copied.
+    count : int
+        Number of records in `like`.
+    records : sequence of Record
+        Records to generate.
+    reach : mapping, optional
+        Range of the integers of each part; 0 and 1 by default.
+    """
+
+    def one(x: Tensor, name: str) -> Tensor:
+        shape, where = x.shape[1:], x.device
+        if "mask" in name and shape:  # masks differ between records, and never hide the first place
+            places = torch.ones((len(records), *shape), dtype=x.dtype, device=where)
+            places[[bool(record.side) for record in records], ..., 1:] = 0
+            return places
+        if _has_numbers(x):
+            rows = [
+                (FAR * record.side or 1.0) * torch.randn(shape, generator=_generator(record, name))
+                for record in records
+            ]
+        else:
+            reached = reach.get(name, Integers())
+            rows = [_integers(record, reached, shape, x.dtype, _generator(record, name)) for record in records]
+            for column, of_column in enumerate(column_names(name, x.shape[1] if x.dim() == 2 else 0)):
+                if of_column in reach:
+                    for row, record in zip(rows, records, strict=True):
+                        row[column] = _integers(
+                            record, reach[of_column], x.shape[2:], x.dtype, _generator(record, of_column)
+                        )
+        return torch.stack(rows).to(where, x.dtype)
+
+    def part(x: Any, name: str) -> Any:
+        if _of_records(x, count):
+            return one(x, name)
+        return x.detach().clone() if isinstance(x, Tensor) else x
+
+    return each_part(like, part)
+
+
+def integer_parts(like: Any, count: int) -> dict[str, tuple[float, bool]]:
+    """Return the per-record integer parts: number of columns, and whether labels may be ignored.
+
+    Parts of one dimension have 0 columns, those of more than two have infinitely many.
+    """
+    names: dict[str, tuple[float, bool]] = {}
+
+    def note(x: Any, name: str) -> Any:
+        if (
+            _of_records(x, count)
+            and not _has_numbers(x)
+            and x.dtype != torch.bool
+            and not ("mask" in name and x.dim() > 1)
+        ):
+            columns = {1: 0, 2: x.shape[-1]}.get(x.dim(), math.inf)
+            names[name] = columns, x.dim() > 1 and torch.iinfo(x.dtype).min <= IGNORED_INDEX
+        return x
+
+    each_part(like, note)
+    return names
+
+
+def column_names(name: str, columns: float) -> list[str]:
+    """Return a name for each column of a part of a batch."""
+    return [f"{name}[{column}]" for column in range(int(columns))]
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """Return a batch on a device."""
+    return each_part(batch, lambda x, _: x.to(device) if isinstance(x, Tensor) else x)
+
+
+def each_part(batch: Any, change: Callable[[Any, str], Any], name: str = "") -> Any:
+    """Return a batch with ``change(part, name)`` applied to each part."""
+    if isinstance(batch, Tensor):
+        return change(batch, name)
+    if isinstance(batch, MutableMapping):
+        changed = copy.copy(batch)
+        for key in batch:
+            changed[key] = each_part(batch[key], change, f"{name}/{key}")
+        return changed
+    if isinstance(batch, tuple | list):
+        parts = [each_part(part, change, f"{name}/{place}") for place, part in enumerate(batch)]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return tree_map(lambda part: change(part, name), batch)
+
+
+def records_in(batch: Any) -> int:
+    """Return the number of records in a batch, by its first tensor."""
+    return next((len(x) for x in _tensors(batch) if x.dim()), 1)
+
+
+def has_records(batch: Any, count: int) -> bool:
+    """Whether the first dimension of some part of a batch has this length."""
+    return any(_of_records(x, count) for x in _tensors(batch))
+
+
+def has_opaque_parts(batch: Any) -> bool:
+    """Whether some part of a batch is an object that may hold records and cannot be synthesized."""
+    found: list[bool] = []
+    each_part(batch, lambda x, _: found.append(not isinstance(x, _PLAIN)))
+    return any(found)
+
+
+def _tensors(batch: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    each_part(batch, lambda x, _: found.append(x) if isinstance(x, Tensor) else None)
+    return found
+
+
+class Structure(NamedTuple):
+    """Signature of a call: what distinguishes one way of calling a module from another.
+
+    Parameters
+    ----------
+    parts : tuple
+        Names and types of the parts.
+    numbers : tuple of int
+        Integer arguments, which modules may branch on.
+    lengths : dict
+        Length of each tensor by name, None for per-record tensors.
+    """
+
+    parts: tuple[Any, ...]
+    numbers: tuple[int, ...]
+    lengths: dict[str, int | None]
+
+    def is_covered_by(self, lengths: dict[str, int | None], count: int) -> bool:
+        """Whether an earlier call with these lengths had the same per-record parts.
+
+        A part that is per-record now only because its fixed length equals the batch size counts as
+        the same.
+        """
+        return all(
+            (before is None) == (now is None) or (now is None and before == count)
+            for before, now in ((lengths[name], now) for name, now in self.lengths.items())
+        )
+
+
+def structure(batch: Any, count: int) -> Structure:
+    """Return the signature of a call with `count` records."""
+    found: list[Any] = []
+    numbers: list[int] = []
+    lengths: dict[str, int | None] = {}
+
+    def note(x: Any, name: str) -> Any:
+        if isinstance(x, Tensor):
+            found.append((name, x.dtype, x.dim()))
+            lengths[name] = None if _of_records(x, count) else len(x) if x.dim() else 0
+        elif isinstance(x, int) and not isinstance(x, bool):
+            found.append((name, int))
+            numbers.append(x)
+        else:
+            found.append((name, x if isinstance(x, bool | str | None) else type(x)))
+        return x
+
+    each_part(batch, note)
+    return Structure(tuple(found), tuple(numbers), lengths)
+
+
+def _of_records(x: Any, count: int) -> bool:
+    return isinstance(x, Tensor) and x.dim() > 0 and len(x) == count
+
+
+def _has_numbers(x: Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
+
+
+def _generator(record: Record, name: str) -> torch.Generator:
+    """Return a generator for one part of a record; parts of one shape must differ."""
+    return torch.Generator().manual_seed(1_000 * zlib.crc32(name.encode()) + record.seed)
+
+
+def _integers(
+    record: Record, reach: Integers, shape: torch.Size, dtype: torch.dtype, generator: torch.Generator
+) -> Tensor:
+    if record.ignored and reach.ignored:
+        return torch.full(shape, IGNORED_INDEX)
+    smallest, largest = reach.smallest, reach.largest
+    if dtype != torch.bool:
+        limits = torch.iinfo(dtype)
+        smallest, largest = max(smallest, limits.min), min(largest, limits.max)
+    # One place gets the extreme value, so that a maximum or a presence changes with the record.
+    row = torch.zeros(shape.numel(), dtype=torch.long)
+    place = torch.randint(0, max(1, len(row)), (1,), generator=generator)[: len(row)]
+    if record.side > 0:
+        row, furthest = torch.randint((largest + 1) // 2, largest + 1, row.shape, generator=generator), largest
+    elif record.side < 0:
+        row, furthest = torch.randint(smallest, smallest // 2 + 1, row.shape, generator=generator), smallest
+    else:
+        furthest = 1
+        if largest > 1:
+            row = torch.randint(0, min(largest, 3) + 1, row.shape, generator=generator)
+    row[place] = furthest
+    return row.reshape(shape)

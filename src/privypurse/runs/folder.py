@@ -1,0 +1,436 @@
+"""Save models as folders of plain files, written under a temporary name, and load them."""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from privypurse.core.errors import FileUnusable, InvalidArgument, PrivypurseError
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.reading import check_fields, read_json, refusing
+from privypurse.core.version import __version__
+from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
+from privypurse.estimators.base import PrivateLinearModel
+from privypurse.estimators.preparation import Preparation
+from privypurse.methods.by_name import BY_NAME
+from privypurse.purse.certificate import Certificate
+from privypurse.purse.purse import Spent
+from privypurse.tables.encoder import TableEncoder
+from privypurse.tables.schema import parse_schema, write_schema
+from privypurse.training.trace import Trace
+
+FORMAT = 1
+KINDS: dict[str, type[PrivateLinearModel]] = {
+    kind.__name__: kind for kind in (PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge, PrivateHuberRegressor)
+}
+# Parameters of a process, not of a model.
+_NOT_KEPT = ("purse", "callbacks", "random_state", "verbose", "method", "warm_start", "copy_X")
+_ARRAYS = ("unit", "centre", "stretch", "spread", "log_odds")
+
+
+def model_to_json(model: PrivateLinearModel) -> str:
+    """Return a fitted private model of this library as JSON."""
+    kind = type(model).__name__
+    if KINDS.get(kind) is not type(model) or not hasattr(model, "certificate_"):
+        raise InvalidArgument(f"expected a fitted {', '.join(KINDS)} as model, got {kind}. Fit it first.")
+    params = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NOT_KEPT}
+    method = model.method if isinstance(model.method, str) else model.method.name
+    fitted = {
+        "coef": model.coef_.tolist(),
+        "intercept": np.asarray(model.intercept_).tolist(),
+        "n_features_in": int(model.n_features_in_),
+        "n_iter": model.n_iter_,
+        "stop_reason": model.stop_reason_,
+        "spent": asdict(model.privacy_spent_),
+        "preparation": {name: _plain(value) for name, value in vars(model.preparation_).items()},
+        "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
+    }
+    fields = {"format": FORMAT, "version": __version__, "kind": kind, "method": method}
+    return json.dumps(fields | {"params": params, "fitted": fitted}, indent=1, allow_nan=False)
+
+
+def model_from_json(text: str) -> PrivateLinearModel:
+    """Read a model back from `model_to_json`."""
+    with refusing("this is not a privypurse model. Pass the output of model_to_json."):
+        fields = read_json(text)
+        if fields["format"] != FORMAT:
+            raise InvalidArgument(
+                f"the model has format {fields['format']!r}; this version reads format {FORMAT}. Install the version of "
+                f"privypurse that wrote it, {fields.get('version')}."
+            )
+        fitted, method = fields["fitted"], fields["method"]
+        model = KINDS[fields["kind"]](**fields["params"], method=method if method in BY_NAME else "auto")
+        model.coef_ = np.array(fitted["coef"], dtype=np.float64)
+        intercept = np.array(fitted["intercept"], dtype=np.float64)
+        model.intercept_ = intercept if intercept.ndim else float(intercept)
+        model.n_features_in_ = fitted["n_features_in"]
+        model.n_iter_, model.stop_reason_ = fitted["n_iter"], fitted["stop_reason"]
+        model.privacy_spent_ = Spent(**fitted["spent"])
+        model.preparation_ = _preparation(fitted["preparation"])
+        if fitted["classes"] is not None:
+            model.classes_ = np.array(fitted["classes"])
+        _check(model)
+    return model
+
+
+def _check(model: Any) -> None:
+    """Raise ValueError or TypeError unless shapes, classes and types of a model agree."""
+    columns, classes = model.n_features_in_, getattr(model, "classes_", None)
+    outputs = np.atleast_1d(model.intercept_).shape
+    count = 1 if classes is None or len(classes) == 2 else len(classes)
+    shapes = [np.atleast_2d(model.coef_).shape == (count, columns), outputs == (count,)]
+    shapes.append(model.coef_.ndim == (1 if classes is None else 2))
+    check_fields(model.privacy_spent_)
+    check_fields(model.preparation_)
+    for name in ("centre", "stretch", "spread", "unit"):
+        array = getattr(model.preparation_, name)
+        shapes.append(array is None or np.ndim(array) == 0 or np.shape(array) == (columns,))
+    if isinstance(model, PrivateRidge | PrivateHuberRegressor) != (classes is None) or not all(shapes):
+        raise ValueError("parts have other shapes")
+    if classes is not None and (classes.ndim != 1 or len(classes) < 2 or len(set(classes.tolist())) < len(classes)):
+        raise ValueError("classes are not different from each other")
+    if type(columns) is not int or type(model.n_iter_) is not int or not isinstance(model.stop_reason_, str):
+        raise TypeError("counts must be whole numbers")
+
+
+def _preparation(fields: dict[str, Any]) -> Preparation:
+    for name in _ARRAYS:
+        if isinstance(fields.get(name), list):
+            fields[name] = np.array(fields[name], dtype=np.float64)
+    return Preparation(**fields | {"target": tuple(fields["target"])})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, Neighbouring):
+        return value.value
+    return list(value) if isinstance(value, tuple | range) else value
+
+
+MODEL, SCHEMA, CERTIFICATE, TRACE = "model.json", "schema.toml", "certificate.json", "trace.json"
+MANIFEST = "manifest.json"
+# Rewritten later by `evaluate` and `report`, so without checksums.
+MADE_AGAIN = ("report.html", "measurements.json")
+
+
+def replace_folder(new: pathlib.Path, there: pathlib.Path) -> None:
+    """Replace a folder, or a link to one, by another folder beside it.
+
+    A crash between the two renames leaves the replaced folder under a hidden name that ends in
+    ``.old``. If the second rename fails, the replaced folder is put back.
+    """
+    old = partial_path(there).with_suffix(".old")
+    there.rename(old)
+    try:
+        new.rename(there)
+    except OSError:
+        old.rename(there)
+        raise
+    if old.is_symlink():
+        old.unlink()
+    else:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+# What must be free on the disk before anything is paid for; a report takes most of it.
+ROOM_BYTES = 24 << 20
+
+
+class ModelNotSaved(PrivypurseError, OSError):
+    """A trained and paid model could not be written to its folder. The message says where it is."""
+
+
+class ModelFolder:
+    """The folder for one model, checked and locked before training. Use it in a ``with`` statement.
+
+    Parameters
+    ----------
+    folder : str or path
+        Path of the model. Its parent must exist.
+    overwrite : bool, default False
+        Replace an existing model once the new one is complete.
+
+    Guarantees
+    ----------
+    * `write` puts all files and their checksums on the disk under another name and then renames the
+      folder: after a crash at any moment there is a complete model under `folder`, or what was
+      there before. An old model is first renamed aside: a crash between the two renames leaves it
+      beside `folder`, under a hidden name that ends in ``.old``, and nothing under `folder`.
+    * Two runs cannot have one `folder`: the second is refused before it pays. A model that appeared
+      in the meantime is not replaced, unless `overwrite`.
+    * A disk with less than `ROOM_BYTES` of room is refused before anything is paid. If writing
+      fails all the same, the files but the report go to the system's folder for temporary files,
+      and `ModelNotSaved` says where: what was paid for is not lost.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        self.folder = pathlib.Path(folder).absolute()
+        self._overwrite = overwrite
+        self._partial = self.folder.parent / f".{self.folder.name}.partial"
+        self._claim: int | None = None
+
+    def __enter__(self) -> "ModelFolder":
+        if self.folder.exists() or self.folder.is_symlink():
+            if not self._overwrite:
+                try:
+                    self._check_replaceable()
+                except InvalidArgument as error:
+                    raise InvalidArgument(f"out exists, and would not be replaced: {error.message}") from None
+                raise InvalidArgument(f"out {str(self.folder)!r} exists already. Pass another folder or --overwrite.")
+            self._check_replaceable()
+        if not self.folder.parent.is_dir():
+            raise InvalidArgument(
+                f"out {str(self.folder)!r} is in a folder that does not exist. Create {str(self.folder.parent)!r} first."
+            )
+        try:
+            self._claim = _claimed(self._partial)
+            if shutil.disk_usage(self._partial).free < ROOM_BYTES:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        except BlockingIOError as error:
+            raise InvalidArgument(
+                f"out {str(self.folder)!r} is being written by another run. Pass another folder or wait until that run ends."
+            ) from error
+        except OSError as error:
+            self._discard()
+            raise FileUnusable(
+                f"out {str(self.folder)!r} cannot be written: {error.strerror}. Make {ROOM_BYTES >> 20} MB of room there, "
+                "or pass another folder."
+            ) from error
+        return self
+
+    def write(self, files: Mapping[str, str]) -> None:
+        """Write the files and rename the folder into place."""
+        try:
+            _write_all(self._partial, files)
+            self._move_in_place()
+        except (OSError, InvalidArgument) as error:
+            why = error.strerror if isinstance(error, OSError) else "something else is there now"
+            refuge = None
+            try:
+                refuge = pathlib.Path(tempfile.mkdtemp(prefix="privypurse-model-"))
+                # A report is large, and can be made again from the rest.
+                _write_all(refuge, {name: text for name, text in files.items() if name != "report.html"})
+            except OSError:
+                elsewhere = "the folder for temporary files" if refuge is None else repr(str(refuge))
+                raise ModelNotSaved(
+                    f"the model is trained and paid for, but cannot be written to {str(self.folder)!r} "
+                    f"({why}), nor to {elsewhere}. Its payment stays on the ledger."
+                ) from error
+            raise ModelNotSaved(
+                f"the model is trained and paid for, but cannot be written to {str(self.folder)!r} "
+                f"({why}). It is in {str(refuge)!r}: move it from there."
+            ) from error
+
+    def _move_in_place(self) -> None:
+        if not (self.folder.exists() or self.folder.is_symlink()):
+            self._partial.rename(self.folder)
+        elif not self._overwrite:
+            raise FileExistsError(errno.EEXIST, "something else is there now")
+        else:
+            self._check_replaceable()
+            replace_folder(self._partial, self.folder)
+        with contextlib.suppress(OSError):  # the model is in place already
+            _sync_folder(self.folder.parent)
+
+    def _check_replaceable(self) -> None:
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            return
+        check_is_model(self.folder)
+        known = {MANIFEST, *MADE_AGAIN, *_checksums(self.folder)}
+        if others := sorted(path.name for path in self.folder.iterdir() if path.name not in known):
+            raise InvalidArgument(
+                f"out {str(self.folder)!r} holds other files, which would be lost: "
+                f"{', '.join(others[:5])[:200]}. Move them elsewhere or pass another folder."
+            )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._discard()
+
+    def _discard(self) -> None:
+        shutil.rmtree(self._partial, ignore_errors=True)
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
+
+
+def _claimed(folder: pathlib.Path) -> int:
+    """Create a folder, or empty one left by a killed run, and lock it. Return the lock.
+
+    Raise BlockingIOError if another run holds it.
+    """
+    while True:
+        folder.mkdir(exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            with contextlib.suppress(FileNotFoundError):  # its last owner just removed it
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(handle), folder.stat()):
+                    for left in folder.iterdir():
+                        left.unlink()
+                    return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def model_files(pipeline: Pipeline) -> dict[str, str]:
+    """Return the files that hold a pipeline of a `TableEncoder` and a fitted private model."""
+    steps = [step for _, step in pipeline.steps] if isinstance(pipeline, Pipeline) else []
+    if len(steps) != 2 or not isinstance(steps[0], TableEncoder):
+        raise InvalidArgument(
+            "expected pipeline to be Pipeline([('columns', TableEncoder(schema)), ('model', a fitted "
+            "private model)]). Save other models with skops."
+        )
+    encoder, model = steps
+    return {
+        MODEL: model_to_json(model),
+        SCHEMA: write_schema(encoder.schema),
+        CERTIFICATE: model.certificate_.to_json(),
+        "certificate.txt": str(model.certificate_),
+        TRACE: model.trace_.to_json(),
+    }
+
+
+def save_model(pipeline: Pipeline, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Save a fitted pipeline in a folder of plain files.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        Of a `TableEncoder` and one of this library's private models.
+    folder : str or path
+        Path of the model.
+    overwrite : bool, default False
+        Replace an existing model.
+    """
+    files = model_files(pipeline)
+    with ModelFolder(folder, overwrite=overwrite) as place:
+        place.write(files)
+
+
+def load_model(folder: str | os.PathLike[str]) -> Pipeline:
+    """Load a model as a scikit-learn pipeline. Check its files against their checksums.
+
+    Parameters
+    ----------
+    folder : str or path
+        Folder written by `privypurse train --out` or `save_model`.
+
+    Returns
+    -------
+    Pipeline
+        With steps "columns" and "model"; takes data frames with the columns of the schema.
+    """
+    place = check_is_model(pathlib.Path(folder))
+    damaged = f"{str(folder)!r} is not a privypurse model: one of its files cannot be read. Restore it from a copy."
+    try:
+        texts = {name: (place / name).read_text(encoding="utf-8") for name in (MODEL, SCHEMA, CERTIFICATE, TRACE)}
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(damaged) from error
+    model: Any = model_from_json(texts[MODEL])
+    model.certificate_ = Certificate.from_json(texts[CERTIFICATE])
+    model.trace_ = Trace.from_json(texts[TRACE])
+    schema = parse_schema(texts[SCHEMA])
+    if schema.to_buy or len(schema.features) != model.n_features_in_:
+        raise InvalidArgument(
+            f"the model {str(folder)!r} and its schema do not belong together. Restore it from a copy."
+        )
+    return Pipeline([("columns", TableEncoder(schema)), ("model", model)])
+
+
+def check_is_model(folder: pathlib.Path) -> pathlib.Path:
+    """Return the folder. Raise InvalidArgument unless it holds a complete, unchanged model."""
+    try:
+        checksums = _checksums(folder)
+        if not {MODEL, SCHEMA, CERTIFICATE, TRACE} <= set(checksums):
+            raise KeyError
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(
+            f"{str(folder)!r} is not a privypurse model: it has no readable {MANIFEST}. Pass a folder "
+            "made by `privypurse train --out`."
+        ) from error
+    for name, checksum in checksums.items():
+        try:
+            intact = _checksum((folder / pathlib.PurePath(name).name).read_bytes()) == checksum
+        except (OSError, ValueError):
+            intact = False
+        if not intact:
+            raise InvalidArgument(
+                f"the model {str(folder)!r} is damaged: {name[:80]} is missing or was changed. Restore it from a copy."
+            )
+    return folder
+
+
+def _checksums(folder: pathlib.Path) -> dict[str, str]:
+    return dict(read_json((folder / MANIFEST).read_text(encoding="utf-8"))["sha256"])
+
+
+def partial_path(path: pathlib.Path) -> pathlib.Path:
+    """Return a fresh hidden name beside a path, for writing until the content is complete."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+
+
+def replace_file(path: pathlib.Path, text: str) -> None:
+    """Write a file under a temporary name and rename it into place."""
+    if not path.name or "\x00" in path.name:
+        raise InvalidArgument(f"the file to write must have a name; got {str(path)!r}. Pass for example report.html.")
+    if path.exists() and not path.is_file():
+        path.write_bytes(_bytes(text))  # a device, which is not replaced
+        return
+    new = partial_path(path)
+    try:
+        _write(new, text)
+        new.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+
+
+def _write_all(folder: pathlib.Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        _write(folder / name, text)
+    kept = {name: text for name, text in files.items() if name not in MADE_AGAIN}
+    checksums = {name: _checksum(_bytes(text)) for name, text in kept.items()}
+    _write(folder / MANIFEST, json.dumps({"version": __version__, "sha256": checksums}, indent=1))
+    _sync_folder(folder)
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    with path.open("wb") as file:
+        file.write(_bytes(text))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: pathlib.Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _bytes(text: str) -> bytes:
+    # Names of files may hold bytes that are not UTF-8.
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,437 @@
+"""Train on a file within a budget and write a model folder with certificate, trace and report."""
+
+import contextlib
+import json
+import math
+import pathlib
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from privypurse.core.checks import positive, probability, shown
+from privypurse.core.errors import InvalidArgument, spending_noted
+from privypurse.core.randomness import NoiseSource
+from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
+from privypurse.estimators.base import CUT_SHORT
+from privypurse.estimators.private_statistics import private_quantiles
+from privypurse.methods.by_name import method_by_name
+from privypurse.purse.certificate import fingerprint
+from privypurse.purse.holds import held
+from privypurse.purse.opening import check_delta, check_noise_name, part_of
+from privypurse.purse.purse import Purse
+from privypurse.report.content import Measurement
+from privypurse.runs.account import Account
+from privypurse.runs.describe import describe_budget, describe_run, report_of
+from privypurse.runs.folder import ModelFolder, model_files
+from privypurse.runs.left_out import LeftOut, count_left_out, exactly_left_out
+from privypurse.runs.measure import epsilon_beside_measuring, measure
+from privypurse.runs.noise_intervals import noise_intervals
+from privypurse.runs.on_record import Interrupts, counted, held_back, on_record
+from privypurse.runs.plan import ridge_for
+from privypurse.runs.progress import Progress, Silent, TrainingStage
+from privypurse.runs.rows import CHECKED, Rows, check_readable, check_some, read_columns, read_rows
+from privypurse.tables.draft import draft_schema
+from privypurse.tables.encoder import TableEncoder
+from privypurse.tables.files import TableFile
+from privypurse.tables.schema import ClassTarget, Schema, Source, read_schema
+from privypurse.training.trace import Trace
+
+# Shares of the budget of a run.
+RANGE_SHARE, MOST_FOR_RANGES = 0.02, 0.15
+# Less extreme quantiles are less noisy. The range is widened by this share of its width on either
+# side.
+RANGE_QUANTILES, WIDER = (0.05, 0.95), 0.2
+# A smaller share of a class gives a remark.
+RARE = 0.01
+MODELS: dict[str, tuple[type[Any], bool]] = {  # with whether they classify
+    "logistic": (PrivateLogisticRegression, True),
+    "svm": (PrivateLinearSVC, True),
+    "ridge": (PrivateRidge, False),
+    "huber": (PrivateHuberRegressor, False),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """Settings of a training run.
+
+    Parameters
+    ----------
+    data : path
+        A CSV or Parquet file.
+    target : str
+        Name of the column to predict.
+    epsilon : float
+        Budget of this run.
+    out : path
+        Folder for the model.
+    account : Account
+        Account to charge.
+    schema : path or None
+        Description of the columns. None drafts one from the data, which no guarantee covers.
+    buy_ranges : bool
+        Release the ranges of number columns that a draft would read from the data.
+    model : str or None
+        One of ``MODELS``. Default: logistic regression for classes, ridge for numbers.
+    method : str
+        Name of the optimization method.
+    hold_out : float
+        Share of records held out to measure the model, for 3 % of the run's budget. 0 for none.
+    test : path or None
+        Other records to measure on instead.
+    test_public : bool
+        Whether those are declared public.
+    intervals : bool
+        Whether to estimate how far noise moves the coefficients.
+    overwrite : bool
+        Replace an existing model.
+    delimiter, encoding
+        Of CSV files.
+    seed : int or None
+        For simulations: NOT PRIVATE.
+    noise : {"auto", "secure", "plain"}
+        How noise is drawn: exactly where that is cheap; always exactly, or raise; in floating
+        point.
+    command : str
+        The command line, for the report.
+    """
+
+    data: pathlib.Path
+    target: str
+    epsilon: float
+    out: pathlib.Path
+    account: Account
+    schema: pathlib.Path | None = None
+    buy_ranges: bool = False
+    model: str | None = None
+    method: str = "auto"
+    hold_out: float = 0.1
+    test: pathlib.Path | None = None
+    test_public: bool = False
+    intervals: bool = True
+    overwrite: bool = False
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    seed: int | None = None
+    noise: str = "auto"
+    command: str = ""
+
+    def check(self) -> None:
+        """Raise InvalidArgument for wrong settings, without reading a file."""
+        positive(epsilon=self.epsilon)
+        if self.hold_out:
+            probability(hold_out=self.hold_out)
+        if not 0 <= self.hold_out <= 0.5:
+            raise InvalidArgument(f"expected hold_out from 0 to 0.5, got {self.hold_out:g}. Leave it out for 0.1.")
+        if self.model is not None and self.model not in MODELS:
+            raise InvalidArgument(
+                f"expected model to be one of {', '.join(MODELS)}, got {shown(self.model)}. Pass one of them."
+            )
+        check_noise_name(self.noise)
+        if self.seed is not None:
+            NoiseSource(seed=self.seed)
+        method_by_name(self.method)
+        if self.method == "dp-sgd":
+            raise InvalidArgument(
+                "method dp-sgd is accounted as a list of releases fixed in advance, which allows no other "
+                "release. Use it from Python with training.open_purse, or leave --method out."
+            )
+
+
+@dataclass
+class TrainResult:
+    """Result of a training run, and its folder."""
+
+    folder: pathlib.Path
+    pipeline: Pipeline
+    purse: Purse
+    new_account: bool
+    measurements: list[Measurement] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@spending_noted(call=None)
+def train_file(
+    settings: TrainSettings,
+    progress: Progress | None = None,
+    opened: Callable[[Purse, bool], None] | None = None,
+    counted_lines: Callable[[LeftOut], None] | None = None,
+) -> TrainResult:
+    """Train a private model on a file.
+
+    Parameters
+    ----------
+    settings : TrainSettings
+        What to train.
+    progress : Progress, optional
+        Receives public progress.
+    opened : callable, optional
+        Called with the purse, and whether its account is new, before anything is spent.
+    counted_lines : callable, optional
+        Called before the training with the noisy number of lines left out, once for each cause. The
+        run ends there if too many cannot be read.
+
+    Guarantees
+    ----------
+    All that depends on a record and leaves this function was released through the purse, or is
+    named on the certificate as not covered. Settings, schema, file and the folder for the model are
+    checked before anything is spent.
+    """
+    progress = progress or Silent()
+    settings.check()
+    with ModelFolder(settings.out, overwrite=settings.overwrite) as place, contextlib.ExitStack() as stack:
+        if (found := settings.account.find()) is not None:
+            part_of(found, settings.epsilon)  # raise before reading a file
+        inputs = _read_all(settings, progress)
+        purse, is_new = settings.account.open(settings.epsilon, seed=settings.seed, noise=settings.noise)
+        if opened is not None:
+            opened(purse, is_new)
+        check_delta(purse.delta, None)
+        if not math.isfinite(purse.epsilon):
+            raise InvalidArgument(
+                f"expected a data set with a budget, got {purse.dataset!r}, which is declared not private "
+                "on its ledger. Pass another --dataset."
+            )
+        run = part_of(purse, settings.epsilon)
+        stack.enter_context(held(run))
+        for what in (*inputs.schema.uncovered, *inputs.file.uncovered, CHECKED, *_exact(settings, purse)):
+            run.declare_uncovered(what)
+        what = f"train {settings.data.name}, target {settings.target}, model {place.folder.name}"
+        describe_budget(purse)  # raise now if it cannot be described
+        with on_record(purse, run, what) as record, counted(run, "no model was made"):
+            left_out = count_left_out(inputs.file, inputs.left_out, run)
+            for one in left_out:
+                one.check(settings.data.name)
+                if counted_lines is not None:
+                    counted_lines(one)
+            model, schema, aside = _fitted(settings, inputs, run, progress)
+            # The model is paid for: do not stop before it is written.
+            with held_back() as interrupts:
+                measurements = _measurements(settings, schema, model, aside, inputs.test, run, progress)
+                intervals = _intervals(model, schema, progress, interrupts) if settings.intervals else None
+                progress.stage("writing the model and its report")
+                model.certificate_, model.privacy_spent_ = run.certificate(), run.spent
+                record["certificate"] = fingerprint(model.certificate_)
+                _name_classes(model, schema)
+                pipeline = Pipeline([("columns", TableEncoder(schema)), ("model", model)])
+                about = describe_run(settings, schema, pipeline, purse, intervals, left_out)
+                place.write(_files(pipeline, about, measurements))
+        remarks = _remarks(settings, schema, model, measurements, interrupts)
+        if inputs.test is not None:
+            remarks += [
+                f"{inputs.test.path.name}: {remark}" for remark in exactly_left_out(inputs.test, inputs.test_left_out)
+            ]
+    return TrainResult(place.folder, pipeline, purse, is_new, measurements, remarks, left_out)
+
+
+@dataclass
+class _Inputs:
+    """Contents of the files of a run, read to their ends and checked."""
+
+    file: TableFile
+    test: TableFile | None
+    schema: Schema
+    model: Any
+    to_buy: Any = None  # columns whose range is to be released
+    rows: tuple[Rows, Rows] | None = None  # to train on and held out; None if ranges are to be released
+    left_out: int = 0  # exact number of records without a target: private
+    test_left_out: int = 0
+
+
+def _read_all(settings: TrainSettings, progress: Progress) -> _Inputs:
+    """Read and check all files before an account is opened."""
+    paths = [settings.data] if settings.test is None else [settings.data, settings.test]
+    file, *others = (TableFile(path, delimiter=settings.delimiter, encoding=settings.encoding) for path in paths)
+    test = others[0] if others else None
+    if test is not None and test.path.samefile(file.path):
+        raise InvalidArgument(
+            f"expected other records in test than in data, got {test.path.name!r} twice. Leave --test out "
+            "to hold out a part of the records."
+        )
+    schema = _schema(settings, file, progress)
+    file.require(schema.names)
+    inputs = _Inputs(file, test, schema, _model(settings, schema))
+    if test is not None:
+        test.require(schema.names)
+        inputs.test_left_out = check_readable(test, schema, progress)
+    if schema.to_buy:
+        inputs.to_buy, inputs.left_out = read_columns(file, schema, progress)
+    else:
+        inputs.rows = _read(settings, file, schema, progress)
+        inputs.left_out = inputs.rows[0].left_out
+        check_some(len(inputs.rows[0].y), file.path.name)
+    return inputs
+
+
+def _fitted(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progress) -> tuple[Any, Schema, Rows]:
+    """Release ranges if needed, and train. Return model, final schema and held-out rows."""
+    schema, model = inputs.schema, inputs.model
+    if inputs.to_buy is not None:
+        schema = _buy_ranges(schema, inputs.to_buy, run, progress, seeded=settings.seed is not None)
+        inputs.to_buy = None
+    train, aside = inputs.rows or _read(settings, inputs.file, schema, progress)
+    inputs.rows = None  # free the memory
+    progress.stage("preparing: counts, lengths, centre and spread")
+    before = 1 - run.fraction_left
+    model.set_params(purse=run, epsilon=epsilon_beside_measuring(run) if _hold_out(settings) > 0 else None)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", CUT_SHORT)  # reported as a remark
+        model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
+    model.set_params(callbacks=(), purse=None, copy_X=True)
+    model.trace_ = _within_run(model.trace_, before, 1 - run.fraction_left)
+    return model, schema, aside
+
+
+def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> dict[str, str]:
+    files = model_files(pipeline) | {
+        "run.json": json.dumps(about, indent=1, allow_nan=False),
+        "measurements.json": json.dumps([asdict(one) for one in measurements], indent=1, allow_nan=False),
+    }
+    try:
+        return files | {"report.html": report_of(pipeline, about, measurements)}
+    except Exception as error:  # keep the paid model
+        warnings.warn(f"the report could not be made ({type(error).__name__}). Run `privypurse report`.", stacklevel=2)
+        return files
+
+
+def _read(settings: TrainSettings, file: TableFile, schema: Schema, progress: Progress) -> tuple[Rows, Rows]:
+    return read_rows(file, schema, progress, hold_out=_hold_out(settings), seed=settings.seed)
+
+
+def _hold_out(settings: TrainSettings) -> float:
+    return 0.0 if settings.test is not None else settings.hold_out
+
+
+def _schema(settings: TrainSettings, file: TableFile, progress: Progress) -> Schema:
+    if settings.schema is not None:
+        schema = read_schema(settings.schema).with_target(settings.target)
+    else:
+        file.require([settings.target])
+        progress.stage(f"drafting a schema from {file.path.name}", file.size)
+        schema, _ = draft_schema(file, settings.target, progress=progress.update)
+    return schema.buying_ranges() if settings.buy_ranges else schema
+
+
+def _model(settings: TrainSettings, schema: Schema) -> Any:
+    classifies = isinstance(schema.target, ClassTarget)
+    name = settings.model or ("logistic" if classifies else "ridge")
+    kind, wants_classes = MODELS[name]
+    if wants_classes != classifies:
+        fitting = next(other for other, (_, wants) in MODELS.items() if wants == classifies)
+        raise InvalidArgument(
+            f"expected a model for {'classes' if classifies else 'numbers'}, as the schema describes the "
+            f"target {settings.target!r}, got {name}. Pass --model {fitting}, or change the target in the schema."
+        )
+    if classifies:
+        own: dict[str, Any] = {"classes": list(range(len(schema.target.classes)))}  # type: ignore[union-attr]
+    else:
+        own = {"target_bounds": schema.target.range}  # type: ignore[union-attr]
+    model = kind(method=settings.method, l2=ridge_for(settings.method), **own)
+    model._declared_scales = True
+    return model
+
+
+def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress, *, seeded: bool) -> Schema:
+    progress.stage("buying ranges of columns")
+    share = min(RANGE_SHARE * raw.shape[1], MOST_FOR_RANGES)
+    low, high = private_quantiles(raw, RANGE_QUANTILES, purse=run, share=share)
+    bought = {}
+    for index, column in enumerate(schema.to_buy):
+        width = float(high[index] - low[index])
+        pair = float(low[index]) - WIDER * width, float(high[index]) + WIDER * width
+        # Widen an empty range.
+        bought[column.name] = pair if pair[0] < pair[1] else (pair[0] - 1.0, pair[1] + 1.0)
+    # Seeded noise protects nobody, so such a range does not count as bought.
+    return schema.with_ranges(bought, Source.DATA if seeded else Source.BOUGHT)
+
+
+def _within_run(trace: Trace, before: float, after: float) -> Trace:
+    """Return the trace of a fit with `fraction_left` of the run's budget instead of the fit's.
+
+    `before` and `after` are the shares of the run's budget spent before and after the fit.
+    """
+    if not trace.steps or trace.steps[-1].fraction_left >= 1:
+        return trace
+    share = (after - before) / (1 - trace.steps[-1].fraction_left)
+    steps = [replace(step, fraction_left=1 - before - share * (1 - step.fraction_left)) for step in trace.steps]
+    return replace(trace, steps=steps)
+
+
+def _measurements(
+    settings: TrainSettings,
+    schema: Schema,
+    model: Any,
+    aside: Rows,
+    test: TableFile | None,
+    run: Purse,
+    progress: Progress,
+) -> list[Measurement]:
+    if schema.target is None or (test is None and not settings.hold_out):
+        return []
+    # Keep the paid model if the budget was spent by others meanwhile or the file is gone.
+    with contextlib.suppress(Exception):
+        if test is None:
+            progress.stage("measuring on the records set aside")
+            share = run.fraction_left
+            measured = measure(model, aside, schema.target, on="records set aside", purse=run)
+            return [replace(measured, share=share)]
+        rows, _ = read_rows(test, schema, progress)
+        return [measure(model, rows, schema.target, on=test.path.name, public=settings.test_public)]
+    return []
+
+
+def _remarks(
+    settings: TrainSettings, schema: Schema, model: Any, measurements: list[Measurement], interrupts: Interrupts
+) -> list[str]:
+    """Return remarks for the user, from released values only."""
+    remarks = []
+    if isinstance(schema.target, ClassTarget) and model.preparation_.log_odds is not None:
+        for name, share in zip(sorted(schema.target.classes), np.exp(model.preparation_.log_odds), strict=True):
+            if share < RARE:
+                remarks.append(
+                    f"class {name!r} has few or no records. Is it spelt as in {settings.data.name}? Rows "
+                    "whose target is not listed were left out."
+                )
+    if model.stop_reason_ == "others":
+        remarks.append(
+            f"{CUT_SHORT} after {model.n_iter_} steps: others spent from the budget of the same data set "
+            "meanwhile, and it does not allow all planned steps."
+        )
+    if (settings.hold_out or settings.test is not None) and not measurements:
+        remarks.append(
+            "the model could not be measured: others may have spent the rest of the budget, or the file is gone."
+        )
+    if settings.buy_ranges and all(column.source is not Source.BOUGHT for column in schema.columns):
+        remarks.append("--buy-ranges had nothing to buy: the schema declares all ranges.")
+    if interrupts.pending:
+        remarks.append("interrupted after the training: the model was written, the remaining work was skipped.")
+    return remarks
+
+
+def _exact(settings: TrainSettings, purse: Purse) -> list[str]:
+    """Name what is measured exactly."""
+    if settings.test is None:
+        return []
+    public = f", which {purse.who} declared public" if settings.test_public else ""
+    return [
+        f"what the model is worth on the records of {settings.test.name}{public}, and how many are left out, measured exactly"
+    ]
+
+
+def _intervals(model: Any, schema: Schema, progress: Progress, interrupts: Interrupts) -> Any:
+    try:
+        return noise_intervals(model, schema, progress, interrupts=interrupts)
+    except Exception:  # such as a budget too small to rehearse: keep the paid model
+        return None
+
+
+def _name_classes(model: Any, schema: Schema) -> None:
+    """Make the model predict names of classes instead of their indices in the sorted list."""
+    if isinstance(schema.target, ClassTarget):
+        model.classes = sorted(schema.target.classes)
+        model.classes_ = np.array(model.classes)

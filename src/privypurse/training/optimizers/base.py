@@ -1,0 +1,31 @@
+"""Interface of optimizers."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from privypurse.core.checks import FloatArray
+from privypurse.core.queries import Query, Released
+
+# Everything an optimizer remembers between steps, as named arrays; saved in checkpoints.
+State = Mapping[str, FloatArray]
+
+
+class Optimizer(Protocol):
+    """A pure state machine: it asks a query, is told a noisy answer, and moves.
+
+    Guarantees
+    ----------
+    Everything it sees is public, so whatever it does is post-processing. All state is in `State`.
+    """
+
+    def init(self, dimension: int) -> State:
+        """Return the state before the first step."""
+
+    def ask(self, state: State) -> Query:
+        """Return the next query for the oracle."""
+
+    def tell(self, state: State, released: Released) -> State:
+        """Return the state after a noisy answer."""
+
+    def point(self, state: State) -> FloatArray:
+        """Return the model."""

@@ -1,0 +1,154 @@
+"""A genetic search whose survivors are selected by noisy losses (PrivGene)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privypurse.core.checks import FloatArray, positive, positive_integer, probability
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.queries import ClassCounts, LossesAt, Objective, Query, Released
+from privypurse.training.optimizers.base import State
+
+
+@dataclass(frozen=True)
+class TakeTheMinimiser:
+    """Ask for a minimiser and return it."""
+
+    def init(self, dimension: int) -> State:
+        """Start at zero."""
+        return {"point": np.zeros(dimension)}
+
+    def ask(self, state: State) -> Query:
+        """Ask for the minimiser."""
+        return Objective()
+
+    def tell(self, state: State, released: Released) -> State:
+        """Take it."""
+        return {"point": released.value}
+
+    def point(self, state: State) -> FloatArray:
+        """Return the model."""
+        return state["point"]
+
+
+@dataclass(frozen=True)
+class ChooseModel:
+    """Ask which of several public models has the least loss, and return that one."""
+
+    models: tuple[tuple[float, ...], ...]
+    clip_loss: float | None = None
+
+    def init(self, dimension: int) -> State:
+        """Start with the first."""
+        return {"chosen": np.zeros(1)}
+
+    def ask(self, state: State) -> Query:
+        """Ask for the losses of all."""
+        return LossesAt(points=np.array(self.models), clip_loss=self.clip_loss)
+
+    def tell(self, state: State, released: Released) -> State:
+        """Remember the one that was selected."""
+        return {"chosen": np.array([float(released.value)])}
+
+    def point(self, state: State) -> FloatArray:
+        """Return the model."""
+        return np.array(self.models[int(state["chosen"][0])])
+
+
+@dataclass(frozen=True)
+class VoteOfTheMajority:
+    """Ask for the class counts and always predict the largest class. Needs a constant column."""
+
+    def init(self, dimension: int) -> State:
+        """Start at zero."""
+        return {"point": np.zeros(dimension)}
+
+    def ask(self, state: State) -> Query:
+        """Ask for the counts."""
+        return ClassCounts()
+
+    def tell(self, state: State, released: Released) -> State:
+        """Set the constant's weights, the last of a point, to the logarithms of the counts."""
+        logarithms = np.log(np.maximum(released.value, 1.0))
+        point = np.zeros_like(state["point"])
+        if logarithms.size == 2:
+            point[-1] = logarithms[1] - logarithms[0]
+        else:
+            point[-logarithms.size :] = logarithms
+        return {"point": point}
+
+    def point(self, state: State) -> FloatArray:
+        """Return the model."""
+        return state["point"]
+
+
+@dataclass(frozen=True)
+class GeneticSearch:
+    """Each generation crosses and mutates the survivors of the last, each selected privately.
+
+    Crossing and mutating use public randomness with a fixed seed: it protects nothing.
+
+    Parameters
+    ----------
+    offspring : int, default 50
+        Models in a generation.
+    survivors : int, default 4
+        Models selected from each generation, without those already selected.
+    spread : float, default 2.0
+        Standard deviation of the first generation and of the first mutations, as a vector length.
+    cooling : float, default 0.9
+        Mutations shrink by this with each generation.
+    seed : int, default 0
+        Seed of the public randomness.
+    """
+
+    offspring: int = 50
+    survivors: int = 4
+    spread: float = 2.0
+    cooling: float = 0.9
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if positive_integer(survivors=self.survivors) >= positive_integer(offspring=self.offspring):
+            raise InvalidArgument(
+                f"survivors must be fewer than offspring={self.offspring}; got {self.survivors}. "
+                "Pass for example 4 of 100."
+            )
+        positive(spread=self.spread)
+        probability(cooling=self.cooling)
+
+    def init(self, dimension: int) -> State:
+        """Start with one survivor, zero."""
+        return self._next_generation({"generation": np.zeros(1)}, np.zeros((1, dimension)))
+
+    def ask(self, state: State) -> LossesAt:
+        """Ask for the losses of those not yet selected."""
+        return LossesAt(points=state["offspring"])
+
+    def tell(self, state: State, released: Released) -> State:
+        """Move the selected model to the survivors; with enough of them, breed."""
+        chosen = int(released.value)
+        selected = np.vstack([state["selected"], state["offspring"][chosen]])
+        rest = np.delete(state["offspring"], chosen, axis=0)
+        if len(selected) == self.survivors:
+            return self._next_generation(state, selected)
+        return {**state, "selected": selected, "offspring": rest}
+
+    def point(self, state: State) -> FloatArray:
+        """Return the first survivor of the last generation."""
+        return state["best"]
+
+    def _next_generation(self, state: State, parents: FloatArray) -> State:
+        number = int(state["generation"][0])
+        public = np.random.default_rng([self.seed, number])
+        dimension = parents.shape[1]
+        mothers, fathers = public.integers(len(parents), size=(2, self.offspring))
+        crossed = np.where(public.random((self.offspring, dimension)) < 0.5, parents[mothers], parents[fathers])
+        size = self.spread * self.cooling**number / np.sqrt(dimension)
+        children = crossed + size * public.standard_normal((self.offspring, dimension))
+        return {
+            "generation": np.array([number + 1.0]),
+            "offspring": np.vstack([parents, children]),  # parents compete with their children
+            "selected": np.zeros((0, dimension)),
+            "best": parents[0],
+        }

@@ -1,0 +1,105 @@
+"""Gradient descent: plain, with momentum, with Nesterov's look-ahead, projected."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privypurse.core.checks import FloatArray, finite_vector, non_negative, positive
+from privypurse.core.errors import InvalidArgument
+from privypurse.core.queries import GradientAt, Released
+from privypurse.training.optimizers.base import State
+from privypurse.training.optimizers.projections import Projection
+
+
+@dataclass(frozen=True)
+class GradientDescent:
+    """Step against the noisy mean gradient.
+
+    Parameters
+    ----------
+    step_size : float or sequence of float
+        Step per unit of mean gradient; a sequence gives one for each step, and the last is
+        repeated.
+    records : float
+        Public number of records by which the noisy sum is divided. Under add/remove the true number
+        is private: pass a nominal or noisy one. With Poisson sampling, the expected sample size.
+    clip_norm : float or None, default None
+        Largest norm of one record's gradient; None where the loss bounds it.
+    momentum : float, default 0.0
+        Share of the last step that is repeated, below 1.
+    nesterov : bool, default False
+        Take the gradient where the momentum alone would lead.
+    l2 : float, default 0.0
+        Ridge penalty ``l2/2 |w|^2`` on the mean loss; public, so added without noise or clipping.
+    projection : Projection or None
+        Public set to stay in, such as `Ball`.
+    shrink : bool, default False
+        Scale each step by the estimated share of signal in the release,
+        ``1 - d noise_std^2/|g|^2``, which is the best step for that signal-to-noise ratio.
+    """
+
+    step_size: float | tuple[float, ...]
+    records: float
+    clip_norm: float | None = None
+    momentum: float = 0.0
+    nesterov: bool = False
+    l2: float = 0.0
+    projection: Projection | None = None
+    shrink: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.step_size, float | int):
+            positive(step_size=self.step_size)
+        else:
+            sizes = finite_vector(step_size=np.asarray(self.step_size))
+            if sizes.size == 0 or not (sizes > 0).all():
+                raise InvalidArgument(f"step_size must be positive; got {self.step_size!r}. Pass for example 1.0.")
+            object.__setattr__(self, "step_size", tuple(sizes.tolist()))
+        positive(records=self.records)
+        non_negative(l2=self.l2)
+        if self.clip_norm is not None:
+            positive(clip_norm=self.clip_norm)
+        check_momentum(self.momentum)
+
+    def init(self, dimension: int) -> State:
+        """Start at rest at zero, or at the nearest point of the set."""
+        start = self._project(np.zeros(dimension))
+        return {"point": start, "velocity": np.zeros(dimension), "made": np.zeros(1)}
+
+    def ask(self, state: State) -> GradientAt:
+        """Ask for the gradient at the point, or ahead of it."""
+        return GradientAt(point=self._place(state), clip_norm=self.clip_norm)
+
+    def tell(self, state: State, released: Released) -> State:
+        """Move."""
+        sizes, made = self.step_size, int(state["made"][0])
+        size = float(sizes if isinstance(sizes, float | int) else sizes[min(made, len(sizes) - 1)])
+        gradient = released.value / self.records + self.l2 * self._place(state)
+        if self.shrink:
+            size *= _signal_share(gradient, (released.noise_std or 0.0) / self.records)
+        velocity = self.momentum * state["velocity"] - size * gradient
+        return {"point": self._project(state["point"] + velocity), "velocity": velocity, "made": state["made"] + 1}
+
+    def point(self, state: State) -> FloatArray:
+        """Return the model."""
+        return state["point"]
+
+    def _place(self, state: State) -> FloatArray:
+        return state["point"] + self.momentum * state["velocity"] if self.nesterov else state["point"]
+
+    def _project(self, point: FloatArray) -> FloatArray:
+        return point if self.projection is None else self.projection(point)
+
+
+def check_momentum(momentum: float) -> float:
+    """Raise InvalidArgument unless a momentum is from 0 to below 1."""
+    if non_negative(momentum=momentum) >= 1:
+        raise InvalidArgument(f"momentum must be below 1; got {momentum!r}. Pass for example momentum=0.9.")
+    return momentum
+
+
+def _signal_share(gradient: FloatArray, noise_std: float) -> float:
+    """Estimate the share of a noisy gradient's squared length that is signal (James-Stein 1961)."""
+    squared = float(gradient @ gradient)
+    noise = gradient.size * noise_std**2
+    return max(0.0, 1 - noise / squared) if squared > 0 else 0.0

@@ -11,7 +11,9 @@ import sys
 
 import pytest
 
-from privypurse import baselines, methods
+from privypurse import methods
+from privypurse import methods as baselines
+from tests.each import each
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -27,14 +29,14 @@ def test_examples_run(example, capsys):
     assert "differentially private" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+@each("page", PAGES)
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+@each("page", PAGES)
 def test_files_named_in_pages_exist(page):
     for name in re.findall(r"`((?:tests|benchmarks|docs|examples|src)/[\w./:]+)", page.read_text(encoding="utf-8")):
         path, _, test = name.partition("::")
@@ -82,7 +84,7 @@ def _default(field):
     return f'"{field.default}"' if isinstance(field.default, str) else repr(field.default)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+@each("page", PAGES)
 def test_figures_say_in_words_what_they_show(page):
     for words in re.findall(r"!\[([^\]]*)\]\(", page.read_text(encoding="utf-8")):
         assert len(words) > 15, f"{page.name} has a figure without words"
@@ -128,7 +130,14 @@ def test_commands_in_pages_run_and_print_what_they_say(page, tmp_path):
         if needs and not (pathlib.Path(os.environ.get("PRIVYPURSE_DATA", "")) / needs).exists():
             continue
         done = subprocess.run(
-            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+            command,
+            shell=True,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=1_800,
+            check=False,
         )
         assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
         assert checker.check_output(printed, done.stdout, flags), f"{command}\n{done.stdout}\ninstead of\n{printed}"

@@ -35,7 +35,7 @@ def test_there_are_notebooks():
 def test_notebooks_run(path, kernel, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     nbclient.NotebookClient(
-        notebook, timeout=300, kernel_name=kernel, resources={"metadata": {"path": str(tmp_path)}}
+        notebook, timeout=1_800, kernel_name=kernel, resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
     shown = [output.output_type for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert "display_data" in shown, "no plot was drawn"

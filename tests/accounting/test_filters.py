@@ -94,7 +94,7 @@ def test_cost_rises_as_noise_falls(noise_multiplier, factor):
 def test_a_refused_charge_changes_nothing_and_a_smaller_one_is_then_admitted(rule):
     spent = rule.admit(rule.start(), GaussianCharge(6.0))
     before = Totals(spent.quanta, spent.releases, spent.non_private)
-    with pytest.raises(BudgetExhausted, match=r"does not fit.*Nothing was spent.*noise_multiplier="):
+    with pytest.raises(BudgetExhausted, match=r"does not fit.*noise_multiplier="):
         rule.admit(spent, GaussianCharge(0.5))
     assert spent == before
     after = rule.admit(spent, GaussianCharge(100.0))
@@ -193,7 +193,7 @@ def test_guarantees_under_the_other_relation():
     epsilon, delta = rule.guarantee_under(Neighbouring.REPLACE_ONE)
     assert 2.0 < epsilon < 2.3
     assert delta == 1e-6
-    assert GdpFilter(1.0, 1e-6, "replace-one").guarantee_under(ADD_REMOVE) == (1.0, 1e-6)
+    assert GdpFilter(1.0, 1e-6, "replace-one").guarantee_under(ADD_REMOVE) == (math.inf, 1.0)
     doubled = ADAPTIVE["zcdp"].guarantee_under(Neighbouring.REPLACE_ONE)
     assert 2.0 < doubled[0] < 2.4
     generic = ADAPTIVE["rdp"].guarantee_under(Neighbouring.REPLACE_ONE)
@@ -265,7 +265,7 @@ class TestFixedSchedule:
     @pytest.mark.parametrize("charge", [GaussianCharge(20.000001), GaussianCharge(1e9), BoundedRangeCharge(0.05)])
     def test_refuses_anything_else_even_if_cheaper(self, charge):
         rule = self.make()
-        with pytest.raises(UnsupportedCharge, match="valid only for the announced schedule"):
+        with pytest.raises(UnsupportedCharge, match="valid only for that schedule"):
             rule.admit(rule.start(), charge)
 
     def test_repeats_must_match_the_list(self):
@@ -297,7 +297,7 @@ class TestFixedSchedule:
         assert from_terms(other.terms()).terms() == other.terms()
         with pytest.raises(InvalidArgument, match="Make the same filter again"):
             from_terms({name: value for name, value in other.terms().items() if name != "schedule"})  # as once written
-        with pytest.raises(LedgerCorrupt, match="do not agree"):
+        with pytest.raises(LedgerCorrupt, match="inconsistent"):
             from_terms(other.terms() | {"schedule": self.make().terms()["schedule"]})
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from dp_accounting import rdp as their_rdp
 from scipy import integrate, optimize, stats
+from tests.each import each
 
 from privypurse import FixedSchedule, GdpFilter, Purse, RdpFilter, ZcdpFilter
 from privypurse.accounting import convert, rdp, repeat_and_select
@@ -55,7 +56,7 @@ def by_the_theorem(noise_multiplier, mean, shape, order):
 
 
 @pytest.mark.parametrize(("mean", "shape"), SETTINGS)
-@pytest.mark.parametrize("noise_multiplier", [0.2, 1.0, 7.0, 90.0])
+@each("noise_multiplier", [0.2, 1.0, 7.0, 90.0])
 def test_the_price_is_the_theorem(mean, shape, noise_multiplier):
     charge = RepeatAndSelectCharge(noise_multiplier, mean, shape)
     for order, cost in zip((2, 17, 400), rdp.curve(charge, Neighbouring.ADD_REMOVE, (2, 17, 400)), strict=True):

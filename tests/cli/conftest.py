@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from privypurse.datasets import make_census
-from privypurse.jobs.census_schema import census_schema
-from privypurse.tables.schema_file import write_schema
+from privypurse.runs.census_schema import census_schema
+from privypurse.tables.schema import write_schema
 from tests.cli.commands import run, training
 
 ROWS = 3_000

@@ -5,7 +5,6 @@ import os
 import pathlib
 import pty
 import subprocess
-import time
 from dataclasses import dataclass
 
 from tests.cli.commands import EXECUTABLE, environment
@@ -15,8 +14,9 @@ from tests.cli.commands import EXECUTABLE, environment
 class Watched:
     """What was seen of a command.
 
-    `first_s` is when the first output came, `longest_gap_s` the longest time without any from then to its end, and `peak_bytes`
-    the most memory that it had; `after_gap` is what it printed next.
+    Times are of the processor, in all its threads: they do not pass while other programs run. `first_s` is when the first
+    output came, `longest_gap_s` the longest time without any from then to the last, and `after_gap` what it printed next;
+    `peak_bytes` is the most memory that it had.
     """
 
     code: int
@@ -31,7 +31,6 @@ class Watched:
 def watch(folder: pathlib.Path, *arguments: object) -> Watched:
     """Run a command with a terminal for its output."""
     ours, theirs = pty.openpty()
-    begin = time.monotonic()
     process = subprocess.Popen(
         [str(EXECUTABLE), *map(str, arguments)],
         cwd=folder,
@@ -42,25 +41,30 @@ def watch(folder: pathlib.Path, *arguments: object) -> Watched:
     )
     os.close(theirs)
     chunks: list[bytes] = []
-    moments = [begin]
+    moments: list[float] = []
     try:
         while chunk := os.read(ours, 65_536):
             chunks.append(chunk)
-            moments.append(time.monotonic())
+            moments.append(_processor_s(process.pid))
     except OSError:  # how Linux says that the other end is closed
         pass
     finally:
         os.close(ours)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    moments.append(time.monotonic())
-    gaps = [later - earlier for earlier, later in itertools.pairwise(moments[1:])]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
     return Watched(
         code=process.returncode,
-        seconds=moments[-1] - begin,
-        first_s=moments[1] - begin,
+        seconds=used.ru_utime + used.ru_stime,
+        first_s=moments[0],
         longest_gap_s=max(gaps),
         after_gap=b"".join(chunks[gaps.index(max(gaps)) + 1 :][:1]).decode("utf-8", "replace"),
         peak_bytes=used.ru_maxrss * 1024,
         output=b"".join(chunks).decode("utf-8", "replace"),
     )
+
+
+def _processor_s(process: int) -> float:
+    """Return the time that a process has had of the processor; it may have ended, but was not waited for."""
+    fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

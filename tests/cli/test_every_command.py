@@ -12,7 +12,7 @@ import typer
 
 from privypurse import __version__
 from privypurse.cli.app import app
-from tests.cli.commands import LEDGER, TARGET, environment, lines, result, run
+from tests.cli.commands import LEDGER, TARGET, TIMEOUT_S, environment, lines, result, run
 
 COMMANDS = ("train", "predict", "evaluate", "plan", "compare", "schema", "report", "data")
 LEDGER_COMMANDS = ("show", "verify", "export", "freeze")
@@ -21,7 +21,13 @@ PLAN = ("plan", "--records", 40_000, "--features", 124, "--epsilon", 0.1, "--del
 
 @pytest.mark.parametrize(
     "command",
-    [(), *((name,) for name in COMMANDS), ("ledger",), *(("ledger", name) for name in LEDGER_COMMANDS)],
+    [
+        (),
+        *((name,) for name in COMMANDS),
+        ("data", "convert"),
+        ("ledger",),
+        *(("ledger", name) for name in LEDGER_COMMANDS),
+    ],
     ids=lambda command: " ".join(command) or "privypurse",
 )
 def test_help_of_each_command_has_examples(command, capsys, monkeypatch):
@@ -37,7 +43,7 @@ def test_the_first_page_of_help_names_all_commands_and_exit_codes(tmp_path):
     said = run(tmp_path, "--help").stdout
     for name in (*COMMANDS, "ledger"):
         assert f" {name} " in said
-    for code in ("2 wrong", "3 budget refused", "4 trouble", "5 a file", "130 interrupted"):
+    for code in ("2 wrong", "3 budget refused", "4 ledger error", "5 a file", "130 interrupted"):
         assert code in " ".join(said.split())
 
 
@@ -49,7 +55,7 @@ def test_version_is_printed_by_the_executable_and_by_the_module(tmp_path):
         env=environment(),
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=TIMEOUT_S,
         check=True,
     )
     assert done.stdout == f"privypurse {__version__}\n"
@@ -121,7 +127,11 @@ def test_schema_checks_a_file_against_a_description(trained):
     assert found["covered"] is False
     assert {line["column"] for line in found["columns"]} >= {"age", "region"}
     assert all(line["unknown"] == 0 for line in found["columns"])
-    assert "on no list" in run(trained, "schema", "census.csv", "--check", "census.toml").stdout
+    shown = run(trained, "schema", "census.csv", "--check", "census.toml").stdout
+    assert "on no list" in shown
+    beyond = {line["column"]: line["beyond"] for line in found["columns"]}
+    assert (beyond["age"], beyond["region"]) == (0, None), "a column without a range has nothing beyond it"
+    assert [line.count("%") for line in shown.splitlines() if line.lstrip().startswith(("age", "region"))] == [3, 2]
 
 
 def test_predict_prints_a_line_for_each_record(trained):
@@ -228,7 +238,7 @@ def test_output_that_nobody_reads_to_its_end_ends_quietly(trained: pathlib.Path)
             env=environment(),
             text=True,
             capture_output=True,
-            timeout=60,
+            timeout=TIMEOUT_S,
             check=False,
         )
         assert done.returncode == 0

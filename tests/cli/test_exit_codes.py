@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import resource
 import sqlite3
 import subprocess
@@ -9,10 +10,14 @@ from contextlib import closing
 
 import pytest
 
+from privypurse.cli.app import HELP
+from privypurse.cli.ledger import NOT_CHECKED
+from privypurse.runs.folder import load_model
 from tests.cli.commands import (
     EXECUTABLE,
     LEDGER,
     TARGET,
+    TIMEOUT_S,
     environment,
     leftovers,
     lines,
@@ -125,15 +130,15 @@ def test_another_ledger_than_the_certificates_is_4(trained):
     assert not (trained / "nowhere.db").exists()
 
 
-def test_no_room_for_a_model_is_5_before_anything_is_paid(trained):
+def test_a_model_that_does_not_fit_is_5_and_is_kept_elsewhere(trained):
     before = payments(trained)
 
     def full() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
     message = refusal(trained, FILE_TROUBLE, *training("census.csv", *AGAIN), preexec_fn=full)
-    assert "Nothing was spent" in message
-    assert payments(trained) == before
+    assert load_model(message.split("It is in '")[1].split("'")[0])[-1].coef_.size
+    assert payments(trained) > before
     assert not (trained / "second").exists()
     assert not leftovers(trained)
 
@@ -144,7 +149,9 @@ def test_predictions_that_do_not_fit_leave_the_old_file(trained):
     def full() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
 
-    refusal(trained, FILE_TROUBLE, "predict", "model", "census.csv", "--out", "answers.csv", preexec_fn=full)
+    refusal(
+        trained, FILE_TROUBLE, "predict", "model", "census.csv", "--out", "answers.csv", "--overwrite", preexec_fn=full
+    )
     assert (trained / "answers.csv").read_text() == "old\n"
     assert not leftovers(trained)
 
@@ -158,7 +165,7 @@ def test_a_full_disk_behind_stdout_is_5(trained):
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=TIMEOUT_S,
             check=False,
         )
     assert done.returncode == FILE_TROUBLE
@@ -172,3 +179,12 @@ def test_a_folder_without_rights_is_5(trained):
     before = payments(trained)
     refusal(trained, FILE_TROUBLE, *training("census.csv", "--out", "closed/model", epsilon=0.1))
     assert payments(trained) == before
+
+
+def test_the_help_names_every_exit_code():
+    documented = pathlib.Path(__file__).parents[2] / "docs" / "command_line.md"
+    _, _, table = documented.read_text(encoding="utf-8").partition("## Exit codes")
+    codes = {int(found) for found in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    assert codes >= {0, 1, 2, 3, 4, 5, 6, 7, NOT_CHECKED, 130}
+    for code in codes:
+        assert re.search(rf"[:;\s]{code} [a-z]", HELP), code

@@ -93,11 +93,11 @@ def cut_off_gzip(folder):
         (header_only, 2, "no rows"),
         pytest.param(empty, 2, "empty", marks=pytest.mark.slow),
         (all_ragged, 2, "delimiter"),
-        (secret_classes, 2, "is not as the schema says"),
+        (secret_classes, 2, "does not match the schema"),
         pytest.param(secret_numbers, 2, "'age'", marks=pytest.mark.slow),
         (not_utf8, 2, "--encoding"),
         pytest.param(not_text, 2, "odd.csv", marks=pytest.mark.slow),
-        (cut_off_gzip, 5, "cut off"),
+        (cut_off_gzip, 5, "truncated"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -121,7 +121,7 @@ def test_misspelt_categories_in_the_schema_are_noticed_before_payment(census):
     (census / "census.toml").write_text(described)
     message = refusal(census, 2, *training("census.csv"))
     assert "'sex'" in message
-    assert "spelling" in message
+    assert "none of its first values is on its list" in message
     assert payments(census) == 0
 
 
@@ -186,3 +186,15 @@ def test_other_delimiters_are_read_off_the_header(census):
     write(census, rows_of(census), delimiter=";")
     drafted = result(census, "schema", "odd.csv", "--target", TARGET)
     assert "[columns.age]" in drafted["schema"]
+
+
+def test_blank_lines_of_a_file_to_predict_are_counted_and_said(trained):
+    header, *lines = (trained / "new.csv").read_text(encoding="utf-8").splitlines()
+    for end, name in (("\n", "odd.csv"), ("\r\n", "odd2.csv")):
+        (trained / name).write_bytes(end.join([header, "", *lines[:9], "", "", *lines[9:20], ""]).encode())
+        done = run(trained, "predict", "model", name, "--out", f"p-{name}")
+        assert done.returncode == 0
+        assert f"{name} has 3 blank lines, without a prediction" in done.stderr
+    found = result(trained, "predict", "model", "odd.csv")
+    assert (found["rows"], found["blank_lines"]) == (20, 3)
+    assert "blank" not in run(trained, "predict", "model", "new.csv", "--out", "p.csv").stderr

@@ -5,26 +5,22 @@ import pathlib
 
 import pytest
 
-from privypurse.tables.schema_file import read_schema
+from privypurse.tables.schema import read_schema
 from tests.cli.commands import leftovers, payments, run, training
 from tests.cli.conftest import write_census
 from tests.cli.terminal import watch
 
-MOST_S = 2.0
+# Of a command's own work, between two outputs: it stands still no longer than this, however slow or busy the machine.
+MOST = 0.1
 
 
 def test_a_bar_moves_all_the_time_on_a_terminal(large, tmp_path):
-    # On a machine that is busy with others a run may be starved; where the program itself stalls, it does so every time.
-    for attempt in ("one", "two"):
-        place = tmp_path / attempt
-        seen = watch(large, *training("census.csv", "--out", place, "--ledger", f"{place}.db"))
-        assert seen.code == 0, seen.output[-2_000:]
-        for stage in ("reading census.csv", "preparing", "training", "measuring", "writing"):
-            assert stage in seen.output
-        assert "100%" in seen.output
-        if seen.longest_gap_s < MOST_S:
-            return
-    raise AssertionError(f"stood still for {seen.longest_gap_s:.1f} s before it went on with {seen.after_gap!r}")
+    seen = watch(large, *training("census.csv", "--out", tmp_path / "model", "--ledger", tmp_path / "budget.db"))
+    assert seen.code == 0, seen.output[-2_000:]
+    for stage in ("reading census.csv", "preparing", "training", "measuring", "writing"):
+        assert stage in seen.output
+    assert "100%" in seen.output
+    assert seen.longest_gap_s < MOST * seen.seconds, seen.after_gap
 
 
 def test_a_pipe_gets_a_line_for_each_stage_and_quiet_is_quiet(trained_once, census):
@@ -68,7 +64,7 @@ def test_a_million_rows_need_less_than_three_times_their_matrix_and_the_bar_neve
     for name, value in figures.items():
         record_property(name, value)
     assert peaks[rows] < 3 * matrix  # of the whole process
-    assert seen.longest_gap_s < MOST_S, seen.after_gap
+    assert seen.longest_gap_s < MOST * seen.seconds, seen.after_gap
 
 
 @pytest.mark.slow
@@ -76,7 +72,7 @@ def test_ten_million_rows_finish_or_are_refused_in_words(tmp_path):
     write_census(tmp_path, 10_000_000)
     seen = watch(tmp_path, *training("census.csv"))
     print(seen.code, seen.seconds, seen.peak_bytes / 1e6, seen.longest_gap_s)
-    assert seen.longest_gap_s < MOST_S, seen.after_gap
+    assert seen.longest_gap_s < MOST * seen.seconds, seen.after_gap
     assert not leftovers(tmp_path)
     if seen.code == 0:
         assert seen.peak_bytes < 3 * matrix_bytes(tmp_path, 10_000_000)

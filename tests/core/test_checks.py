@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from tests.each import each
 
 from privypurse import Purse
 from privypurse.core import checks
@@ -19,7 +20,7 @@ NUMBER_CHECKS = [checks.ordinary, checks.positive, checks.non_negative, checks.p
 
 
 @pytest.mark.parametrize("check", NUMBER_CHECKS)
-@pytest.mark.parametrize("value", NOT_NUMBERS, ids=repr)
+@each("value", NOT_NUMBERS)
 def test_every_number_check_refuses_what_is_not_a_finite_number(check, value):
     with pytest.raises(InvalidArgument) as refusal:
         check(clip_norm=value)

@@ -2,12 +2,14 @@
 
 import copy
 import json
+import math
 import multiprocessing
 import os
 import pickle
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from privypurse.core.errors import InvalidArgument, SharedAcrossProcesses
 from privypurse.core.neighbouring import Neighbouring
@@ -128,6 +130,54 @@ def test_extreme_words_give_finite_noise():
         assert np.isfinite(draw((64,))).all()
     assert Extreme().uniform((64,)).min() > 0
     assert Extreme().uniform((64,)).max() < 1
+
+
+class FirstWords(NoiseSource):
+    """The given words first, and seeded ones after them."""
+
+    def __init__(self, *given, seed=0):
+        super().__init__(seed)
+        self._given = list(given)
+
+    def words(self, count):
+        first, self._given = self._given[:count], self._given[count:]
+        return np.concatenate([np.array(first, dtype=np.uint64), super().words(count - len(first))])
+
+
+def test_tails_of_plain_noise_are_not_cut_where_a_delta_would_show_it():
+    """A word of zeros gave 9.49 standard deviations at most, and 36.7 for exponential and Gumbel variables."""
+    assert FirstWords(*[0] * 17).normal((1,))[0] == pytest.approx(math.sqrt(2 * 1025 * math.log(2)))
+    assert FirstWords(*[0] * 16).exponential((1,))[0] == pytest.approx(1013 * math.log(2))
+    assert FirstWords(2**64 - 1, *[0] * 15).gumbel((1,))[0] == pytest.approx(1013 * math.log(2))
+
+
+# A first word, what is drawn from it, and the probability of more than that, in steps of the word.
+TAILS = {
+    "normal": (lambda step: [step, 0], NoiseSource.normal, lambda x: math.exp(-x * x / 2) * 2.0**64),
+    "exponential": (lambda step: [step << 12], NoiseSource.exponential, lambda x: math.exp(-x) * 2.0**52),
+    "gumbel": (
+        lambda step: [2**64 - 1 - (step << 12)],
+        NoiseSource.gumbel,
+        lambda x: -math.expm1(-math.exp(-x)) * 2.0**52,
+    ),
+}
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("step", [0, 1, 1_023])
+@pytest.mark.parametrize(("words", "draw", "beyond"), TAILS.values(), ids=TAILS)
+def test_further_bits_spread_a_word_next_to_the_end_over_its_step(words, draw, beyond, step):
+    places = [beyond(float(draw(FirstWords(*words(step), seed=seed), (1,))[0])) - step for seed in range(400)]
+    assert stats.kstest(places, "uniform").pvalue > 1e-4
+
+
+def test_other_words_are_as_they_were():
+    words = np.array([2**10, 2**22 + 5, 2**40, 2**63, 2**64 - 2**23], dtype=np.uint64)
+    uniform = ((words >> np.uint64(12)) + 0.5) * 2.0**-52
+    assert FirstWords(*words).uniform((5,))[1:].tolist() == uniform[1:].tolist()
+    assert FirstWords(*words).exponential((5,))[1:].tolist() == (-np.log(uniform[1:])).tolist()
+    radius, angle = np.sqrt(-2 * np.log(words * 2.0**-64 + 2.0**-65)), 2 * np.pi * (words * 2.0**-64)
+    assert FirstWords(*words, *words).normal((10,))[::2].tolist() == (radius * np.cos(angle)).tolist()
 
 
 @pytest.mark.parametrize("spelling", ["add-remove", "ADD_REMOVE", " Add-Remove ", Neighbouring.ADD_REMOVE])

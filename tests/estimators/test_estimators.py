@@ -15,15 +15,16 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
-from privypurse.baselines import Majority
 from privypurse.estimators import (
+    BoundedScaler,
+    DeclaredOneHot,
     PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivateRidge,
+    RowNormalizer,
 )
-from privypurse.methods import DPAGD, Dynamic, Nesterov
-from privypurse.preprocessing import BoundedScaler, DeclaredOneHot, RowNormalizer
+from privypurse.methods import DPAGD, Dynamic, Majority, Nesterov
 from tests.estimators.tables import a_table, a_target
 
 CLASSIFIERS = [PrivateLogisticRegression, PrivateLinearSVC]

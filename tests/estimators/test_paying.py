@@ -18,17 +18,17 @@ from privypurse import (
     Purse,
     SharedAcrossProcesses,
 )
-from privypurse.baselines import ObjPert
 from privypurse.estimators import (
     PrivateLinearSVC,
     PrivateLogisticRegression,
+    PrivateRangeScaler,
     PrivateRidge,
     PrivateSearchCV,
+    RowNormalizer,
     SimulationWarning,
     UncountedSpending,
 )
-from privypurse.methods import DPSGD, Nesterov
-from privypurse.preprocessing import PrivateRangeScaler, RowNormalizer
+from privypurse.methods import DPSGD, Nesterov, ObjPert
 from privypurse.purse.allowance import Allowance
 from privypurse.purse.certificate import rounded_up
 from tests.estimators.tables import a_purse, a_table
@@ -41,7 +41,7 @@ def test_a_purse_is_shared_by_the_steps_of_a_pipeline():
     model.fit(X * [1, 1000, 1, 1e-3], y)
     assert model.score(X * [1, 1000, 1, 1e-3], y) > 0.85
     assert 1.99 < purse.spent.epsilon <= 2.0
-    with pytest.raises(BudgetExhausted, match="Nothing was spent"):
+    with pytest.raises(BudgetExhausted, match=r"PrivateRangeScaler\.fit spent nothing"):
         model.fit(X, y)
 
 
@@ -51,15 +51,22 @@ def test_fits_within_a_purse_are_limited_twice():
     first = PrivateLogisticRegression(0.5, purse=purse).fit(X, y)
     assert first.privacy_spent_.epsilon == pytest.approx(0.5, rel=1e-3)
     assert purse.spent.epsilon == pytest.approx(0.5, rel=1e-3)
-    with pytest.warns(UserWarning, match=r"epsilon=100 was asked for, and 1\.\d+ is left"):
-        rest = PrivateRidge(100.0, purse=purse, target_bounds=(0, 1)).fit(X, y)
+    before = first.coef_.copy()
+    with pytest.raises(
+        BudgetExhausted,
+        match=r"epsilon=1\.95 was requested, but 1\.9\d+ is left.*PrivateLogisticRegression.fit spent nothing",
+    ):
+        first.set_params(epsilon=1.95).fit(X, y)
+    assert np.array_equal(first.coef_, before)
+    assert purse.spent.epsilon == pytest.approx(0.5, rel=1e-3)
+    rest = PrivateRidge(None, purse=purse, target_bounds=(0, 1)).fit(X, y)
     assert rest.privacy_spent_.epsilon < 2
     assert purse.spent.epsilon == pytest.approx(2.0, rel=1e-3)
 
 
 def test_a_search_without_a_purse_is_loud():
     X, y = a_table(300)
-    with pytest.warns(UncountedSpending, match="nobody adds them up"):
+    with pytest.warns(UncountedSpending, match="the fits are not added up"):
         cross_val_score(PrivateLogisticRegression(1.0), X, y, cv=3)
     with pytest.warns(UncountedSpending, match="PrivateSearchCV"):
         GridSearchCV(PrivateLogisticRegression(1.0), {"l2": [0.0, 0.1]}, cv=2).fit(X, y)
@@ -97,7 +104,7 @@ def test_what_fits_again_and_again_is_loud(many):
 
     X, y = a_table(300)
     where = next(module for module in (calibration, ensemble, multiclass) if hasattr(module, many))
-    words = "NOT PRIVATE" if many == "BaggingClassifier" else "nobody adds them up"
+    words = "NOT PRIVATE" if many == "BaggingClassifier" else "the fits are not added up"
     with pytest.warns(UncountedSpending, match=words):
         getattr(where, many)(PrivateLogisticRegression(1.0)).fit(X, y)
 
@@ -116,7 +123,7 @@ def test_warm_starts_go_on_and_pay_again():
     assert not model.certificate_.part_of
     regressor = PrivateRidge(0.3, purse=purse, warm_start=True, target_bounds=(0, 1)).fit(X, y)
     assert regressor.fit(X, y).score(X, y) > 0.4
-    with pytest.raises(InvalidArgument, match="without a purse nobody adds it up"):
+    with pytest.raises(InvalidArgument, match="which only a purse can add up"):
         PrivateLogisticRegression(0.3, warm_start=True).fit(X, y)
 
 
@@ -144,14 +151,14 @@ def test_a_model_never_stands_beside_the_statement_of_another(monkeypatch):
             model.set_params(purse=second).fit(X, y)
     assert (model.coef_ == before).all()
     loaded = pickle.loads(pickle.dumps(model)).set_params(warm_start=True)
-    with pytest.raises(InvalidArgument, match="without a purse"):
+    with pytest.raises(InvalidArgument, match="only a purse"):
         loaded.fit(X, y)
 
 
 @pytest.mark.parametrize("method", [DPSGD(sample_prob=0.05, steps=60), ObjPert()], ids=["dp-sgd", "objpert"])
 def test_methods_with_a_schedule_of_their_own_need_declared_facts(method):
     X, y = a_table(4_000)
-    with pytest.raises(InvalidArgument, match=r"n_public=.*feature_norm=.*Nothing was spent"):
+    with pytest.raises(InvalidArgument, match=r"n_public=.*feature_norm=.*PrivateLogisticRegression.fit spent nothing"):
         PrivateLogisticRegression(1.0, method=method).fit(X, y)
     declared = {"n_public": 4_000, "feature_norm": 3.0, "standardize": False, "classes": [0, 1]}
     fitted = PrivateLogisticRegression(1.0, method=method, random_state=0, **declared).fit(X, y)
@@ -164,7 +171,7 @@ def test_methods_with_a_schedule_of_their_own_need_declared_facts(method):
 def test_a_schedule_that_was_fixed_in_advance_pays_for_nothing_else():
     X, y = a_table(1_000)
     purse = Purse.with_filter(FixedSchedule([GaussianCharge(20.0)] * 30, 2.0, 1e-6, "add-remove"))
-    with pytest.raises(InvalidArgument, match="next to which nothing else can be paid"):
+    with pytest.raises(InvalidArgument, match="which allows no other release"):
         PrivateLogisticRegression(None, method=Nesterov(steps=30), purse=purse).fit(X, y)
     assert purse.spent.releases == 0
     declared = {"n_public": 1_000, "feature_norm": 3.0, "standardize": False}

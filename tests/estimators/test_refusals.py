@@ -1,9 +1,11 @@
 """What is refused, before anything is spent, in words that give no record away."""
 
 import pickle
+import traceback
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.model_selection import cross_val_score
@@ -15,6 +17,7 @@ from privypurse import (
     Purse,
 )
 from privypurse.estimators import (
+    BoundedScaler,
     PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,
@@ -24,7 +27,6 @@ from privypurse.estimators import (
     UncountedSpending,
 )
 from privypurse.methods import Nesterov
-from privypurse.preprocessing import BoundedScaler
 from tests.estimators.tables import a_purse, a_table, a_target
 
 BAD_TABLES = {
@@ -76,7 +78,7 @@ BAD_SETTINGS = [
     (PrivateLogisticRegression, {"callbacks": [3]}, "callbacks must be"),
     (PrivateRidge, {}, "target_bounds must be"),
     (PrivateRidge, {"target_bounds": (1, 0)}, "target_bounds must be"),
-    (PrivateRidge, {"target_bounds": (1e12, 1e12 + 1e-2)}, "target_bounds must be further apart"),
+    (PrivateRidge, {"target_bounds": (1e12, 1e12 + 1e-2)}, "target_bounds must differ"),
     (PrivateHuberRegressor, {"target_bounds": (0, 1), "threshold": 0}, "threshold must be"),
 ]
 
@@ -161,6 +163,35 @@ def test_errors_show_no_value_of_the_data():
     with pytest.raises(InvalidArgument) as refused:
         PrivateLogisticRegression(1.0, classes=["no", "yes"]).fit(X, labels)
     assert "Rosalind" not in str(refused.value)
+
+
+@pytest.mark.parametrize("model", [PrivateRidge, PrivateHuberRegressor])
+@pytest.mark.parametrize("kind", [list, "U", "S", object, "string", "datetime64[D]", complex])
+def test_targets_that_are_no_numbers_are_refused_unquoted_before_payment(model, kind):
+    X, purse = a_table(20)[0], a_purse()
+    y = ["1.5"] * 19 + ["Rosalind"]
+    if kind in ("datetime64[D]", complex):
+        y = np.zeros(20).astype(int).astype(kind)
+    elif kind == "string":
+        y = pd.Series(y, dtype="string")
+    elif kind is not list:
+        y = np.array(y, dtype=kind)
+    for table in (X, sparse.csr_matrix(X)):
+        fitted = model(1.0, purse=purse, target_bounds=(0, 2))
+        for work in (fitted.fit, fitted.check_input):
+            with pytest.raises(InvalidArgument) as refused:
+                work(table, y)
+            assert "Rosalind" not in "".join(traceback.format_exception(refused.value))
+    assert purse.spent.releases == 0
+
+
+def test_labels_of_no_kind_are_refused_in_our_words():
+    X, purse = a_table(20)[0], a_purse()
+    for labels in (np.array([0] * 19 + ["Rosalind"], dtype=object), np.linspace(0, 1, 20)):
+        with pytest.raises(InvalidArgument, match="Unknown label type") as refused:
+            PrivateLogisticRegression(1.0, purse=purse, classes=[0, 1]).fit(X, labels)
+        assert "Rosalind" not in str(refused.value)
+    assert purse.spent.releases == 0
 
 
 def test_no_warning_and_no_error_tells_of_one_record():

@@ -20,7 +20,7 @@ from privypurse import (
 )
 from privypurse.core.charges import RepeatAndSelectCharge, from_json
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators import _search_trial as parts
+from privypurse.estimators import search_trial as parts
 from privypurse.estimators.search import PrivateSearchCV
 from tests.estimators.tiny_models import GRID, SEEN, NoisyScaler, Tiny, TinyMean, two_columns
 
@@ -470,5 +470,5 @@ def test_the_budget_of_a_trial_is_known_beforehand():
     for epsilon in (1.0, None):
         search = PrivateSearchCV(Tiny(), GRID, epsilon=epsilon, purse=purse)
         assert search.trial_budget()[0] == pytest.approx(0.510, abs=1e-3)  # at the order of the purse
-        with pytest.raises(BudgetExhausted, match="Nothing was spent"):
+        with pytest.raises(BudgetExhausted, match="costs more than what is left"):
             search.set_params(mean_trials=1e6).trial_budget()

@@ -14,12 +14,11 @@ from privypurse import (
     NoiseSource,
     Purse,
 )
-from privypurse.core.no_refusals import no_refusals, nothing_is_refused
-from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
-from privypurse.estimators._search_data import NOT_CHECKED, TARGETS_CHECKED
+from privypurse.core.checks import no_refusals, nothing_is_refused
+from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, PrivateRangeScaler, PrivateRidge
 from privypurse.estimators.base import CHECKED
 from privypurse.estimators.search import PrivateSearchCV
-from privypurse.preprocessing import PrivateRangeScaler
+from privypurse.estimators.search_checks import NOT_CHECKED, TARGETS_CHECKED
 from tests.estimators.tiny_models import GRID, Tiny, two_columns
 
 GRID_L2 = {"privatelogisticregression__l2": [0.0]}

@@ -11,8 +11,7 @@ from typing import Any
 from privypurse import Purse, SqliteLedger
 from privypurse.cli.app import run as run_command
 from privypurse.core.errors import LedgerCorrupt
-from privypurse.purse.certificate import Certificate
-from privypurse.purse.certificate_check import check_certificate
+from privypurse.purse.certificate import Certificate, check_certificate
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import spoil_json
 from tests.fuzz.seeds import DATASETS, write_ledger

@@ -14,10 +14,10 @@ import numpy as np
 
 from privypurse import NoiseSource, Purse, SqliteLedger
 from privypurse.losses import Logistic
-from privypurse.optimizers import GradientDescent
-from privypurse.oracles.linear_rows import DenseOracle
-from privypurse.schedules import EvenSplit
+from privypurse.oracles.linear import DenseOracle
 from privypurse.training import Checkpoint, train
+from privypurse.training.optimizers import GradientDescent
+from privypurse.training.schedules import EvenSplit
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import spoil_bytes, spoil_json, spoil_tree
 

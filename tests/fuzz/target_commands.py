@@ -16,8 +16,8 @@ from privypurse import SqliteLedger
 from privypurse.cli.app import run as run_command
 from privypurse.core.errors import LedgerError
 from privypurse.datasets import make_census
-from privypurse.jobs.census_schema import census_schema
-from privypurse.tables.schema_file import write_schema
+from privypurse.runs.census_schema import census_schema
+from privypurse.tables.schema import write_schema
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import spoil_text
 
@@ -96,7 +96,7 @@ COMMANDS: tuple[tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, An
             "--test-public": None, "--simulate": COUNTS,
         },
     ),
-    (("predict", "--quiet"), (FILES, FILES), {"--out": FILES, "--keep": NAMES} | ACCOUNT),
+    (("predict", "--quiet"), (FILES, FILES), {"--out": FILES, "--overwrite": None, "--keep": NAMES} | ACCOUNT),
     (("evaluate", "--quiet"), (FILES, FILES), ACCOUNT | {"--epsilon": NUMBERS, "--public": None}),
     (
         ("plan", "--no-rehearse", "--quiet"),
@@ -104,6 +104,7 @@ COMMANDS: tuple[tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, An
         {
             "--records": COUNTS, "--features": COUNTS, "--epsilon": NUMBERS, "--delta": NUMBERS, "--method": METHODS,
             "--schema": FILES, "--neighbouring": WORDS, "--classes": COUNTS, "--plot": FILES, "--compare": None,
+            "--overwrite": None,
         },
     ),
     (
@@ -112,6 +113,7 @@ COMMANDS: tuple[tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, An
         ACCOUNT | {
             "--target": NAMES, "--schema": FILES, "--methods": ("auto", "auto,nesterov", ",", "", "x", "auto,auto"),
             "--epsilons": ("1", "0.5,1", "", ",", "nan", "1e309", "-1", "0"), "--pay": None, "--plot": FILES,
+            "--overwrite": None,
         },
     ),
     (
@@ -119,11 +121,11 @@ COMMANDS: tuple[tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, An
         (FILES,),
         {"--target": NAMES, "--out": FILES, "--overwrite": None, "--check": FILES, "--buy-ranges": None},
     ),
-    (("report",), (FILES,), {"--out": FILES}),
+    (("report",), (FILES,), {"--out": FILES, "--overwrite": None}),
     (("ledger", "show"), (FILES,), {"--dataset": NAMES}),
-    (("ledger", "certificate"), (FILES,), {"--dataset": NAMES, "--out": FILES}),
+    (("ledger", "certificate"), (FILES,), {"--dataset": NAMES, "--out": FILES, "--overwrite": None}),
     (("ledger", "verify"), (FILES,), {"--certificate": FILES}),
-    (("ledger", "export"), (FILES,), {"--dataset": NAMES, "--out": FILES}),
+    (("ledger", "export"), (FILES,), {"--dataset": NAMES, "--out": FILES, "--overwrite": None}),
     (("ledger", "freeze"), (FILES,), {"--dataset": NAMES, "--why": NAMES, "--who": NAMES, "--yes": None}),
     (
         ("data",),

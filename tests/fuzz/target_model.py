@@ -8,16 +8,15 @@ from random import Random
 from typing import Any
 
 from privypurse.datasets import make_census
-from privypurse.jobs.account import Account
-from privypurse.jobs.census_schema import census_schema
-from privypurse.jobs.describe import load_run, report_of
-from privypurse.jobs.train import TrainSettings, train_file
-from privypurse.store import load_model, save_model
-from privypurse.store.folder import MANIFEST
-from privypurse.tables.schema_file import write_schema
+from privypurse.runs.account import Account
+from privypurse.runs.census_schema import census_schema
+from privypurse.runs.describe import load_run, report_of
+from privypurse.runs.folder import MANIFEST, load_model, save_model
+from privypurse.runs.train import TrainSettings, train_file
+from privypurse.tables.schema import write_schema
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import spoil_bytes, spoil_json, spoil_text
-from tests.store.fitted import a_pipeline
+from tests.runs.fitted import a_pipeline
 
 SCRIPT = "<script>alert(4711)"
 

@@ -15,14 +15,14 @@ import numpy as np
 
 from privypurse.core.errors import PrivypurseError
 from privypurse.datasets import make_census
-from privypurse.jobs.census_schema import census_schema
-from privypurse.jobs.progress import Silent
-from privypurse.jobs.rows import read_rows
+from privypurse.runs.census_schema import census_schema
+from privypurse.runs.progress import Silent
+from privypurse.runs.rows import read_rows
+from privypurse.tables.chunks import from_files
 from privypurse.tables.draft import draft_schema
 from privypurse.tables.encoder import TableEncoder
 from privypurse.tables.files import TableFile
-from privypurse.tables.schema import Category, ClassTarget, Number, Schema
-from privypurse.tables.schema_file import parse_schema, read_schema, write_schema
+from privypurse.tables.schema import Category, ClassTarget, Number, Schema, parse_schema, read_schema, write_schema
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import TEXTS, TOKENS, nested, spoil_bytes, spoil_text, spoil_tree
 
@@ -150,7 +150,7 @@ class CsvTarget:
         self._path.write_bytes(content)
         lines = content.split(b"\n")
         try:
-            found = self._rows(self._path)
+            found = self._rows(self._path), self._chunks(self._path)
             if not content.startswith(b"\x1f\x8b") and len(lines) > 3:
                 del lines[1 + number % (len(lines) - 2)]
                 self._less.write_bytes(b"\n".join(lines))
@@ -170,15 +170,25 @@ class CsvTarget:
             raise Finding("a row was read that is not finite")
         return collections.Counter(row.tobytes() for row in np.column_stack([matrix, rows.y]))
 
-    def _compare(self, found: "collections.Counter[bytes]") -> None:
+    def _chunks(self, path: pathlib.Path) -> "collections.Counter[bytes]":
+        """Read the file as an oracle larger than memory does."""
+        chunks = from_files(path, features=["age", "wage"], target="rich", format="csv")
+        return collections.Counter(
+            row.tobytes() + str(label).encode("utf-8", "replace")
+            for table, labels in chunks()
+            for row, label in zip(table, labels, strict=True)
+        )
+
+    def _compare(self, found: "tuple[collections.Counter[bytes], ...]") -> None:
         """One line more or less is one record more or less, or none."""
         try:
-            fewer = self._rows(self._less)
+            fewer = self._rows(self._less), self._chunks(self._less)
         except PrivypurseError:
             return  # too few lines are left, or too many of them are odd
-        gained, lost = (fewer - found).total(), (found - fewer).total()
-        if gained or lost > 1:
-            raise Finding(f"a line taken out of a table removes {lost} records and adds {gained}")
+        for all_of_them, others in zip(found, fewer, strict=True):
+            gained, lost = (others - all_of_them).total(), (all_of_them - others).total()
+            if gained or lost > 1:
+                raise Finding(f"a line taken out of a table removes {lost} records and adds {gained}")
 
 
 def _first_line(content: bytes) -> bytes:

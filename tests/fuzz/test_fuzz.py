@@ -78,7 +78,7 @@ def test_an_input_depends_on_its_number_alone(prepared):
 class _Planted:
     """A reader with a fault of every kind."""
 
-    name, seconds = "planted", 0.3
+    name, seconds = "planted", 2.0
 
     def __init__(self, fault):
         self._fault = fault

@@ -62,7 +62,7 @@ def test_what_has_no_exact_way_is_drawn_in_floating_point_and_put_on_record():
 
 def test_what_has_no_exact_way_is_refused_where_it_was_asked_for():
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", noise="secure")
-    with pytest.raises(InvalidArgument, match="FloatingPoint does not say that it can draw exact noise"):
+    with pytest.raises(InvalidArgument, match="FloatingPoint does not declare exact noise"):
         purse.release(BOX, FloatingPoint())
     assert purse.spent.releases == 0
 
@@ -163,7 +163,7 @@ def test_what_a_parent_says_of_its_own_draw_does_not_hold_for_another():
     purse.release(BOX, DrawsAnew(50.0))
     assert purse.certificate().noise == "operating-system entropy, floating point"
     strict = Purse(1.0, 1e-6, neighbouring="add-remove", noise="secure")
-    with pytest.raises(InvalidArgument, match="DrawsAnew does not say that it can draw exact noise"):
+    with pytest.raises(InvalidArgument, match="DrawsAnew does not declare exact noise"):
         strict.release(BOX, DrawsAnew(50.0))
     assert strict.spent.releases == 0
 

@@ -162,8 +162,6 @@ def test_charges(mechanism, kind):
     assert mechanism.charge(box([1.0, 2.0]), ADD_REMOVE) == kind(0.5)
     assert mechanism.charge(box([1.0, 2.0], sample_prob=0.1), ADD_REMOVE) == kind(0.5, 0.1)
     assert mechanism.charge_seen_under(box([1.0, 2.0]), ADD_REMOVE, REPLACE_ONE) == kind(1.0)
-    # A smaller range: with room for the rounding of exact noise.
-    assert mechanism.charge_seen_under(box([1.0, 2.0]), REPLACE_ONE, ADD_REMOVE) == kind(0.5 * (0.5 + 2.0**-38))
     drawn = mechanism.draw(box([0.0, 1e9]), ADD_REMOVE, NoiseSource(seed=1))
     assert drawn.shape == ()
     assert int(drawn) == 1
@@ -185,7 +183,7 @@ def test_scores_of_any_size_are_drawn_with_noise(mechanism, score_range):
 
 @pytest.mark.parametrize("mechanism", [ExponentialSelection, PermuteAndFlip])
 def test_an_epsilon_that_is_no_privacy_is_refused(mechanism):
-    with pytest.raises(InvalidArgument, match="no privacy at all"):
+    with pytest.raises(InvalidArgument, match="give no privacy"):
         mechanism(1e4)
 
 

@@ -9,18 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privypurse import BudgetExhausted, InvalidArgument, NoiseSource, Purse
-from privypurse.baselines import FiniteModels
 from privypurse.core.charges import GaussianCharge
-from privypurse.core.queries import GradientAt
-from privypurse.core.released import Released
+from privypurse.core.queries import GradientAt, Released
 from privypurse.losses import HuberHinge, Logistic, OneVsRest, Softmax
-from privypurse.methods import DPAGD, PUR, Auto, Nesterov, NoisyPGD
+from privypurse.methods import DPAGD, PUR, Auto, FiniteModels, Nesterov, NoisyPGD
 from privypurse.methods.warm import WarmStarted
-from privypurse.optimizers import GradientDescent
-from privypurse.optimizers.warm import StartingAt
 from privypurse.oracles import DenseOracle, SoftmaxOracle
-from privypurse.planning import Facts
 from privypurse.training import facts_for, fit
+from privypurse.training.facts import Facts
+from privypurse.training.optimizers import GradientDescent
+from privypurse.training.optimizers.warm import StartingAt
 
 RELATIONS = ["add-remove", "replace-one"]
 

@@ -5,10 +5,10 @@ import pytest
 
 from privypurse import NoiseSource, Purse
 from privypurse.methods import PUR, AdaptivePUR, Dynamic, Nesterov, NoisyPGD
-from privypurse.optimizers import Ball
+from privypurse.methods.dynamic import quadratic_influences
 from privypurse.oracles.quadratic import QuadraticOracle
-from privypurse.planning.influence import quadratic_influences
 from privypurse.training import facts_for, fit
+from privypurse.training.optimizers import Ball
 
 DIMENSION = 20
 SEEDS = 60

@@ -7,13 +7,26 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from privypurse import NoiseSource, Purse
-from privypurse.baselines import FiniteModels, Majority, ObjPert, OutPert, PrivGene
 from privypurse.losses import Huber, HuberHinge, Logistic, Softmax, Squared
-from privypurse.methods import ADPSGD, DPAGD, DPSGD, PUR, AdaptivePUR, Dynamic, Nesterov, NoisyPGD
-from privypurse.optimizers import Ball, Box, Simplex
+from privypurse.methods import (
+    ADPSGD,
+    DPAGD,
+    DPSGD,
+    PUR,
+    AdaptivePUR,
+    Dynamic,
+    FiniteModels,
+    Majority,
+    Nesterov,
+    NoisyPGD,
+    ObjPert,
+    OutPert,
+    PrivGene,
+)
 from privypurse.oracles import DenseOracle, SoftmaxOracle, SparseOracle
 from privypurse.purse.ledger import MemoryLedger
 from privypurse.training import facts_for, fit
+from privypurse.training.optimizers import Ball, Box, Simplex
 
 FULL_BATCH = [
     Nesterov(),

@@ -12,9 +12,10 @@ from scipy import sparse
 from privypurse import InvalidArgument, Neighbouring, Norm
 from privypurse.core.queries import CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
 from privypurse.losses import Huber, HuberHinge, Logistic, Softmax
-from privypurse.oracles.linear_rows import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles.softmax import SoftmaxOracle
 from privypurse.training.prediction import linear_scores, softmax_scores
+from tests.each import each
 from tests.oracles import reference
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
@@ -62,11 +63,11 @@ def queries(rng, dimension):
     yield CurvatureAlong(point=w, direction=u, clip_curvature=0.15)
 
 
-@pytest.mark.parametrize("constant", CONSTANTS)
-@pytest.mark.parametrize("row_limit", [1.0, 0.4])
 @pytest.mark.parametrize(
     "loss", [Logistic(), Logistic(clip_derivative=0.3), HuberHinge(), Huber(threshold=0.5)], ids=repr
 )
+@each("constant", CONSTANTS)
+@each("row_limit", [1.0, 0.4])
 def test_it_is_a_column_of_that_value(kind, loss, row_limit, constant):
     name, make = kind
     rng = np.random.default_rng(5)

@@ -10,10 +10,10 @@ import pytest
 from privypurse import InvalidArgument, NoiseSource, Purse
 from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong
 from privypurse.losses import Logistic
-from privypurse.optimizers import GradientDescent
-from privypurse.oracles.linear_rows import DenseOracle
-from privypurse.schedules import EvenSplit
+from privypurse.oracles.linear import DenseOracle
 from privypurse.training import train
+from privypurse.training.optimizers import GradientDescent
+from privypurse.training.schedules import EvenSplit
 
 distributed = pytest.importorskip("distributed", reason="the dask extra is not installed")
 da = pytest.importorskip("dask.array", reason="the dask extra is not installed")
@@ -123,3 +123,14 @@ def test_mistakes_are_named_before_anything_is_spent(client, data):
         dask_backend.DaskOracle(X.rechunk((900, 2)), y, client=client, loss=Logistic())
     with pytest.raises(InvalidArgument, match="declared classes"):
         dask_backend.DaskOracle(X, y + 1, client=client, loss=Logistic(), retries=0)
+
+
+def test_an_error_of_the_graph_behind_a_table_is_not_quoted(client, data):
+    def parse(block):
+        raise ValueError("could not convert string to float: 'SECRETvalue73'")
+
+    X, y = (da.from_array(array, chunks=(900, *array.shape[1:])) for array in data)
+    with pytest.raises(InvalidArgument, match="ValueError") as refused:
+        dask_backend.DaskOracle(X.map_blocks(parse, meta=X._meta), y, client=client, loss=Logistic())
+    assert "SECRET" not in str(refused.value)
+    assert refused.value.__suppress_context__

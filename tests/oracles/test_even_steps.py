@@ -14,6 +14,7 @@ from privypurse.core.queries import LossesAlong
 from privypurse.losses import HuberHinge, Logistic
 from privypurse.oracles import DenseOracle, SparseOracle
 from privypurse.oracles.parts import LossesWork
+from tests.each import each
 
 
 def expected(X, y, loss, point, direction, steps):
@@ -23,10 +24,10 @@ def expected(X, y, loss, point, direction, steps):
     return sums[0] - sums
 
 
-@pytest.mark.parametrize("clip", [0.1, 0.5, 0.9])
-@pytest.mark.parametrize("size", [0.01, 1.0, 100.0])
-@pytest.mark.parametrize("first", [0.0, 0.3])
 @pytest.mark.parametrize("kind", ["dense", "single", "sparse"])
+@each("clip", [0.1, 0.5, 0.9])
+@each("size", [0.01, 1.0, 100.0])
+@each("first", [0.0, 0.3])
 def test_even_steps_give_what_the_losses_say(clip, size, first, kind):
     rng = np.random.default_rng(0)
     X, y = 2 * rng.standard_normal((2_000, 4)), rng.integers(0, 2, 2_000)

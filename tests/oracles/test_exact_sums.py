@@ -17,11 +17,12 @@ from privypurse.core.queries import GradientAt
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
 from privypurse.losses.softmax import OneVsRest, Softmax
 from privypurse.oracles import _exact_kernels, _exact_softmax, _kernels
-from privypurse.oracles.lattice import ROUNDING_MARGIN, lattice_unit
-from privypurse.oracles.linear_rows import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles.encoding import ROUNDING_MARGIN, lattice_unit
+from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles.parts import ExactGradientWork
 from privypurse.oracles.sampling import poisson_rows
 from privypurse.oracles.softmax import SoftmaxOracle
+from tests.each import each
 
 SECURE = NoiseSource(secure=True)
 
@@ -99,7 +100,7 @@ def added(rows):
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 @pytest.mark.parametrize("make", ORACLES.values(), ids=ORACLES.keys())
-@pytest.mark.parametrize(("n", "d"), [(290, 29), (290, 5)], ids=["wide", "narrow"])
+@each(("n", "d"), [(290, 29), (290, 5)])
 def test_sums_are_those_of_the_records_alone(make, loss, n, d):
     rng = np.random.default_rng(5)
     X = table(rng, n, d)
@@ -122,9 +123,9 @@ def test_sums_are_those_of_the_records_alone(make, loss, n, d):
             assert whole(oracle, query)[0] == added([alone[i][0] for i in rows])
 
 
-@pytest.mark.parametrize("row_limit", [None, 0.3, 5.0], ids=["no limit", "short", "long"])
-@pytest.mark.parametrize("constant", [False, True, 0.25], ids=["no constant", "constant", "small constant"])
 @pytest.mark.parametrize("make", ORACLES.values(), ids=ORACLES.keys())
+@each("row_limit", [None, 0.3, 5.0])
+@each("constant", [False, True, 0.25])
 def test_removing_a_record_takes_away_its_own_numbers(make, constant, row_limit):
     rng = np.random.default_rng(8)
     n, d = 60, 20
@@ -142,7 +143,7 @@ def test_removing_a_record_takes_away_its_own_numbers(make, constant, row_limit)
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 @pytest.mark.parametrize("make", ORACLES.values(), ids=ORACLES.keys())
-@pytest.mark.parametrize("d", [29, 5], ids=["wide", "narrow"])
+@each("d", [29, 5])
 def test_the_last_bits_of_a_record_are_its_own_too(make, loss, d):
     """On a lattice so fine that every bit of a product counts, where chance cannot hide that a neighbour shows."""
     rng = np.random.default_rng(15)
@@ -407,10 +408,10 @@ def softmax_records(X, y, w, loss, bound, row_limit, constant):
     return records, steps
 
 
-@pytest.mark.parametrize("clip_norm", [None, 0.01, 0.5], ids=["no clip", "low clip", "clip"])
-@pytest.mark.parametrize("constant", [0.0, 1.0, 0.3], ids=["no constant", "constant", "small constant"])
 @pytest.mark.parametrize("kind", TABLES.values(), ids=TABLES.keys())
 @pytest.mark.parametrize("loss", SOFTMAX.values(), ids=SOFTMAX.keys())
+@each("clip_norm", [None, 0.01, 0.5])
+@each("constant", [0.0, 1.0, 0.3])
 def test_softmax_sums_are_those_of_the_records_alone(loss, kind, constant, clip_norm):
     rng = np.random.default_rng(7)
     n, d, row_limit = 150, 11, 0.8

@@ -10,7 +10,7 @@ from privypurse import Neighbouring, NoiseSource
 from privypurse.core.queries import GradientAt
 from privypurse.losses import Logistic
 from privypurse.oracles.chunks import from_arrays
-from privypurse.oracles.linear_rows import ChunkedOracle, DenseOracle
+from privypurse.oracles.linear import ChunkedOracle, DenseOracle
 
 CHUNK, COLUMNS = 2_048, 100
 

@@ -15,9 +15,11 @@ from scipy import sparse
 from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, UnboundedSensitivity
 from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
-from privypurse.oracles.chunks import from_arrays, from_files
-from privypurse.oracles.linear_rows import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles.chunks import from_arrays
+from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles.sampling import poisson_rows
+from privypurse.tables.chunks import from_files
+from tests.each import each
 from tests.oracles import reference
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
@@ -108,8 +110,8 @@ def queries(rng, dimension):
     yield Count()
 
 
-@pytest.mark.parametrize("constant", [True, False])
-@pytest.mark.parametrize("row_limit", [1.0, 0.4, 3.0])
+@each("constant", [True, False])
+@each("row_limit", [1.0, 0.4, 3.0])
 def test_every_oracle_agrees_with_a_loop_over_single_rows(make, loss, constant, row_limit):
     rng = np.random.default_rng(12)
     X = table(rng)
@@ -368,7 +370,7 @@ def test_duplicates_that_scipy_does_not_know_of_are_added_up():
     assert np.linalg.norm(oracle.answer(GradientAt(point=np.zeros(4)))._value) <= 0.5
     outside = sparse.csr_matrix(np.array([[1.0, 2.0]]))
     outside.indices[1] = 7
-    with pytest.raises(InvalidArgument, match="outside its shape"):
+    with pytest.raises(InvalidArgument, match="Rebuild the matrix"):
         SparseOracle(outside, [1], loss=Logistic())
 
 
@@ -551,5 +553,5 @@ def test_parquet_and_arrow_files(tmp_path, format):
     assert oracle.answer(query)._value == pytest.approx(
         DenseOracle(X, y, loss=Logistic()).answer(query)._value, rel=1e-9
     )
-    with pytest.raises(InvalidArgument, match=r"\['c'\], which are not among"):
+    with pytest.raises(InvalidArgument, match=r"got \['c'\]"):
         from_files(tmp_path / "data", features=["a", "c"], target="label", format=format)

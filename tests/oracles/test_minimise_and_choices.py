@@ -16,10 +16,11 @@ from privypurse.core.queries import GradientAt, LossesAt, Objective
 from privypurse.core.sensitive import SensitiveObjective
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Softmax, Squared
 from privypurse.mechanisms.perturbed_minimiser import TOLERANCE, OutputPerturbation
-from privypurse.oracles.lattice import ROUNDING_MARGIN
-from privypurse.oracles.linear_rows import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles.encoding import ROUNDING_MARGIN
+from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles.minimise import minimise
 from privypurse.oracles.softmax import SoftmaxOracle
+from tests.each import each
 from tests.oracles import reference
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
@@ -267,9 +268,9 @@ def scores(X, target, points, loss, row_limit=1.0, clip=math.inf):
     return sums[0] - sums
 
 
-@pytest.mark.parametrize("clip", [None, 0.6])
 @pytest.mark.parametrize("make", ORACLES.values(), ids=ORACLES.keys())
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+@each("clip", [None, 0.6])
 def test_the_losses_of_models_are_what_numpy_finds(loss, make, clip):
     X, y, target, more = table(loss)
     X[3], X[4, 1] = 1e300, np.nan

@@ -8,8 +8,7 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.core.queries import GradientAt
 from privypurse.losses import Logistic, Squared
 from privypurse.oracles import DenseOracle
-from privypurse.oracles.limits import limit_scores
-from privypurse.oracles.targets import Targets
+from privypurse.oracles.scores import Targets, limit_scores
 
 
 def gradient(rows, targets, **settings):

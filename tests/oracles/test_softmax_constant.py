@@ -12,9 +12,10 @@ from scipy import sparse
 from privypurse import Neighbouring, NoiseSource, Norm
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong
 from privypurse.losses import OneVsRest, Softmax
-from privypurse.oracles.lattice import ROUNDING_MARGIN
+from privypurse.oracles.encoding import ROUNDING_MARGIN
 from privypurse.oracles.sampling import poisson_rows
 from privypurse.oracles.softmax import SoftmaxOracle
+from tests.each import each
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 LOSSES = [Softmax(3), Softmax(3, clip_derivative=0.6), OneVsRest(3), OneVsRest(3, width=0.1, clip_derivative=0.7)]
@@ -71,7 +72,7 @@ def plain_scores(X, y, w, u, loss, constant=0.25, row_limit=1.0, clip=math.inf):
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
-@pytest.mark.parametrize(("constant", "row_limit"), [(0.25, 1.0), (0.25, 0.2), (4.0, 1.5), (True, 2.0), (False, 1.0)])
+@each(("constant", "row_limit"), [(0.25, 1.0), (0.25, 0.2), (4.0, 1.5), (True, 2.0), (False, 1.0)])
 def test_every_constant_is_a_column_of_its_value(form, loss, constant, row_limit):
     rng = np.random.default_rng(7)
     X, y = table(rng, 60)

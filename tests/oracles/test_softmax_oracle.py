@@ -12,7 +12,7 @@ from scipy import sparse
 from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, SlopeAlong
 from privypurse.losses import Logistic, Softmax
-from privypurse.oracles.lattice import ROUNDING_MARGIN
+from privypurse.oracles.encoding import ROUNDING_MARGIN
 from privypurse.oracles.softmax import SoftmaxOracle
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 
 from privypurse import (
@@ -22,8 +23,14 @@ from privypurse import (
     __version__,
 )
 from privypurse.accounting.convert import bounded_range_mu, gdp_epsilon
-from privypurse.purse.certificate import UnderRelation
-from privypurse.purse.certificate_check import check_certificate
+from privypurse.accounting.filters import GdpFilter, RdpFilter, ZcdpFilter
+from privypurse.cli.app import run
+from privypurse.losses import Logistic
+from privypurse.methods.dp_sgd import DPSGD
+from privypurse.oracles.linear import DenseOracle
+from privypurse.purse.allowance import Allowance
+from privypurse.purse.certificate import NOT_STATED, UnderRelation, check_certificate, check_rest, fingerprint
+from privypurse.training.fit import fit, open_purse
 
 SCORES = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
 
@@ -91,12 +98,88 @@ def test_what_is_not_a_certificate_is_refused(text):
         Certificate.from_json(text)
 
 
-def test_a_replace_one_purse_also_covers_add_remove(ledger, box):
-    purse = Purse(1.0, 1e-6, neighbouring="replace-one", ledger=ledger)
+RULES = {
+    "gdp": (1.0, lambda: GdpFilter(1.0, 1e-6, "replace-one")),
+    "zcdp": (1.0, lambda: ZcdpFilter(1.0, 1e-6, "replace-one")),
+    "rdp": (0.05, lambda: RdpFilter(1.0, 1e-6, "replace-one")),
+    "fixed": (0.05, lambda: FixedSchedule([GaussianCharge(10.0, 0.05)], 1.0, 1e-6, "replace-one")),
+}
+
+
+@pytest.mark.parametrize(("sample_prob", "rule"), RULES.values(), ids=RULES)
+def test_a_replace_one_certificate_states_nothing_under_add_remove(ledger, sample_prob, rule):
+    purse = Purse.with_filter(rule(), ledger=ledger)
+    purse.release(
+        Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0, sample_prob=sample_prob), Gaussian(10.0)
+    )
+    certificate = purse.certificate()
+    assert (certificate.relations["replace-one"].epsilon, certificate.relations["add-remove"]) == (1.0, NOT_STATED)
+    assert "add-remove: not stated; the number of records is public under replace-one" in str(certificate)
+    assert check_certificate(purse.ledger, certificate)
+
+
+def test_certificates_of_n_and_one_more_record_claim_nothing_where_they_tell_them_apart():
+    """A sampling rate may be a batch over the true number under replace-one: the printed rate then says how many there are."""
+    told = []
+    for records in (1_000, 1_001):
+        X = np.random.default_rng(0).standard_normal((records, 3))
+        oracle = DenseOracle(X, (X[:, 0] > 0).astype(int), loss=Logistic(clip_derivative=0.5))
+        method = DPSGD(sample_prob=100 / len(X), steps=5)
+        purse = open_purse(oracle, method, epsilon=1.0, delta=1e-6, neighbouring="replace-one", records=len(X))
+        fit(oracle, method, purse, records=len(X))
+        certificate = purse.certificate()
+        told.append(certificate.groups[0].sample_prob)
+        assert certificate.relations["add-remove"].epsilon is None
+    assert told[0] != told[1]
+
+
+def as_written_before(certificate):
+    """Return the certificate that earlier versions wrote for a purse under replace-one."""
+    stated = UnderRelation(certificate.epsilon, certificate.delta, 0.2)
+    return dataclasses.replace(certificate, relations=certificate.relations | {"add-remove": stated})
+
+
+def test_an_earlier_certificate_is_checked_but_for_its_line_about_add_remove(tmp_path, box, capsys):
+    purse = Purse(1.0, 1e-6, neighbouring="replace-one", ledger=tmp_path / "budget.db")
+    # Earlier versions also put the charge under add/remove on the ledger.
+    purse._pay(GaussianCharge(10.0), GaussianCharge(20.0), "sum")
+    earlier = as_written_before(purse.certificate())
+    assert not check_certificate(purse.ledger, earlier)
+    assert check_rest(purse.ledger, earlier)
+    with pytest.raises(LedgerCorrupt, match="releases is 2 in it"):
+        check_certificate(purse.ledger, dataclasses.replace(earlier, releases=2))
+    assert "add-remove: not stated" in str(Certificate.from_json(earlier.to_json()))
+    earlier.save(tmp_path / "certificate.json")
+    command = ["ledger", "verify", str(tmp_path / "budget.db"), "--certificate", str(tmp_path / "certificate.json")]
+    assert run(command) == 8
+    printed = capsys.readouterr()
+    assert "the certificate says what the ledger says, but for one line" in printed.out
+    assert "NOT UPHELD: the certificate's guarantee under add-remove" in printed.err
+    assert run([*command, "--json"]) == 8
+    assert json.loads(capsys.readouterr().out)["not_upheld"] == ["add-remove"]
+
+
+def test_an_earlier_certificate_of_a_part_is_found_on_record_and_its_line_is_not_upheld(box):
+    purse = Purse(1.0, 1e-6, neighbouring="replace-one")
+    part = Allowance(purse, GdpFilter(0.5, 1e-6, "replace-one"))
+    part.release(box, Gaussian(20.0))
+    earlier = as_written_before(part.certificate())
+    purse.note("run", {"certificate": fingerprint(earlier)})
+    assert check_rest(purse.ledger, earlier)
+    assert not check_certificate(purse.ledger, earlier)
+
+
+@pytest.mark.parametrize("rule", [GdpFilter, ZcdpFilter, RdpFilter])
+def test_replace_one_follows_from_add_remove_whatever_was_released(ledger, box, rule):
+    """A replacement is a removal and an addition: group privacy, also for selections."""
+    purse = Purse.with_filter(rule(1.0, 1e-6, "add-remove"), ledger=ledger)
     purse.release(box, Gaussian(10.0))
-    relations = purse.certificate().relations
-    assert relations["add-remove"].epsilon == relations["replace-one"].epsilon == 1.0
-    assert relations["add-remove"].recorded_epsilon == pytest.approx(gdp_epsilon(1 / 20, 1e-6), rel=1e-9)
+    purse.release(SCORES, ExponentialSelection(0.05))
+    stated = purse.certificate().relations
+    assert stated["add-remove"].epsilon < stated["replace-one"].epsilon
+    assert (
+        stated["add-remove"].recorded_epsilon < stated["replace-one"].recorded_epsilon < stated["replace-one"].epsilon
+    )
 
 
 def test_a_relation_without_bounds_is_not_stated(ledger):
@@ -106,6 +189,11 @@ def test_a_relation_without_bounds_is_not_stated(ledger):
     certificate = purse.certificate()
     assert certificate.relations["add-remove"].epsilon is None
     assert "add-remove: not stated" in str(certificate)
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger, dataset="other")
+    purse.release(Sensitive([0.5], norm=Norm.L2, add_remove=0.01, replace_one=None), Gaussian(10.0))
+    assert "replace-one: not stated; what some release is under this relation is not on record" in str(
+        purse.certificate()
+    )
 
 
 def test_the_realised_spend_is_not_presented_as_the_guarantee(purse):

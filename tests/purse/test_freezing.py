@@ -23,7 +23,7 @@ def test_nothing_is_spent_after_a_freeze(ledger, box):
     purse.release(box, NOISE)
     purse.freeze("an audit")
     lines, spent = list(ledger.entries()), purse.spent
-    with pytest.raises(BudgetFrozen, match="Nothing was spent"):
+    with pytest.raises(BudgetFrozen, match=r"Purse\.release spent nothing"):
         purse.release(box, NOISE)
     with pytest.raises(BudgetExhausted), purse.reserve(5):
         purse.release(box, NOISE)

@@ -103,7 +103,7 @@ def test_a_refusal_opens_nothing_and_changes_nothing(ledger, box):
             return GaussianCharge(0.1)
 
     spy = Greedy(purse)
-    with pytest.raises(BudgetExhausted, match="Nothing was spent"):
+    with pytest.raises(BudgetExhausted, match=r"Purse\.release spent nothing"):
         purse.release(box, spy)
     assert spy.seen is None
     assert (purse.spent, len(lines(purse))) == (spent, count)
@@ -350,7 +350,7 @@ def test_a_data_set_has_one_budget_for_good(ledger, changed):
     terms = {"epsilon": 1.0, "delta": 1e-6, "neighbouring": "add-remove", "ledger": ledger}
     Purse(**terms)
     Purse(**terms)
-    with pytest.raises(TermsMismatch, match="one budget for good"):
+    with pytest.raises(TermsMismatch, match="one permanent budget"):
         Purse(**terms | changed)
 
 
@@ -508,7 +508,7 @@ def test_replay_recounts_settlements(ledger, box, reservation):
     ledger.append("default", SETTLE, body, who="mallory", what="x", decide=lambda totals: totals.minus(spent))
     with pytest.raises(LedgerCorrupt, match="not reserved"):
         replay(ledger, "default", purse.filter)
-    with pytest.raises(LedgerCorrupt, match="more would be given back"):
+    with pytest.raises(LedgerCorrupt, match="more would be returned"):
         ledger.append("default", SETTLE, {}, who="m", what="x", decide=lambda totals: totals.minus(spent))
 
 
@@ -521,7 +521,7 @@ def test_replay_checks_what_a_block_gives_back(ledger, box):
         used = [[{"kind": "gaussian", "noise_multiplier": 500.0, "sample_prob": 1.0}, None, "x", 1]]
         body = {"reservation": block, "used": used, "returned": totals_to_text(reserved)}
         ledger.append("default", SETTLE, body, who="m", what="x", decide=lambda totals: totals.minus(reserved))
-        with pytest.raises(LedgerCorrupt, match="gives back more"):
+        with pytest.raises(LedgerCorrupt, match="returns more"):
             replay(ledger, "default", purse.filter)
         purse._reservation._forget()  # so that the end of the block adds nothing more
 
@@ -559,3 +559,28 @@ def test_ledger_replay_gives_the_same_total(multipliers):
 def test_repr_shows_the_terms_and_no_data(box):
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", noise=NoiseSource(seed=1))
     assert repr(purse) == "<Purse: epsilon=1, delta=1e-06, add-remove, gdp filter, data set 'default'>"
+
+
+class PlainGaussian(Gaussian):
+    """A mechanism that does not declare exact noise."""
+
+    def draw(self, box, neighbouring, noise):
+        return super().draw(box, neighbouring, noise)
+
+
+def test_a_delta_that_plain_noise_cannot_keep_is_refused_before_anything_is_spent(ledger, box):
+    tiny = {"neighbouring": "add-remove", "ledger": ledger}
+    with pytest.raises(InvalidArgument, match=r"delta must be at least 1e-15.*noise='secure', or with a larger delta"):
+        Purse(1.0, 1e-16, noise="plain", **tiny)
+    purse = Purse(1.0, 1e-16, **tiny)
+    purse.release(box, Gaussian(100.0))  # in exact arithmetic
+    with pytest.raises(InvalidArgument, match=r"delta must be at least 1e-15.*Purse.release spent nothing"):
+        purse.release(box, PlainGaussian(100.0))
+    assert purse.spent.releases == 1
+
+
+@pytest.mark.parametrize("noise", ["secure", NoiseSource(seed=1, secure=False)], ids=["exact", "simulation"])
+def test_a_tiny_delta_is_for_exact_noise_and_simulations(noise, box):
+    purse = Purse(1.0, 1e-30, neighbouring="add-remove", noise=noise)
+    assert purse.release(box, Gaussian(100.0)).shape == (2,)
+    assert Purse(1.0, 1e-15, neighbouring="add-remove", noise="plain").release(box, Gaussian(100.0)).shape == (2,)

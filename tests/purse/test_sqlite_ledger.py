@@ -283,23 +283,31 @@ def test_readers_and_writers_raise_no_false_alarm(ledger):
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
     errors, done = [], threading.Event()
 
-    def work(act):
+    def write():
+        try:
+            for _ in range(30):
+                purse.release(BOX, Gaussian(50_000.0))
+        except Exception as error:
+            errors.append(error)
+
+    def read(act):
         try:
             while not done.is_set():
                 act()
         except Exception as error:
             errors.append(error)
 
-    acts = [lambda: purse.release(BOX, Gaussian(50_000.0)), lambda: purse.spent, lambda: purse.ledger.verify()]
-    threads = [threading.Thread(target=work, args=(act,)) for act in [*acts, *acts]]
-    for thread in threads:
+    writers = [threading.Thread(target=write) for _ in range(2)]
+    readers = [threading.Thread(target=read, args=(act,)) for act in (lambda: purse.spent, purse.ledger.verify) * 2]
+    for thread in (*readers, *writers):
         thread.start()
-    done.wait(2)
+    for thread in writers:
+        thread.join()
     done.set()
-    for thread in threads:
+    for thread in readers:
         thread.join()
     assert errors == []
-    assert purse.spent.releases > 10
+    assert purse.spent.releases == 60
 
 
 def test_edits_behind_an_open_purse_cannot_raise_its_budget(tmp_path):

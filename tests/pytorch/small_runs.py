@@ -38,6 +38,13 @@ def begin(records=60, loader=None, optimizer=None, module=None, lr=0.1, **change
     return make_private(module, optimizer, data() if loader is None else loader, **arguments)
 
 
+def begin_full_batch(module, data, **changes):
+    """Make a loop over all records private."""
+    optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], 0.1)
+    budget = {"records": 30, "epsilon": 2.0, "delta": 1e-5, "steps": 2, "full_batch": True}
+    return make_private(module, optimizer, data, **budget | changes)
+
+
 def step(private, inputs, targets):
     private.optimizer.zero_grad()
     loss = F.cross_entropy(private.module(inputs), targets)

@@ -9,7 +9,7 @@ if not torch.cuda.is_available():
 from torch import nn  # noqa: E402
 
 from privypurse import NoiseSource  # noqa: E402
-from privypurse.mechanisms.torch_normals import normals, to_normals  # noqa: E402
+from privypurse.mechanisms.torch_gaussian import normals, to_normals  # noqa: E402
 from privypurse.pytorch import fit, make_private  # noqa: E402
 from privypurse.pytorch.compiled import ClippedSums  # noqa: E402
 from privypurse.pytorch.taps import Taps  # noqa: E402

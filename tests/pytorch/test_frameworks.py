@@ -9,7 +9,7 @@ from torch import nn
 
 from privypurse import InvalidArgument
 from privypurse.pytorch import make_private
-from privypurse.pytorch.frameworks import check_updates, has_ended, save_along, settings_for
+from privypurse.pytorch.integrations.frameworks import check_updates, has_ended, save_along, settings_for
 
 
 def make_run(**length):
@@ -62,8 +62,8 @@ def test_without_a_framework_its_absence_is_named():
 import sys
 for name in ("lightning", "pytorch_lightning", "transformers"):
     sys.modules[name] = None
-from privypurse.pytorch.hugging_face import private_trainer
-from privypurse.pytorch.lightning import PrivateTraining
+from privypurse.pytorch.integrations.hugging_face import private_trainer
+from privypurse.pytorch.integrations.lightning import PrivateTraining
 for call in (lambda: private_trainer(None), lambda: PrivateTraining(records=10)):
     try:
         call()

@@ -8,13 +8,13 @@ import torch
 
 from privypurse import InvalidArgument, NoiseSource
 from privypurse.pytorch import make_private, open_purse
-from privypurse.pytorch.record_losses import mean_of, usual_loss
-from privypurse.schedules import ConstantNoise
+from privypurse.pytorch.training_step import mean_of, usual_loss
+from privypurse.training.schedules import ConstantNoise
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from privypurse.pytorch.hugging_face import FILE, private_trainer  # noqa: E402
+from privypurse.pytorch.integrations.hugging_face import FILE, private_trainer  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")
 BUDGET = {"records": 300, "epsilon": 2.0, "delta": 1e-5}
@@ -64,15 +64,16 @@ def parameters(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-class Sizes(transformers.TrainerCallback):
-    """Counts the records of each batch."""
+class Sizes:
+    """Counts the records of each batch that a Trainer makes a step with."""
 
-    def __init__(self, model):
-        self.sizes = []
-        model.register_forward_pre_hook(self.note, with_kwargs=True)
+    def __init__(self, trainer):
+        self.sizes, self._step = [], trainer.training_step
+        trainer.training_step = self.note
 
-    def note(self, model, args, kwargs):
-        self.sizes.append(len(kwargs["input_ids"]))
+    def note(self, model, inputs, *others):
+        self.sizes.append(len(inputs["input_ids"]))
+        return self._step(model, inputs, *others)
 
 
 def test_a_run_spends_its_budget_and_each_update_is_a_release(tmp_path):
@@ -125,7 +126,7 @@ def test_with_a_budget_it_learns(tmp_path):
 def test_samples_are_poisson(tmp_path):
     trainer = make_trainer(tmp_path, num_train_epochs=5)
     private_trainer(trainer, **BUDGET)
-    counter = Sizes(trainer.model)
+    counter = Sizes(trainer)
     trainer.train()
     assert len(counter.sizes) == 50
     assert len(set(counter.sizes)) > 5
@@ -137,12 +138,26 @@ def test_accumulated_batches_are_one_sample(tmp_path):
     for size, accumulate in ((30, 1), (10, 3)):
         trainer = make_trainer(tmp_path, per_device_train_batch_size=size, gradient_accumulation_steps=accumulate)
         private = private_trainer(trainer, noise=NoiseSource(seed=3), clip_norm=0.1, **BUDGET)
-        counter = Sizes(trainer.model)
+        counter = Sizes(trainer)
         trainer.train()
         assert private.purse.spent.releases == trainer.state.global_step == 20
         assert len(counter.sizes) == 20 * accumulate
         runs.append(parameters(trainer.model))
     assert torch.allclose(*runs, atol=1e-4)
+
+
+def test_empty_batches_of_a_sample_do_not_reach_the_model(tmp_path):
+    """Samples of 8 records in 8 batches: many of these have none, and BERT cannot be run on none."""
+    trainer = make_trainer(tmp_path, per_device_train_batch_size=1, gradient_accumulation_steps=8, max_steps=3)
+    private = private_trainer(trainer, **BUDGET)
+    counter, seen = Sizes(trainer), []
+    trainer.model.register_forward_pre_hook(
+        lambda _, args, given: seen.append(len(given["input_ids"])), with_kwargs=True
+    )
+    trainer.train()
+    assert len(counter.sizes) == 24
+    assert min(seen) == 1
+    assert private.purse.spent.releases == trainer.state.global_step == 3
 
 
 def test_learning_rates_follow_their_scheduler(tmp_path):
@@ -292,7 +307,7 @@ def own_loss(outputs, labels, **kwargs):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"gradient_checkpointing": True}, "gradient_checkpointing"),
+        ({"activation_checkpointing": True}, "checkpointing of activations"),
         ({"auto_find_batch_size": True}, "auto_find_batch_size"),
         ({"include_num_input_tokens_seen": "all"}, "include_num_input_tokens_seen"),
         ({"torch_compile": True}, "torch_compile"),
@@ -302,6 +317,8 @@ def own_loss(outputs, labels, **kwargs):
 def test_what_is_not_sound_is_refused(tmp_path, changes, words):
     if words == "grouped by length" and not hasattr(transformers.TrainingArguments, "train_sampling_strategy"):
         changes = {"group_by_length": True}
+    if words.startswith("checkpointing") and not hasattr(transformers.TrainingArguments, "activation_checkpointing"):
+        changes = {"gradient_checkpointing": True}
     with pytest.raises(InvalidArgument, match=words):
         private_trainer(make_trainer(tmp_path, **changes), **BUDGET)
 

@@ -1,6 +1,8 @@
 """Samples are Poisson, and the loader ends with the run."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,9 +12,10 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch.utils.data import TensorDataset  # noqa: E402
 
 from privypurse import Purse  # noqa: E402
-from privypurse.pytorch import AdaptiveClip  # noqa: E402
+from privypurse.pytorch import AdaptiveClip, fit  # noqa: E402
 from tests.pytorch.small_runs import begin, data, loop, noiseless, public_steps, rule, step, weights_of  # noqa: E402
 
 
@@ -166,12 +169,13 @@ def test_empty_samples_are_steps_of_noise_and_are_charged():
     empty = 0
     for _ in range(2):
         for inputs, targets in private.loader:
-            before = weights_of(private.module)
+            before, empty_now = weights_of(private.module), private.engine._chunk == 0
             step(private, inputs, targets)
             moved = weights_of(private.module) - before
             assert torch.isfinite(moved).all()
             assert moved.abs().min() > 0
-            empty += len(inputs) == 0
+            assert len(inputs) > 0
+            empty += empty_now
     assert 3 < empty < 35
     assert private.purse.spent.releases == private.engine.gradients == 40
 
@@ -180,7 +184,7 @@ def test_an_empty_sample_needs_no_backward_pass():
     private = begin(batch_size=1, records=60, steps=30)
     skipped = 0
     for inputs, targets in private.loader:
-        if len(inputs):
+        if private.engine._chunk:
             F.cross_entropy(private.module(inputs), targets).backward()
         else:
             skipped += 1
@@ -296,3 +300,39 @@ def test_the_noise_of_a_gradient_is_what_the_trace_says():
     noise = torch.stack(values)
     std = private.engine.trace.steps[0].noise_std / 50
     assert float((noise - noise.mean(0)).std()) == pytest.approx(std, rel=0.08)
+
+
+@pytest.mark.parametrize("source", [tuple, lambda held: TensorDataset(*held)])
+@pytest.mark.parametrize("how", [{"full_batch": True}, {"batch_size": 60}, {"batch_size": 12}])
+def test_a_loop_that_changes_batches_in_place_does_not_change_the_data(source, how):
+    held = data()
+    before = [part.clone() for part in held]
+    private = begin(loader=source(held), **how)
+    for inputs, targets in private.loader:
+        inputs.mul_(0.5)
+        step(private, inputs, targets)
+        targets.fill_(1)
+    assert all(torch.equal(part, old) for part, old in zip(held, before, strict=True))
+
+
+def test_a_module_that_changes_its_inputs_in_place_does_not_change_the_data_of_a_fit():
+    held = data()
+    before = [part.clone() for part in held]
+    module = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 2))
+    fit(module, held, loss=nn.CrossEntropyLoss(), records=60, epsilon=1.0, delta=1e-5, compile=False)
+    assert all(torch.equal(part, old) for part, old in zip(held, before, strict=True))
+
+
+def test_a_loop_that_the_end_of_the_program_leaves_open_ends_it_quietly():
+    script = """
+import torch
+from privypurse.pytorch import make_private
+module, data = torch.nn.Linear(3, 2), (torch.randn(60, 3), torch.randint(2, (60,)))
+optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+private = make_private(module, optimizer, data, records=60, epsilon=1, delta=1e-5, full_batch=True, steps=3)
+batches = iter(private.loader)
+inputs, targets = next(batches)
+torch.nn.functional.cross_entropy(module(inputs), targets).backward()
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (0, "")

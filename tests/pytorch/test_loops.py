@@ -12,7 +12,7 @@ from privypurse import Purse  # noqa: E402
 from privypurse.core.errors import InvalidArgument  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
 from privypurse.pytorch.engine import LEFT_OUT  # noqa: E402
-from privypurse.schedules import ConstantNoise  # noqa: E402
+from privypurse.training.schedules import ConstantNoise  # noqa: E402
 from tests.pytorch.small_runs import begin, data, loop, noiseless, public_steps, step, weights_of  # noqa: E402
 
 
@@ -83,7 +83,8 @@ def test_batches_of_names_in_a_loop_of_ones_own():
     empty = 0
     for batch in private.loader:
         assert set(batch) == {"x", "label"}
-        empty += len(batch["x"]) == 0
+        assert len(batch["x"]) > 0
+        empty += private.engine._chunk == 0
         F.cross_entropy(private.module(batch["x"]), batch["label"]).backward()
         private.optimizer.step()
     assert empty
@@ -337,3 +338,73 @@ def test_a_run_that_made_some_steps_ends_without_a_warning():
     private = begin(purse=purse, full_batch=True, steps=500, schedule=ConstantNoise(10.0))
     assert 0 < len([step(private, *batch) for batch in private.loader]) < 500
     assert private.engine.stop_reason == "budget"
+
+
+class Extended(torch.optim.SGD):
+    """Calls the step that it extends, twice if told so."""
+
+    times, fails = 1, False
+
+    def step(self, closure=None):
+        if self.fails:
+            raise RuntimeError("not now")
+        for _ in range(self.times):
+            super().step(closure)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("with_closure", [False, True])
+def test_an_optimizer_that_calls_the_step_it_extends_makes_one_step(times, with_closure):
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))], 0.1)  # the class has hooks from now on
+    private = begin(optimizer=lambda module: Extended(module.parameters(), 0.1))
+    private.optimizer.times = times
+    for inputs, targets in private.loader:
+
+        def closure(inputs=inputs, targets=targets):
+            loss = F.cross_entropy(private.module(inputs), targets)
+            loss.backward()
+            return loss
+
+        before = weights_of(private.module)
+        if with_closure:
+            private.optimizer.step(closure)
+        else:
+            closure()
+            private.optimizer.step()
+        given = torch.cat([value.grad.flatten() for value in private.module.parameters()])
+        assert torch.allclose(weights_of(private.module), before - times * 0.1 * given, atol=1e-6)
+    assert private.engine.stop_reason == "steps"
+    assert private.purse.spent.releases == 6
+
+
+def test_a_step_that_failed_does_not_let_a_later_one_pass_unpaid():
+    private = begin(optimizer=lambda module: Extended(module.parameters(), 0.1))
+    inputs, targets = next(iter(private.loader))
+    F.cross_entropy(private.module(inputs), targets).backward()
+    private.optimizer.fails = True
+    with pytest.raises(RuntimeError, match="not now"):
+        private.optimizer.step()
+    private.optimizer.fails = False
+    before = weights_of(private.module)
+    private.module.eval()
+    F.cross_entropy(private.module(inputs), targets).backward()  # the records' own gradient
+    with pytest.raises(InvalidArgument, match="without a batch"):
+        private.optimizer.step()
+    assert torch.equal(weights_of(private.module), before)
+    assert private.purse.spent.releases == 1
+
+
+def test_a_step_inside_of_a_closure_is_not_made_unpaid():
+    private = begin(optimizer=lambda module: Extended(module.parameters(), 0.1))
+    inputs, targets = next(iter(private.loader))
+    before = weights_of(private.module)
+
+    def closure():
+        private.module.eval()
+        F.cross_entropy(private.module(inputs), targets).backward()
+        private.optimizer.step()
+
+    with pytest.raises(InvalidArgument, match="no backward pass came through"):
+        private.optimizer.step(closure)
+    assert torch.equal(weights_of(private.module), before)
+    assert private.purse.spent.releases == 0

@@ -12,10 +12,14 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from privypurse import NoiseSource, Purse  # noqa: E402
-from privypurse.mechanisms.torch_gaussian import TorchGaussian  # noqa: E402
-from privypurse.mechanisms.torch_normals import keystream, normals, to_normals  # noqa: E402
+from privypurse.mechanisms.torch_gaussian import (  # noqa: E402
+    TorchGaussian,
+    keystream,
+    normals,
+    to_normals,
+)
 from privypurse.pytorch import make_private  # noqa: E402
-from privypurse.schedules import ConstantNoise  # noqa: E402
+from privypurse.training.schedules import ConstantNoise  # noqa: E402
 
 SEEDS = [11, 23, 47]
 MULTIPLIER, CLIP, RECORDS, BATCH = 4.0, 1.5, 40, 8
@@ -184,7 +188,8 @@ def test_a_batch_without_records_gives_noise_and_is_paid_for(how):
     module, optimizer, loader = private
     given = []
     for inputs, targets in loader:
-        assert len(inputs) == 0
+        assert private.engine._chunk == 0
+        assert len(inputs) == 1
         if how == "hooks":
             nn.functional.mse_loss(module(inputs), targets).backward()
         else:
@@ -292,6 +297,15 @@ def test_tails_of_the_cipher_reach_as_far_as_they_should(seed):
     for beyond in (3.0, 4.0):
         low, high = stats.poisson(drawn.size * 2 * stats.norm.sf(beyond)).interval(0.9999)
         assert low <= (drawn > beyond).sum() <= high
+
+
+def test_the_largest_normal_of_the_cipher_is_beyond_eleven_standard_deviations(monkeypatch):
+    """Words of zeros gave 9.49: a probability of 2^-65 for each pair was left out, and 2^-97 is now."""
+    zeros = [torch.zeros(1, dtype=torch.int64)] * 16
+    monkeypatch.setattr("privypurse.mechanisms.torch_gaussian.keystream", lambda key, blocks: zeros)
+    largest = float(to_normals(torch.zeros(8, dtype=torch.int64), torch.arange(1)).max())
+    assert largest == pytest.approx(np.sqrt(194 * np.log(2)))
+    assert np.exp(-(largest**2) / 2) == pytest.approx(2.0**-97)
 
 
 @pytest.mark.statistical

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler  #
 
 from privypurse import BudgetExhausted, Gaussian, InvalidArgument, NoiseSource, Norm, Purse, Sensitive  # noqa: E402
 from privypurse.pytorch import fit, make_private, open_purse  # noqa: E402
-from privypurse.schedules import ConstantNoise, FollowGradientNorm  # noqa: E402
+from privypurse.training.schedules import ConstantNoise, FollowGradientNorm  # noqa: E402
 from tests.pytorch.peer_runs import (  # noqa: E402
     LOUD,
     composed,

@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402
 
 from privypurse import InvalidArgument, NoiseSource, Purse  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, DeepNesterov, fit, make_private, open_purse, resume, save  # noqa: E402
-from privypurse.schedules import ConstantNoise  # noqa: E402
+from privypurse.training.schedules import ConstantNoise  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="two processes need torch.distributed with gloo"
@@ -308,7 +308,7 @@ def reports(tmp_path_factory):
     commands = [[sys.executable, "-W", "error", __file__, str(rank), str(folder)] for rank in range(2)]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
     try:
-        said = [process.communicate(timeout=120)[1] for process in processes]
+        said = [process.communicate(timeout=900)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -73,17 +73,18 @@ class Dropping(nn.Module):
     [
         (
             lambda: nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)),
-            r"1 \(BatchNorm1d\).*GroupNorm\(8, 8\)",
+            r"1 \(BatchNorm1d\).*LayerNorm\(8\)",
         ),
         (lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6)), r"GroupNorm\(2, 6\)"),
         (lambda: nn.Sequential(nn.BatchNorm3d(7)), r"GroupNorm\(1, 7\)"),
-        (lambda: nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.Linear(3, 2)), "GroupNorm"),
+        (lambda: nn.Sequential(nn.BatchNorm2d(16)), r"GroupNorm\(8, 16\)"),  # groups of one channel may hold one number
+        (lambda: nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.Linear(3, 2)), "LayerNorm"),
         (lambda: nn.SyncBatchNorm(3), "GroupNorm"),
         (
             lambda: nn.Sequential(nn.InstanceNorm1d(3, affine=True, track_running_stats=True)),
             "track_running_stats=False",
         ),
-        (lambda: nn.Sequential(nn.LSTM(3, 2)), "LSTM.*no gradients of single records"),
+        (lambda: nn.Sequential(nn.LSTM(3, 2)), "LSTM.*no per-sample gradients"),
         (lambda: nn.Sequential(nn.GRU(3, 2, batch_first=True)), "GRU"),
         (lambda: nn.RNN(3, 2), "RNN"),
         (lambda: nn.Sequential(nn.Embedding(5, 3, max_norm=1.0)), "max_norm"),
@@ -91,8 +92,8 @@ class Dropping(nn.Module):
         (lambda: nn.Sequential(nn.Embedding(5, 3, scale_grad_by_freq=True)), "scale_grad_by_freq"),
         (OverTheBatch, "mixes records"),
         (Rolling, "mixes records"),
-        (Remembering, r"changes its buffers \(last\)"),
-        (Counting, r"changes its buffers \(last\)"),
+        (Remembering, r"changes its state \(last\)"),
+        (Counting, r"changes its state \(last\)"),
         (Dropping, "dropout"),
         (lambda: nn.Sequential(nn.MultiheadAttention(4, 2, kdim=3)), "kdim"),
         (lambda: nn.Sequential(nn.MultiheadAttention(4, 2, add_bias_kv=True)), "add_bias_kv"),
@@ -106,7 +107,7 @@ def test_modules_that_mix_or_remember_records(module, match):
 
 def test_a_module_that_was_refused_is_as_it_was():
     module = Remembering()
-    refused("buffers", module=module)
+    refused("changes its state", module=module)
     assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())
     assert module.training
 
@@ -124,7 +125,7 @@ def test_the_check_of_a_module_leaves_modes_chance_and_buffers_alone():
 
 def test_a_module_that_was_refused_for_its_buffers_has_them_as_they_were():
     module = Counting()
-    refused("buffers", module=module)
+    refused("changes its state", module=module)
     assert not module.last.any()
 
 

@@ -17,7 +17,7 @@ from torch.utils.data import (  # noqa: E402
 
 from privypurse import BudgetExhausted, Gaussian, InvalidArgument, PermuteAndFlip, Purse  # noqa: E402
 from privypurse.pytorch import fit  # noqa: E402
-from privypurse.schedules import ConstantNoise  # noqa: E402
+from privypurse.training.schedules import ConstantNoise  # noqa: E402
 from tests.pytorch.refused_runs import begin, data, said, simple  # noqa: E402
 
 
@@ -70,7 +70,7 @@ def test_a_backward_pass_over_other_records(change):
     private = begin()
     inputs, targets, _ = stepping(private)
     loss = F.cross_entropy(private.module(change(inputs)), change(targets))
-    refused_in_loop(private, loss.backward, "records where the loader gave 30")
+    refused_in_loop(private, loss.backward, "records, but the batch has 30")
     refused_in_loop(private, private.optimizer.step, "no backward pass")
 
 
@@ -187,7 +187,7 @@ def test_collation_that_repeats_or_drops_records():
     for collate in (repeating, dropping):
         private = begin(loader=DataLoader(TensorDataset(*data()), batch_size=5, collate_fn=collate))
         *_, loss = stepping(private)
-        refused_in_loop(private, loss.backward, "records where the loader gave 30")
+        refused_in_loop(private, loss.backward, "records, but the batch has 30")
 
 
 def test_layers_that_see_other_things_than_records():
@@ -199,7 +199,7 @@ def test_layers_that_see_other_things_than_records():
         def forward(self, x):
             return self.out(x) + self.places(torch.arange(2)).mean(0)
 
-    with pytest.raises(InvalidArgument, match=r"Embedding\) was run on 2 records where the loader gave 3"):
+    with pytest.raises(InvalidArgument, match=r"Embedding\) was run on 2 records, but the batch has 3"):
         begin(Positions())
 
 
@@ -235,8 +235,8 @@ def test_a_run_goes_on_after_a_mistake():
         ({"records": -1}, "records must be"),
         ({"micro_batch": 0}, "micro_batch must be"),
         ({"data": "file"}, "loader must be"),
-        ({"module": nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))}, "GroupNorm"),
-        ({"purse": Purse(1.0, 1e-5, neighbouring="add-remove")}, "is the purse's"),
+        ({"module": nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))}, "LayerNorm"),
+        ({"purse": Purse(1.0, 1e-5, neighbouring="add-remove")}, "is set by the purse"),
         ({"purse": 3, "epsilon": None, "delta": None}, "purse must be"),
         ({"neighbouring": "edit"}, "neighbouring must be"),
         ({"l2": -1.0}, "l2 must be"),

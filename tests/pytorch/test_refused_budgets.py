@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from privypurse import InvalidArgument, NoiseSource, Purse  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, open_purse, shape  # noqa: E402
-from privypurse.schedules import ConstantNoise, Weighted  # noqa: E402
+from privypurse.training.schedules import ConstantNoise, Weighted  # noqa: E402
 from tests.pytorch.refused_runs import begin, data, refused, simple  # noqa: E402
 
 SAMPLED = {"full_batch": False, "batch_size": 6}
@@ -21,7 +21,7 @@ SAMPLED = {"full_batch": False, "batch_size": 6}
     ("change", "match"),
     [
         ({"steps": None, "epsilon": 1.0, "delta": 1e-5, **SAMPLED}, "steps or epochs must be given"),
-        ({"epochs": 2}, "say the same thing"),
+        ({"epochs": 2}, "expected steps or epochs, got both"),
         ({"steps": 0}, "steps must be"),
         ({"steps": 2.5}, "steps must be"),
         ({"steps": True}, "steps must be"),
@@ -34,7 +34,7 @@ SAMPLED = {"full_batch": False, "batch_size": 6}
         ({"schedule": "cosine"}, "schedule must be one of uniform"),
         ({"schedule": 3.0}, "schedule must be"),
         ({"schedule": ConstantNoise}, "schedule must be"),
-        ({"schedule": Weighted((1.0, 2.0))}, "2 weights, and there are 3 steps"),
+        ({"schedule": Weighted((1.0, 2.0))}, "2 weights for 3 steps"),
         ({"schedule": (1.0, -2.0, 1.0)}, "weights must be positive"),
         ({"schedule": (1.0, math.nan, 1.0)}, "weights must be"),
         ({"schedule": []}, "weights must be"),
@@ -71,7 +71,7 @@ def test_odd_settings(change, match):
 
 @pytest.mark.parametrize("schedule", [(1.0, 2.0), [1.0] * 5], ids=str)
 def test_as_many_weights_as_steps(schedule):
-    refused(r"\d weights, and there are 3 steps", schedule=schedule)
+    refused(r"\d weights for 3 steps", schedule=schedule)
 
 
 @pytest.mark.parametrize("delta", ["1e-5", math.nan, -1.0, True], ids=str)
@@ -82,12 +82,12 @@ def test_odd_deltas(delta):
 @pytest.mark.parametrize("given", [{"delta": 1e-5}, {"noise": NoiseSource(seed=1)}], ids=["d", "n"])
 def test_a_purse_has_its_own_budget_and_noise(given):
     purse = Purse(1.0, 1e-5, neighbouring="add-remove")
-    refused("is the purse's where there is one", purse=purse, **given)
+    refused("is set by the purse", purse=purse, **given)
 
 
 def test_a_part_of_a_purse_is_for_full_batches(planned):
     for purse in (Purse(1.0, 1e-5, neighbouring="add-remove", filter="rdp"), Purse.with_filter(planned)):
-        refused("epsilon is the purse's for Poisson samples", purse=purse, epsilon=0.5, **SAMPLED)
+        refused("epsilon of Poisson samples is set by the purse", purse=purse, epsilon=0.5, **SAMPLED)
     for epsilon in (0.0, -1.0, math.nan, True, "all"):
         refused("epsilon must be", purse=Purse(1.0, 1e-5, neighbouring="add-remove"), epsilon=epsilon)
 
@@ -95,7 +95,7 @@ def test_a_part_of_a_purse_is_for_full_batches(planned):
 @pytest.mark.parametrize("kind", ["gdp", "zcdp"])
 def test_purses_that_cannot_price_samples(kind):
     purse = Purse(1.0, 1e-5, neighbouring="add-remove", filter=kind)
-    refused(f"{kind} filter, which has no price for Poisson samples", purse=purse, **SAMPLED)
+    refused(f"{kind} filter, which cannot price Poisson samples", purse=purse, **SAMPLED)
 
 
 @pytest.fixture(scope="module")
@@ -107,12 +107,12 @@ def test_purses_with_a_schedule_for_another_run(planned):
     def purse():
         return Purse.with_filter(planned)
 
-    refused("opened for samples with probability 0.2, and the loader draws them with 1", purse=purse())
-    refused("probability 0.2", purse=purse(), full_batch=False, batch_size=3)
-    refused("probability 0.2", purse=purse(), records=31, **SAMPLED)
-    refused("opened for 3 releases, and the run has 4", purse=purse(), steps=4, **SAMPLED)
-    refused("opened for 3 releases, and the run has 4", purse=purse(), clip_norm=AdaptiveClip(), **SAMPLED)
-    refused("chooses on the way", purse=purse(), schedule=ConstantNoise(3.0), **SAMPLED)
+    refused("opened for sampling rate 0.2, but the loader draws samples at 1", purse=purse())
+    refused("sampling rate 0.2", purse=purse(), full_batch=False, batch_size=3)
+    refused("sampling rate 0.2", purse=purse(), records=31, **SAMPLED)
+    refused("opened for 3 releases, but the run has 4", purse=purse(), steps=4, **SAMPLED)
+    refused("opened for 3 releases, but the run has 4", purse=purse(), clip_norm=AdaptiveClip(), **SAMPLED)
+    refused("is adaptive", purse=purse(), schedule=ConstantNoise(3.0), **SAMPLED)
     refused("opened for another schedule", purse=purse(), schedule="exponential", **SAMPLED)
     assert begin(purse=purse(), **SAMPLED).engine.gradients == 0
 

@@ -20,9 +20,10 @@ from privypurse import InvalidArgument, LedgerCorrupt, NoiseSource, Purse  # noq
 from privypurse.methods import DPAGD  # noqa: E402
 from privypurse.purse.replay import replay  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, DeepNesterov, fit, make_private, open_purse, resume, save  # noqa: E402
-from privypurse.schedules import ConstantNoise, EvenSplit, FollowGradientNorm, GrowingBudget  # noqa: E402
 from privypurse.training.checkpoint import Checkpoint  # noqa: E402
 from privypurse.training.progress import Callback  # noqa: E402
+from privypurse.training.schedules import ConstantNoise, EvenSplit, FollowGradientNorm, GrowingBudget  # noqa: E402
+from tests.kills import kill_after  # noqa: E402
 
 STEPS = 6
 TERMS = {"epsilon": 2.0, "delta": 1e-5, "neighbouring": "add-remove"}
@@ -187,8 +188,16 @@ def test_a_run_that_is_killed_spends_no_less_than_it_made_and_no_more_than_it_ma
     open_one, settings = RUNS[{"samples": "uniform samples", "full batch": "full batch"}.get(kind, kind)]
     rule = open_one().filter
     ledger, path, log = (tmp_path / name for name in ("budget.db", "run.pt", "log"))
+    start = time.perf_counter()
+    go(*begin(Purse.with_filter(rule, ledger=tmp_path / "other.db"), block=2, **settings))
+    pace = (time.perf_counter() - start) / STEPS
     kills = 0
+
+    def done():
+        return log.read_bytes() if log.exists() else b""
+
     for attempt in range(40):
+        doomed, begun = attempt < 12, len(done())
         child = os.fork()
         if child == 0:
             code = 9
@@ -197,23 +206,20 @@ def test_a_run_that_is_killed_spends_no_less_than_it_made_and_no_more_than_it_ma
                 resume(private, path, scheduler=scheduler)
                 with open(log, "ab", buffering=0) as file:
 
-                    def note(private=private, scheduler=scheduler, file=file):
+                    def note(private=private, scheduler=scheduler, file=file, doomed=doomed, begun=begun):
                         file.write(b"!")  # a step was made
-                        time.sleep(0.004)
                         save(private, path, scheduler=scheduler)
+                        if doomed and len(done()) == begun + 2:
+                            signal.pause()  # until the kill
 
                     go(private, scheduler, each=note)
                 save(private, path, scheduler=scheduler)
                 code = 0
             finally:
                 os._exit(code)
-        if attempt < 12:
-            time.sleep(rng.uniform(0.0, 0.06))
-            os.kill(child, signal.SIGKILL)
-        status = os.waitpid(child, 0)[1]
+        status = kill_after(child, log, attempt % 2, rng.uniform(0, 2 * pace)) if doomed else os.waitpid(child, 0)[1]
         purse = Purse.with_filter(rule, ledger=ledger)
-        made = log.read_bytes().count(b"!") if log.exists() else 0
-        assert purse.spent.releases >= made, "a step was made that is not on the ledger"
+        assert purse.spent.releases >= len(done()), "a step was made that is not on the ledger"
         assert purse.spent.epsilon <= 2.0
         if not os.WIFSIGNALED(status):
             assert os.waitstatus_to_exitcode(status) == 0

@@ -18,7 +18,7 @@ from privypurse.methods import ADPSGD, DPAGD, DPSGD, Dynamic  # noqa: E402
 from privypurse.purse.allowance import Allowance  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, DeepNesterov, fit, make_private, open_purse, shape  # noqa: E402
 from privypurse.pytorch.budgets import SHAPES  # noqa: E402
-from privypurse.schedules import ConstantNoise, EvenSplit, FollowGradientNorm, Weighted  # noqa: E402
+from privypurse.training.schedules import ConstantNoise, EvenSplit, FollowGradientNorm, Weighted  # noqa: E402
 
 STEPS = 4
 LISTED = (1.0, 3.0, 2.0, 5.0)
@@ -448,7 +448,7 @@ def test_runs_of_full_batches_take_parts_of_one_purse(tmp_path):
     assert together == pytest.approx(np.hypot(mu_of(0.5), mu_of(0.7)), rel=3e-3)
     assert together <= np.hypot(mu_of(0.5), mu_of(0.7)) * (1 + 1e-12)
 
-    with pytest.raises(BudgetExhausted, match=r"epsilon=1\.9 was asked for"):
+    with pytest.raises(BudgetExhausted, match=r"epsilon=1\.9 was requested"):
         begin(purse=purse(), epsilon=1.9)
     assert purse().spent.releases == STEPS + STEPS + 2
     rest = run(begin(purse=purse()))
@@ -481,7 +481,7 @@ def test_fits_take_parts_of_one_purse(tmp_path):
         assert purse().spent.releases == 5 * number
     spent = purse().filter.mu * np.sqrt(1 - purse().fraction_left)
     assert spent == pytest.approx(np.hypot(mu_of(0.5), mu_of(0.7)), rel=3e-3)
-    with pytest.raises(BudgetExhausted, match="was asked for"):
+    with pytest.raises(BudgetExhausted, match="was requested"):
         fit(nn.Linear(3, 2), data(), purse=purse(), epsilon=1.9, **arguments)
     last = run(begin(purse=purse(), epsilon=0.9))
     assert last.engine.stop_reason == "steps"

@@ -6,10 +6,9 @@ import functools
 import numpy as np
 
 from privypurse import Purse
-from privypurse.baselines import NonPrivate
 from privypurse.estimators import PrivateLogisticRegression
 from privypurse.losses import Logistic
-from privypurse.methods import DPAGD
+from privypurse.methods import DPAGD, NonPrivate
 from privypurse.oracles import DenseOracle
 from privypurse.report import Coefficient, Measurement, ReportContent
 from privypurse.training import fit
@@ -72,7 +71,7 @@ def content(kind="plain", **changes):
                 },
                 **{"paid": True, "epsilon": 0.05, "when": "2026-03-03T10:00:00+00:00"},
                 compared_with=(("always the most frequent class", 0.62),),
-                details=(("found among 'high'", 0.61),),
+                details=(("recall for 'high'", 0.61),),
             ),
         ),
         coefficients=tuple(

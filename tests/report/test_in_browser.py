@@ -14,6 +14,7 @@ pytest.importorskip("plotly")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+LONG_MS = 600_000  # against a browser that never answers
 SETTINGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -49,7 +50,7 @@ LOW_CONTRAST = """() => {
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=SETTINGS)
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=SETTINGS, timeout=LONG_MS)
         yield chromium
         chromium.close()
 
@@ -81,6 +82,7 @@ def visit(browser, files):
 
     def opened(name="plain", width=1280, **settings):
         context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **settings)
+        context.set_default_timeout(LONG_MS)
         contexts.append(context)
         page = context.new_page()
         page.on(
@@ -104,7 +106,7 @@ def visit(browser, files):
 
 def until(holds):
     """Wait for what the page does by itself. Its policy forbids the browser to evaluate a text again and again."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + LONG_MS / 1e3
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -10,7 +10,8 @@ import re
 
 import pytest
 
-from privypurse.report import Coefficient, Measurement, figures, markup, render, words
+from privypurse.report import Coefficient, Measurement, figures, render, words
+from privypurse.report import html as markup
 from privypurse.training.trace import Step, Trace
 from tests.report.contents import NASTY, content, fitted, not_private
 
@@ -208,7 +209,10 @@ def test_it_allows_its_own_scripts_and_no_network(plain):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("replace-one", ("changing what one person's record says", "number of records is treated as public")),
+        (
+            "replace-one",
+            ("changing what one person's record says", "Under add-remove: not stated; the number of records is public"),
+        ),
         ("weak", ("very large, so this promise is weak", "factor of 163,000")),
         ("simulation", ("NOT PRIVATE: simulation", "Nothing is promised: the noise was seeded", "would count if")),
         ("allowance", ("one part of what was released", "a purse with epsilon 1, which had spent 0.1")),

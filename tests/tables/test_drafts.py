@@ -12,7 +12,7 @@ from privypurse.datasets import make_census
 from privypurse.tables import Category, ClassTarget, Number, NumberTarget, Source
 from privypurse.tables.draft import FEW_CLASSES, MOST_LISTED, _rounded, draft_schema
 from privypurse.tables.files import TableFile
-from privypurse.tables.schema_file import parse_schema, write_schema
+from privypurse.tables.schema import parse_schema, write_schema
 
 ROWS = 300
 
@@ -51,6 +51,17 @@ def test_categories_are_listed_and_the_rest_are_others(tmp_path):
     assert len(columns["many"].categories) == MOST_LISTED
     assert columns["many"].other
     assert "most frequent" in remarks["many"]
+
+
+def test_an_identifier_is_left_out_of_a_file_of_several_blocks(tmp_path):
+    with (tmp_path / "long.csv").open("w", encoding="utf-8") as file:
+        file.write("id,x\n")
+        file.writelines(f"{100_000 + row},{row % 7}.5{'0' * 40}\n" for row in range(60_000))
+    file = TableFile(tmp_path / "long.csv")
+    assert sum(1 for _ in file.blocks(["id"])) > 1
+    schema, remarks = draft_schema(file, None)
+    assert [column.name for column in schema.columns] == ["x"]
+    assert "identifier" in remarks["id"]
 
 
 def test_identifiers_texts_constants_and_odd_types_are_left_out(tmp_path):

@@ -97,7 +97,7 @@ def test_one_record_with_an_open_quote_is_left_out_and_swallows_nobody(tmp_path,
     path = written(tmp_path, "a,b\n" + "1,2\n" * 50 + odd % SECRET + "\n" + after * 50)
     assert rows(TableFile(path)) == [("1", "2")] * 100
     assert rows(TableFile(path), ["b"]) == [("2",)] * 100
-    assert "never closed" in message_of(lambda: rows(TableFile(path), strict=True)) or odd == '"%s'
+    assert "data convert" in message_of(lambda: rows(TableFile(path), strict=True))
     assert len(rows(TableFile(written(tmp_path, "a,b\n" + "1,2\n" * 50 + 'x"y,2\n' + after * 50)))) == 101
 
 
@@ -120,7 +120,7 @@ def test_the_header_is_read_by_itself(tmp_path):
         assert rows(file)[-1] == ("5", "6")
     wide = TableFile(written(tmp_path, "a,b\n1,2\n".encode("utf-16") + b"\x00\xd8"), encoding="utf-16")
     assert rows(wide)[0] == ("1", "2")
-    assert "never closed" in message_of(lambda: TableFile(written(tmp_path, 'a,"b\n1,2\n')))
+    assert "open quotation mark" in message_of(lambda: TableFile(written(tmp_path, 'a,"b\n1,2\n')))
     assert "header" in message_of(
         lambda: TableFile(written(tmp_path, ",".join(f"c{i}" for i in range(99_999)) + "\n1\n"))
     )
@@ -142,7 +142,7 @@ BROKEN = {
     "header only": (b"a,b\n", "no rows"),
     "header without an end": (b"a,b", "no rows"),
     "blank header": (b"\n" + SECRET.encode() + b",2\n", "no header"),
-    "only ragged lines": (b"a,b\n" + SECRET.encode() + b"\n", "no line with as many fields"),
+    "only ragged lines": (b"a,b\n" + SECRET.encode() + b"\n", "no line with 2 fields"),
     "columns twice": (b"a,b,a\n1,2," + SECRET.encode() + b"\n", "several columns named 'a'"),
     "not in UTF-8": (b"a,b\n1,2\n" + (b"\xe9" + SECRET.encode() + b",2\n") * 20, "--encoding latin-1"),
     "binary": (bytes(range(256)) * 40 + SECRET.encode(), "people.csv"),
@@ -150,7 +150,7 @@ BROKEN = {
     "cut off gz": (gzip.compress(np.random.default_rng(0).bytes(9_999).hex().encode() + b"\n")[:5_000], "people.csv"),
     "damaged gz": (gzip.compress(b"a,b\n" + b"1,2\n" * 999)[:14] + b"\xff" * 40, "cannot be read"),
     "gz of nothing": (b"\x1f\x8b", "cannot be read"),
-    "cut off Parquet": (b"PAR1" + SECRET.encode() * 9, "not a whole Parquet file"),
+    "cut off Parquet": (b"PAR1" + SECRET.encode() * 9, "not a complete Parquet file"),
 }  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def test_broken_files_are_refused_without_quoting_them(tmp_path, case):
 def test_a_gz_file_cut_off_in_the_middle_is_refused_at_its_end(tmp_path):
     lines = "".join(f"{index},{SECRET}{index * 7919}\n" for index in range(300_000))
     path = written(tmp_path, gzip.compress(f"a,b\n{lines}".encode())[:-5_000])
-    assert "cut off" in message_of(lambda: rows(TableFile(path)))
+    assert "truncated" in message_of(lambda: rows(TableFile(path)))
 
 
 def test_a_byte_that_is_no_text_costs_its_own_line_at_most(tmp_path):
@@ -180,7 +180,7 @@ def test_a_byte_that_is_no_text_costs_its_own_line_at_most(tmp_path):
 
 def test_places_that_are_no_files_are_refused(tmp_path):
     assert "a folder" in message_of(lambda: TableFile(tmp_path))
-    assert "not there" in message_of(lambda: TableFile(tmp_path / "nowhere.csv"))
+    assert "no such file" in message_of(lambda: TableFile(tmp_path / "nowhere.csv"))
     path = written(tmp_path, "a,b\n1,2\n")
     assert "delimiter" in message_of(lambda: TableFile(path, delimiter=";;"))
     assert "delimiter" in message_of(lambda: TableFile(path, delimiter='"'))

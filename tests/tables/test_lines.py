@@ -1,14 +1,22 @@
 """Lines on their way to a parser: what becomes of one depends on its own bytes, wherever it stands and whatever is beside it."""
 
+import contextlib
+import encodings.aliases
 import io
+import itertools
+import pkgutil
+from collections import Counter
 
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
+from privypurse import InvalidArgument, Neighbouring, Norm
 from privypurse.tables import lines as reading
-from privypurse.tables.lines import LONGEST_LINE, Lines
+from privypurse.tables.lines import FIELDS, LONGEST_LINE, Lines, Tally, is_wide, known_encoding
 
 odd = st.lists(st.sampled_from(['"', ",", "a", "\r", "é", " ", '""']), max_size=9).map("".join).map(str.encode)
 bad = st.one_of(
@@ -64,3 +72,33 @@ def test_wide_and_narrow_encodings_come_out_as_utf8():
     text = "größe,b\n1,é\n"
     for encoding in ("utf-16", "utf-32", "iso8859-1", "cp1252", "utf-8"):
         assert read(text.encode(encoding), encoding).decode().removeprefix("\ufeff") == text
+
+
+def test_no_encoding_is_admitted_in_which_other_bytes_are_ascii_characters():
+    """Quotes and carriage returns are looked for in bytes; in mac-arabic, 0xA2 is a quotation mark too."""
+    modules = {module.name for module in pkgutil.iter_modules(encodings.__path__)}
+    admitted = set()
+    for name in modules | set(encodings.aliases.aliases.values()) | set(encodings.aliases.aliases):
+        with contextlib.suppress(InvalidArgument):
+            admitted.add(known_encoding(name))
+    narrow = {name for name in admitted if not is_wide(name) and name not in ("utf-8", "ascii")}
+    assert {"iso8859-1", "cp1252", "mac-roman", "koi8-r"} <= narrow
+    for name in narrow:
+        assert bytes(range(128)).decode(name) == bytes(range(128)).decode("ascii"), name
+        for byte in range(128, 256):
+            found = bytes([byte]).decode(name, "replace")
+            assert len(found) == 1, name
+            assert not found.isascii(), name
+    for name in ("mac-arabic", "mac-farsi"):
+        with pytest.raises(InvalidArgument, match=f"{name}.*line by line"):
+            known_encoding(name)
+
+
+def test_the_counts_of_lines_move_by_their_bounds_at_most():
+    """One line more is used, cannot be read, is read and not used, or is blank; or becomes another of these."""
+    kinds = [(1, 0, 0), (0, 1, 0), (1, 0, 1), (0, 0, 0)]
+    boxes = [Tally(5 + read, Counter({FIELDS: 3 + lost})).box(unused=2 + unused) for read, lost, unused in kinds]
+    values = [box._value for box in boxes]
+    for value, other in itertools.product(values, values):
+        assert np.linalg.norm(value - values[-1]) <= boxes[0].bound(Neighbouring.ADD_REMOVE, Norm.L2)
+        assert np.linalg.norm(value - other) <= boxes[0].bound(Neighbouring.REPLACE_ONE, Norm.L2)

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from privypurse import InvalidArgument
 from privypurse.tables import Category, ClassTarget, Number, NumberTarget, Schema, Source
-from privypurse.tables.schema import MISSING_VALUES
-from privypurse.tables.schema_file import parse_schema, read_schema, write_schema
+from privypurse.tables.schema import MISSING_VALUES, parse_schema, read_schema, write_schema
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "adult.toml"
 awkward = st.one_of(
@@ -140,7 +139,7 @@ REFUSED = {
     "not TOML": ("[columns", "TOML", "privypurse schema"),
     "an unknown key above": ("colums = 1", "colums", "Did you mean columns?"),
     "an unknown key of a column": ("[columns.a]\nrnge = [0, 1]", "column 'a'", "Did you mean range?"),
-    "an unknown key with no guess": ("[columns.a]\nzzz = [0, 1]", "'zzz'", "It may have: range"),
+    "an unknown key with no guess": ("[columns.a]\nzzz = [0, 1]", "'zzz'", "Known settings: range"),
     "an unknown key of the target": (ONE + '[target]\ncolumn = "y"\nclases = ["a", "b"]', "[target]", "classes?"),
     "columns that are no tables": ("columns = 3", "columns", "[columns.age]"),
     "a column that is no table": ("[columns]\nage = 3", "'age'", "[columns.age]"),
@@ -207,7 +206,7 @@ def test_files_that_are_no_text_or_not_there_are_refused(tmp_path):
 def test_a_target_must_be_the_one_that_is_asked_for():
     schema = Schema((Number(name="a", range=(0, 1)),), ClassTarget(name="y", classes=("a", "b")))
     assert schema.with_target("y") is schema
-    with pytest.raises(InvalidArgument, match="'y'; got 'z'"):
+    with pytest.raises(InvalidArgument, match="'y', got 'z'"):
         schema.with_target("z")
     with pytest.raises(InvalidArgument, match=r"no \[target\]"):
         Schema(schema.columns).with_target("y")

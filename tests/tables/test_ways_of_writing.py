@@ -11,7 +11,7 @@ from privypurse.tables import Number, Schema, TableEncoder
 from privypurse.tables.columns import numbers, places
 from privypurse.tables.draft import draft_schema
 from privypurse.tables.files import TableFile
-from privypurse.tables.schema_file import parse_schema, write_schema
+from privypurse.tables.schema import parse_schema, write_schema
 
 WORDS = "1|+2.5|-3e2|.5|1e400|1e-400|inf|-Infinity|nan|nan(1)|x||?|1,5|0x1|\x1f7| 8 |1_0"
 texts = st.sampled_from(WORDS.split("|"))

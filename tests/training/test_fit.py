@@ -1,14 +1,15 @@
 """Running a method: facts, purses, checkpoints, mistakes."""
 
+import traceback
+
 import numpy as np
 import pytest
 
 from privypurse import Gaussian, InvalidArgument, NoiseSource, Purse, UnsupportedCharge
 from privypurse.accounting.fixed_schedule import FixedSchedule
-from privypurse.baselines import NonPrivate, ObjPert
 from privypurse.core.queries import Count
 from privypurse.losses import Hinge, Logistic, Squared
-from privypurse.methods import ADPSGD, DPAGD, DPSGD, PUR, Dynamic, Nesterov, NoisyPGD, OraclePUR
+from privypurse.methods import ADPSGD, DPAGD, DPSGD, PUR, Dynamic, Nesterov, NoisyPGD, NonPrivate, ObjPert, OraclePUR
 from privypurse.oracles import DenseOracle
 from privypurse.training import facts_for, fit, linear_scores, open_purse
 
@@ -190,3 +191,10 @@ def test_advanced_composition_runs_and_wastes(oracle):
     replaced = open_purse(oracle, method, **budget | {"neighbouring": "replace-one"})
     fit(oracle, method, replaced, records=3_000)
     assert replaced.spent.epsilon < 0.8
+
+
+@pytest.mark.parametrize("X", [[["1.0", "Rosalind"]], np.array([[1.0, "Rosalind"]], dtype=object), [[1.0, 10**400]]])
+def test_scores_of_rows_that_are_no_numbers_are_refused_unquoted(X):
+    with pytest.raises(InvalidArgument, match="X must be a table of numbers") as refused:
+        linear_scores(X, np.zeros(3))
+    assert "Rosalind" not in "".join(traceback.format_exception(refused.value))

@@ -9,15 +9,16 @@ import time
 import numpy as np
 import pytest
 from scipy import sparse
+from tests.kills import kill_after
 
 from privypurse import Gaussian, InvalidArgument, LedgerCorrupt, NoiseSource, Purse, UnsupportedCharge
 from privypurse.core.queries import Count
 from privypurse.losses import Logistic
-from privypurse.optimizers import GradientDescent
-from privypurse.oracles.linear_rows import DenseOracle
+from privypurse.oracles.linear import DenseOracle
 from privypurse.purse.replay import replay
-from privypurse.schedules import ConstantNoise, EvenSplit
 from privypurse.training import Checkpoint, ProgressBar, Trace, linear_scores, train
+from privypurse.training.optimizers import GradientDescent
+from privypurse.training.schedules import ConstantNoise, EvenSplit
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +240,7 @@ def test_a_private_run_goes_on_with_its_ledger_and_no_other(oracle, tmp_path):
         ({"steps": 0}, "steps must be"),
         ({"steps": 2.5}, "steps must be"),
         ({"sample_prob": 0.0}, "sample_prob must be"),
-        ({"checkpoint": "/no/such/folder/run.npz"}, "checkpoint must be a file in a folder"),
+        ({"checkpoint": "/no/such/folder/run.npz"}, "checkpoint must be a file in a writable folder"),
         ({"checkpoint": 3}, "checkpoint must be a file name"),
         ({"block": 0}, "releases must be"),
     ],
@@ -292,25 +293,27 @@ def test_a_checkpoint_with_pickled_objects_is_not_opened(oracle, tmp_path):
 def test_fifty_kills_at_random_steps(oracle, tmp_path):
     """Killed with SIGKILL and resumed until it is done: the ledger never under-counts, the model is the same."""
     rng = random.Random(8)
-    whole, _ = simulate(oracle, None, tmp_path / "whole.npz", steps=20)
+    start = time.perf_counter()
+    whole, _ = simulate(oracle, tmp_path / "whole.db", tmp_path / "whole.npz", steps=20)
+    pace = (time.perf_counter() - start) / 20
     kills = 0
     for attempt in range(60):
         ledger, path = tmp_path / f"{attempt}.db", tmp_path / f"{attempt}.npz"
         log = tmp_path / f"{attempt}.log"
         for _ in range(40):
+            doomed, steps = kills < 50 and rng.random() < 0.8, rng.randrange(5)
             child = os.fork()
             if child == 0:
                 code = 9
                 try:
                     with open(log, "ab", buffering=0) as file:
-                        simulate(oracle, ledger, path, steps=20, callbacks=[Logger(file)])
+                        simulate(
+                            oracle, ledger, path, steps=20, callbacks=[Logger(file, steps + 3 if doomed else None)]
+                        )
                     code = 0
                 finally:
                     os._exit(code)
-            if kills < 50 and rng.random() < 0.8:
-                time.sleep(rng.uniform(0.0, 0.06))
-                os.kill(child, signal.SIGKILL)
-            status = os.waitpid(child, 0)[1]
+            status = kill_after(child, log, steps, rng.uniform(0.0, 2 * pace)) if doomed else os.waitpid(child, 0)[1]
             if os.WIFSIGNALED(status):
                 kills += 1
                 continue
@@ -326,10 +329,15 @@ def test_fifty_kills_at_random_steps(oracle, tmp_path):
 
 
 class Logger(Recorder):
-    def __init__(self, file):
+    """Writes one byte for each step; after so many of them it waits to be killed."""
+
+    def __init__(self, file, most):
         super().__init__()
-        self.file = file
+        self.file, self.left = file, most
 
     def on_step(self, step):
         self.file.write(b"!")
-        time.sleep(0.001)
+        if self.left is not None:
+            self.left -= 1
+            if self.left == 0:
+                signal.pause()

@@ -1,0 +1,125 @@
+"""What a pipeline learns without paying is named on the certificate."""
+
+import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import RidgeClassifier
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
+
+from privypurse import GdpFilter, InvalidArgument, Purse, SqliteLedger
+from privypurse.estimators import (
+    BoundedScaler,
+    DeclaredOneHot,
+    PrivateRangeScaler,
+    RowNormalizer,
+    declare_fitted,
+    declare_pipeline,
+    uncovered_steps,
+)
+from privypurse.purse.allowance import Allowance
+
+
+def a_purse(**settings):
+    return Purse(1.0, 1e-6, neighbouring="add-remove", **settings)
+
+
+def test_steps_that_learn_are_listed_wherever_they_are():
+    pipeline = make_pipeline(
+        ColumnTransformer(
+            [
+                ("numbers", Pipeline([("fill", SimpleImputer()), ("scale", StandardScaler())]), [0]),
+                ("ranges", BoundedScaler(), [1]),
+                ("left", "passthrough", [2]),
+                ("gone", "drop", [3]),
+            ],
+            remainder=MinMaxScaler(),
+        ),
+        FeatureUnion([("pca", PCA(1)), ("same", FunctionTransformer())]),
+        Normalizer(),
+        RowNormalizer(),
+        "passthrough",
+        RidgeClassifier(),
+    )
+    expected = [
+        ("SimpleImputer", "columntransformer__numbers__fill"),
+        ("StandardScaler", "columntransformer__numbers__scale"),
+        ("MinMaxScaler", "columntransformer__remainder"),
+        ("PCA", "featureunion__pca"),
+        ("RidgeClassifier", "ridgeclassifier"),
+    ]
+    listed = [f"{kind} (step {name!r}), fitted on the data without paying" for kind, name in expected]
+    assert uncovered_steps(pipeline) == listed
+    purse = a_purse()
+    assert declare_pipeline(purse, pipeline) == listed
+    certificate = purse.certificate()
+    assert set(listed) <= set(certificate.uncovered)
+    assert all(words in str(certificate) for words in listed)
+    # Fitted pipelines are listed alike.
+    table = [[1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 3.0, 4.0, 5.0, 6.0], [0.0, 1.0, 0.0, 1.0, 0.0]]
+    assert uncovered_steps(pipeline.fit(table, [0, 1, 1])) == listed
+
+
+def test_nothing_is_declared_where_all_is_covered():
+    purse = a_purse()
+    pipeline = make_pipeline(DeclaredOneHot([0, 1]), PrivateRangeScaler(purse=purse), RowNormalizer())
+    before = purse.certificate().uncovered
+    assert declare_pipeline(purse, pipeline) == []
+    assert purse.certificate().uncovered == before
+
+
+def test_what_another_budget_paid_for_is_named(tmp_path):
+    purse = a_purse()
+    words = ["PrivateRangeScaler, paid from another budget than this purse"]
+    assert uncovered_steps(PrivateRangeScaler()) == []
+    assert uncovered_steps(PrivateRangeScaler(), purse) == words
+    assert uncovered_steps(PrivateRangeScaler(purse=a_purse()), purse) == words
+    allowance = Allowance(purse, GdpFilter(0.1, 1e-6, "add-remove"))
+    assert uncovered_steps(PrivateRangeScaler(purse=allowance), purse) == []
+    assert uncovered_steps(PrivateRangeScaler(purse=allowance), allowance) == []
+    file = tmp_path / "budget.db"
+    one, same = (a_purse(ledger=SqliteLedger(file)) for _ in range(2))
+    other = a_purse(ledger=SqliteLedger(file), dataset="other")
+    assert uncovered_steps(PrivateRangeScaler(purse=one), same) == []
+    assert uncovered_steps(PrivateRangeScaler(purse=one), other) == words
+
+
+def test_a_fit_of_ones_own_is_not_ours():
+    class Peeking(BoundedScaler):
+        def fit(self, X, y=None):
+            self.upper = max(map(max, X))
+            return super().fit(X, y)
+
+        _needs_fit = True
+
+    class Renamed(PrivateRangeScaler):
+        pass
+
+    assert uncovered_steps(Peeking()) == ["Peeking, fitted on the data without paying"]
+    assert uncovered_steps(Renamed()) == []
+
+
+def test_objects_that_say_nothing_about_themselves_are_listed():
+    class Plain:
+        def fit(self, X):
+            return self
+
+    assert uncovered_steps(Plain()) == ["Plain, fitted on the data without paying"]
+
+
+def test_a_single_transformer_is_declared():
+    purse = a_purse()
+    words = declare_fitted(purse, StandardScaler(), name="scale")
+    assert words == "StandardScaler (step 'scale'), fitted on the data without paying"
+    assert words in purse.certificate().uncovered
+    assert purse.spent.releases == 0
+
+
+def test_wrong_arguments_are_refused():
+    for pipeline in (None, StandardScaler, "scaler"):
+        with pytest.raises(InvalidArgument, match="pipeline must be an estimator"):
+            uncovered_steps(pipeline)
+    for declare in (declare_fitted, declare_pipeline):
+        with pytest.raises(InvalidArgument, match="purse must be a Purse"):
+            declare(StandardScaler(), a_purse())

@@ -1,0 +1,113 @@
+"""A loop's own loss: one whose reduction is not the one that was said is refused before payment."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+from privypurse.core.errors import InvalidArgument  # noqa: E402
+from tests.pytorch.small_runs import begin_full_batch as begin  # noqa: E402
+
+LOSSES = {
+    "sum": [
+        lambda outputs, y: F.cross_entropy(outputs, y, reduction="sum"),
+        lambda outputs, y: F.cross_entropy(outputs, y, reduction="none").sum(),
+        lambda outputs, y: (outputs - F.one_hot(y, 2)).pow(2).mean(1).sum(),
+        lambda outputs, y: F.binary_cross_entropy_with_logits(outputs[:, 0], y.to(outputs.dtype), reduction="sum"),
+    ],
+    "mean": [
+        F.cross_entropy,
+        lambda outputs, y: F.cross_entropy(outputs, y, reduction="none").mean(),
+        lambda outputs, y: (outputs - F.one_hot(y, 2)).pow(2).sum(1).mean(),
+        lambda outputs, y: F.mse_loss(outputs, F.one_hot(y, 2).to(outputs.dtype)),
+    ],
+}
+EITHER = [
+    lambda outputs, y: F.cross_entropy(outputs, y, reduction="none").sum() / len(y),
+    lambda outputs, y: (F.cross_entropy(outputs, y, reduction="none") * torch.full((len(y),), 1 / len(y))).sum(),
+    lambda outputs, y: sum(F.mse_loss(one, F.one_hot(k, 2).to(one.dtype)) for one, k in zip(outputs, y, strict=True)),
+]
+
+
+# Sums over records that end in a mean over something else, and sums beside a mean that is not trained on.
+UNREADABLE = [
+    lambda errors: errors.T.sum(1).mean().backward(),
+    lambda errors: errors.transpose(0, 1).sum(-1).mean().backward(),
+    lambda errors: errors.permute(1, 0).sum(1).mean().backward(),
+    lambda errors: errors.reshape(1, -1).sum(1).mean().backward(),
+    lambda errors: errors.sum(1).unsqueeze(0).sum(1).mean().backward(),
+    lambda errors: (logged := errors.mean(), errors.backward(torch.ones_like(errors)), logged),
+    lambda errors: (logged := errors.mean(), errors.sum().backward(), logged),
+]
+READABLE = [
+    lambda errors: errors.unsqueeze(1).transpose(1, 2).sum(1).mean().backward(),
+    lambda errors: errors[:, None].permute(0, 2, 1).flatten(0, 1).sum(1).view(len(errors), -1).mean().backward(),
+    lambda errors: (logged := errors.sum().detach(), errors.mean().backward(), logged),
+]
+
+
+@pytest.mark.parametrize("passes", [*UNREADABLE, *READABLE])
+def test_a_loss_that_turns_records_about_is_not_taken_for_a_mean(passes):
+    module = nn.Linear(3, 2)
+    private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))))
+    x, y = next(iter(private.loader))
+    passes((module(x) - F.one_hot(y, 2)).square())
+    private.optimizer.step()
+    unread = [line for line in private.purse.certificate().uncovered if "could not be read" in line]
+    assert len(unread) == (passes in UNREADABLE)
+
+
+def lossy_step(loss, said, scaler=None):
+    module = nn.Linear(3, 2)
+    private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))), loss_reduction=said, scaler=scaler)
+    x, y = next(iter(private.loader))
+    value = loss(module(x), y)
+    (value if scaler is None else scaler.scale(value)).backward()
+    private.optimizer.step()
+    return private
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(("said", "is_one"), [("mean", "sum"), ("sum", "mean")])
+def test_a_loss_with_another_reduction_than_was_said_is_refused_before_payment(said, is_one, number, scaled):
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0) if scaled else None
+    with pytest.raises(InvalidArgument, match=f"loss_reduction='{is_one}'"):
+        lossy_step(LOSSES[is_one][number], said, scaler)
+    assert lossy_step(LOSSES[is_one][number], is_one, scaler).purse.spent.releases == 1
+
+
+@pytest.mark.parametrize("said", ["mean", "sum"])
+@pytest.mark.parametrize("number", range(3))
+def test_a_loss_whose_reduction_cannot_be_read_is_let_in(said, number):
+    assert lossy_step(EITHER[number], said).purse.spent.releases == 1
+
+
+class WithLoss(nn.Module):
+    """Computes its loss by itself."""
+
+    def __init__(self, reduction):
+        super().__init__()
+        self.map, self.reduction = nn.Linear(3, 2), reduction
+
+    def forward(self, x, y):
+        return F.cross_entropy(self.map(x), y, reduction=self.reduction)
+
+
+@pytest.mark.parametrize(("said", "is_one"), [("mean", "sum"), ("sum", "mean")])
+def test_a_module_with_a_loss_of_another_reduction_is_refused(said, is_one):
+    data = torch.randn(30, 3), torch.randint(2, (30,))
+    with pytest.raises(InvalidArgument, match=f"loss_reduction='{is_one}'"):
+        begin(WithLoss(is_one), data, loss_reduction=said)
+    assert begin(WithLoss(is_one), data, loss_reduction=is_one).purse.spent.releases == 0
+
+
+def test_loss_whose_reduction_cannot_be_read_is_on_the_certificate():
+    module, data = nn.Linear(3, 1), (torch.randn(30, 3), torch.randn(30, 1))
+    private = begin(module, data)
+    for x, y in private.loader:
+        ((module(x) - y).square().sum() / 30).backward()
+        private.optimizer.step()
+    assert sum("could not be read" in line for line in private.purse.certificate().uncovered) == 1

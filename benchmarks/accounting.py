@@ -6,12 +6,15 @@ Two claims, each measured side by side in one run:
    (dp-accounting's RDP and PLD accountants on the same machine, on far fewer levels, beside it).
 2. With reservations the durable ledger adds less than 5 % to a loop of one-millisecond steps.
 
+And what one durable release takes, beside the `fsync` of a small file on the same disk (docs/proofs/ledger.md counts them).
+
 Run: ``python benchmarks/accounting.py [--json FILE]``
 """
 
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import statistics
 import tempfile
@@ -119,6 +122,24 @@ def ledger_overhead(steps=2_000, repeats=5):
     return {name: (statistics.median(values), min(values), max(values)) for name, values in ratios.items()}
 
 
+def durable_release(repeats=200):
+    """Median seconds of appending 600 bytes to a file and `fsync`, and of a durable release, in turn on one disk."""
+    taken = {"fsync": [], "release": [], "in memory": []}
+    with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder) / "small", "ab", buffering=0) as small:
+
+        def fsync():
+            small.write(bytes(600))
+            os.fsync(small.fileno())
+
+        durable = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=pathlib.Path(folder) / "budget.db")
+        in_memory = Purse(1.0, 1e-6, neighbouring="add-remove")
+        for _ in range(repeats):
+            taken["fsync"].append(seconds(fsync))
+            taken["release"].append(seconds(lambda: durable.release(BOX, Gaussian(5_000.0))))
+            taken["in memory"].append(seconds(lambda: in_memory.release(BOX, Gaussian(5_000.0))))
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=pathlib.Path, help="also write the results to this file")
@@ -157,8 +178,13 @@ def main():
     added = overhead["durable, reserved in blocks of 1,000"][0] - 1
     verdict = "ok" if added < 0.05 else "MISSED"
     print(f"the durable ledger with reservations adds {100 * added:.1f} % (claim: under 5 %): {verdict}")
+    one = durable_release()
+    print(
+        f"\nfsync of a small file {1e3 * one['fsync']:.2f} ms, a durable release {1e3 * one['release']:.2f} ms: "
+        f"{one['release'] / one['fsync']:.1f} times as long; a release in memory {1e3 * one['in memory']:.2f} ms"
+    )
     if arguments.json:
-        results = {"levels": rows, "overhead": overhead}
+        results = {"levels": rows, "overhead": overhead, "durable release": one}
         arguments.json.write_text(json.dumps(results, indent=2))
 
 

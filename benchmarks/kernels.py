@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 from privypurse.core.queries import GradientAt, LossesAlong
 from privypurse.losses import Logistic
 from privypurse.oracles._threads import default_threads
-from privypurse.oracles.linear_rows import DenseOracle, SparseOracle
+from privypurse.oracles.linear import DenseOracle, SparseOracle
 
 LOSS = Logistic(clip_derivative=0.5)
 THREADS = default_threads()
@@ -205,7 +205,7 @@ def start_up():
     """Seconds from starting Python to the first gradient: with nothing compiled yet, and with the compiled code on disk."""
     program = (
         "import numpy as np; from privypurse.core.queries import GradientAt; from privypurse.losses import Logistic; "
-        "from privypurse.oracles.linear_rows import DenseOracle; "
+        "from privypurse.oracles.linear import DenseOracle; "
         "DenseOracle(np.eye(3, dtype=np.float32), [0, 1, 0], loss=Logistic()).answer(GradientAt(point=np.zeros(4)))"
     )
     with tempfile.TemporaryDirectory() as cache:

@@ -17,12 +17,25 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
 from privypurse import NoiseSource, Purse
-from privypurse.baselines import Majority, NonPrivate, ObjPert, OutPert, PrivGene
-from privypurse.datasets import load
 from privypurse.losses import HuberHinge, Logistic
-from privypurse.methods import ADPSGD, DPAGD, DPSGD, PUR, AdaptivePUR, Dynamic, Nesterov, NoisyPGD
+from privypurse.methods import (
+    ADPSGD,
+    DPAGD,
+    DPSGD,
+    PUR,
+    AdaptivePUR,
+    Dynamic,
+    Majority,
+    Nesterov,
+    NoisyPGD,
+    NonPrivate,
+    ObjPert,
+    OutPert,
+    PrivGene,
+)
 from privypurse.oracles import DenseOracle, SparseOracle
 from privypurse.training import facts_for, fit, linear_scores
+from privypurse_lab.data import load
 
 LOGISTIC, SVM = Logistic(clip_derivative=0.5), HuberHinge(width=0.5)
 DELTA = 1e-8

@@ -14,9 +14,10 @@ import time
 import torch
 from torch import nn
 
-from privypurse import NoiseSource, datasets
+from privypurse import NoiseSource
 from privypurse.pytorch import fit
 from privypurse.training.progress import ProgressBar
+from privypurse_lab.data import load
 
 DELTA = 1e-5
 
@@ -35,7 +36,7 @@ def network():
 
 
 def images(part, device, limit=None):
-    table = datasets.load("mnist", part)
+    table = load("mnist", part)
     pixels = torch.from_numpy(table.X[:limit]).reshape(-1, 1, 28, 28)
     assert 0 <= float(pixels.min()) <= float(pixels.max()) <= 1
     return (2 * pixels - 1).to(device), torch.from_numpy(table.y[:limit]).to(device)

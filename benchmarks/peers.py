@@ -30,12 +30,12 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from privypurse import NoiseSource, Purse
-from privypurse.datasets import load
 from privypurse.losses import Logistic
 from privypurse.methods import Nesterov
 from privypurse.oracles import DenseOracle
 from privypurse.training import fit as fit_method
 from privypurse.training import linear_scores
+from privypurse_lab.data import load
 
 Predict = Callable[[np.ndarray], np.ndarray]
 

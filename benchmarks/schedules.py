@@ -13,9 +13,7 @@ import numpy as np
 from privypurse import NoiseSource, Purse
 from privypurse.losses import Logistic
 from privypurse.methods import ADPSGD, DPAGD, PUR, Dynamic, Nesterov
-from privypurse.oracles.quadratic import QuadraticOracle
-from privypurse.planning import Facts
-from privypurse.planning.influence import (
+from privypurse.methods.dynamic import (
     best_dynamic_steps,
     best_uniform_steps,
     contraction,
@@ -23,7 +21,9 @@ from privypurse.planning.influence import (
     quadratic_influences,
     uniform_bound,
 )
+from privypurse.oracles.quadratic import QuadraticOracle
 from privypurse.training import fit
+from privypurse.training.facts import Facts
 
 KAPPAS = [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]
 DIMENSION, RECORDS, RUNS, STEPS = 20, 2_000.0, 400, 60

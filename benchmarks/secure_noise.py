@@ -34,7 +34,7 @@ from privypurse.losses import Logistic
 from privypurse.losses.softmax import OneVsRest, Softmax
 from privypurse.mechanisms import ExponentialSelection, Gaussian, exact_gaussian, exact_lattice
 from privypurse.methods import DPAGD, Nesterov
-from privypurse.oracles.linear_rows import DenseOracle, SparseOracle
+from privypurse.oracles.linear import DenseOracle, SparseOracle
 from privypurse.oracles.softmax import SoftmaxOracle
 from privypurse.training import fit
 

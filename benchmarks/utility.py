@@ -23,10 +23,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
 import peers
-from privypurse.baselines import ObjPert
-from privypurse.datasets import load
 from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, SimulationWarning, preparation
-from privypurse.methods import ADPSGD, DPAGD, PUR, Dynamic, Nesterov, NoisyPGD
+from privypurse.methods import ADPSGD, DPAGD, PUR, Dynamic, Nesterov, NoisyPGD, ObjPert
+from privypurse_lab.data import load
 
 DELTA = 1e-8
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)

@@ -4,13 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.ready-demo
+ALL_READY := $(VENV)/.ready-all
 DOCS_READY := $(VENV)/.ready-docs
 
-.PHONY: help test test-oldest test-slow fuzz lint bench reproduce audit docs demo clean fresh-kernels chromium
+.PHONY: help test test-all test-oldest test-slow fuzz lint bench reproduce audit docs demo build clean fresh-kernels chromium
 
 help:
 	@echo "make demo       train a private model on a made-up census, with its report"
-	@echo "make test       lint, type-check and run all tests and documented examples"
+	@echo "make test       lint, type-check, the tests that a change needs and the documented examples: minutes"
+	@echo "make test-all   all tests: every class, audits, notebooks, a browser, other frameworks"
 	@echo "make test-oldest  scikit-learn's estimator checks on the oldest release supported"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make lint       ruff and mypy --strict"
@@ -19,12 +21,13 @@ help:
 	@echo "make fuzz       an hour of odd files and arguments for everything that reads them; findings in fuzz-findings/"
 	@echo "make audit      attack every method, estimator and planted bug in full, into docs/audit; about two hours on two cores"
 	@echo "make docs       build the HTML documentation in docs/_build/"
+	@echo "make build      both distributions in dist/, and the demo from their wheels in a bare environment"
 
 # What the command line needs, and no more: a minute on a bare machine.
 $(DEMO_READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("privypurse needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11 (or newer).") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cli]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cli]" --editable lab
 	@touch $@
 
 $(READY): $(DEMO_READY)
@@ -32,11 +35,18 @@ $(READY): $(DEMO_READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
 	@touch $@
 
-$(DOCS_READY): $(READY)
+$(ALL_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev-all]"
+	@touch $@
+
+$(DOCS_READY): $(ALL_READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	@touch $@
 
-test: lint fresh-kernels chromium
+test: lint fresh-kernels
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not full" $(ARGS)
+
+test-all: $(ALL_READY) fresh-kernels chromium
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
 
 # For the tests of the report. Where it cannot be installed, those tests are skipped, and say so.
@@ -52,10 +62,10 @@ test-oldest:
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --editable . "scikit-learn==1.4.*" "numpy<2" \
 	  "pytest<9" pytest-xdist hypothesis pandas polars skops
-	$(OLDEST)/bin/python -m pytest -n 2 -m "not slow" -p no:cacheprovider tests/estimators tests/preprocessing $(ARGS) \
+	$(OLDEST)/bin/python -m pytest -n 2 -m "not slow" -p no:cacheprovider tests/estimators $(ARGS) \
 	  -W ignore::DeprecationWarning -W ignore::sklearn.exceptions.SkipTestWarning # its own, with newer libraries
 
-test-slow: $(READY)
+test-slow: $(ALL_READY)
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 lint: $(READY)
@@ -74,7 +84,7 @@ reproduce: $(READY) fresh-kernels
 	$(BIN)/privypurse reproduce all --output docs/reproduction $(ARGS)
 
 # In turn, 330 seconds each.
-fuzz: $(READY)
+fuzz: $(ALL_READY)
 	$(BIN)/python -m tests.fuzz.run --target all --seconds 330 --seed 1 --out fuzz-findings $(ARGS)
 
 audit: $(READY) fresh-kernels
@@ -86,6 +96,15 @@ docs: $(DOCS_READY)
 demo: $(DEMO_READY)
 	@$(BIN)/privypurse demo --out demo
 
+build: $(ALL_READY)
+	rm -rf dist .venv-bare demo-bare
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m build --outdir dist lab
+	$(PYTHON) -m venv .venv-bare
+	.venv-bare/bin/python -m pip install --quiet --disable-pip-version-check --find-links dist "privypurse[cli]==$$($(BIN)/python -c 'import privypurse; print(privypurse.__version__)')"
+	.venv-bare/bin/privypurse demo --out demo-bare --quiet
+	rm -rf .venv-bare demo-bare
+
 # Compiled functions are kept beside their files, and do not notice that another file they were compiled from has changed.
 fresh-kernels:
 	@for source in src/privypurse/oracles/_links.py src/privypurse/oracles/_kernels.py; do \
@@ -93,4 +112,4 @@ fresh-kernels:
 	done
 
 clean:
-	rm -rf demo $(VENV) $(OLDEST) docs/_build docs/jupyter_execute docs/api .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf demo dist $(VENV) $(OLDEST) docs/_build docs/jupyter_execute docs/api .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -14,15 +14,27 @@ from scipy.stats import norm
 from privypurse import NoiseSource, Purse
 from privypurse.accounting.convert import bounded_range_mu, gdp_mu
 from privypurse.accounting.pld import pld_epsilon
-from privypurse.baselines import ObjPert, OutPert
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.estimators import DeclaredOneHot
 from privypurse.losses import Logistic
-from privypurse.methods import ADPSGD, DPAGD, DPSGD, PUR, AdaptivePUR, Auto, Dynamic, Nesterov, NoisyPGD, OraclePUR
+from privypurse.methods import (
+    ADPSGD,
+    DPAGD,
+    DPSGD,
+    PUR,
+    AdaptivePUR,
+    Auto,
+    Dynamic,
+    Nesterov,
+    NoisyPGD,
+    ObjPert,
+    OraclePUR,
+    OutPert,
+)
 from privypurse.oracles import SparseOracle
-from privypurse.planning import Facts
-from privypurse.preprocessing import DeclaredOneHot
 from privypurse.training import facts_for, train
+from privypurse.training.facts import Facts
 
 FOLDER = pathlib.Path(__file__).parent / "figures"
 EPSILONS = (0.1, 1.0)

@@ -7,8 +7,8 @@ import pathlib
 import shutil
 import tempfile
 
-from privypurse.jobs.demo import MODEL, run_demo
-from privypurse.jobs.progress import Silent
+from privypurse.runs.demo import MODEL, run_demo
+from privypurse.runs.progress import Silent
 
 FIGURES = pathlib.Path(__file__).parent / "figures"
 CHROMIUM_SETTINGS = (

@@ -5,9 +5,8 @@ Run: ``python examples/compare_methods.py``
 
 import numpy as np
 
-from privypurse.baselines import Majority, ObjPert
 from privypurse.losses import Logistic
-from privypurse.methods import ADPSGD, DPAGD, DPSGD, PUR, AdaptivePUR, Dynamic, Nesterov, NoisyPGD
+from privypurse.methods import ADPSGD, DPAGD, DPSGD, PUR, AdaptivePUR, Dynamic, Majority, Nesterov, NoisyPGD, ObjPert
 from privypurse.oracles import DenseOracle
 from privypurse.training import facts_for, fit, linear_scores, open_purse
 

@@ -8,7 +8,7 @@ import csv
 import math
 import tempfile
 
-from privypurse.papers import reproduce
+from privypurse_lab.papers import reproduce
 
 
 def cosine(steps: int) -> list[float]:

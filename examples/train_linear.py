@@ -10,10 +10,10 @@ import numpy as np
 
 from privypurse import Purse
 from privypurse.losses import Logistic
-from privypurse.optimizers import GradientDescent
 from privypurse.oracles import DenseOracle
-from privypurse.schedules import EvenSplit
 from privypurse.training import ProgressBar, linear_scores, train
+from privypurse.training.optimizers import GradientDescent
+from privypurse.training.schedules import EvenSplit
 
 
 class PullThePlug:

@@ -10,7 +10,7 @@ DOCS_READY := $(VENV)/.ready-docs
 .PHONY: help test test-all test-oldest test-slow fuzz lint bench reproduce audit docs demo build clean fresh-kernels chromium
 
 help:
-	@echo "make demo       train a private model on a made-up census, with its report"
+	@echo "make demo       train a private model on a synthetic census, with its report"
 	@echo "make test       lint, type-check, the tests that a change needs and the documented examples: minutes"
 	@echo "make test-all   all tests: every class, audits, notebooks, a browser, other frameworks"
 	@echo "make test-oldest  scikit-learn's estimator checks on the oldest release supported"

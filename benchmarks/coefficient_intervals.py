@@ -4,7 +4,7 @@ An interval claims to hold the mean, over fresh noise, of the coefficient that t
 every table is trained on again and again, and each interval is compared with the mean of the other trainings. The tables are
 made up: numbers (two of them correlated, one in a small part of its declared range), a category with four common values, and
 one with sixty values of very different frequency, eight of which no record has. Then the same with two numbers correlated at
-0.95, and the made-up census. Seeds are fixed: these are simulations.
+0.95, and the synthetic census. Seeds are fixed: these are simulations.
 
 Run: ``python benchmarks/coefficient_intervals.py`` (about a quarter of an hour on an idle core), ``--quick`` for a look. Exits
 with 1 where fewer than 90 of 100 nominal 95 % intervals of the first table hold for some kind of column. Intervals of columns
@@ -67,7 +67,7 @@ def correlated_table(seed):
 
 
 def census_table(seed):
-    """Return the made-up census, with the kinds of its columns."""
+    """Return the synthetic census, with the kinds of its columns."""
     census = make_census(ROWS, seed)
     schema = census_schema(census)
     X = TableEncoder(schema).transform(census.X)

@@ -106,7 +106,7 @@ def attributes(path):
 
 
 def test_the_box_is_opened_only_by_mechanisms():
-    """And by the audits' ear at the gate, on made-up tables, outside of any guarantee."""
+    """And by the audits' ear at the gate, on synthetic tables, outside of any guarantee."""
     openers = {
         str(path.relative_to(SOURCE)) for path in FILES if any(node.attr == "_value" for node in attributes(path))
     }

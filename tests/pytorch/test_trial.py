@@ -1,4 +1,4 @@
-"""The trial on made-up records: modules that mix records are refused before payment, modules that do not are let in."""
+"""The trial on synthetic records: modules that mix records are refused before payment, modules that do not are let in."""
 
 import dataclasses
 import random
@@ -342,7 +342,7 @@ def test_a_trial_in_the_loop_changes_neither_chance_nor_the_sum():
 
 
 class Silent(nn.Module):
-    """Answers a call in a way that made-up records cannot."""
+    """Answers a call in a way that synthetic records cannot."""
 
     def __init__(self):
         super().__init__()
@@ -608,7 +608,7 @@ class Particular(nn.Module):
 
 @pytest.mark.parametrize(
     ("what", "named"),
-    [("far out", "tried out on made-up"), ("a list", "tried out on made-up"), ("pairs", "0 and 1"), ("constants", "")],
+    [("far out", "tried out on synthetic"), ("a list", "tried out on synthetic"), ("pairs", "0 and 1"), ("constants", "")],
 )
 def test_what_makes_no_sense_to_a_module_is_on_the_certificate_and_no_refusal(what, named):
     data = [torch.randint(10, (30,)), torch.randint(10, (30,))] if what == "pairs" else [torch.randn(30, 3)]

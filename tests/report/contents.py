@@ -59,7 +59,7 @@ def content(kind="plain", **changes):
                 {"when": "2026-03-03T09:12:00+00:00", "who": "joris", "what": "model", "releases": 130},
             ],
         },
-        prepared=(("records", "2,004 (bought, give or take 60)"),),
+        prepared=(("records", "2,004 (noisy release, within about 60)"),),
         measurements=(
             Measurement(
                 **{

@@ -61,7 +61,7 @@ def drawn(page):
 
 def test_the_first_thing_said_is_the_status_and_the_guarantee(plain):
     text = plain.text
-    assert text.index("PRIVATE") < text.index("income, from a table") < text.index("Whatever anybody knows already")
+    assert text.index("PRIVATE") < text.index("income, from a table") < text.index("Whatever an attacker already knows")
     assert "at most a factor of 1.65, apart from a chance of at most 1 in 1,000,000." in text
     assert "adding or taking away one person's record" in text
     assert "at most 62.3 % of the time" in text
@@ -73,13 +73,13 @@ def test_every_section_is_there(plain):
         *(
             "What the guarantee covers",
             "It does not cover",
-            "What the model is worth",
-            "How training spent",
+            "Quality of the model",
+            "Spending of the training",
             "The model",
         ),
         *(
             "The budget of the data set",
-            "Bought or declared before training",
+            "Released or declared before training",
             "Settings to reproduce it",
             "How to verify it",
         ),
@@ -92,9 +92,9 @@ def test_every_section_is_there(plain):
     assert certificate.ledger_digest in plain.text
     assert "privypurse fit table.csv --epsilon 0.5" in plain.text
     assert 'kind = "number"' in plain.text
-    assert "2,004 (bought, give or take 60)" in plain.text
+    assert "2,004 (noisy release, within about 60)" in plain.text
     assert "Rehearsed 200 times." in plain.text
-    assert "made every step that was planned" in plain.text
+    assert "made all planned steps" in plain.text
 
 
 def test_it_is_well_formed(plain):
@@ -213,10 +213,10 @@ def test_it_allows_its_own_scripts_and_no_network(plain):
             "replace-one",
             ("changing what one person's record says", "Under add-remove: not stated; the number of records is public"),
         ),
-        ("weak", ("very large, so this promise is weak", "factor of 163,000")),
-        ("simulation", ("NOT PRIVATE: simulation", "Nothing is promised: the noise was seeded", "would count if")),
+        ("weak", ("very large, so this guarantee is weak", "factor of 163,000")),
+        ("simulation", ("NOT PRIVATE: simulation", "No guarantee: the noise was seeded", "would count if")),
         ("allowance", ("one part of what was released", "a purse with epsilon 1, which had spent 0.1")),
-        ("line search", ("more steps were selections", "would not pay for another step")),
+        ("line search", ("more steps were selections", "another step did not fit")),
         ("classes", ("Output 0 1 2", "coefficients of output 0")),
     ],
 )
@@ -228,7 +228,7 @@ def test_runs_of_other_kinds(kind, said):
 
 def test_a_run_that_is_not_private_says_so_first():
     text = Reader(render(not_private())).text
-    assert text.index("NOT PRIVATE") < text.index("Nothing is promised: values were released without a limit")
+    assert text.index("NOT PRIVATE") < text.index("No guarantee: values were released without a limit")
     assert "This purse has no limit, so there is no budget to plot." in text
     assert "It covers Nothing: there is no guarantee." in text
     assert "differentially private" not in text.partition("How to verify it")[0]
@@ -236,7 +236,8 @@ def test_a_run_that_is_not_private_says_so_first():
 
 def test_nothing_measured_tells_how():
     assert (
-        "Nobody measured what this model is worth. Score it on records" in Reader(render(content(measurements=()))).text
+        "The quality of this model was not measured. Score it on records"
+        in Reader(render(content(measurements=()))).text
     )
 
 
@@ -252,7 +253,7 @@ def test_who_paid_for_a_measurement(settings, said):
     measurement = Measurement(metric="accuracy", value=0.7, on="test.csv", **settings)
     text = Reader(render(content(measurements=(measurement,)))).text
     assert text.count(said) == 2
-    assert ("Measured without paying" in text) == (not settings["paid"] and not settings.get("public", False))
+    assert ("Measured exactly" in text) == (not settings["paid"] and not settings.get("public", False))
 
 
 def test_a_comparison_that_shows_no_difference_says_so():
@@ -264,7 +265,7 @@ def test_a_comparison_that_shows_no_difference_says_so():
 
 
 def test_a_schema_nobody_declared_is_a_warning():
-    warning = "Nobody declared the description of the columns public."
+    warning = "The description of the columns was not declared public."
     assert warning not in Reader(render(content())).text
     assert warning in Reader(render(content(schema_declared=False))).text
 
@@ -277,7 +278,7 @@ def test_selections_only_and_nothing_else():
     )
     text = Reader(page).text
     assert "No release of this training has Gaussian noise to plot" in text
-    assert "There are no step sizes to show" in text
+    assert "There are no step sizes to plot" in text
     assert "10.0 % of the limit was spent after the first step, 50.0 % after step 5" in text
     assert [one["key"] for one in drawn(page)] == ["plot-budget"]
 

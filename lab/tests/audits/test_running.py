@@ -10,7 +10,7 @@ from privypurse.audit import Line, white_box
 from privypurse.audit.verdicts import noise_line, runs_needed, white_box_line
 from privypurse.audit.white_box import Scores, bound_from_models
 from privypurse.core.errors import FileUnusable, InvalidArgument
-from privypurse_lab.audits import as_it_should, planted, run_audits, running
+from privypurse_lab.audits import as_expected, planted, run_audits, running
 from privypurse_lab.audits.cells import ONE_RUN, noise_cell, subject_named
 from privypurse_lab.audits.method_subjects import METHODS
 from privypurse_lab.audits.one_run import OneRun, one_run_line
@@ -38,7 +38,7 @@ def test_every_method_holds_and_the_attack_has_power(name):
     # Final models of 120 runs could not refute a mu of 3: they are left out.
     assert set(found) == {"white box", "gray box", "noise"} | ({"one run"} if name in ONE_RUN else set())
     for line in lines:
-        assert as_it_should(line), line
+        assert as_expected(line), line
         assert line.verdict == ("not run" if (name, line.audit) in NOTHING_TO_LOOK_AT else "holds"), line
         assert bool(line.findings) is (line.verdict == "not run"), line
         assert not line.ceiling_mu <= line.claimed_mu  # it could have said something else
@@ -60,18 +60,18 @@ def test_a_bug_in_the_library_does_not_pass():
         lines = run_audits([CHEAP], mus=[2.0], runs=120, quick=True, jobs=1)
         (noise,) = noise_cell("methods", "nesterov", 2.0, 4, 0, True)["lines"]
     white = by_audit(lines)["white box"]
-    assert not as_it_should(white)
+    assert not as_expected(white)
     assert white.shown_mu > 2.0
     assert noise["verdict"] == "REFUTED"
     assert "times its scale" in noise["findings"][0]
 
 
-def test_a_mutant_ends_as_it_should_when_it_is_caught():
+def test_a_mutant_ends_as_expected_when_it_is_caught():
     line, control = run_audits(["filter-after-release"], quick=True, jobs=1)
     assert (line.kind, line.verdict) == ("mutant", "REFUTED")
     assert (control.kind, control.verdict) == ("without the bug", "holds")
-    assert as_it_should(line)
-    assert as_it_should(control)
+    assert as_expected(line)
+    assert as_expected(control)
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_a_mutant_ends_as_it_should_when_it_is_caught():
     ],
 )
 def test_expected_verdict_by_kind(kind, verdict, good):
-    assert as_it_should(Line("it", kind, "white box", verdict=verdict)) is good
+    assert as_expected(Line("it", kind, "white box", verdict=verdict)) is good
 
 
 @pytest.mark.parametrize("audit", ["black box", "one run"])
 def test_what_is_too_small_beside_a_white_box_says_nothing_against_it(audit):
-    assert as_it_should(Line("it", "method", audit, verdict="too small"))
-    assert not as_it_should(Line("it", "mutant", audit, verdict="too small"))
+    assert as_expected(Line("it", "method", audit, verdict="too small"))
+    assert not as_expected(Line("it", "mutant", audit, verdict="too small"))
 
 
 class Watching:
@@ -144,7 +144,7 @@ def test_what_was_finished_is_kept_and_not_run_again(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"audit.json", "audit.md", "audit.html"}
     said = json.loads((tmp_path / "audit.json").read_text())
     assert said["lines"] == [line.to_json() for line in lines]
-    assert said["passed"] is all(map(as_it_should, lines))
+    assert said["passed"] is all(map(as_expected, lines))
     straight = run_audits([CHEAP], **MANY)
     assert seeded(straight) == seeded(lines)
 
@@ -186,7 +186,7 @@ def test_another_seed_is_another_sample():
 @pytest.mark.parametrize("name", ["exponential-mechanism", "permute-and-flip", "objective-perturbation-integrated"])
 def test_exact_audits_come_close_to_the_claim(name):
     for line in run_audits([name], quick=True, jobs=1):
-        assert as_it_should(line)
+        assert as_expected(line)
         assert 0.8 * line.claimed_epsilon < line.shown_epsilon <= line.claimed_epsilon * (1 + 1e-9)
         assert line.confidence == 1
 
@@ -231,7 +231,7 @@ def test_a_claim_that_could_not_be_refuted_does_not_hold():
         line = lines[audit]
         assert line.verdict == "too small"
         assert line.shown_mu <= line.ceiling_mu < 1.65
-        assert as_it_should(line) is (audit == "black box")
+        assert as_expected(line) is (audit == "black box")
     assert "black box" not in by_audit(run_audits([CHEAP], mus=[3.0], runs=32, jobs=1, quick=True))
 
 
@@ -254,9 +254,9 @@ def test_an_attack_that_sees_nothing_where_it_should_is_weak(runs):
     assert subject.shows_half
     scores = Scores(np.full(runs // 2, 1.5), np.full(runs // 2, 1.5), np.empty(0), np.empty(0))
     line = white_box_line(subject, scores, 3.0)
-    assert (line.verdict, as_it_should(line)) == ("weak", False)
+    assert (line.verdict, as_expected(line)) == ("weak", False)
     line = white_box_line(replace(subject, shows_half=False), scores, 3.0)
-    assert (line.verdict, as_it_should(line)) == ("not run", True)
+    assert (line.verdict, as_expected(line)) == ("not run", True)
     found = replace(scores, findings=("another purpose",))
     assert white_box_line(subject, found, 3.0).verdict == "REFUTED"
 
@@ -265,7 +265,7 @@ def test_a_likelihood_that_is_always_the_same_does_not_pass(monkeypatch):
     monkeypatch.setattr(white_box, "log_likelihood_ratio", lambda *heard: 0.0)
     lines = by_audit(run_audits([CHEAP], mus=[2.0], runs=80, quick=True, jobs=1))
     assert lines["white box"].verdict == "weak"
-    assert not as_it_should(lines["white box"])
+    assert not as_expected(lines["white box"])
 
 
 def test_a_run_that_fails_is_a_finding_about_its_noise():
@@ -303,7 +303,7 @@ def test_without_pytorch_its_subjects_are_named_and_left_out(monkeypatch):
         run_audits(["pytorch"])
     (task,) = running._tasks("pytorch", ("pytorch",), running._settings(None, None, True, False, 0))
     (line,) = task.finish([])
-    assert (line.verdict, as_it_should(line)) == ("not run", True)
+    assert (line.verdict, as_expected(line)) == ("not run", True)
     assert "PyTorch is not here" in line.findings[0]
 
 

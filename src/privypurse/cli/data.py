@@ -14,7 +14,7 @@ from privypurse.cli.progress import shown_progress
 
 CENSUS = "census"
 # Data sets by name, with a description. Other distributions add theirs, and their loaders.
-ABOUT = {CENSUS: "made up: 13 columns, mixed types, best accuracy known; no download"}
+ABOUT = {CENSUS: "synthetic: 13 columns, mixed types, best accuracy known; no download"}
 LOADERS: dict[str, Callable[[str, str], Any]] = {}
 
 

@@ -66,7 +66,7 @@ def plan(
     if rehearse:
         with shown_progress(quiet) as progress:
             for name in names:
-                progress.stage(f"rehearsing {name} on made-up tables", 5)
+                progress.stage(f"rehearsing {name} on synthetic tables", 5)
                 rehearsed[name] = rehearse_accuracy(name, settings, progress)
     if plot is not None:
         from privypurse.report.plan_page import render_plans
@@ -156,7 +156,7 @@ def _print_one(plan: Any, rehearsed: Any, settings: Any) -> None:
         note(f"  {remark}")
     if rehearsed is not None:
         say(
-            f"  rehearsal   on made-up tables: accuracy {percent(rehearsed.private)}, without privacy "
+            f"  rehearsal   on synthetic tables: accuracy {percent(rehearsed.private)}, without privacy "
             f"{percent(rehearsed.non_private)}, majority {percent(rehearsed.majority)}"
         )
         say(f"              loss of {_loss(rehearsed)} points over 5 seeds; your table is another one")
@@ -170,6 +170,4 @@ def _print_all(plans: dict[str, Any], rehearsed: dict[str, Any], settings: Any) 
     columns = ("method", "steps", "noise std, first to last", "over steps", "accuracy lost, points")
     table(columns, rows, title=_facts_line(settings))
     if any(rehearsed.values()):
-        say(
-            "accuracy lost: against training without privacy, on made-up tables, mean ± spread over 5 seeds; yours is another one"
-        )
+        say("accuracy lost: against training without privacy, on synthetic tables, mean ± spread over 5 seeds")

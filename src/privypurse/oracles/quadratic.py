@@ -78,4 +78,4 @@ class QuadraticOracle:
         return Sensitive(total, norm=Norm.L2, add_remove=self.gradient_bound, replace_one=2 * self.gradient_bound)
 
     def __repr__(self) -> str:
-        return f"<QuadraticOracle: {self.dimension} parameters, made up>"
+        return f"<QuadraticOracle: {self.dimension} parameters, synthetic>"

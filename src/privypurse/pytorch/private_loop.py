@@ -40,7 +40,7 @@ KEPT = (
     "that cannot be pickled or take more than 8 MiB, in NumPy arrays of more than 1,048,576 numbers, in tensors on a GPU or of "
     "more than 4,096 numbers that are changed past PyTorch's count of changes, and when it is run outside of a step"
 )
-UNREACHED = "that the module keeps records apart on branches that made-up records do not reach"
+UNREACHED = "that the module keeps records apart on branches that synthetic records do not reach"
 COLLATED = "that the loader's collate_fn keeps records apart: it is the user's own"
 
 

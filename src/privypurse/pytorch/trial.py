@@ -84,7 +84,7 @@ def record_dimensions(two: list[Tensor], three: list[Tensor]) -> list[int | None
     ]
 
 
-UNTRIED = "that the module keeps records apart: it could not be tried out on made-up records"
+UNTRIED = "that the module keeps records apart: it could not be tried out on synthetic records"
 SMALL_INTEGERS = "that the module keeps records apart for integers other than 0 and 1: it was not tried out on others"
 NUMBERS = (
     "that the module keeps records apart whatever whole numbers it is called with: it was tried out with the first ten"
@@ -297,7 +297,7 @@ class Trials:
         self._state.check()
         self.counters |= self._state.counters
         return [
-            f"that {path[0]} of the module, which it changes when it is run, does not depend on records: on made-up records it "
+            f"that {path[0]} of the module, which it changes when it is run, does not depend on records: on synthetic records it "
             "did not"
             for path in self._state.counters
         ]

@@ -26,7 +26,7 @@ class Measurement:
     public : bool
         Whether those records were declared public.
     simulated : bool
-        Whether the noise was seeded, so that it protects nobody.
+        Whether the noise was seeded, so that nothing is private.
     epsilon : float or None
         Cost, if paid.
     payer : str
@@ -108,7 +108,7 @@ class ReportContent:
         The data set on its ledger: "dataset", "ledger" (file name), "epsilon" (limit), "delta",
         "spent_epsilon", "fraction_left", "runs" (list of {"when", "who", "what", "releases"}).
     prepared : tuple of (str, str)
-        Facts released or declared before training: ("records", "32,540 (bought, give or take 60)").
+        Facts released or declared before training: ("records", "32,540 (noisy release, within about 60)").
     measurements : tuple of Measurement
         Measurements of the model; may be empty.
     coefficients : tuple of Coefficient

@@ -1,4 +1,4 @@
-"""The top of a report: status, guarantee, what a guesser can gain, and key numbers."""
+"""The top of a report: status, guarantee, what an attacker can gain, and key numbers."""
 
 import math
 
@@ -48,7 +48,7 @@ def _guess_scale(content: ReportContent) -> str:
     place = min(max(reach, 18.0), 80.0)
     most = escaped(words.percent_up(bound))
     return (
-        '<div class="guess"><h3>What a guesser can gain</h3>'
+        '<div class="guess"><h3>What an attacker can gain</h3>'
         f"{paragraph(words.guesser(certificate))}"
         f'<p class="at" aria-hidden="true" style="margin-left:{place:.1f}%"><span>at most {most}</span></p>'
         f"{_scale(reach)}"
@@ -69,14 +69,14 @@ def _warnings(content: ReportContent) -> str:
     warnings = []
     if not content.schema_declared:
         warnings.append(
-            "Nobody declared the description of the columns public. Names, ranges or categories may have been taken from the "
-            "records themselves, and then the guarantee does not cover what they give away."
+            "The description of the columns was not declared public. Names, ranges or categories may have been read from the "
+            "records, and then the guarantee does not cover what they reveal."
         )
     uncovered = [one for one in content.measurements if not one.paid and not one.public]
     if uncovered:
         names = ", ".join(dict.fromkeys(one.metric for one in uncovered))
         warnings.append(
-            f"Measured without paying, on records that nobody declared public: {names}. Those numbers are not covered."
+            f"Measured exactly, on records that were not declared public: {names}. These numbers are not covered."
         )
     alarms = "".join(
         f'<p class="warning" role="note"><strong>Careful.</strong> {escaped(text)}</p>' for text in warnings
@@ -84,8 +84,8 @@ def _warnings(content: ReportContent) -> str:
     if not content.certificate.part_of:
         return alarms
     part = (
-        f"This is about one run on the data set. It is a part of {content.certificate.part_of}; the certificate of that purse is "
-        "the one for everything."
+        f"This report covers one run on the data set. It is a part of {content.certificate.part_of}, whose certificate covers "
+        "everything."
     )
     return f'{alarms}<p class="note" role="note">{escaped(part)}</p>'
 
@@ -100,7 +100,7 @@ def glance(content: ReportContent) -> str:
     cards.append(_worth_card(content.measurements))
     steps = f"{len(trace.steps):,}"
     cards.append(_card("Steps", steps, [f"Planned by {content.method}; training {words.stopped(trace)}."]))
-    people = ", ".join(certificate.people) or "nobody on record"
+    people = ", ".join(certificate.people) or "not recorded"
     issued = f"Issued by {certificate.issued_by}. Spent by {people}."
     cards.append(_card("Issued", words.moment(certificate.issued_at), [issued], small=True))
     return f'<h2 class="unseen">At a glance</h2><ul class="cards">{"".join(cards)}</ul>'
@@ -115,7 +115,7 @@ def _card(name: str, value: str, notes: list[str], extra: str = "", *, small: bo
 def _epsilon_card(content: ReportContent) -> str:
     certificate = content.certificate
     if not math.isfinite(certificate.epsilon):
-        return _card("Epsilon", "no limit", ["Nothing bounds what the released values tell."])
+        return _card("Epsilon", "no limit", ["Nothing bounds what the released values reveal."])
     spent = min(certificate.recorded_epsilon, certificate.epsilon)
     share = spent / certificate.epsilon if certificate.epsilon > 0 else 0.0
     note = f"spent of a limit of {words.number(certificate.epsilon)} ({words.percent(share, 0)})."
@@ -126,7 +126,7 @@ def _epsilon_card(content: ReportContent) -> str:
 
 def _worth_card(measurements: tuple[Measurement, ...]) -> str:
     if not measurements:
-        return _card("What it is worth", "not measured", ["See below how to measure it."], small=True)
+        return _card("Quality", "not measured", ["See below how to measure it."], small=True)
     first = next((one for one in measurements if not one.says_little), measurements[0])
     paid, style = covered_by(first)
     if first.says_little:

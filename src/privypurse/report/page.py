@@ -34,12 +34,12 @@ def render(content: ReportContent) -> str:
         links=_contents(content),
         main=main,
         figures=drawn,
-        closing="Everything on this page was paid for, declared public, or is named as not covered.",
+        closing="Everything on this page was charged, declared public, or is named as not covered.",
     )
 
 
 def _contents(content: ReportContent) -> list[tuple[str, str]]:
-    links = [("covers", "What it covers"), ("worth", "Worth"), ("spending", "Spending")]
+    links = [("covers", "What it covers"), ("worth", "Quality"), ("spending", "Spending")]
     links += [("model", "Model")] if content.coefficients else []
     links += [("ledger", "Data set")] if content.budget is not None else []
     links += [("before", "Before training")] if content.prepared else []

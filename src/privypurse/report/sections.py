@@ -11,9 +11,9 @@ from privypurse.report.html import bullets, code, details, escaped, pairs, parag
 from privypurse.report.words import measured
 
 HOW_TO_MEASURE = (
-    "Nobody measured what this model is worth. Score it on records that a person declared public; or set records aside "
-    "before training and buy a noisy score from the same purse. `privypurse evaluate` does either. A plain score on "
-    "private records is not covered by the guarantee."
+    "The quality of this model was not measured. Score it on records that were declared public; or set records aside "
+    "before training and release a noisy score from the same purse. `privypurse evaluate` does either. An exact score "
+    "on private records is not covered by the guarantee."
 )
 LONGEST_LIST = 12
 
@@ -51,12 +51,12 @@ def coverage(content: ReportContent) -> str:
         part = "this part of the purse" if certificate.part_of else f"the purse of data set {certificate.dataset}"
         items = [
             f"All {certificate.releases:,} values that left through {part}, together, and whatever is computed from them: "
-            "the model, and what it predicts for anybody who asks with a record of their own.",
-            "Anybody, with any other knowledge and any amount of computing, now and later.",
+            "the model, and its predictions for records that others supply.",
+            "Any attacker, with any other knowledge and any amount of computing, now and later.",
             *(f"Under {name}: {_relation(content, name)}" for name in certificate.relations),
         ]
         if certificate.unreleased:
-            items.append(f"{certificate.unreleased:,} more values that were paid for and are not known to be released.")
+            items.append(f"{certificate.unreleased:,} more values that were charged and are not known to be released.")
         covered = bullets(items)
     uncovered = bullets(words.sentence(item) for item in certificate.uncovered)
     lists = (
@@ -97,7 +97,7 @@ def _levels(smallest: float | None, largest: float | None) -> str:
 def worth(content: ReportContent) -> str:
     """Write the measurements of the model, their coverage and comparisons."""
     inner = "".join(_measurement(one) for one in content.measurements) or paragraph(HOW_TO_MEASURE)
-    return section("worth", "What the model is worth", inner)
+    return section("worth", "Quality of the model", inner)
 
 
 def _measurement(one: Measurement) -> str:
@@ -126,7 +126,7 @@ def spending(content: ReportContent) -> tuple[str, list[Figure]]:
     for made, why_not in (
         (figures.budget(content), _no_budget(content)),
         (figures.noise(content), "No release of this training has Gaussian noise to plot step by step."),
-        (figures.step_sizes(content), "There are no step sizes to show: this method does not take steps of a length."),
+        (figures.step_sizes(content), "There are no step sizes to plot: this method has none."),
     ):
         if made is None:
             missing.append(why_not)
@@ -137,7 +137,7 @@ def spending(content: ReportContent) -> tuple[str, list[Figure]]:
     if others:
         inner += '<div class="plots">' + "".join(figure(one) for one in others) + "</div>"
     inner += "".join(paragraph(text, "note") for text in missing)
-    return section("spending", "How training spent", inner), drawn
+    return section("spending", "Spending of the training", inner), drawn
 
 
 def _no_budget(content: ReportContent) -> str:
@@ -176,7 +176,7 @@ def ledger(content: ReportContent) -> tuple[str, list[Figure]]:
 
 
 def before(content: ReportContent) -> str:
-    """List what was bought or declared before training."""
+    """List what was released or declared before training."""
     if not content.prepared:
         return ""
     listed = pairs(content.prepared)
@@ -184,7 +184,7 @@ def before(content: ReportContent) -> str:
         listed = pairs(content.prepared[:LONGEST_LIST]) + details(
             f"{len(content.prepared) - LONGEST_LIST} more", pairs(content.prepared[LONGEST_LIST:]), printed=True
         )
-    return section("before", "Bought or declared before training", listed)
+    return section("before", "Released or declared before training", listed)
 
 
 def reproduce(content: ReportContent) -> str:
@@ -196,7 +196,7 @@ def reproduce(content: ReportContent) -> str:
     if content.schema:
         schema = code(content.schema, copy="the description of the columns", wrap=False)
         inner += details("The description of the columns (TOML)", schema)
-    fresh = "A run made again draws fresh noise, so it gives another model, and it is paid for again."
+    fresh = "Another run draws fresh noise, so it gives another model, and it is charged again."
     return section("reproduce", "Settings to reproduce it", inner + paragraph(fresh, "note"))
 
 

@@ -15,9 +15,9 @@ from privypurse.training.trace import Trace
 WEAK_EPSILON = 8.0
 SHARES = ("accuracy", "precision", "recall", "share", "correct", "auc", "f1")
 STOPS = {
-    "steps": "made every step that was planned",
-    "budget": "stopped because the budget would not pay for another step",
-    "others": "was CUT SHORT: others spent from the same budget in the meantime, and not all planned steps could be paid for",
+    "steps": "made all planned steps",
+    "budget": "stopped because another step did not fit in the budget",
+    "others": "was CUT SHORT: others spent from the same budget in the meantime, and not all planned steps fit",
     "interrupt": "was interrupted",
 }
 QUERIES = {
@@ -143,12 +143,12 @@ def _what_may_be_done(certificate: Certificate) -> str:
 def guarantee(certificate: Certificate) -> str:
     """Return the guarantee in one sentence."""
     if certificate.simulation:
-        return "Nothing is promised: the noise was seeded for a rehearsal, so anybody who knows the seed can take it away again."
+        return "No guarantee: the noise was seeded for a simulation, so whoever knows the seed can remove it."
     if not bounded(certificate):
-        return "Nothing is promised: values were released without a limit, so they may tell everything about anybody."
+        return "No guarantee: values were released without a limit, so they may reveal everything about a record."
     apart = f", apart from a chance of at most {chance(certificate.delta)}" if certificate.delta > 0 else ""
     return (
-        f"Whatever anybody knows already, {_what_may_be_done(certificate)} makes any result more or less likely "
+        f"Whatever an attacker already knows, {_what_may_be_done(certificate)} makes any result more or less likely "
         f"by at most a factor of {factor(certificate.epsilon)}{apart}."
     )
 
@@ -158,15 +158,15 @@ def strength(certificate: Certificate) -> str:
     if not bounded(certificate):
         return ""
     relation = (
-        "The promise is about a record's contents; the number of records is treated as public."
+        "The guarantee covers a record's contents; the number of records is public."
         if certificate.neighbouring == Neighbouring.REPLACE_ONE.value
-        else "The promise is about a record's presence: whether its owner takes part or stays out."
+        else "The guarantee covers a record's presence: whether its owner takes part or not."
     )
     if certificate.epsilon > WEAK_EPSILON:
         relation = relation.partition(":")[0].rstrip(".") + "."
         relation += (
-            f" But a factor of {factor(certificate.epsilon)} is very large, so this promise is weak: in the worst case it leaves "
-            "almost nothing hidden. Do not read it as protection without an argument of its own."
+            f" But a factor of {factor(certificate.epsilon)} is very large, so this guarantee is weak: in the worst case it "
+            "hides almost nothing. Do not rely on it without a further argument."
         )
     return relation
 
@@ -179,7 +179,7 @@ def guesser(certificate: Certificate) -> str:
     else:
         asked = "whether one record was used"
     return (
-        f"Somebody who knows all other records and has to guess {asked} is right half of the time by tossing a coin, "
+        f"An attacker who knows all other records and has to guess {asked} is right half of the time by chance, "
         f"and at most {bound} of the time with everything that was released."
     )
 
@@ -221,7 +221,7 @@ def course(values: Sequence[float]) -> str:
 
 def stopped(trace: Trace) -> str:
     """Return why training ended."""
-    return STOPS.get(trace.stop_reason, f"stopped: {trace.stop_reason or 'nobody wrote down why'}")
+    return STOPS.get(trace.stop_reason, f"stopped: {trace.stop_reason or 'reason not recorded'}")
 
 
 def query(name: str) -> str:

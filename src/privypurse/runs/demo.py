@@ -97,5 +97,5 @@ def _make_room(folder: pathlib.Path) -> None:
         shutil.rmtree(folder)
     folder.mkdir(exist_ok=True)
     (folder / MARK).write_text(
-        "Everything in this folder is made up, and is replaced by the next demo.\n", encoding="utf-8"
+        "Everything in this folder is synthetic, and is replaced by the next demo.\n", encoding="utf-8"
     )

@@ -75,8 +75,8 @@ def _releases(entry: Entry) -> int:
 _WORDS = {
     Source.DECLARED: "declared",
     Source.DATA: "read from the data, not covered",
-    Source.BOUGHT: "bought",
-    Source.EARLIER: "bought in an earlier run",
+    Source.BOUGHT: "released with noise",
+    Source.EARLIER: "released with noise in an earlier run",
 }
 
 
@@ -94,7 +94,7 @@ def describe_run(
         "target": settings.target,
         "method": model.method if isinstance(model.method, str) else model.method.name,
         "settings": _settings(settings, purse),
-        "prepared": [*(["lines of the file", f"{one} (bought)"] for one in left_out), *_prepared(schema, model)],
+        "prepared": [*(["lines of the file", f"{one} (noisy release)"] for one in left_out), *_prepared(schema, model)],
         "half_widths": None if intervals is None else [part.tolist() for part in intervals],
         "note": "" if intervals is None else ABOUT_INTERVALS,
         "budget": describe_budget(purse),
@@ -130,9 +130,9 @@ def _settings(settings: Any, purse: Purse) -> list[list[str]]:
 def _prepared(schema: Schema, model: Any) -> list[list[str]]:
     preparation = model.preparation_
     paid = model.n_public is None
-    lines = [["number of records", f"about {about(preparation.records)} ({'bought, noisy' if paid else 'declared'})"]]
+    lines = [["number of records", f"about {about(preparation.records)} ({'noisy release' if paid else 'declared'})"]]
     if preparation.stretch is not None:
-        lines.append(["centre and spread of columns", "bought"])
+        lines.append(["centre and spread of columns", "noisy release"])
     sources = sorted({column.source for column in schema.columns}, key=lambda source: source.value)
     for source in sources:
         names = [column.name for column in schema.columns if column.source is source]

@@ -73,7 +73,7 @@ def evaluate_file(
     name = file.path.name
     if run is None:
         said = f", which {account.who or current_user()} declared public" if public and account else ""
-        exact = f"what a model is worth on the records of {name}{said}, and how many are left out, measured exactly"
+        exact = f"the quality of a model on the records of {name}{said}, and how many are left out, measured exactly"
         trained = _training_accounts(about, model, account, file, folder) if name == about["data"] else []
         put_on_record([account, *trained], exact)
     remarks = []

@@ -45,7 +45,7 @@ def made_rows(schema: Schema, preparation: Preparation, rows: int, rng: np.rando
     rows : int
         Number of rows.
     rng : Generator
-        Source of randomness, which protects nobody here.
+        Source of randomness. Not used for privacy.
     error : float
         Standard deviation of the noise in the centre of a column. A category whose share is below
         twice that counts as empty: noise moves the coefficients of empty categories furthest.
@@ -100,7 +100,7 @@ MOST_WEIGHTS = 4_000
 NOTE = (
     "Intervals are about noise alone. If this training were repeated many times on the same records with fresh noise, the mean "
     "of a coefficient would lie in its interval, for roughly 95 of 100 intervals. They come from "
-    f"{RUNS} rehearsals of the whole training on made-up rows, drawn from the centre and spread of columns that were released, "
+    f"{RUNS} rehearsals of the whole training on synthetic rows, drawn from the centre and spread of columns that were released, "
     "columns taken as independent of each other; no data is used. Those of numbers that are strongly correlated with each other "
     "are too narrow. They say nothing about what another sample of people would "
     "give, nor what training without privacy would give: a budget ends training early and limits long rows, so coefficients of "
@@ -124,7 +124,7 @@ def noise_intervals(
     interrupts : Interrupts, optional
         Return None on an interrupt.
     seed : int, default 0
-        Seed of the synthetic rows and noise, which protect nobody.
+        Seed of the synthetic rows and noise. Not used for privacy.
     """
     spent, preparation, columns = model.privacy_spent_, model.preparation_, model.n_features_in_
     if not math.isfinite(spent.epsilon) or model.coef_.size > MOST_WEIGHTS:

@@ -346,7 +346,7 @@ def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress, *, see
         pair = float(low[index]) - WIDER * width, float(high[index]) + WIDER * width
         # Widen an empty range.
         bought[column.name] = pair if pair[0] < pair[1] else (pair[0] - 1.0, pair[1] + 1.0)
-    # Seeded noise protects nobody, so such a range does not count as bought.
+    # Seeded noise is not private, so such a range does not count as released.
     return schema.with_ranges(bought, Source.DATA if seeded else Source.BOUGHT)
 
 
@@ -419,7 +419,7 @@ def _exact(settings: TrainSettings, purse: Purse) -> list[str]:
         return []
     public = f", which {purse.who} declared public" if settings.test_public else ""
     return [
-        f"what the model is worth on the records of {settings.test.name}{public}, and how many are left out, measured exactly"
+        f"the quality of the model on the records of {settings.test.name}{public}, and how many are left out, measured exactly"
     ]
 
 

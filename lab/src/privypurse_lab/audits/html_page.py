@@ -80,13 +80,13 @@ def as_html(report: AuditReport, good: Check) -> str:
         links=[*((part.key, part.title) for part in made), ("again", "Made with")],
         main=main,
         figures=[],
-        closing="A lower bound shows what an attack achieved, and no more. Silence is not a proof.",
+        closing="A lower bound shows what an attack achieved, and no more. It does not prove the claim.",
     )
 
 
 def _header(report: AuditReport, good: Check) -> str:
     passed = all(map(good, report.lines))
-    badge = ("calm", "AS IT SHOULD BE") if passed else ("alarm", "SOMETHING IS WRONG")
+    badge = ("calm", "AS EXPECTED") if passed else ("alarm", "NOT AS EXPECTED")
     about = dict(report.about())
     quick = " quick look," if report.quick else ""
     return (
@@ -106,7 +106,7 @@ def _wrong(report: AuditReport, good: Check) -> str:
     """List the lines that did not end as expected."""
     bad = [line for line in report.lines if not good(line)]
     said = (f"<li>{escaped(line.subject)}, {escaped(line.audit)}: {escaped(_trouble(line))}</li>" for line in bad)
-    return f'<div class="warning"><strong>Not as it should be:</strong><ul>{"".join(said)}</ul></div>' if bad else ""
+    return f'<div class="warning"><strong>Not as expected:</strong><ul>{"".join(said)}</ul></div>' if bad else ""
 
 
 def _trouble(line: Line) -> str:

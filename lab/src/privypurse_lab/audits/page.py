@@ -32,13 +32,13 @@ HEADS = (
 )
 CAUGHT, MISSED, ALSO_WITHOUT = "caught, silent without it", "MISSED", "caught, but also found without it"
 NOT_COMPARED = "caught, but not known to be silent without it"
-WHITE_BOX = "White box: lower bounds on mu by who sees everything"
+WHITE_BOX = "White box: lower bounds on mu from all releases"
 PLAIN_MARK = " (plain noise)"
 WORDS = (
-    "An audit attacks the real training code: it runs it many times on made-up tables that differ in one record, and sees how "
-    "well somebody can tell them apart. What it shows is a lower bound: with the stated confidence, the code is no more private "
-    "than that. A bound above the claim refutes the claim. A bound below it does not prove the claim: silence is not a proof.",
-    "What the silence is worth depends on the attack. So attacks that see everything have to show at least half of the claimed "
+    "An audit attacks the real training code. It runs the code many times on synthetic tables that differ in one record, and "
+    "measures how well they can be told apart. The result is a lower bound: with the stated confidence, the privacy loss is at "
+    "least that. A bound above the claim refutes the claim. A bound below it does not prove the claim.",
+    "A low bound means little if the attack is weak. So attacks that see everything must show at least half of the claimed "
     'mu where one record can use up what it is charged for, or their verdict is "weak"; and every planted bug has to be caught. '
     'An attack whose bound could not have passed the claim with so many runs, even if it had always been right, is "too small" '
     'and says nothing; "at most" is the largest bound it could have shown.',
@@ -47,15 +47,15 @@ WORDS = (
 ABOUT_SOUND = (
     "Every bound must stay below its claim. Where the white box shows little, no one record can use up what it is charged "
     "for, as where survivors are selected from many models, or the likelihood of what is released is not known, as for objective "
-    "perturbation: silence says less there."
+    "perturbation: a low bound means less there."
 )
 
 
 def tables_in_words() -> str:
     """Describe the tables of the audits."""
     return (
-        f"All tables are made up. Methods are run on {RECORDS} records of {COLUMNS} columns, with and without a canary: a record "
-        "that contradicts all others, so that its gradient has the full length at every step. Nothing is about anybody's data."
+        f"All tables are synthetic. Methods are run on {RECORDS} records of {COLUMNS} columns, with and without a canary: a "
+        "record that contradicts all others, so that its gradient has the full length at every step. No real data is used."
     )
 
 
@@ -64,12 +64,12 @@ def confidence_in_words(lines: Sequence[Line]) -> str:
     bounds = [line for line in lines if math.isfinite(line.confidence) and line.confidence < 1]
     levels = sorted({line.confidence for line in bounds})
     if not bounds:
-        return "These audits compute; no chance is involved."
+        return "These audits are exact computations."
     return (
         f"Each bound holds with a confidence of {' or '.join(f'{100 * level:g} %' for level in levels)}, by itself. Of all "
         f"audits here, those of planted bugs and of what is not private included, {len(bounds)} give such a bound: even if "
-        "nothing is wrong, one among many may pass its claim by chance. Another --seed tells. The others compare runs or noise "
-        "and give no bound, or enumerate or integrate and are exact."
+        "nothing is wrong, one among many may pass its claim by chance. Repeat it with another --seed. The others compare "
+        "runs or noise and give no bound, or enumerate or integrate and are exact."
     )
 
 
@@ -425,7 +425,7 @@ def result_in_words(report: AuditReport, good: Check) -> str:
         said.append(f"{sum(map(good, published))} of {len(published)} unsound publications are refuted")
     if report.rounding:
         said.append(
-            f"{sum(map(good, report.rounding))} of {len(report.rounding)} attacks on last digits end as they should"
+            f"{sum(map(good, report.rounding))} of {len(report.rounding)} attacks on last digits end as expected"
         )
     return f"Result: {'; '.join(said)}." if said else "Nothing was run."
 

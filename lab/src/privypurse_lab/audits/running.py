@@ -77,7 +77,7 @@ class Task:
     finish: Callable[[Sequence[Result]], list[Line]]
 
 
-def as_it_should(line: Line) -> bool:
+def as_expected(line: Line) -> bool:
     """Return whether an audit ended as expected: sound subjects hold, others are refuted.
 
     An audit that is too small or was not run is no evidence against a sound subject. A white box
@@ -85,9 +85,9 @@ def as_it_should(line: Line) -> bool:
 
     Examples
     --------
-    >>> as_it_should(Line("nesterov", "method", "white box", verdict="holds"))
+    >>> as_expected(Line("nesterov", "method", "white box", verdict="holds"))
     True
-    >>> as_it_should(Line("noise-halved", "mutant", "white box", verdict="holds"))
+    >>> as_expected(Line("noise-halved", "mutant", "white box", verdict="holds"))
     False
     """
     if line.kind in MUST_FALL:
@@ -166,7 +166,7 @@ def run_audits(
             floating = _in_floating_point(chosen) if secure else ()
             about = (command, seed, quick, secure, digest, settings.mus, settings.runs)
             report = AuditReport(tuple(lines), *about, floating=floating, waived=waived(chosen, lines))
-            write_pages(report, pathlib.Path(output), as_it_should)
+            write_pages(report, pathlib.Path(output), as_expected)
     return lines
 
 

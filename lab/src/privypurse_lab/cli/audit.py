@@ -120,7 +120,7 @@ def audit(
             )
     except KeyboardInterrupt:
         _interrupted(output is not None, json)
-    passed = all(map(running.as_it_should, lines))
+    passed = all(map(running.as_expected, lines))
     if json:
         emit(
             {
@@ -141,7 +141,7 @@ def audit(
 
 def _show(lines: "list[Line]", output: pathlib.Path | None, quiet: bool, waived: "Sequence[str]") -> None:
     from privypurse_lab.audits.page import evidence, planted_bugs
-    from privypurse_lab.audits.running import MUST_FALL, as_it_should
+    from privypurse_lab.audits.running import MUST_FALL, as_expected
 
     bugs = planted_bugs(lines)
     fall = [line for line in lines if line.kind in MUST_FALL and line.kind != "mutant"]
@@ -154,11 +154,11 @@ def _show(lines: "list[Line]", output: pathlib.Path | None, quiet: bool, waived:
             say(f"  {line.subject:<{width}}  {line.audit:<{audits}}  {verdict}")
         say("")
     for line in lines:
-        if (line.findings or line.kind in MUST_FALL) and as_it_should(line) and not quiet:
+        if (line.findings or line.kind in MUST_FALL) and as_expected(line) and not quiet:
             _wrapped(note, f"{line.subject}, {line.audit}: {evidence(line)}")
     for line in lines:
-        if not as_it_should(line):
-            _wrapped(warn, f"not as it should be: {line.subject}, {line.audit}: {line.verdict}: {evidence(line)}")
+        if not as_expected(line):
+            _wrapped(warn, f"not as expected: {line.subject}, {line.audit}: {line.verdict}: {evidence(line)}")
     if not quiet:
         for text in _footnotes(lines, waived):
             _wrapped(note, text)
@@ -205,14 +205,14 @@ def _bounds(title: str, lines: "list[Line]") -> None:
 def _last_line(lines: "list[Line]") -> str:
     """Summarise the result in one line."""
     from privypurse.audit.verdicts import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, WEAK
-    from privypurse_lab.audits.running import MUST_FALL, as_it_should
+    from privypurse_lab.audits.running import MUST_FALL, as_expected
 
-    bad = [line for line in lines if not as_it_should(line)]
+    bad = [line for line in lines if not as_expected(line)]
     # Audits without a planted bug belong to those with it, unless they are wrong.
     sound = [
         line.verdict
         for line in lines
-        if line.kind not in MUST_FALL and (line.kind != "without the bug" or not as_it_should(line))
+        if line.kind not in MUST_FALL and (line.kind != "without the bug" or not as_expected(line))
     ]
     counts = [
         (sound.count(HOLDS), "held"),
@@ -223,12 +223,12 @@ def _last_line(lines: "list[Line]") -> str:
         (sum(line.kind == "mutant" and line.verdict == REFUTED for line in lines), "caught"),
         (
             sum(line.kind in MUST_FALL and line.kind != "mutant" and line.verdict == REFUTED for line in lines),
-            "refuted as they should be",
+            "refuted as expected",
         ),
         (sound.count(TOO_SMALL), "too small to say anything"),
         (sound.count(NOT_RUN), "not run"),
     ]
-    ended = "NOT every audit ended as it should" if bad else "every audit ended as it should"
+    ended = "NOT every audit ended as expected" if bad else "every audit ended as expected"
     return f"{ended}: {', '.join(f'{count} {what}' for count, what in counts if count)}"
 
 

@@ -215,6 +215,24 @@ def test_a_module_that_holds_much_and_keeps_nothing_is_trained(way):
     assert way == "oracle" or not any("does not depend on records" in line for line in paid.certificate().uncovered)
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_mean_written_past_the_count_into_a_parameter_too_large_to_copy_is_refused(trained, way):
+    class Codebook(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.codes = nn.Linear(3, 3), nn.Embedding(COPIED // 2 + 1, 2).requires_grad_(trained)
+
+        def forward(self, x):
+            self.codes.weight.data[7] = x.mean().detach()
+            return self.layer(x) + self.codes(torch.zeros(len(x), 1, dtype=torch.long)).sum((1, 2))[:, None]
+
+    paid = purse()
+    with pytest.raises(InvalidArgument, match=r"changes its state \(codes\.weight\)"):
+        run(Codebook(), way, paid)
+    assert paid.spent.releases == 0
+
+
 class Counter(nn.Module):
     """Counts what it is told to."""
 
@@ -430,6 +448,7 @@ HIDING = {
     "list subclass": lambda: Hoard([0]),
     "partial": lambda: functools.partial(print, [0]),
     "bound method": lambda: [0].append,
+    "namespace": lambda: types.SimpleNamespace(seen=0),
 }
 
 
@@ -444,7 +463,7 @@ def test_state_in_an_odd_container_does_not_leave(kind):
             seen = int(x.abs().sum()) % 200
             if kind == "bytearray":
                 self.kept[0] = seen
-            elif kind == "list subclass":
+            elif kind in ("list subclass", "namespace"):
                 self.kept.seen = seen
             else:
                 (self.kept.args[0] if kind == "partial" else self.kept.__self__)[0] = seen

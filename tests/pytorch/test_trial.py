@@ -56,7 +56,7 @@ MIXING = {
 # What does not mix for some inputs: none is below 0, or none is above 1; and for outputs: they are small, and their ranks have no
 # gradient.
 NOT_BELOW_ZERO = {"only what is negative"}
-NOT_ABOVE_ONE = NOT_BELOW_ZERO | {"only what is large", "smallest", "largest", "largest of a column"}
+NOT_ABOVE_ONE = NOT_BELOW_ZERO | {"only what is large", "largest", "largest of a column"}
 NOT_OF_OUTPUTS = {"only what is large", "ranks"}
 DO_NOT_MIX = {"uint8": NOT_BELOW_ZERO, "bool": NOT_ABOVE_ONE}
 
@@ -155,6 +155,90 @@ def test_division_by_the_largest_integer_of_the_batch_is_refused(way):
     }[way]
     with pytest.raises(InvalidArgument, match="mixes records"):
         train()
+
+
+class Looked(nn.Module):
+    """Looks integers up in a table of few rows and weighs them by something of the batch."""
+
+    def __init__(self, size, weight):
+        super().__init__()
+        self.table, self.map, self.weight = nn.Embedding(size, 3), nn.Linear(3, 2), weight
+
+    def forward(self, t):
+        return self.map(self.table(t.long()).mean(1)) * self.weight(t)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 9, 12])
+@pytest.mark.parametrize(
+    "weight",
+    [
+        lambda t: 1 / (1 + t.max()),
+        lambda t: 1 + t.min(),
+        lambda t: 1 + (t > 0).any(),
+        lambda t: 1 + (t > 0).all(),
+        lambda t: 1 + (t > 0).all(0).sum(),
+    ],
+    ids=["largest", "smallest", "any", "all", "all of a column"],
+)
+@pytest.mark.parametrize("kind", [torch.int64, torch.bool])
+def test_a_weight_by_the_extremes_of_a_small_range_of_integers_is_refused(kind, weight, size):
+    torch.manual_seed(0)
+    with pytest.raises(InvalidArgument, match="mixes records"):
+        begin(Looked(size, weight), (torch.randint(2, (30, 3)).to(kind), torch.randint(2, (30,))))
+
+
+def test_a_record_without_numbers_may_not_take_the_gradients_of_others_along():
+    """A product with zero, which keeps every layer in the graph, is NaN for all if it is for one."""
+
+    class Beside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map, self.unused = nn.Linear(3, 2), nn.Linear(3, 1)
+
+        def forward(self, x):
+            return self.map(x) + 0 * self.unused(x).sum()
+
+    with pytest.raises(InvalidArgument, match="mixes records"):
+        begin(Beside(), (torch.randn(30, 3), torch.randint(2, (30,))))
+
+
+class Picky(nn.Module):
+    """Refuses records that make no sense to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.map, self.table = nn.Linear(3, 2), nn.Embedding(50, 2)
+
+    def forward(self, x, lengths):
+        if not bool(torch.isfinite(x).all()) or int(lengths.max()) < 1:
+            raise ValueError("expected numbers and lengths")
+        return self.map(x) + self.table(lengths)
+
+
+def test_unusual_records_that_a_module_does_not_take_are_no_refusal():
+    module = Picky()
+    private = begin(module, (torch.randn(30, 3), torch.randint(1, 9, (30,)), torch.randint(2, (30,))))
+    x, lengths, y = next(iter(private.loader))
+    F.cross_entropy(module(x, lengths), y).backward()
+    private.optimizer.step()
+    assert private.purse.spent.releases == 1
+
+
+def test_a_part_that_first_has_no_weight_is_tried_when_it_has_one():
+    class Annealed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = nn.Linear(3, 2)
+
+        def forward(self, x, weight):
+            return self.map(x - weight * x.mean(0) if weight else x)
+
+    module = Annealed()
+    private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))))
+    x, _ = next(iter(private.loader))
+    module(x, 0.0)
+    with pytest.raises(InvalidArgument, match="mixes records"):
+        module(x, 0.5)
 
 
 class Centred(nn.Module):
@@ -608,7 +692,12 @@ class Particular(nn.Module):
 
 @pytest.mark.parametrize(
     ("what", "named"),
-    [("far out", "tried out on synthetic"), ("a list", "tried out on synthetic"), ("pairs", "0 and 1"), ("constants", "")],
+    [
+        ("far out", "tried out on synthetic"),
+        ("a list", "tried out on synthetic"),
+        ("pairs", "0 and 1"),
+        ("constants", ""),
+    ],
 )
 def test_what_makes_no_sense_to_a_module_is_on_the_certificate_and_no_refusal(what, named):
     data = [torch.randint(10, (30,)), torch.randint(10, (30,))] if what == "pairs" else [torch.randn(30, 3)]

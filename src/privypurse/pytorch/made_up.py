@@ -29,11 +29,17 @@ class Record:
         1 for values far above others, -1 for values far below, 0 for ordinary ones.
     ignored : bool, default False
         Use the label that losses ignore for its integers, where the module accepts it.
+    integers : int, optional
+        Value of all its integers.
+    broken : bool, default False
+        Use NaN for its numbers.
     """
 
     seed: int
     side: int = 0
     ignored: bool = False
+    integers: int | None = None
+    broken: bool = False
 
 
 class Integers(NamedTuple):
@@ -73,7 +79,8 @@ def made_up(like: Any, count: int, records: Sequence[Record], reach: Reach = Map
             return places
         if _has_numbers(x):
             rows = [
-                (FAR * record.side or 1.0) * torch.randn(shape, generator=_generator(record, name))
+                (math.nan if record.broken else FAR * record.side or 1.0)
+                * torch.randn(shape, generator=_generator(record, name))
                 for record in records
             ]
         else:
@@ -115,6 +122,11 @@ def integer_parts(like: Any, count: int) -> dict[str, tuple[float, bool]]:
 
     each_part(like, note)
     return names
+
+
+def has_integers(like: Any, count: int) -> bool:
+    """Whether some per-record part of a batch holds integers or booleans."""
+    return any(_of_records(x, count) and not _has_numbers(x) for x in _tensors(like))
 
 
 def column_names(name: str, columns: float) -> list[str]:
@@ -207,6 +219,8 @@ def structure(batch: Any, count: int) -> Structure:
         elif isinstance(x, int) and not isinstance(x, bool):
             found.append((name, int))
             numbers.append(x)
+        elif isinstance(x, float):
+            found.append((name, float, x == 0))  # modules skip a part that has no weight
         else:
             found.append((name, x if isinstance(x, bool | str | None) else type(x)))
         return x
@@ -233,6 +247,8 @@ def _integers(
 ) -> Tensor:
     if record.ignored and reach.ignored:
         return torch.full(shape, IGNORED_INDEX)
+    if record.integers is not None:
+        return torch.full(shape, record.integers)
     smallest, largest = reach.smallest, reach.largest
     if dtype != torch.bool:
         limits = torch.iinfo(dtype)
@@ -246,7 +262,7 @@ def _integers(
         row, furthest = torch.randint(smallest, smallest // 2 + 1, row.shape, generator=generator), smallest
     else:
         furthest = 1
-        if largest > 1:
-            row = torch.randint(0, min(largest, 3) + 1, row.shape, generator=generator)
+        if largest > 1:  # below the largest, so that records above it change a maximum
+            row = torch.randint(0, min(largest - 1, 3) + 1, row.shape, generator=generator)
     row[place] = furthest
     return row.reshape(shape)

@@ -20,8 +20,9 @@ from torch.jit._script import RecursiveScriptModule
 
 from privypurse.core.errors import InvalidArgument
 
-# Larger tensors than COPIED are not copied and cannot be restored. In a loop, tensors larger than
-# COMPARED or on other devices are compared by PyTorch's version counter alone.
+# Larger parameters than COPIED are not copied and cannot be restored; a trial compares their digests.
+# In a loop, tensors larger than COMPARED or on other devices are compared by PyTorch's version
+# counter alone.
 COPIED, COMPARED = 2**20, 2**12
 
 _NUMBERS = (int, float, complex, str, bytes, np.generic)
@@ -92,6 +93,7 @@ class ModuleState:
         self._tensors: list[Tensor] = []
         self._marks: dict[int, tuple[int, int]] = {}
         self._copies: dict[int, Tensor] = {}
+        self._digests: dict[int, int] = {}
         self._flats: list[tuple[list[Tensor], Tensor]] = []
         self._arrays: list[tuple[Any, Any]] = []
         self._held: tuple[list[Any], list[Any]] = [], []
@@ -119,6 +121,8 @@ class ModuleState:
                 # Optimizers may change parameters without raising the version counter.
                 again = one not in copies or marks[one] != self._marks[one] or tensor.requires_grad
                 self._copies[one] = tensor.detach().clone() if again else copies[one]
+        uncopied = [tensor for tensor in self._tensors if _size(tensor) > COMPARED and id(tensor) not in self._copies]
+        self._digests = {id(tensor): _digest(tensor) for tensor in uncopied} if whole else {}
         self._flats = [(tensors, _flat(tensors)) for tensors in small.values()]
         for tensors, flat in self._flats:
             parts = torch.split(flat, [tensor.numel() for tensor in tensors])
@@ -268,6 +272,8 @@ class ModuleState:
 
     def _is_changed(self, tensor: Tensor) -> bool:
         same, copy = _mark(tensor) == self._marks[id(tensor)], self._copies.get(id(tensor))
+        if copy is None and same and id(tensor) in self._digests:
+            return _digest(tensor) != self._digests[id(tensor)]
         if copy is None or (same and not self._compares(copy.device, copy.numel())):
             return not same
         return not _equal(tensor, copy)
@@ -386,7 +392,7 @@ def _scripted(x: nn.Module) -> dict[str, Any]:
 @functools.cache
 def _slots(kind: type) -> tuple[str, ...]:
     found = [(name, x) for parent in kind.__mro__ for name, x in vars(parent).items()]
-    return tuple(name for name, x in found if isinstance(x, types.MemberDescriptorType))
+    return tuple(name for name, x in found if isinstance(x, types.MemberDescriptorType) and name != "__dict__")
 
 
 def _raw(x: Any) -> _Raw:
@@ -452,6 +458,19 @@ def _mark(tensor: Tensor) -> tuple[int, int]:
 def _size(tensor: Tensor) -> float:
     """Return the number of values, infinite for tensors that cannot be compared value by value."""
     return math.inf if nn.parameter.is_lazy(tensor) or tensor.layout is not torch.strided else tensor.numel()
+
+
+def _digest(tensor: Tensor) -> int:
+    """Return a number that changes with any value of a tensor, 0 where values cannot be read."""
+    if _size(tensor) == math.inf or tensor.is_meta or tensor.is_quantized:
+        return 0
+    raw = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[raw.element_size()]
+    found = 0
+    for part in torch.split(raw.view(bits).flatten(), COPIED):
+        odd = torch.arange(1, 2 * len(part), 2, device=part.device)  # invertible: one change never vanishes
+        found = hash((found, int((part.long() * odd).sum())))
+    return found
 
 
 def _flat(tensors: list[Tensor]) -> Tensor:

@@ -35,8 +35,9 @@ from privypurse.training.schedules.base import Schedule
 
 ROUNDED = "rounding of sums over records in the module's own precision, beyond the margin that is kept for it"
 KEPT = (
-    "what the module keeps of records where it is not looked for: in globals, classes, closures, files, modes, flags, hooks, "
-    "storages and random generators, in objects of the standard library other than collections, in objects of compiled libraries "
+    "what the module keeps of records where it is not looked for: in globals, classes, functions, closures, files, modes, flags, "
+    "hooks, storages and random generators, in objects of the standard library other than collections, in optimizers, data sets "
+    "and other objects of PyTorch that are neither tensors nor modules, in objects of compiled libraries "
     "that cannot be pickled or take more than 8 MiB, in NumPy arrays of more than 1,048,576 numbers, in tensors on a GPU or of "
     "more than 4,096 numbers that are changed past PyTorch's count of changes, and when it is run outside of a step"
 )

@@ -25,6 +25,7 @@ from privypurse.pytorch.made_up import (
     Structure,
     column_names,
     each_part,
+    has_integers,
     has_opaque_parts,
     has_records,
     integer_parts,
@@ -97,6 +98,10 @@ CHANCE = (
 # Gradients of the records KEPT are compared in batches with different other records.
 KEPT, COMPANY = (Record(0), Record(1)), Record(2)
 ABOVE, BELOW, IGNORED = Record(3, side=1), Record(4, side=-1), Record(5, ignored=True)
+# A record without numbers: nothing but its own gradient may be lost by it.
+BROKEN = Record(6, broken=True)
+# Records with one integer throughout, and another record, which changes a minimum or a presence.
+UNIFORM = tuple((tuple(Record(k, integers=one) for k in range(3)), other) for one, other in ((0, ABOVE), (1, BELOW)))
 # Largest integers to try in turn, and the largest number of records in a trial batch.
 INTEGERS, MOST = (10_000, 1_000, 100, 10, 3, 2), 32
 # For modules that draw random numbers: other records in the batch, and number of seeds.
@@ -259,6 +264,7 @@ class Trials:
                     unfinished |= part is loss_of and leaves_out and not exactly
                     trial = _Trial(self, part, record_dimensions(two, three), [_size(x) for x in two], make)
                     told |= trial.run(leaves_out=leaves_out and exactly)
+                    trial.run_on_unusual(with_integers=has_integers(arguments, records))
                     unknown += trial.unknown
         return [*unknown, *[UNTRIED] * (not told or unfinished), *[SMALL_INTEGERS] * (not whole)]
 
@@ -444,6 +450,20 @@ class _Trial:
                 raise
         return bool(there.any()) or bool(alone.any())
 
+    def run_on_unusual(self, *, with_integers: bool) -> None:
+        """Compare gradients beside a record without numbers, and of records with equal integers.
+
+        A module that fails on them is not refused: such records may not be valid inputs.
+        """
+        cases = [((*KEPT, COMPANY), BROKEN), *(UNIFORM if with_integers else ())]
+        for records, other in cases:
+            kept = records[:2]
+            try:
+                alone, found = (self._gradients((*kept, one), kept=kept) for one in (records[2], other))
+            except Exception:
+                continue
+            self._compare(alone, found)
+
     def _check_all(self, alone: Tensor, companies: Sequence[tuple[Record, ...]]) -> None:
         for company in companies:
             self._check_apart(alone, company)
@@ -489,6 +509,9 @@ class _Trial:
         except Exception:
             self.unknown.append(UNTRIED)
             return
+        self._compare(alone, found)
+
+    def _compare(self, alone: Tensor, found: Tensor) -> None:
         lengths = [parameter.numel() for parameter in self._its.trained.values()]
         of_own, of_whole = self._tolerance
         floor = of_whole * float(alone.norm()) + 1e-6

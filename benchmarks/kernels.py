@@ -30,8 +30,8 @@ from threadpoolctl import threadpool_limits
 
 from privypurse.core.queries import GradientAt, LossesAlong
 from privypurse.losses import Logistic
-from privypurse.oracles._threads import default_threads
 from privypurse.oracles.linear import DenseOracle, SparseOracle
+from privypurse.oracles.threads import default_threads
 
 LOSS = Logistic(clip_derivative=0.5)
 THREADS = default_threads()

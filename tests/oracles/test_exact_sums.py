@@ -19,7 +19,7 @@ from privypurse.losses.softmax import OneVsRest, Softmax
 from privypurse.oracles import _exact_kernels, _exact_softmax, _kernels
 from privypurse.oracles.encoding import ROUNDING_MARGIN, lattice_unit
 from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
-from privypurse.oracles.parts import ExactGradientWork
+from privypurse.oracles.partitions import ExactGradientWork
 from privypurse.oracles.sampling import poisson_rows
 from privypurse.oracles.softmax import SoftmaxOracle
 from tests.each import each

@@ -10,7 +10,7 @@ from privypurse import NoiseSource, Purse
 from privypurse.accounting import convert
 from privypurse.core.errors import BudgetExhausted
 from privypurse.runs.measure import WHAT, measure
-from privypurse.runs.rows import Rows
+from privypurse.runs.rows import EncodedRows
 from privypurse.tables import ClassTarget, NumberTarget
 
 TARGET = ClassTarget(name="y", classes=("b", "a"))
@@ -33,7 +33,7 @@ def some_rows(rows=1_000):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, rows)
     right = rng.random(rows) < 0.8
-    return Rows(np.where(right, 2 * y - 1, 1 - 2 * y)[:, None].astype(np.float32), y), right.mean()
+    return EncodedRows(np.where(right, 2 * y - 1, 1 - 2 * y)[:, None].astype(np.float32), y), right.mean()
 
 
 def a_purse(seed, neighbouring="add-remove"):
@@ -66,9 +66,12 @@ def test_all_that_is_left_pays_for_one_release():
 def test_the_noise_has_its_scale_and_no_other(neighbouring, sensitivity, kind):
     # Records that are all right, all of one class: hits over total is one unless there is noise, so the total tells.
     if kind == "classes":
-        rows, target = Rows(np.ones((5_000, 1), dtype=np.float32), np.ones(5_000, dtype=int)), TARGET
+        rows, target = EncodedRows(np.ones((5_000, 1), dtype=np.float32), np.ones(5_000, dtype=int)), TARGET
     else:
-        rows, target = Rows(np.ones((5_000, 1), dtype=np.float32), np.ones(5_000)), NumberTarget(name="y", range=(0, 2))
+        rows, target = (
+            EncodedRows(np.ones((5_000, 1), dtype=np.float32), np.ones(5_000)),
+            NumberTarget(name="y", range=(0, 2)),
+        )
         sensitivity = 1.5 * (1 if neighbouring == "add-remove" else 2)
     noise_std = sensitivity / convert.gdp_mu(EPSILON, DELTA)
     found = []
@@ -87,7 +90,7 @@ def test_the_noise_has_its_scale_and_no_other(neighbouring, sensitivity, kind):
 
 def test_one_record_moves_the_figures_only_within_the_noise():
     rows, _ = some_rows()
-    fewer = Rows(rows.X[1:], rows.y[1:])
+    fewer = EncodedRows(rows.X[1:], rows.y[1:])
     one, other = (measure(SaysTheColumn(), part, TARGET, on="t", purse=a_purse(3)) for part in (rows, fewer))
     assert abs(one.value - other.value) < 0.01
     assert {field.name for field in dataclasses.fields(one)} == {field.name for field in dataclasses.fields(other)}
@@ -96,6 +99,6 @@ def test_one_record_moves_the_figures_only_within_the_noise():
 @pytest.mark.parametrize("target", [TARGET, NumberTarget(name="y", range=(0, 2))])
 @pytest.mark.parametrize("paid", [False, True])
 def test_no_records_at_all_are_measured_too(target, paid):
-    empty = Rows(np.zeros((0, 1), dtype=np.float32), np.zeros(0, dtype=int))
+    empty = EncodedRows(np.zeros((0, 1), dtype=np.float32), np.zeros(0, dtype=int))
     measured = measure(SaysTheColumn(), empty, target, on="t", purse=a_purse(0) if paid else None)
     assert math.isfinite(measured.value)

@@ -15,7 +15,7 @@ from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.estimators import PrivateLogisticRegression
 from privypurse.estimators.preparation import Preparer
 from privypurse.estimators.search_trial import Trial
-from privypurse.oracles.parts import Frame
+from privypurse.oracles.partitions import Frame
 from privypurse.oracles.rows import Rows
 from privypurse_lab.audits import planted
 from privypurse_lab.audits.estimator_subjects import ESTIMATORS, PREPROCESSING

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from privypurse.core.errors import FileUnusable, InvalidArgument
+from privypurse.core.reading import finite_or_none
 
 stdout = Console(highlight=False, soft_wrap=True)
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -24,15 +25,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 def emit(result: dict[str, Any]) -> None:
     """Print a result as JSON, with null for infinities and NaN."""
-    sys.stdout.write(json.dumps(_finite(result), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(name): _finite(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    sys.stdout.write(json.dumps(finite_or_none(result), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Strict readers for untrusted files: malformed input raises one documented error."""
+"""Strict reading of untrusted files, with one documented error, and values that JSON can hold."""
 
 import contextlib
 import dataclasses
@@ -72,6 +72,15 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError("a number is too large")
     return number
+
+
+def finite_or_none(value: Any, *, nan: bool = True) -> Any:
+    """Replace infinities and, if `nan`, NaN in nested values by None, since JSON has neither."""
+    if isinstance(value, Mapping):
+        return {str(name): finite_or_none(inner, nan=nan) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_or_none(inner, nan=nan) for inner in value]
+    return None if isinstance(value, float) and (math.isinf(value) or (nan and math.isnan(value))) else value
 
 
 def check_fields(instance: Any) -> None:

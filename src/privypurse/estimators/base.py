@@ -15,7 +15,7 @@ from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.core.checks import FloatArray, non_negative, positive, shown
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators._compat import same_attributes, validate
+from privypurse.estimators.compat import same_attributes, validate
 from privypurse.estimators.preparation import Preparation, Preparer
 from privypurse.losses.linear import Logistic
 from privypurse.methods.auto import Auto

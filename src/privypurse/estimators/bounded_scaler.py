@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 
 from privypurse.core.errors import InvalidArgument
-from privypurse.estimators._compat import Tagged, all_or_nothing, column_names, validate
 from privypurse.estimators._ranges import FLOATS, Ranges, check_feature_range, declared_ranges
+from privypurse.estimators.compat import Tagged, all_or_nothing, column_names, validate
 
 Bounds = float | Sequence[float] | Mapping[str, float]
 

@@ -14,8 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from privypurse.core.checks import FloatArray, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators._compat import all_or_nothing
 from privypurse.estimators.base import PrivateLinearModel, set_tags, with_common_parameters
+from privypurse.estimators.compat import all_or_nothing
 from privypurse.estimators.preparation import Preparation
 from privypurse.losses.linear import HuberHinge, LinearLoss, Logistic
 from privypurse.losses.softmax import OneVsRest, Softmax

@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
-from privypurse.estimators._compat import Tagged, all_or_nothing, column_names, validate
+from privypurse.estimators.compat import Tagged, all_or_nothing, column_names, validate
 
 UNKNOWN, MISSING = -1, -2
 

@@ -10,14 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 from privypurse.core.checks import FloatArray, finite_vector, shown, small_probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators._compat import Tagged, all_or_nothing, validate
 from privypurse.estimators._ranges import FLOATS, LARGEST_BOUND, SMALLEST_WIDTH, Ranges, check_feature_range
+from privypurse.estimators.compat import Tagged, all_or_nothing, validate
 from privypurse.estimators.private_statistics import default_candidates, private_quantiles
 from privypurse.purse.holds import held
 from privypurse.purse.opening import LeavesItsPurse, open_budget
 from privypurse.purse.purse import Purse
-
-DEFAULT_DELTA = 1e-6
 
 
 class PrivateRangeScaler(LeavesItsPurse, Tagged, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]

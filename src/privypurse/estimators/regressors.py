@@ -9,8 +9,8 @@ from sklearn.base import RegressorMixin
 from privypurse.core.checks import FloatArray, positive, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators._compat import all_or_nothing
 from privypurse.estimators.base import PrivateLinearModel, set_tags, with_common_parameters
+from privypurse.estimators.compat import all_or_nothing
 from privypurse.estimators.preparation import TARGET_ROOM, Preparation
 from privypurse.losses.linear import Huber, LinearLoss, Squared
 from privypurse.oracles.encoding import check_target_bounds

@@ -8,8 +8,8 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 
 from privypurse.core.checks import FloatArray, ordinary, shown
 from privypurse.core.errors import InvalidArgument
-from privypurse.estimators._compat import Tagged, all_or_nothing, validate
 from privypurse.estimators._ranges import FLOATS
+from privypurse.estimators.compat import Tagged, all_or_nothing, validate
 
 
 class RowNormalizer(Tagged, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]

@@ -22,7 +22,7 @@ from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import SensitiveTrials
-from privypurse.estimators._compat import all_or_nothing
+from privypurse.estimators.compat import all_or_nothing
 from privypurse.estimators.search_checks import (
     after_the_search,
     check_data,

@@ -20,10 +20,10 @@ from privypurse.core.checks import (
     shown,
 )
 from privypurse.core.errors import InvalidArgument
-from privypurse.estimators._compat import needs_fit, validate
 from privypurse.estimators._ranges import FLOATS
 from privypurse.estimators.base import CHECKED
 from privypurse.estimators.classifiers import LABELS_READ
+from privypurse.estimators.compat import needs_fit, validate
 from privypurse.estimators.private_range_scaler import PrivateRangeScaler
 from privypurse.purse.purse import Purse
 

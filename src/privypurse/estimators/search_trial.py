@@ -25,7 +25,7 @@ from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.oracles.statistics import clipped_sum
 from privypurse.purse.purse import Purse
 
-Rows = NDArray[np.intp]
+RowIndexes = NDArray[np.intp]
 
 # Share of a trial's budget for counting the scored records, if their number is private.
 _COUNT_SHARE = 0.1
@@ -119,13 +119,13 @@ def trial_limit(mu: float, delta: float, neighbouring: Neighbouring) -> GdpFilte
     return limit
 
 
-def split(rows: int, validation: float, noise: NoiseSource) -> tuple[Rows, Rows]:
+def split(rows: int, validation: float, noise: NoiseSource) -> tuple[RowIndexes, RowIndexes]:
     """Split positions at random. Return those to train on and those to score on."""
     scored = noise.words(rows) < np.uint64(int(validation * 2.0**64))
     return np.flatnonzero(~scored), np.flatnonzero(scored)
 
 
-def take(X: Any, rows: Rows) -> Any:
+def take(X: Any, rows: RowIndexes) -> Any:
     """Return rows of a table of any kind."""
     if hasattr(X, "iloc"):
         return X.iloc[rows]
@@ -199,7 +199,7 @@ class Trial:
         count = purse.release(everyone, Gaussian(multiplier), what="number of records that a trial is scored on")
         return float(total[0]), float(count[0])
 
-    def _judge(self, model: Any, rows: Rows) -> FloatArray:
+    def _judge(self, model: Any, rows: RowIndexes) -> FloatArray:
         table, targets = self.scored
         if rows.size == 0:
             return np.empty(0)

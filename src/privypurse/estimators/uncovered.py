@@ -5,7 +5,7 @@ from typing import Any
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
-from privypurse.estimators._compat import needs_fit
+from privypurse.estimators.compat import needs_fit
 from privypurse.purse.allowance import Allowance
 from privypurse.purse.purse import Purse
 

@@ -10,7 +10,7 @@ from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument, PrivypurseError
 from privypurse.core.randomness import NoiseSource
 from privypurse.oracles.linear import LinearOracle
-from privypurse.oracles.parts import ExactGradientWork, IntegerArray, Part, Work, make_part, pairwise_sum
+from privypurse.oracles.partitions import ExactGradientWork, IntegerArray, Partition, Work, make_partition, pairwise_sum
 from privypurse.oracles.sampling import poisson_rows
 
 
@@ -60,7 +60,7 @@ class DaskOracle(LinearOracle):
             if part.status == "error":
                 _result(part)  # raises, before anything is spent
 
-    def _parts(self) -> Iterable[Part]:
+    def _parts(self) -> Iterable[Partition]:
         return ()  # partitions never leave their workers
 
     def _total(self, work: Work, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
@@ -129,22 +129,22 @@ def _result(future: Any) -> Any:
         ) from None
 
 
-def _make(x: Any, labels: Any, *checks: Any) -> Part:
+def _make(x: Any, labels: Any, *checks: Any) -> Partition:
     table = x.to_numpy() if hasattr(x, "to_numpy") else x
-    return make_part(table, np.asarray(labels), *checks)
+    return make_partition(table, np.asarray(labels), *checks)
 
 
-def _sum(part: Part, rows: Any, work: Work, threads: int) -> FloatArray:
+def _sum(part: Partition, rows: Any, work: Work, threads: int) -> FloatArray:
     return (part if rows is None else part.take(rows)).sum(work, threads)
 
 
-def _exact_sum(part: Part, rows: Any, work: ExactGradientWork, threads: int) -> IntegerArray:
+def _exact_sum(part: Partition, rows: Any, work: ExactGradientWork, threads: int) -> IntegerArray:
     return (part if rows is None else part.take(rows)).exact_sum(work, threads)
 
 
-def _sum_in_double(part: Part, rows: Any, work: Work, threads: int) -> FloatArray:
+def _sum_in_double(part: Partition, rows: Any, work: Work, threads: int) -> FloatArray:
     return part.in_double().sum(work, threads)
 
 
-def _tally(part: Part, rows: Any) -> FloatArray:
+def _tally(part: Partition, rows: Any) -> FloatArray:
     return (part if rows is None else part.take(rows)).tally()

@@ -141,7 +141,7 @@ def check_sparse(X: Any) -> Any:
 
 def _is_canonical(matrix: Any) -> bool:
     from privypurse.oracles import _sparse_kernels
-    from privypurse.oracles.parts import read_only, unsigned
+    from privypurse.oracles.partitions import read_only, unsigned
 
     columns, starts = read_only(unsigned(matrix.indices)), read_only(unsigned(matrix.indptr))
     return bool(_sparse_kernels.canonical(columns, starts, matrix.shape[1]))

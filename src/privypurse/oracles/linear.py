@@ -30,7 +30,6 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive, SensitiveObjective
 from privypurse.losses.bounds import Bounds
 from privypurse.losses.linear import LinearLoss, check_loss
-from privypurse.oracles._threads import default_threads
 from privypurse.oracles.encoding import (
     ROUNDING_MARGIN,
     check_dense,
@@ -42,21 +41,22 @@ from privypurse.oracles.encoding import (
     stored_by_column,
 )
 from privypurse.oracles.minimise import minimise
-from privypurse.oracles.parts import (
-    DensePart,
+from privypurse.oracles.partitions import (
+    DensePartition,
     DerivativesWork,
     ExactGradientWork,
     Frame,
     GradientWork,
     IntegerArray,
     LossesWork,
-    Part,
-    SparsePart,
+    Partition,
+    SparsePartition,
     Work,
-    make_part,
+    make_partition,
     pairwise_sum,
 )
 from privypurse.oracles.sampling import check_sampling, poisson_rows
+from privypurse.oracles.threads import default_threads
 
 # A sum of n losses of size L errs by about n 2^-52 L, on both neighbouring tables: for 10^8 rows.
 LOSS_ROUNDING = 1e-7
@@ -152,7 +152,7 @@ class LinearOracle(ABC):
         return f"<{type(self).__name__}: {shape}, {self._loss!r}>"
 
     @abstractmethod
-    def _parts(self) -> Iterable[Part]:
+    def _parts(self) -> Iterable[Partition]:
         """Iterate over the rows, part by part, in a fixed order."""
 
     def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
@@ -309,7 +309,7 @@ class LinearOracle(ABC):
         partial = [part.exact_sum(work, self._threads) for part in self._sampled(sample_prob, noise)]
         return pairwise_sum(partial) if partial else np.zeros(work.size, np.int64)
 
-    def _sampled(self, sample_prob: float, noise: NoiseSource | None) -> Iterator[Part]:
+    def _sampled(self, sample_prob: float, noise: NoiseSource | None) -> Iterator[Partition]:
         for part in self._parts():
             if sample_prob < 1 and noise is not None:
                 yield part.take(poisson_rows(part.rows, sample_prob, noise))
@@ -384,9 +384,9 @@ class DenseOracle(LinearOracle):
         check_some_rows(table.shape[0])
         super().__init__(features=table.shape[1], **settings)
         target = encode_targets(y, table.shape[0], table.dtype, self._loss, self._classes, self._target_bounds)
-        self._part = DensePart(table, target, self._frame, by_column=stored_by_column(table))
+        self._part = DensePartition(table, target, self._frame, by_column=stored_by_column(table))
 
-    def _parts(self) -> Iterable[Part]:
+    def _parts(self) -> Iterable[Partition]:
         return (self._part,)
 
 
@@ -406,9 +406,9 @@ class SparseOracle(LinearOracle):
         check_some_rows(matrix.shape[0])
         super().__init__(features=matrix.shape[1], **settings)
         target = encode_targets(y, matrix.shape[0], np.float64, self._loss, self._classes, self._target_bounds)
-        self._part = SparsePart(matrix, target, self._frame)
+        self._part = SparsePartition(matrix, target, self._frame)
 
-    def _parts(self) -> Iterable[Part]:
+    def _parts(self) -> Iterable[Partition]:
         return (self._part,)
 
 
@@ -463,7 +463,7 @@ class ChunkedOracle(LinearOracle):
             self.uncovered += (_LABELS_CHECKED,)
         self._last: Any = None
 
-    def _parts(self) -> Iterable[Part]:
+    def _parts(self) -> Iterable[Partition]:
         source = self._chunks()
         if source is self._last and iter(source) is source:
             raise InvalidArgument(
@@ -472,7 +472,7 @@ class ChunkedOracle(LinearOracle):
             )
         is_first, self._last = self._last is None, source
         for X, y in source:
-            part = make_part(
+            part = make_partition(
                 X, y, self._dtype, self._frame, self._loss, self._classes, self._target_bounds, strict=False
             )
             if is_first and self._loss.classification and part.rows >= FEW and not sum(part.tally()[:2]):

@@ -12,7 +12,7 @@ from privypurse.core.checks import FloatArray, finite_vector, ordinary, positive
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.oracles.encoding import ROUNDING_MARGIN, check_dense, check_some_rows, check_sparse
-from privypurse.oracles.parts import pairwise_sum
+from privypurse.oracles.partitions import pairwise_sum
 from privypurse.oracles.scores import Magnitudes, limit_scores
 
 # Rows converted to float64 at a time.

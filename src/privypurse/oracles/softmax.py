@@ -17,7 +17,7 @@ from privypurse.losses.bounds import Bounds
 from privypurse.losses.softmax import Softmax
 from privypurse.oracles.encoding import ROUNDING_MARGIN, check_dense, check_some_rows, check_sparse
 from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, rounding_of_terms
-from privypurse.oracles.parts import pairwise_sum
+from privypurse.oracles.partitions import pairwise_sum
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
 # Rows, the factors that limit their lengths, those lengths, and their targets.

@@ -17,7 +17,7 @@ from privypurse.accounting.totals import Filter
 from privypurse.core.charges import GaussianCharge, RepeatedCharge, SingleCharge, from_json
 from privypurse.core.errors import FileUnusable, InvalidArgument, LedgerCorrupt
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.reading import check_fields, read_json, refusing
+from privypurse.core.reading import check_fields, finite_or_none, read_json, refusing
 from privypurse.core.version import __version__
 from privypurse.purse.entries import CHARGE, NOTE, RESERVE, SETTLE, UNCOVERED, Entry, canonical
 from privypurse.purse.ledger import Ledger, current_user, now
@@ -155,7 +155,7 @@ class Certificate:
 
     def to_json(self) -> str:
         """Write the certificate as JSON. An infinite epsilon is null; it is then not private."""
-        return json.dumps(_without_infinity(asdict(self)), indent=2, allow_nan=False)
+        return json.dumps(finite_or_none(asdict(self), nan=False), indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Certificate":
@@ -433,14 +433,6 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
         return "infinity"
     rounded = decimal.Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
     return f"{float(rounded):.{digits}g}"
-
-
-def _without_infinity(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_infinity(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_infinity(inner) for inner in value]
-    return None if isinstance(value, float) and math.isinf(value) else value
 
 
 # Fields that are not on the ledger, or may change.

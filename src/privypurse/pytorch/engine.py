@@ -31,7 +31,7 @@ from privypurse.pytorch.made_up import Record, made_up, records_in
 from privypurse.pytorch.module_state import ModuleState
 from privypurse.pytorch.payments import Payments, Settings
 from privypurse.pytorch.processes import Processes
-from privypurse.pytorch.rows import Indexes, Rows
+from privypurse.pytorch.rows import Indexes, RecordSource
 from privypurse.pytorch.trial import Trials, put_untried, wrong_reduction
 from privypurse.training.trace import Trace
 
@@ -63,7 +63,7 @@ class Engine:
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
         trained: dict[str, nn.Parameter],
-        rows: Rows,
+        rows: RecordSource,
         payments: Payments,
         *,
         sums: ClippedSums | None,

@@ -19,7 +19,7 @@ from privypurse.pytorch.checks import check_module
 from privypurse.pytorch.clipping import MARGIN, check_clip_norm
 from privypurse.pytorch.compiled import ClippedSums, Loss, piece_size, sum_in_pieces
 from privypurse.pytorch.module_state import ModuleState
-from privypurse.pytorch.rows import Indexes, Rows, rows_of
+from privypurse.pytorch.rows import Indexes, RecordSource, rows_of
 from privypurse.pytorch.taps import Taps
 from privypurse.pytorch.trial import Trials, kept_modes
 
@@ -103,7 +103,7 @@ class ModuleOracle:
         return Bounds(gradient=float("inf"), smoothness=self._curvature, initial_gap=1.0)
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> RecordSource:
         """Source of the records."""
         return self._rows
 

@@ -26,7 +26,7 @@ from privypurse.pytorch.engine import Engine
 from privypurse.pytorch.loader import PrivateLoader
 from privypurse.pytorch.payments import Payments, Settings
 from privypurse.pytorch.processes import Processes
-from privypurse.pytorch.rows import DatasetRows, Rows, rows_of
+from privypurse.pytorch.rows import DatasetRows, RecordSource, rows_of
 from privypurse.pytorch.taps import Taps
 from privypurse.pytorch.trial import Trials, put_untried
 from privypurse.training.loop import check_callbacks
@@ -237,7 +237,7 @@ def make_private(
     return Private(module, optimizer, PrivateLoader(engine))
 
 
-def _public_records(records: float | None, relation: Neighbouring, rows: Rows) -> float:
+def _public_records(records: float | None, relation: Neighbouring, rows: RecordSource) -> float:
     if records is not None:
         return positive(records=records)
     if relation is Neighbouring.REPLACE_ONE:
@@ -296,7 +296,7 @@ def _steps(
     raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10.")
 
 
-def put_on_record(purse: Purse, untried: Sequence[str], rows: Rows) -> None:
+def put_on_record(purse: Purse, untried: Sequence[str], rows: RecordSource) -> None:
     """Declare on the certificate what the run does not cover."""
     purse.declare_uncovered(ROUNDED)
     purse.declare_uncovered(KEPT)

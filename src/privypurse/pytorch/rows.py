@@ -63,10 +63,10 @@ class DatasetRows:
         return self._collate(items)
 
 
-Rows = TensorRows | DatasetRows
+RecordSource = TensorRows | DatasetRows
 
 
-def rows_of(data: Any) -> Rows:
+def rows_of(data: Any) -> RecordSource:
     """Return the records of a loader, a data set or a tuple of tensors.
 
     Guarantees
@@ -116,7 +116,7 @@ def _check_sampler(loader: "DataLoader[Any]") -> None:
         )
 
 
-def _some(rows: Rows) -> Rows:
+def _some(rows: RecordSource) -> RecordSource:
     if len(rows) == 0:
         raise InvalidArgument("loader has no records. Pass a data set that is not empty.")
     return rows

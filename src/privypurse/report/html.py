@@ -4,7 +4,6 @@ import base64
 import hashlib
 import html
 import json
-import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -12,6 +11,7 @@ from importlib import resources
 from typing import Any
 
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.reading import finite_or_none
 from privypurse.core.version import __version__
 from privypurse.report.figures import Figure
 
@@ -90,17 +90,8 @@ def section(key: str, title: str, inner: str) -> str:
 
 def embedded_json(value: Any) -> str:
     """Return JSON that cannot end the script element around it."""
-    text = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
+    text = json.dumps(finite_or_none(value), allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(value: Any) -> Any:
-    """Replace NaN and infinities by null, which is drawn as a gap."""
-    if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def embedded_script(source: str) -> str:

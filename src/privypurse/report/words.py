@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.purse import certificate as certificates
 from privypurse.purse.certificate import Certificate
 from privypurse.report.content import Measurement
 from privypurse.training.trace import Trace
@@ -54,10 +55,7 @@ def number(value: float, digits: int = 4) -> str:
 
 def rounded_up(value: float, digits: int = 4) -> str:
     """Format a number rounded up, such as a spent epsilon."""
-    if not math.isfinite(value):
-        return number(value)
-    up = decimal.Context(prec=digits, rounding=decimal.ROUND_CEILING).create_decimal(repr(float(value)))
-    return number(float(up), digits)
+    return number(float(certificates.rounded_up(value, digits)), digits)
 
 
 def percent(share: float, places: int = 1) -> str:

@@ -24,7 +24,7 @@ from privypurse.runs.measure import epsilon_beside_measuring, measure
 from privypurse.runs.on_record import counted, on_record
 from privypurse.runs.plan import ridge_for
 from privypurse.runs.progress import Progress
-from privypurse.runs.rows import CHECKED, Rows, read_rows
+from privypurse.runs.rows import CHECKED, EncodedRows, read_rows
 from privypurse.tables.files import TableFile
 from privypurse.tables.schema import ClassTarget, Schema, Target
 
@@ -109,7 +109,7 @@ def compare_not_private(
     done = 0
     for repetition in range(repetitions):
         out = np.random.default_rng(repetition).random(len(rows.y)) < HOLD_OUT
-        train, test = Rows(rows.X[~out], rows.y[~out]), Rows(rows.X[out], rows.y[out])
+        train, test = EncodedRows(rows.X[~out], rows.y[~out]), EncodedRows(rows.X[out], rows.y[out])
         for name, epsilon, model in _candidates(target, methods, epsilons, repetition):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

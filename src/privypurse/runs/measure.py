@@ -14,7 +14,7 @@ from privypurse.oracles.statistics import clipped_sum, counts
 from privypurse.purse.ledger import now
 from privypurse.purse.purse import Purse
 from privypurse.report.content import Measurement
-from privypurse.runs.rows import Rows
+from privypurse.runs.rows import EncodedRows
 from privypurse.tables.schema import ClassTarget, NumberTarget, Target
 
 WHAT = "how many records are classified right"
@@ -27,7 +27,7 @@ LITTLE = 0.2
 
 
 def measure(
-    model: Any, rows: Rows, target: Target, *, on: str, purse: Purse | None = None, public: bool = False
+    model: Any, rows: EncodedRows, target: Target, *, on: str, purse: Purse | None = None, public: bool = False
 ) -> Measurement:
     """Measure a fitted model.
 
@@ -35,7 +35,7 @@ def measure(
     ----------
     model : estimator
         A classifier for the sorted classes of the target, or a regressor.
-    rows : Rows
+    rows : EncodedRows
         Records that it was not trained on.
     target : ClassTarget or NumberTarget
         Description of the target.
@@ -70,7 +70,9 @@ def _release(box: Sensitive, purse: Purse, what: str) -> tuple[FloatArray, float
     return noisy, mechanism.noise_std(box, purse.neighbouring), left.epsilon
 
 
-def _accuracy(model: Any, rows: Rows, target: ClassTarget, on: str, purse: Purse | None, public: bool) -> Measurement:
+def _accuracy(
+    model: Any, rows: EncodedRows, target: ClassTarget, on: str, purse: Purse | None, public: bool
+) -> Measurement:
     classes = sorted(target.classes)
     right = predicted_places(model, rows.X) == rows.y
     cells = [(place, hit) for place in range(len(classes)) for hit in (False, True)]
@@ -110,7 +112,9 @@ def _accuracy(model: Any, rows: Rows, target: ClassTarget, on: str, purse: Purse
     )
 
 
-def _error(model: Any, rows: Rows, target: NumberTarget, on: str, purse: Purse | None, public: bool) -> Measurement:
+def _error(
+    model: Any, rows: EncodedRows, target: NumberTarget, on: str, purse: Purse | None, public: bool
+) -> Measurement:
     low, high = target.range
     width, middle = high - low, (low + high) / 2
     off = np.abs(np.clip(_in_blocks(model.predict, rows.X), low, high) - rows.y) / width

@@ -30,7 +30,7 @@ GROWTH_BYTES = 64 << 20
 
 
 @dataclass
-class Rows:
+class EncodedRows:
     """Encoded rows and their targets: the index of the class in its list, or a number.
 
     `left_out` is the exact number of rows without a target, so it is private.
@@ -79,18 +79,18 @@ class _Part:
             self._sparse.append(X)
         self._target.append(y)
 
-    def finish(self) -> Rows:
+    def finish(self) -> EncodedRows:
         X = self._dense.finish()
         if self._sparse:
             X = sparse.vstack(self._sparse, format="csr")
         elif self._sparse is not None:
             X = sparse.csr_matrix(X)
-        return Rows(X, self._target.finish())
+        return EncodedRows(X, self._target.finish())
 
 
 def read_rows(
     file: TableFile, schema: Schema, progress: Progress, *, hold_out: float = 0.0, seed: int | None = None
-) -> tuple[Rows, Rows]:
+) -> tuple[EncodedRows, EncodedRows]:
     """Read and encode a file. Leave out rows whose target is missing or not listed.
 
     Parameters
@@ -106,7 +106,7 @@ def read_rows(
 
     Returns
     -------
-    pair of Rows
+    pair of EncodedRows
         Rows to train on, and rows held out.
 
     Guarantees

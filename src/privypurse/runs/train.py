@@ -33,7 +33,7 @@ from privypurse.runs.noise_intervals import noise_intervals
 from privypurse.runs.on_record import Interrupts, counted, held_back, on_record
 from privypurse.runs.plan import ridge_for
 from privypurse.runs.progress import Progress, Silent, TrainingStage
-from privypurse.runs.rows import CHECKED, Rows, check_readable, check_some, read_columns, read_rows
+from privypurse.runs.rows import CHECKED, EncodedRows, check_readable, check_some, read_columns, read_rows
 from privypurse.tables.draft import draft_schema
 from privypurse.tables.encoder import TableEncoder
 from privypurse.tables.files import TableFile
@@ -238,7 +238,7 @@ class _Inputs:
     schema: Schema
     model: Any
     to_buy: Any = None  # columns whose range is to be released
-    rows: tuple[Rows, Rows] | None = None  # to train on and held out; None if ranges are to be released
+    rows: tuple[EncodedRows, EncodedRows] | None = None  # to train on and held out; None if ranges are to be released
     left_out: int = 0  # exact number of records without a target: private
     test_left_out: int = 0
 
@@ -268,7 +268,9 @@ def _read_all(settings: TrainSettings, progress: Progress) -> _Inputs:
     return inputs
 
 
-def _fitted(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progress) -> tuple[Any, Schema, Rows]:
+def _fitted(
+    settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progress
+) -> tuple[Any, Schema, EncodedRows]:
     """Release ranges if needed, and train. Return model, final schema and held-out rows."""
     schema, model = inputs.schema, inputs.model
     if inputs.to_buy is not None:
@@ -299,7 +301,9 @@ def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measure
         return files
 
 
-def _read(settings: TrainSettings, file: TableFile, schema: Schema, progress: Progress) -> tuple[Rows, Rows]:
+def _read(
+    settings: TrainSettings, file: TableFile, schema: Schema, progress: Progress
+) -> tuple[EncodedRows, EncodedRows]:
     return read_rows(file, schema, progress, hold_out=_hold_out(settings), seed=settings.seed)
 
 
@@ -366,7 +370,7 @@ def _measurements(
     settings: TrainSettings,
     schema: Schema,
     model: Any,
-    aside: Rows,
+    aside: EncodedRows,
     test: TableFile | None,
     run: Purse,
     progress: Progress,

@@ -9,7 +9,7 @@ import numpy as np
 
 from privypurse.core.errors import InvalidArgument
 from privypurse.tables.columns import as_text, column_of, numbers
-from privypurse.tables.files import Progress, TableFile, _no_progress
+from privypurse.tables.files import ProgressCallback, TableFile, _no_progress
 from privypurse.tables.schema import (
     MISSING_VALUES,
     Category,
@@ -84,7 +84,7 @@ class _Seen:
 
 
 def draft_schema(
-    file: TableFile, target: str | None, *, progress: Progress = _no_progress
+    file: TableFile, target: str | None, *, progress: ProgressCallback = _no_progress
 ) -> tuple[Schema, dict[str, str]]:
     """Read a whole file and draft its schema.
 
@@ -124,7 +124,7 @@ def draft_schema(
     return Schema(tuple(columns), described, kinds=Source.DATA, decimal=decimal), remarks
 
 
-def _look(file: TableFile, decimal: str, progress: Progress) -> dict[str, _Seen]:
+def _look(file: TableFile, decimal: str, progress: ProgressCallback) -> dict[str, _Seen]:
     seen = {name: _Seen(decimal=decimal) for name in file.columns}
     for block in file.blocks(file.columns, progress=progress):
         for name in file.columns:

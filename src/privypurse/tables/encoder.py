@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
-from privypurse.estimators._compat import Tagged
+from privypurse.estimators.compat import Tagged
 from privypurse.tables.columns import MISSING, UNKNOWN, column_of, numbers, places
 from privypurse.tables.schema import Category, Number, Schema
 

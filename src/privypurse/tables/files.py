@@ -31,7 +31,7 @@ BLOCK_ROWS = 16_384
 BOUNDARIES = b"privypurse.record_boundaries"
 
 # Receives the number of bytes read.
-Progress = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 
 
 def _no_progress(_: int) -> None:
@@ -133,7 +133,7 @@ class TableFile:
         names: Sequence[str],
         *,
         strict: bool = False,
-        progress: Progress = _no_progress,
+        progress: ProgressCallback = _no_progress,
         may_be_empty: bool = False,
     ) -> Iterator[Any]:
         """Yield Arrow tables of some ten thousand rows with the named columns, in order.
@@ -198,7 +198,9 @@ class TableFile:
         with self.path.open("rb") as file:
             return file.read(2) == b"\x1f\x8b"
 
-    def _csv_blocks(self, names: Sequence[str], strict: bool, progress: Progress, may_be_empty: bool) -> Iterator[Any]:
+    def _csv_blocks(
+        self, names: Sequence[str], strict: bool, progress: ProgressCallback, may_be_empty: bool
+    ) -> Iterator[Any]:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -282,7 +284,7 @@ class TableFile:
         except (pa.ArrowException, OSError, UnicodeError):
             raise InvalidArgument(f"file {self.path.name!r} is not a complete Parquet file. Check it.") from None
 
-    def _parquet_blocks(self, names: Sequence[str], progress: Progress) -> Iterator[Any]:
+    def _parquet_blocks(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Any]:
         import pyarrow as pa
         from pyarrow import parquet
 

@@ -40,7 +40,7 @@ VECTORS_KEPT = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Progress:
+class RunState:
     """Everything needed to resume a run."""
 
     state: State
@@ -48,10 +48,10 @@ class Progress:
     past: tuple[Released, ...]
     budget: Budget
 
-    def after(self, state: State, step: Step, released: Released) -> "Progress":
+    def after(self, state: State, step: Step, released: Released) -> "RunState":
         """Return the progress one step on; a new object, so that interrupts leave a whole one."""
         trace = Trace([*self.trace.steps, step], self.trace.stop_reason)
-        return Progress(state, trace, remembered(self.past, released), self.budget.after(released.charge))
+        return RunState(state, trace, remembered(self.past, released), self.budget.after(released.charge))
 
 
 def remembered(past: Sequence[Released], newest: Released) -> tuple[Released, ...]:
@@ -102,7 +102,7 @@ class Checkpoint:
                     f"got {value}. Make it a dataclass."
                 )
 
-    def save(self, progress: Progress, purse: Purse, settings: dict[str, str]) -> None:
+    def save(self, progress: RunState, purse: Purse, settings: dict[str, str]) -> None:
         """Write the file beside its place and move it there."""
         facts = {
             "format": FORMAT,
@@ -122,7 +122,7 @@ class Checkpoint:
         np.savez(content, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8), **arrays)
         write_whole(self._path, content.getvalue())
 
-    def load(self, purse: Purse, settings: dict[str, str]) -> Progress | None:
+    def load(self, purse: Purse, settings: dict[str, str]) -> RunState | None:
         """Read the file, if it exists. Check the ledger and restore the noise."""
         if not self._path.exists():
             return None
@@ -147,7 +147,7 @@ class Checkpoint:
         if isinstance(purse.filter, FixedSchedule):
             # Releases that were lost after the checkpoint have used their place in the schedule.
             budget = replace(budget, now=purse.totals)
-        return Progress(state, trace, past, budget)
+        return RunState(state, trace, past, budget)
 
     def began_at(self, purse: Purse) -> Totals | None:
         """Return what was spent when the saved run began, for planning; None without a file."""

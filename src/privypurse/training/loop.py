@@ -13,7 +13,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.base import Mechanism
 from privypurse.purse.purse import Purse
-from privypurse.training.checkpoint import Checkpoint, Progress, check_state
+from privypurse.training.checkpoint import Checkpoint, RunState, check_state
 from privypurse.training.optimizers.base import Optimizer
 from privypurse.training.progress import Callback
 from privypurse.training.schedules.base import Budget, Schedule
@@ -93,7 +93,7 @@ def train(
         check_state(run.state, optimizer.init(oracle.dimension))
     else:
         budget = Budget(purse.filter, purse.totals, purse.totals, steps, sample_prob)
-        run = Progress(optimizer.init(oracle.dimension), Trace(), (), budget)
+        run = RunState(optimizer.init(oracle.dimension), Trace(), (), budget)
     for what in getattr(oracle, "uncovered", ()):
         purse.declare_uncovered(what)
     for callback in callbacks:

@@ -25,7 +25,7 @@ from privypurse.mechanisms.base import Mechanism
 from privypurse.mechanisms.exact_gaussian import exact_gaussian
 from privypurse.mechanisms.selection import ExponentialSelection
 from privypurse.oracles.linear import LinearOracle
-from privypurse.oracles.parts import DensePart, Frame, GradientWork
+from privypurse.oracles.partitions import DensePartition, Frame, GradientWork
 from privypurse.purse import purse as gate
 from privypurse.purse.purse import Purse
 
@@ -65,7 +65,7 @@ def clip_after_the_sum() -> Planted:
         weights = self._weights(query.point, "point")
         total, rows = np.zeros(self.dimension), 0
         for part in self._sampled(sample_prob, noise):
-            loose = DensePart(
+            loose = DensePartition(
                 part._table, part._target, replace(self._frame, row_limit=np.inf), by_column=part._by_column
             )
             total += loose.sum(GradientWork(self._loss, weights, np.inf, self._loss.lipschitz), 1)[: self.dimension]
@@ -102,7 +102,7 @@ def bias_after_normalisation() -> Planted:
             lengths = np.linalg.norm(part._table, axis=1, keepdims=True)
             table = np.column_stack([part._table * (limit / np.maximum(lengths, limit)), np.ones(part.rows)])
             work = GradientWork(self._loss, weights, np.inf, self._loss.lipschitz)
-            total += DensePart(table, part._target, frame).sum(work, 1)[: self.dimension]
+            total += DensePartition(table, part._target, frame).sum(work, 1)[: self.dimension]
         return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
     with mock.patch.object(LinearOracle, "_gradient", gradient):

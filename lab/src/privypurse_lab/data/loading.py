@@ -12,7 +12,6 @@ from privypurse_lab.data import cache, downloads, layouts, local
 from privypurse_lab.data.table import Table, some_rows, stacked
 
 Reader = Callable[..., Table]
-PARTS = ("all", "train", "test")
 
 
 @dataclass(frozen=True)

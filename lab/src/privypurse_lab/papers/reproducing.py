@@ -9,7 +9,7 @@ from typing import Any
 
 from privypurse.core.checks import positive_integer
 from privypurse.core.errors import DataUnavailable, FileUnusable, InvalidArgument
-from privypurse.oracles._threads import default_threads
+from privypurse.oracles.threads import default_threads
 from privypurse.runs.progress import Progress, Silent
 from privypurse_lab.papers import drawing, pages, prepared
 from privypurse_lab.papers.catalogue import NAMES, paper_named

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument
 from privypurse.losses.linear import LinearLoss, Logistic
-from privypurse.oracles._threads import sum_over_segments
 from privypurse.oracles.encoding import check_dense, check_sparse, encode_targets
+from privypurse.oracles.threads import sum_over_segments
 
 IntegerArray = NDArray[np.int64]
 Number = TypeVar("Number", np.float64, np.int64)
@@ -119,7 +119,7 @@ class DerivativesWork:
 Work = GradientWork | LossesWork | DerivativesWork
 
 
-class DensePart:
+class DensePartition:
     """Rows of a dense float32 or float64 table, by row or by column, in the caller's memory.
 
     Parameters
@@ -150,15 +150,15 @@ class DensePart:
         """Count negative targets, positive targets and rows."""
         return _tally(self._target)
 
-    def in_double(self) -> "DensePart":
+    def in_double(self) -> "DensePartition":
         """Return the same rows in double precision; copied only if needed."""
         table, target = (array.astype(np.float64, copy=False) for array in (self._table, self._target))
-        return DensePart(table, target, self._frame, by_column=self._by_column)
+        return DensePartition(table, target, self._frame, by_column=self._by_column)
 
-    def take(self, rows: NDArray[np.intp]) -> "DensePart":
+    def take(self, rows: NDArray[np.intp]) -> "DensePartition":
         """Return some of the rows, stored by row."""
         # np.take always makes a table by row; indexing a table by column may not.
-        return DensePart(np.take(self._table, rows, axis=0), self._target[rows], self._frame)
+        return DensePartition(np.take(self._table, rows, axis=0), self._target[rows], self._frame)
 
     def sum(self, work: Work, threads: int) -> FloatArray:
         """Return the sum over all rows."""
@@ -200,12 +200,12 @@ class DensePart:
         return sum_over_segments(self.rows, self._frame.features, work.size, add, threads, np.int64)
 
 
-class SparsePart:
+class SparsePartition:
     """Sparse rows (CSR from `check_sparse`), with values in the caller's memory.
 
     Guarantees
     ----------
-    As for `DensePart`. Columns and row starts were checked once, and nothing else holds these
+    As for `DensePartition`. Columns and row starts were checked once, and nothing else holds these
     arrays.
     """
 
@@ -229,18 +229,18 @@ class SparsePart:
         """Count negative targets, positive targets and rows."""
         return _tally(self._target)
 
-    def in_double(self) -> "SparsePart":
+    def in_double(self) -> "SparsePartition":
         """Return the part itself: sparse sums are in double precision."""
         return self
 
-    def take(self, rows: NDArray[np.intp]) -> "SparsePart":
+    def take(self, rows: NDArray[np.intp]) -> "SparsePartition":
         """Return some of the rows."""
         from scipy import sparse
 
         values = np.ones(self._columns.size, np.float32) if self._ones else self._values
         pieces = (values, _signed(self._columns), _signed(self._starts))
         matrix = sparse.csr_matrix(pieces, shape=(self.rows, self._frame.features), copy=False)
-        return SparsePart(matrix[rows], self._target[rows], self._frame)
+        return SparsePartition(matrix[rows], self._target[rows], self._frame)
 
     def sum(self, work: Work, threads: int) -> FloatArray:
         """Return the sum over all rows."""
@@ -262,7 +262,7 @@ class SparsePart:
         return sum_over_segments(self.rows, self._width, work.size, add, threads)
 
     def exact_sum(self, work: ExactGradientWork, threads: int) -> IntegerArray:
-        """Return the sum over all rows, in units; as for `DensePart`."""
+        """Return the sum over all rows, in units; as for `DensePartition`."""
         from privypurse.oracles import _exact_kernels
 
         loss, frame = _for_kernels(work), (*self._frame.scales, *self._enlarge)
@@ -280,10 +280,10 @@ class SparsePart:
         return 4 * self._columns.size // max(self.rows, 1)
 
 
-Part = DensePart | SparsePart
+Partition = DensePartition | SparsePartition
 
 
-def make_part(
+def make_partition(
     X: Any,
     y: Any,
     dtype: Any,
@@ -293,7 +293,7 @@ def make_part(
     target_bounds: tuple[float, float] | None,
     *,
     strict: bool = True,
-) -> Part:
+) -> Partition:
     """Check a chunk of rows and wrap it; `strict` as for `encode_targets`."""
     is_sparse = hasattr(X, "tocsr")
     # By row: the memory layout of a slice depends on the other rows, and the order of additions,
@@ -305,7 +305,7 @@ def make_part(
         )
     kind = np.float64 if is_sparse else dtype
     target = encode_targets(y, table.shape[0], kind, loss, classes, target_bounds, strict=strict)
-    return SparsePart(table, target, frame) if is_sparse else DensePart(table, target, frame)
+    return SparsePartition(table, target, frame) if is_sparse else DensePartition(table, target, frame)
 
 
 def pairwise_sum(vectors: list[NDArray[Number]]) -> NDArray[Number]:

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.commands import EXECUTABLE, TIMEOUT_S, end, environment, refusal, result, run, start, until
 
 from privypurse_lab.papers.catalogue import NAMES
-from privypurse_lab.papers.items import VERDICTS
+from privypurse_lab.papers.items import RANKING_WORDS, REACHED_WORDS
 
 WRONG_INPUT, FILE_TROUBLE, INTERRUPTED = 2, 5, 130
 FAST = ("reproduce", "lecture", "--figure", "3", "--quick", "--workers", "1")
@@ -71,12 +71,13 @@ def test_a_figure_is_made_and_said_as_json(done):
     assert (said["output"], said["quick"], said["seed"]) == ("out", True, 0)
     [item] = said["items"]
     assert (item["paper"], item["item"]) == ("lecture", "figure-3")
-    assert item["verdict"] in VERDICTS
+    assert item["reached"] in REACHED_WORDS
+    assert item["ranking"] in RANKING_WORDS
     assert item["why"]
     assert sorted(pathlib.Path(path).suffix for path in item["files"]) == [".csv", ".png", ".svg"]
     assert all((folder / path).stat().st_size > 100 for path in item["files"])
     page = (folder / "out" / "lecture.md").read_text(encoding="utf-8")
-    assert f"**Verdict: {item['verdict']}.** {item['why']}" in page
+    assert f"**Reached: {item['reached']}. Ranking: {item['ranking']}.** {item['why']}" in page
     assert "`privypurse reproduce lecture --figure 3 --quick`" in page
 
 
@@ -93,7 +94,7 @@ def test_what_is_said_to_a_person(done):
     shown = run(folder, *FAST, "-o", "out")
     assert shown.returncode == 0, shown.stderr
     assert "pages: out/lecture.md" in shown.stdout + shown.stderr
-    assert "reproduced" in shown.stdout
+    assert "ranking" in shown.stdout
     assert len(kept(folder / "out")) == len(set(kept(folder / "out")))  # nothing was run again
 
 
@@ -103,7 +104,7 @@ def test_missing_data_is_5_and_says_where_it_could_come_from(tmp_path):
     assert "nothing could be run" in message
     assert "PRIVYPURSE_DATA" in message
     assert "privypurse data adult" in message
-    assert "| not run |" in (tmp_path / "out" / "summary.md").read_text(encoding="utf-8")
+    assert "| not run | not run |" in (tmp_path / "out" / "summary.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -120,7 +121,7 @@ def test_ctrl_c_keeps_what_was_finished_and_a_second_run_does_the_rest(workers, 
     assert len(before) >= 3
     assert not (tmp_path / "out" / "lecture.md").exists()
     said = result(tmp_path, *command)
-    assert said["items"][0]["verdict"] in VERDICTS
+    assert said["items"][0]["reached"] in REACHED_WORDS
     after = kept(tmp_path / "out")
     assert after[: len(before)] == before
     assert len(after) > len(before)  # it was cut short
@@ -172,9 +173,10 @@ def test_all_of_a_paper_runs_quickly_and_gets_a_verdict(tmp_path, paper):
     listed = [item for item in result(tmp_path, "reproduce", "--list")["items"] if paper in ("all", item["paper"])]
     assert len(said["items"]) == len(listed) > 2
     for item in said["items"]:
-        assert item["verdict"] in (*VERDICTS, "not run"), item
+        assert item["reached"] in (*REACHED_WORDS, "not run"), item
+        assert item["ranking"] in (*RANKING_WORDS, "not run"), item
         assert item["why"]
-        if item["verdict"] != "not run":
+        if item["reached"] != "not run":
             assert len(item["files"]) == 3
             assert all((tmp_path / path).stat().st_size > 0 for path in item["files"])
     for name in NAMES if paper == "all" else [paper]:

@@ -18,7 +18,7 @@ from privypurse_lab.papers.adp_sgd import network, network_runs  # noqa: E402
 from privypurse_lab.papers.adp_sgd.network import AS_PUBLISHED, FIGURE_6, RULE, SOUND, WITHOUT  # noqa: E402
 from privypurse_lab.papers.adp_sgd.network_runs import Measured, PlainSGD, Watched, followed_run  # noqa: E402
 from privypurse_lab.papers.cells import Results  # noqa: E402
-from privypurse_lab.papers.items import AS_PUBLISHED_ONLY, IN_PART, NOT_PRIVATE, NOT_REPRODUCED, REPRODUCED, Settings  # noqa: E402
+from privypurse_lab.papers.items import AS_PUBLISHED_ONLY, IN_PART, NOT_PRIVATE, NOT_REACHED, REACHED, Settings  # noqa: E402
 from privypurse_lab.papers.published_adp_sgd import PublishedADPSGD, printed_budgets  # noqa: E402
 
 
@@ -176,19 +176,19 @@ LOW = {0.5: 50.0, 2.0: 60.0, 8.0: 70.0, None: 90.0}
 @pytest.mark.parametrize(
     ("accuracies", "word"),
     [
-        ({SOUND: PUBLISHED, RULE: PUBLISHED, AS_PUBLISHED: PUBLISHED}, REPRODUCED),
+        ({SOUND: PUBLISHED, RULE: PUBLISHED, AS_PUBLISHED: PUBLISHED}, REACHED),
         ({SOUND: {**PUBLISHED, 0.5: 80.0}, RULE: LOW, AS_PUBLISHED: LOW}, IN_PART),
         (
             {SOUND: LOW, RULE: PUBLISHED, AS_PUBLISHED: LOW},
-            NOT_REPRODUCED,
+            NOT_REACHED,
         ),  # another method does not reproduce this one
         ({SOUND: LOW, RULE: LOW, AS_PUBLISHED: PUBLISHED}, AS_PUBLISHED_ONLY),
-        ({SOUND: LOW, RULE: LOW, AS_PUBLISHED: LOW}, NOT_REPRODUCED),
+        ({SOUND: LOW, RULE: LOW, AS_PUBLISHED: LOW}, NOT_REACHED),
     ],
 )
 def test_the_verdict_follows_the_numbers(tmp_path, accuracies, word):
     _, figure = made(tmp_path, accuracies)
-    assert figure.verdict.word == word
+    assert figure.verdict.reached == word
     assert "89 / 95 / 96" in figure.verdict.why
 
 

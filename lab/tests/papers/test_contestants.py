@@ -42,7 +42,7 @@ from privypurse_lab.papers.contestants import (
     is_private,
 )
 from privypurse_lab.papers.intervals import half_width
-from privypurse_lab.papers.items import GIVEN_SCALING, NOT_PRIVATE, VERDICTS, Finished, Settings
+from privypurse_lab.papers.items import GIVEN_SCALING, NOT_PRIVATE, RANKING_WORDS, REACHED_WORDS, Finished, Settings
 from privypurse_lab.papers.published_numbers import ADULT, SOUND, Comparison, Published, compared, numbers_sheet
 
 ROWS = 2_000
@@ -294,7 +294,8 @@ def test_whatever_is_found_has_a_verdict_and_rows(name, number, quick, monkeypat
     cells = {cell.key: cell for cell in item.cells(settings)}
     results._known = {key: made_up(cell) for key, cell in cells.items()}  # thousands: not one by one
     finished = item.finish(settings, results)
-    assert finished.verdict.word in VERDICTS
+    assert finished.verdict.reached in REACHED_WORDS
+    assert finished.verdict.ranking in RANKING_WORDS
     assert finished.verdict.why
     assert "nan" not in finished.verdict.why
     assert finished.rows

@@ -15,7 +15,17 @@ from privypurse.training.schedules.weighted import Weighted
 from privypurse_lab.papers.cells import Cell, Results
 from privypurse_lab.papers.dynamic_noise import PAPER, cells, figure_2, figure_3, influence, panels, problems, theory
 from privypurse_lab.papers.intervals import half_width
-from privypurse_lab.papers.items import IN_PART, NOT_PRIVATE, NOT_REPRODUCED, REPRODUCED, VERDICTS, Settings
+from privypurse_lab.papers.items import (
+    AS_IN_PAPER,
+    IN_PART,
+    NOT_PRIVATE,
+    NOT_REACHED,
+    RANKING_WORDS,
+    REACHED,
+    REACHED_WORDS,
+    UNDECIDED,
+    Settings,
+)
 
 QUICK = Settings(quick=True)
 SYNTHETIC = "logistic, synthetic"
@@ -189,7 +199,7 @@ def test_a_comparison_is_at_the_same_budget_with_the_users_schedule_in_it(sound)
 
 def test_table_1_shows_the_gap(tmp_path):
     found = finished(item("table", "1"), QUICK, tmp_path)
-    assert found.verdict.word == IN_PART
+    assert found.verdict.reached == IN_PART
     assert "to the power 1.46 and 3.84" in found.verdict.why
     gap = {row["N"]: row["value"] for row in found.rows if row["bound"] == theory.UNIFORM}
     least = {row["N"]: row["value"] for row in found.rows if row["bound"] == theory.DYNAMIC}
@@ -202,9 +212,9 @@ def test_table_1_shows_the_gap(tmp_path):
 def test_the_power_of_ln_n_decides_table_1():
     sizes = [10**3, 10**5, 10**7]
     assert theory.power(sizes, [math.log(size) ** 1.5 for size in sizes]) == pytest.approx(1.5)
-    assert theory.word_of_powers([1.1, 2.1], [1.0, 2.0]) == REPRODUCED
+    assert theory.word_of_powers([1.1, 2.1], [1.0, 2.0]) == REACHED
     assert theory.word_of_powers([1.5, 3.8], [1.0, 2.1]) == IN_PART
-    assert theory.word_of_powers([1.5, 3.8], [1.5, 3.0]) == NOT_REPRODUCED
+    assert theory.word_of_powers([1.5, 3.8], [1.5, 3.0]) == NOT_REACHED
     # Far out, no bound is cut off by the most steps that are tried.
     assert all(
         theory.exact_bounds(theory.FAR_SIZES[-1])[name][1] < theory.MOST_STEPS
@@ -214,7 +224,7 @@ def test_the_power_of_ln_n_decides_table_1():
 
 def test_figure_1_agrees_with_what_can_be_computed(tmp_path):
     found = finished(item("figure", "1"), QUICK, tmp_path)
-    assert found.verdict.word == IN_PART
+    assert found.verdict.reached == IN_PART
     assert "reversed" in found.verdict.why
     steps, runs = 50, 150
     curvature = theory.CURVATURES["sharp"]
@@ -318,9 +328,9 @@ def test_where_noise_helps_no_schedule_is_given_credit():
         single = {"row": {1: (Cell(influence.one_step, {"sigmas": sigmas}), line)}}
         return figure_3._figure_3_verdict(single, found, relative, {})
 
-    assert judged((1.0, 2.0, 4.0)).word == REPRODUCED
+    assert judged((1.0, 2.0, 4.0)).ranking == AS_IN_PAPER
     helped = judged((-9.0, 2.0, 4.0))
-    assert helped.word == IN_PART
+    assert helped.ranking == UNDECIDED
     assert "not counted: dynamic at scale 5, -17.00 %" in helped.why
     assert "noise itself helps" in helped.why
 
@@ -351,7 +361,8 @@ def test_figure_3_runs_without_any_data_and_stamps_what_is_not_private(monkeypat
     monkeypatch.setattr(figure_3.prepared, "is_here", lambda name: False)
     settings = Settings(quick=True, also={"mine": lambda steps: range(1, steps + 1)})
     found = finished(item("figure", "3"), settings, tmp_path)
-    assert found.verdict.word in VERDICTS
+    assert found.verdict.reached in REACHED_WORDS
+    assert found.verdict.ranking in RANKING_WORDS
     assert any("MNIST" in note for note in found.notes)
     stamps = {row["panel"]: row["private"] for row in found.rows}
     assert {panel for panel, said in stamps.items() if said == "yes"} == {panel for panel in stamps if "sound" in panel}

@@ -26,7 +26,7 @@ from privypurse_lab.papers.accuracy_study import FOLDS, Study, accuracy_sheet, d
 from privypurse_lab.papers.cells import Cell, Results, pickler, run_cells
 from privypurse_lab.papers.contestants import Contestant, fitted
 from privypurse_lab.papers.entries import ByWeights, Scheduled, as_method, as_schedule, check_entries, load_entry
-from privypurse_lab.papers.items import GIVEN_SCALING, REPRODUCED, Finished, Item, Paper, Verdict
+from privypurse_lab.papers.items import GIVEN_SCALING, NONE_CLAIMED, REACHED, Finished, Item, Paper, Verdict
 from privypurse_lab.papers.reproducing import reproduce
 
 HERE = sys.modules[__name__]
@@ -98,7 +98,7 @@ def test_entries_stand_in_csv_page_and_picture_of_a_study(small_adult, monkeypat
             figure.axes[0].legend()
 
         rows = [entry.row() for entry in found]
-        return Finished(rows, Verdict(REPRODUCED, "It ran."), picture, [accuracy_sheet(found, "adult")])
+        return Finished(rows, Verdict(REACHED, NONE_CLAIMED, "It ran."), picture, [accuracy_sheet(found, "adult")])
 
     item = Item("figure", "1", "a study", "Nothing.", study.cells, finish, needs=("adult",))
     toy = Paper(name="toy", title="Toy", about="A study.", items=(item,))

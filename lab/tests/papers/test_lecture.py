@@ -14,7 +14,7 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.methods.noisy_pgd import NoisyPGD
 from privypurse_lab.papers.cells import Results
 from privypurse_lab.papers.following import Exactly
-from privypurse_lab.papers.items import IN_PART, NOT_PRIVATE, NOT_REPRODUCED, REPRODUCED, Settings
+from privypurse_lab.papers.items import IN_PART, NOT_PRIVATE, NOT_REACHED, REACHED, Settings
 from privypurse_lab.papers.lecture import PAPER, bounds, composition, descent, problems, sampling
 from privypurse_lab.papers.reproducing import reproduce
 
@@ -109,7 +109,7 @@ def test_without_noise_the_step_and_the_bound_are_the_lectures_and_it_says_not_p
 
 def test_everything_lies_below_the_bound(figure_1):
     _, made = figure_1
-    assert made.verdict.word == REPRODUCED
+    assert made.verdict.reached == REACHED
     assert "15 of 15 means lie below" in made.verdict.why
 
 
@@ -159,12 +159,12 @@ def test_what_ends_below_the_least_loss_of_the_ball_is_said_and_not_drawn(figure
 def test_the_verdict_follows_the_numbers(figure_1):
     settings, made = figure_1
     rows = [{**row, "excess": 2 * row["bound"] if row["schedule"] == "even" else 1.0} for row in made.rows]
-    assert descent.judge(settings, rows).word == NOT_REPRODUCED
+    assert descent.judge(settings, rows).reached == NOT_REACHED
     steep = [
         {**row, "excess": row["excess"] / row["epsilon"] ** 2 / 1e4} if row["problem"] == "hardest" else row
         for row in made.rows
     ]
-    assert descent.judge(settings, steep).word == IN_PART
+    assert descent.judge(settings, steep).reached == IN_PART
 
 
 # Figures 2 and 3.
@@ -199,14 +199,14 @@ def test_one_sampled_step_costs_what_the_lemma_says():
 
 def test_figure_2(tmp_path):
     made = finished(sampling.FIGURE_2, QUICK, tmp_path)
-    assert made.verdict.word == REPRODUCED
+    assert made.verdict.reached == REACHED
     wrong = [{**row, "lemma": row["lemma"] and 2 * row["lemma"]} for row in made.rows]
-    assert sampling.judge(wrong).word == NOT_REPRODUCED
+    assert sampling.judge(wrong).reached == NOT_REACHED
 
 
 def test_figure_3_and_the_order_of_the_lines(tmp_path):
     made = finished(composition.FIGURE_3, QUICK, tmp_path)
-    assert made.verdict.word == IN_PART
+    assert made.verdict.reached == IN_PART
     assert "7.97" in made.verdict.why
     lines = {name: composition.curve(made.rows, "all", name) for name in composition.BETTER}
     exact = lines[composition.GAUSSIAN]
@@ -230,5 +230,5 @@ def test_the_page(tmp_path):
     pytest.importorskip("matplotlib")
     (outcome,) = reproduce("lecture", figure="3", quick=True, output=tmp_path, workers=1)
     assert {path.suffix for path in outcome.files} == {".csv", ".png", ".svg"}
-    assert "**Verdict: reproduced in part.**" in (tmp_path / "lecture.md").read_text(encoding="utf-8")
+    assert "**Reached: in part. Ranking: as in the paper.**" in (tmp_path / "lecture.md").read_text(encoding="utf-8")
     assert [item.name for item in PAPER.items] == ["figure-1", "figure-2", "figure-3"]

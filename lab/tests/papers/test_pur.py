@@ -18,7 +18,15 @@ from privypurse_lab import papers
 from privypurse_lab.papers import reproducing
 from privypurse_lab.papers.cells import Results
 from privypurse_lab.papers.following import Followed
-from privypurse_lab.papers.items import GIVEN_SCALING, VERDICTS, Finished, Settings, Verdict
+from privypurse_lab.papers.items import (
+    GIVEN_SCALING,
+    NONE_CLAIMED,
+    NOT_REACHED,
+    RANKING_WORDS,
+    Finished,
+    Settings,
+    Verdict,
+)
 from privypurse_lab.papers.pur import PAPER, claims, collected, figures, paths, problems, rates, table3
 from privypurse_lab.papers.pur.paths import GRID, LARGEST_EPSILON, MARKS, problem
 
@@ -249,7 +257,7 @@ def test_a_case_that_the_cap_ended_is_not_scored():
     assert "best constant (picked in hindsight, NOT PRIVATE)" in shown.columns
     assert shown.rows[0][-1] == ours.in_full
     word = figures._verdict([worse, ours, behind, behind])
-    assert word.word == "not reproduced"
+    assert word.ranking == "undecided"
     assert "our step cap decides" in word.why
 
 
@@ -343,7 +351,7 @@ def test_figure_1_has_the_users_schedule_and_says_what_is_not_private(few, tmp_p
     (outcome,) = papers.reproduce(
         "pur", figure="1", quick=True, output=tmp_path, workers=1, also={"rising budget": rising, "plain": NonPrivate()}
     )
-    assert outcome.verdict in VERDICTS
+    assert outcome.ranking in RANKING_WORDS
     with (tmp_path / "pur-figure-1.csv").open() as file:
         rows = list(csv.DictReader(file))
     stamps = {(row["schedule"], row["private"]) for row in rows}
@@ -393,7 +401,7 @@ def test_tables_of_rates_are_borne_out_in_part(number, tmp_path):
     for cell in item.cells(settings):
         results.keep(cell, cell())
     finished = item.finish(settings, results)
-    assert finished.verdict.word == "reproduced in part"
+    assert finished.verdict.reached == "in part"
     stamped = {row["line"] for row in finished.rows if row["private"] != "yes"}
     assert stamped == {"ours, as printed"}
     assert "NOT PRIVATE" in finished.verdict.why
@@ -403,7 +411,7 @@ def test_tables_of_rates_are_borne_out_in_part(number, tmp_path):
 def test_data_that_is_not_here_is_named(monkeypatch):
     monkeypatch.setattr(problems.prepared, "is_here", lambda name: name == "iris")
     assert problems.those_here(["synthetic", "mnist", "iris"]) == ["synthetic", "iris"]
-    made = Finished([], Verdict("not reproduced", "Because."), lambda figure: None)
+    made = Finished([], Verdict(NOT_REACHED, NONE_CLAIMED, "Because."), lambda figure: None)
     said = {item.name: reproducing._with_what_is_missing(item, made).verdict.why for item in PAPER.items}
     assert said["figure-1"] == said["table-1"] == "Because."  # which need nothing that may be missing
     assert said["figure-2"] == "Without mnist, breast-cancer, kddcup99-sf, which are not here. Because."

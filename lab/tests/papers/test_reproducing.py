@@ -15,15 +15,20 @@ from privypurse_lab.papers import drawing, prepared, reproducing
 from privypurse_lab.papers.catalogue import NAMES, paper_named
 from privypurse_lab.papers.cells import Cell
 from privypurse_lab.papers.items import (
+    AS_IN_PAPER,
+    NONE_CLAIMED,
     NOT_PRIVATE,
-    NOT_REPRODUCED,
-    REPRODUCED,
-    VERDICTS,
+    NOT_REACHED,
+    RANKING_WORDS,
+    REACHED,
+    REACHED_WORDS,
     Finished,
     Item,
     Paper,
     Sheet,
     Verdict,
+    ranking_word,
+    reached_word,
 )
 from privypurse_lab.papers.reproducing import reproduce
 
@@ -40,7 +45,7 @@ def draw_number(seed: int, steps: int, folder: str = "", entry: object = None) -
     return {"values": values.tolist() if entry is None else list(entry(steps))}
 
 
-def toy_item(kind: str, number: str, folder: str = "", needs=(), word: str = REPRODUCED) -> Item:
+def toy_item(kind: str, number: str, folder: str = "", needs=(), word: str = REACHED) -> Item:
     def cells(settings):
         steps = 3 if settings.quick else 5
         shared = {"steps": steps, "folder": folder}
@@ -67,7 +72,11 @@ def toy_item(kind: str, number: str, folder: str = "", needs=(), word: str = REP
         sheet = Sheet("Published and found:", ["", "value"], [[name, "1.25"] for name in names])
         why = f"The mean is {np.mean([row['value'] for row in rows]):.3f}."
         return Finished(
-            rows=rows, verdict=Verdict(word, why), sheets=[sheet], notes=["A note to read."], **{PICTURE: picture}
+            rows=rows,
+            verdict=Verdict(word, NONE_CLAIMED, why),
+            sheets=[sheet],
+            notes=["A note to read."],
+            **{PICTURE: picture},
         )
 
     return Item(
@@ -90,7 +99,7 @@ def toy(monkeypatch, tmp_path):
         about="About toys.",
         items=(
             toy_item("figure", "1", str(tmp_path)),
-            toy_item("table", "1", word=NOT_REPRODUCED),
+            toy_item("table", "1", word=NOT_REACHED),
             toy_item("figure", "2", str(tmp_path)),  # of the same cells as figure 1
         ),
     )
@@ -193,7 +202,7 @@ def test_a_folder_that_cannot_be_made_is_named(toy, tmp_path):
 
 def test_the_page_says_everything(toy):
     outcomes = reproduce("toy", output=toy, workers=1)
-    assert [outcome.verdict for outcome in outcomes] == [REPRODUCED, NOT_REPRODUCED, REPRODUCED]
+    assert [outcome.reached for outcome in outcomes] == [REACHED, NOT_REACHED, REACHED]
     page = (toy / "toy.md").read_text(encoding="utf-8")
     dates = {json.loads(line)["date"] for line in (toy / ".cells.jsonl").read_text().splitlines()}
     for words in (
@@ -202,9 +211,9 @@ def test_the_page_says_everything(toy):
         "## Figure 1: toy figure 1",
         "## Table 1: toy table 1",
         "**In the paper.** The paper says 1.25.",
-        "**Verdict: reproduced.** The mean is",
-        "**Verdict: not reproduced.** The mean is",
-        "| Table 1: toy table 1 | not reproduced |",
+        "**Reached: reached. Ranking: none claimed.** The mean is",
+        "**Reached: not reached. Ranking: none claimed.** The mean is",
+        "| Table 1: toy table 1 | not reached | none claimed |",
         "`privypurse reproduce toy`",
         "`privypurse reproduce toy --figure 1`, seed 0, ",
         "`privypurse reproduce toy --table 1`, seed 0, ",
@@ -284,17 +293,17 @@ def test_what_was_finished_is_not_run_again_unless_asked(toy, tmp_path):
 def test_one_figure_keeps_the_sections_of_others(toy):
     reproduce("toy", table="1", output=toy, workers=1)
     page = (toy / "toy.md").read_text(encoding="utf-8")
-    assert "| Figure 1: toy figure 1 | not run |" in page
+    assert "| Figure 1: toy figure 1 | not run | not run |" in page
     assert "## Figure 1" not in page
     reproduce("toy", figure="1", output=toy, workers=1)
     page = (toy / "toy.md").read_text(encoding="utf-8")
     assert page.index("## Figure 1") < page.index("## Table 1")  # in the order of the paper
-    assert "| Figure 1: toy figure 1 | reproduced |" in page
-    assert "| Table 1: toy table 1 | not reproduced |" in page
-    assert "| Figure 2: toy figure 2 | not run |" in page
+    assert "| Figure 1: toy figure 1 | reached | none claimed |" in page
+    assert "| Table 1: toy table 1 | not reached | none claimed |" in page
+    assert "| Figure 2: toy figure 2 | not run | not run |" in page
 
 
-@pytest.mark.parametrize("content", ["[]", '{"figure-1": {"word": "reproduced"'])
+@pytest.mark.parametrize("content", ["[]", '{"figure-1": {"reached": "reached"'])
 def test_a_damaged_state_file_is_begun_anew(content, toy):
     reproduce("toy", figure="1", output=toy, workers=1)
     (toy / ".toy.json").write_text(content)
@@ -315,15 +324,18 @@ def test_entries_of_the_user_reach_cells_csv_and_picture(toy):
 
 def test_missing_data_is_said(toy, no_data):
     outcomes = reproduce("mixed", output=toy, workers=1)
-    assert [outcome.verdict for outcome in outcomes] == ["not run", NOT_REPRODUCED]
+    assert [(each.reached, each.ranking) for each in outcomes] == [
+        ("not run", "not run"),
+        (NOT_REACHED, NONE_CLAIMED),
+    ]
     assert outcomes[0].files == ()
     assert "adult and bank is not here" in outcomes[0].why
     assert "PRIVYPURSE_DATA" in outcomes[0].why
     assert "privypurse data adult" in outcomes[0].why
     page = (toy / "mixed.md").read_text(encoding="utf-8")
-    assert "| Figure 1: toy figure 1 | not run |" in page
+    assert "| Figure 1: toy figure 1 | not run | not run |" in page
     assert "**Not run:** adult, bank is not here." in page
-    assert "**Verdict: not reproduced.**" in page
+    assert "**Reached: not reached. Ranking: none claimed.**" in page
 
 
 def test_nothing_at_all_to_run_is_an_error(toy, no_data, monkeypatch):
@@ -333,7 +345,7 @@ def test_nothing_at_all_to_run_is_an_error(toy, no_data, monkeypatch):
     ):
         reproduce("far", output=toy, workers=1)
     assert "**Not run:**" in (toy / "far.md").read_text(encoding="utf-8")
-    assert [outcome.verdict for outcome in reproduce("all", output=toy, workers=1)].count("not run") == 1
+    assert [outcome.reached for outcome in reproduce("all", output=toy, workers=1)].count("not run") == 1
 
 
 def test_a_section_that_was_made_with_data_stays_without(toy, no_data, monkeypatch):
@@ -341,10 +353,10 @@ def test_a_section_that_was_made_with_data_stays_without(toy, no_data, monkeypat
         machine_with_data.setattr(prepared, "is_here", lambda name: True)
         reproduce("mixed", output=toy, workers=1)
     outcomes = reproduce("mixed", output=toy, workers=1)
-    assert outcomes[0].verdict == "not run"
+    assert outcomes[0].reached == "not run"
     page = (toy / "mixed.md").read_text(encoding="utf-8")
     assert "Not run" not in page
-    assert "| Figure 1: toy figure 1 | reproduced |" in page
+    assert "| Figure 1: toy figure 1 | reached | none claimed |" in page
 
 
 # The catalogue.
@@ -365,10 +377,42 @@ def test_items_of_the_catalogue_are_whole():
 
 
 def test_a_verdict_is_one_of_a_few_words():
-    assert VERDICTS[0] == "reproduced"
-    assert any(NOT_PRIVATE in word for word in VERDICTS)
-    with pytest.raises(ValueError, match="word must be one of"):
-        Verdict("splendid", "because")
+    for words in (REACHED_WORDS, RANKING_WORDS):
+        assert any(NOT_PRIVATE in word for word in words)
+    with pytest.raises(ValueError, match="reached must be one of"):
+        Verdict(AS_IN_PAPER, AS_IN_PAPER, "because")
+    with pytest.raises(ValueError, match="ranking must be one of"):
+        Verdict(REACHED, REACHED, "because")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((0, 0), "nothing printed"),
+        ((3, 3), "reached"),
+        ((1, 3), "in part"),
+        ((1, 3, 3), "in part"),
+        ((0, 3, 1), "only as published (NOT PRIVATE)"),
+        ((0, 3), "not reached"),
+    ],
+)
+def test_the_first_word_counts_what_is_reached(arguments, word):
+    assert reached_word(*arguments) == word
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((0, 0, 0), "none claimed"),
+        ((3, 3, 0), "as in the paper"),
+        ((1, 3, 2), "in part"),
+        ((0, 3, 1, 2), "only as published (NOT PRIVATE)"),
+        ((0, 3, 1), "another"),
+        ((0, 3, 0), "undecided"),
+    ],
+)
+def test_the_second_word_counts_cases_ranked_as_in_the_paper(arguments, word):
+    assert ranking_word(*arguments) == word
 
 
 def test_a_verdict_says_which_data_sets_it_does_not_speak_of(toy, monkeypatch):

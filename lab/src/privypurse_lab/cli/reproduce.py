@@ -101,7 +101,8 @@ def reproduce(
                         "paper": outcome.paper,
                         "item": outcome.item,
                         "title": outcome.title,
-                        "verdict": outcome.verdict,
+                        "reached": outcome.reached,
+                        "ranking": outcome.ranking,
                         "why": outcome.why,
                         "files": [str(path) for path in outcome.files],
                     }
@@ -111,7 +112,8 @@ def reproduce(
         )
         return
     table(
-        ("", "verdict"), [(f"{outcome.paper} {outcome.item}: {outcome.title}", outcome.verdict) for outcome in outcomes]
+        ("", "reached", "ranking"),
+        [(f"{each.paper} {each.item}: {each.title}", each.reached, each.ranking) for each in outcomes],
     )
     names = dict.fromkeys(outcome.paper for outcome in outcomes)
     say(f"pages: {', '.join(str(folder / f'{name}.md') for name in names)}")

@@ -213,6 +213,14 @@ class Measured:
         """Return the standard deviation over all fits."""
         return float(np.std([value for run in self.runs for value in run[what]]))
 
+    def least(self, what: str) -> float:
+        """Return the smallest value of all fits."""
+        return float(min(value for run in self.runs for value in run[what]))
+
+    def most(self, what: str) -> float:
+        """Return the largest value of all fits."""
+        return float(max(value for run in self.runs for value in run[what]))
+
     def row(self) -> dict[str, Any]:
         """Return a row of the CSV file."""
         known: dict[str, Any] = {

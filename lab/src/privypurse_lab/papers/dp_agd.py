@@ -23,20 +23,22 @@ from privypurse_lab.papers.accuracy_study import (
 from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.contestants import DELTA, RIDGE, Contestant, Model, is_private
 from privypurse_lab.papers.items import (
-    AS_PUBLISHED_ONLY,
     IN_PART,
+    NONE_CLAIMED,
     NOT_PRIVATE,
-    NOT_REPRODUCED,
-    REPRODUCED,
+    NOTHING_PRINTED,
+    REACHED,
     Finished,
     Item,
     Paper,
     Settings,
     Sheet,
     Verdict,
+    ranking_word,
+    reached_word,
 )
 from privypurse_lab.papers.published_dp_agd import PublishedDPAGD
-from privypurse_lab.papers.published_numbers import CLOSE, compared, numbers_sheet
+from privypurse_lab.papers.published_numbers import CLOSE, compared, in_words, numbers_sheet
 
 DATA = ("adult", "bank", "ipums-br")
 PUBLISHED, SOUND, MENDED = "DP-AGD, as published", "DP-AGD", "DP-AGD, mended"
@@ -55,50 +57,50 @@ KDD = Study(
 )
 
 
-def _claims(found: Sequence[Measured], line: str) -> tuple[int, int]:
-    """Count cases of epsilon up to 0.1 in which a line is competitive, and all such cases."""
-    good = cases = 0
+def _claims(found: Sequence[Measured], line: str) -> tuple[int, int, int]:
+    """Count cases of epsilon up to 0.1 in which a line is competitive, is not, and all such cases.
+
+    Cases that the interval of the paired difference leaves open are neither.
+    """
+    good = bad = cases = 0
     for data in dict.fromkeys(entry.data for entry in found):
         by_name = lines(found, data)
         for entry in by_name.get(line, []):
             if entry.epsilon > 0.1 or not entry.ran:
                 continue
             others = [
-                other.mean("accuracy")
+                other
                 for name in BASELINES
                 for other in by_name.get(name, [])
                 if other.ran and other.epsilon == entry.epsilon
             ]
+            gap, half = paired(entry, max(others, key=lambda other: other.mean("accuracy")))
             cases += 1
-            good += entry.mean("accuracy") >= max(others) - COMPETITIVE
-    return good, cases
+            good += gap - np.nan_to_num(half) >= -COMPETITIVE
+            bad += gap + np.nan_to_num(half) < -COMPETITIVE
+    return good, bad, cases
 
 
 def _verdict(found: Sequence[Measured], model: Model, comparisons: Sequence[Any]) -> Verdict:
-    published, cases = _claims(found, PUBLISHED)
-    mended, _ = _claims(found, MENDED)
-    ours, _ = _claims(found, SOUND)
-    close = sum(each.close for each in comparisons)
-    numbers = "; ".join(
-        f"{each.published.accuracy:.2f} was published at epsilon {each.published.epsilon:g}, "
-        f"{each.ours.mean('accuracy'):.2f} is found"
-        for each in comparisons
-    )
+    published, _, cases = _claims(found, PUBLISHED)
+    mended, worse, _ = _claims(found, MENDED)
+    ours, *_ = _claims(found, SOUND)
+    close, reached = sum(each.close for each in comparisons), sum(each.reached for each in comparisons)
     claim = (
         f'The claim "competitive or better, especially when the budget is very small" (within {COMPETITIVE:g} point of the best '
-        f"baseline, as accounted for today, at epsilon up to 0.1): as published ({NOT_PRIVATE}) in {published} of {cases} cases, "
+        f"baseline, as accounted for today, at epsilon up to 0.1, beyond the 95 % interval): as "
+        f"published ({NOT_PRIVATE}) in {published} of {cases} cases, "
         f"mended in {mended}; this library's own version, with momentum on rows of length one, in {ours}.{_bank(found)}"
     )
     said = (
-        f"Of {len(comparisons)} printed numbers {close} are within {CLOSE:g} points, as published, {NOT_PRIVATE} ({numbers}). "
+        f"Mended, DP-AGD reaches {reached} of {len(comparisons)} printed numbers (at most {CLOSE:g} points below); as published, "
+        f"{NOT_PRIVATE}, {close} are within {CLOSE:g} points ({in_words(comparisons)}). "
         if comparisons
         else ""
     )
-    if mended == cases and all(each.reached for each in comparisons):
-        return Verdict(REPRODUCED, said + claim)
-    if mended:
-        return Verdict(IN_PART, said + claim)
-    return Verdict(AS_PUBLISHED_ONLY if close or published else NOT_REPRODUCED, said + claim)
+    return Verdict(
+        reached_word(reached, len(comparisons), close), ranking_word(mended, cases, worse, published), said + claim
+    )
 
 
 def _bank(found: Sequence[Measured]) -> str:
@@ -299,11 +301,8 @@ def _effects_verdict(widths: Widths, wide: Widths) -> Verdict:
         "was taken for it after the runs were seen."
     )
     robust = [version for version, width in worst.items() if width <= ROBUST]
-    if not robust:
-        return Verdict(NOT_REPRODUCED, why)
-    if "mended" not in robust:
-        return Verdict(AS_PUBLISHED_ONLY, why)
-    return Verdict(REPRODUCED if max(further.values()) <= ROBUST else IN_PART, why)
+    word = reached_word("mended" in robust, 1, "as published" in robust)
+    return Verdict(IN_PART if word == REACHED and max(further.values()) > ROBUST else word, NONE_CLAIMED, why)
 
 
 def _finish_kdd(settings: Settings, results: Results) -> Finished:
@@ -327,8 +326,8 @@ def _finish_kdd(settings: Settings, results: Results) -> Finished:
 
 
 def _kdd_verdict(found: Sequence[Measured]) -> Verdict:
-    published, cases = _claims(found, PUBLISHED)
-    mended, _ = _claims(found, MENDED)
+    published, _, cases = _claims(found, PUBLISHED)
+    mended, worse, _ = _claims(found, MENDED)
     best = {name: entries[0] for name, entries in lines(found, "kddcup99").items() if entries[0].ran}
     shown = "; ".join(
         f"{drawing.label(name, is_private(name))} {entry.mean('accuracy'):.2f}" for name, entry in best.items()
@@ -338,7 +337,7 @@ def _kdd_verdict(found: Sequence[Measured]) -> Verdict:
         f"baseline at epsilon up to 0.1 as published ({NOT_PRIVATE}) in {published} of {cases} cases and mended in {mended}, "
         f"which says little, since nearly everything is. At epsilon {min(entry.epsilon for entry in found):g}: {shown}."
     )
-    return Verdict(NOT_REPRODUCED, why)
+    return Verdict(NOTHING_PRINTED, ranking_word(mended, cases, worse, published), why)
 
 
 def _study_item(number: str, model: Model, title: str, published: str) -> Item:

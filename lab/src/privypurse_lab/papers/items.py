@@ -8,13 +8,12 @@ from privypurse_lab.papers.cells import Cell, Results
 
 NOT_PRIVATE = "NOT PRIVATE"
 GIVEN_SCALING = "given scaling by the data"  # private if the ranges used for scaling are public
-REPRODUCED = "reproduced"
-IN_PART = "reproduced in part"
-AS_PUBLISHED_ONLY = f"reproduced only as published ({NOT_PRIVATE})"
-NOT_REPRODUCED = "not reproduced"
-SCOREBOARD = "in no paper: a scoreboard"
 SEEDS_APART = 10**7
-VERDICTS = (REPRODUCED, IN_PART, AS_PUBLISHED_ONLY, NOT_REPRODUCED, SCOREBOARD)
+IN_PART, AS_PUBLISHED_ONLY, SCOREBOARD = "in part", f"only as published ({NOT_PRIVATE})", "in no paper"
+REACHED, NOT_REACHED, NOTHING_PRINTED = "reached", "not reached", "nothing printed"
+AS_IN_PAPER, ANOTHER, UNDECIDED, NONE_CLAIMED = "as in the paper", "another", "undecided", "none claimed"
+REACHED_WORDS = (REACHED, IN_PART, AS_PUBLISHED_ONLY, NOT_REACHED, NOTHING_PRINTED, SCOREBOARD)
+RANKING_WORDS = (AS_IN_PAPER, IN_PART, AS_PUBLISHED_ONLY, ANOTHER, UNDECIDED, NONE_CLAIMED, SCOREBOARD)
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,57 @@ class Settings:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a result of a paper was reproduced."""
+    """Verdict on a result of a paper: two questions, answered apart.
 
-    word: str
+    Parameters
+    ----------
+    reached : str
+        Whether a sound method gives the printed numbers or bears out the claim: one of
+        `REACHED_WORDS`.
+    ranking : str
+        Whether the methods rank as in the paper: one of `RANKING_WORDS`.
+    why : str
+        The numbers that both words follow from.
+    """
+
+    reached: str
+    ranking: str
     why: str
 
     def __post_init__(self) -> None:
-        if self.word not in VERDICTS:
-            raise ValueError(f"word must be one of {VERDICTS}; got {self.word!r}")
+        for name, words in (("reached", REACHED_WORDS), ("ranking", RANKING_WORDS)):
+            if getattr(self, name) not in words:
+                raise ValueError(f"{name} must be one of {words}; got {getattr(self, name)!r}")
+
+
+def reached_word(sound: int, total: int, published: int = 0) -> str:
+    """Return the word for `sound` of `total` numbers reached soundly, `published` as published."""
+    if total == 0:
+        return NOTHING_PRINTED
+    if sound:
+        return REACHED if sound == total else IN_PART
+    return AS_PUBLISHED_ONLY if published else NOT_REACHED
+
+
+def ranking_word(sound: int, total: int, against: int, published: int = 0) -> str:
+    """Return the word for cases ranked as in the paper.
+
+    Parameters
+    ----------
+    sound, total : int
+        Cases in which sound methods rank so beyond the interval, and all cases.
+    against : int
+        Cases in which they rank the other way beyond the interval.
+    published : int
+        Cases in which the methods as published rank so.
+    """
+    if total == 0:
+        return NONE_CLAIMED
+    if sound:
+        return AS_IN_PAPER if sound == total else IN_PART
+    if published:
+        return AS_PUBLISHED_ONLY
+    return ANOTHER if against else UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -74,7 +116,7 @@ class Finished:
         All numbers, for the CSV file, with the same keys. Where methods are compared, the key
         "private" is "yes" or "NOT PRIVATE".
     verdict : Verdict
-        Whether the paper's result was reproduced.
+        Whether the paper's numbers were reached, and whether the methods rank as in the paper.
     picture : callable
         Draws into an empty matplotlib figure, whose size it may set.
     sheets : sequence of Sheet

@@ -15,11 +15,13 @@ QUICK = (
 
 
 WORDS = (
-    "*Reproduced*: the printed numbers and claims are found by a sound version too. *In part*: some of them. *Only as "
-    "published (NOT PRIVATE)*: by the method as it was published, whose privacy claim is false, and not by a sound one. *Not "
-    "reproduced*: neither, or nothing printed to compare with. *Mended* is the published algorithm with its errors mended; "
-    "*sound* any method whose epsilon is true; *no step*: the accountant has no price for that budget."
+    "Each verdict answers two questions. *Reached*: does a sound method give the printed numbers or better, or bear out the "
+    "claim? *Ranking*: do the methods rank as in the paper, beyond the 95 % interval? *In part*: for some of them. *Only as "
+    "published (NOT PRIVATE)*: for the methods as published, whose privacy claim is false, and not for sound ones. *Undecided*: "
+    "no interval tells. *Mended* is the published algorithm with its errors mended; *sound* any method whose epsilon is true; "
+    "*no step*: the accountant has no price for that budget."
 )
+COLUMNS = ["", "reached by a sound method", "ranking of the methods"]
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -47,7 +49,7 @@ def section(paper: Paper, item: Item, finished: Finished, settings: Settings, da
         f"**In the paper.** {item.published}",
         f"![{item.title}]({stem}.png)",
         *(f"{sheet.caption}\n\n{markdown_table(sheet.columns, sheet.rows)}" for sheet in finished.sheets),
-        f"**Verdict: {finished.verdict.word}.** {finished.verdict.why}",
+        f"**Reached: {finished.verdict.reached}. Ranking: {finished.verdict.ranking}.** {finished.verdict.why}",
         *finished.notes,
         f"`{command(paper, item, settings)}`{_entries(settings)}, seed {settings.asked_seed}, {date}. "
         f"Numbers: [{stem}.csv]({stem}.csv); picture: [{stem}.svg]({stem}.svg).",
@@ -77,7 +79,7 @@ def page(
     board: Sequence[Sequence[str]] = (),
 ) -> str:
     """Return the page of a paper; `board` replaces its own list of verdicts."""
-    listed = board or [[_heading(item), verdicts.get(item.name, {}).get("word", "not run")] for item in paper.items]
+    listed = board or [[_heading(item), *_words(verdicts.get(item.name, {}))] for item in paper.items]
     head = [
         f"# {paper.title}",
         *([f"> {QUICK}"] if settings.quick else []),
@@ -86,7 +88,7 @@ def page(
         "made again: these are simulations, and what is measured of them is exact and not private. We have the texts of the "
         f"papers without their pictures. {UNAVAILABLE['ipums-us']}",
         WORDS,
-        markdown_table(["", "verdict"], listed),
+        markdown_table(COLUMNS, listed),
     ]
     return "\n\n".join([*head, *(sections[item.name] for item in paper.items if item.name in sections)]) + "\n"
 
@@ -95,16 +97,20 @@ def _entries(settings: Settings) -> str:
     return f" and --also for {', '.join(settings.also)}" if settings.also else ""
 
 
+def _words(verdict: Mapping[str, str]) -> list[str]:
+    return [verdict.get(name, "not run") for name in ("reached", "ranking")]
+
+
 def _heading(item: Item) -> str:
     return f"{item.kind.capitalize()} {item.number}: {item.title}"
 
 
 def board(papers: Sequence[tuple[Paper, Mapping[str, Mapping[str, str]]]]) -> list[list[str]]:
-    """Return one row for each item of several papers, with a link to its page and its verdict."""
+    """Return one row for each item of several papers, with a link to its page and its two verdicts."""
     return [
         [
             f"[{paper.name}]({paper.name}.md), {_heading(item)[0].lower()}{_heading(item)[1:]}",
-            verdicts[item.name]["word"],
+            *_words(verdicts[item.name]),
         ]
         for paper, verdicts in papers
         for item in paper.items

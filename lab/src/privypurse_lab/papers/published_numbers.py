@@ -76,6 +76,15 @@ def compared(found: Sequence[Measured], model: str, methods: Sequence[str] = ())
     return comparisons
 
 
+def in_words(comparisons: Sequence[Comparison]) -> str:
+    """Return the printed numbers with ours, as published and sound."""
+    return "; ".join(
+        f"epsilon {each.published.epsilon:g}: {each.published.accuracy:.2f} printed, {each.ours.mean('accuracy'):.2f} as "
+        f"published, {'not run' if each.sound is None else format(each.sound.mean('accuracy'), '.2f')} sound"
+        for each in comparisons
+    )
+
+
 def numbers_sheet(comparisons: Sequence[Comparison], what: str = "accuracy") -> Sheet:
     """Return the table of published and measured numbers."""
     rows = []

@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from privypurse.core.checks import positive_integer
@@ -27,7 +27,8 @@ class Outcome:
     paper: str
     item: str
     title: str
-    verdict: str
+    reached: str
+    ranking: str
     why: str
     files: tuple[pathlib.Path, ...] = ()
 
@@ -95,7 +96,7 @@ def reproduce(
         items = [item for item in each.items if (kind, number) in ((None, None), (item.kind, item.number))]
         outcomes += [_reproduce_item(each, item, settings, results, folder, workers, fresh, progress) for item in items]
         _write_page(each, settings, folder)
-    if outcomes and all(outcome.verdict == "not run" for outcome in outcomes):
+    if outcomes and all(outcome.reached == "not run" for outcome in outcomes):
         raise DataUnavailable(f"nothing could be run. {outcomes[0].why}")
     return outcomes
 
@@ -159,9 +160,9 @@ def _reproduce_item(
         if "torch" in missing:
             why = "PyTorch is not here: pip install 'privypurse[torch]'."
         if item.name not in said:
-            said[item.name] = {"word": "not run", "why": why, "section": pages.skipped(item, missing)}
+            said[item.name] = {"why": why, "section": pages.skipped(item, missing)}
             _save(_state(paper, folder), said)
-        return Outcome(paper.name, item.name, item.title, "not run", why)
+        return Outcome(paper.name, item.name, item.title, "not run", "not run", why)
     cells = list(item.cells(settings))
     if fresh:
         results.forget(cells)
@@ -173,9 +174,10 @@ def _reproduce_item(
     files += drawing.save(finished.picture, stem)
     section = pages.section(paper, item, finished, settings, results.date_of(cells))
     said = _read(_state(paper, folder))  # another run may have written it in the meantime
-    said[item.name] = {"word": finished.verdict.word, "why": finished.verdict.why, "section": section}
+    verdict = asdict(finished.verdict)
+    said[item.name] = {**verdict, "section": section}
     _save(_state(paper, folder), said)
-    return Outcome(paper.name, item.name, item.title, finished.verdict.word, finished.verdict.why, tuple(files))
+    return Outcome(paper.name, item.name, item.title, **verdict, files=tuple(files))
 
 
 def _with_what_is_missing(item: Item, finished: Finished) -> Finished:

@@ -47,7 +47,7 @@ def _verdict(found: Sequence[Measured]) -> Verdict:
         f"{len(epsilons)} budgets, by the 95 % interval of the paired difference over shuffles ({'; '.join(said)}). The best "
         "of sixteen is taken in hindsight, and constants were chosen looking at Adult."
     )
-    return Verdict(SCOREBOARD, why)
+    return Verdict(SCOREBOARD, SCOREBOARD, why)
 
 
 def _finish_accuracy(settings: Settings, results: Results) -> Finished:
@@ -120,7 +120,7 @@ def _finish_time(settings: Settings, results: Results) -> Finished:
     sheets = [accuracy_sheet(found, "adult", "seconds")]
     timed = ("seconds", "seconds_spread")
     rows = [accurate[name].row() | {key: ran[name].row()[key] for key in timed} for name in ran]
-    return Finished(rows, Verdict(SCOREBOARD, why), draw, sheets, [DASHED])
+    return Finished(rows, Verdict(SCOREBOARD, SCOREBOARD, why), draw, sheets, [DASHED])
 
 
 PAPER = Paper(

@@ -13,16 +13,14 @@ from privypurse_lab.papers.adp_sgd.network_runs import DELTA, PlainSGD, followed
 from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.entries import as_method
 from privypurse_lab.papers.items import (
-    AS_PUBLISHED_ONLY,
-    IN_PART,
+    NONE_CLAIMED,
     NOT_PRIVATE,
-    NOT_REPRODUCED,
-    REPRODUCED,
     Finished,
     Item,
     Settings,
     Sheet,
     Verdict,
+    reached_word,
 )
 from privypurse_lab.papers.published_adp_sgd import PublishedADPSGD
 
@@ -182,12 +180,7 @@ def judge(settings: Settings, rows: list[dict[str, Any]]) -> Verdict:
         line: [e for e in epsilons if (found[line, e] or (0.0,))[0] >= PUBLISHED_ACCURACY[e] - TOLERANCE]
         for line in (SOUND, RULE, AS_PUBLISHED)
     }
-    if len(reached[SOUND]) == len(epsilons):
-        word = REPRODUCED
-    elif reached[SOUND]:
-        word = IN_PART
-    else:
-        word = AS_PUBLISHED_ONLY if reached[AS_PUBLISHED] else NOT_REPRODUCED
+    word = reached_word(len(reached[SOUND]), len(epsilons), len(reached[AS_PUBLISHED]))
 
     def said(line: str) -> str:
         return " / ".join(f"{(found[line, e] or (float('nan'),))[0]:.1f}" for e in epsilons)
@@ -207,7 +200,7 @@ def judge(settings: Settings, rows: list[dict[str, Any]]) -> Verdict:
             " That sound ADP-SGD falls with the budget is a weakness of its search here: where every candidate step is too long "
             "it stays in place, and its longest step is not shortened then (the plateaus of the picture)."
         )
-    return Verdict(word, why)
+    return Verdict(word, NONE_CLAIMED, why)
 
 
 def draw(settings: Settings, rows: list[dict[str, Any]], figure: Any) -> None:

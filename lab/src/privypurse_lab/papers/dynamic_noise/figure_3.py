@@ -28,16 +28,14 @@ from privypurse_lab.papers.dynamic_noise.cells import (
 )
 from privypurse_lab.papers.dynamic_noise.problems import LINEAR, NETWORK, SQUARED
 from privypurse_lab.papers.items import (
-    AS_PUBLISHED_ONLY,
-    IN_PART,
     NOT_PRIVATE,
-    NOT_REPRODUCED,
-    REPRODUCED,
     Finished,
     Item,
     Settings,
     Sheet,
     Verdict,
+    ranking_word,
+    reached_word,
 )
 
 MIDDLE_SCALES = (1.0, 5.0, 10.0, 15.0)
@@ -146,11 +144,10 @@ def _figure_3_verdict(single: Any, found: Any, relative: Any, silent: Mapping[fl
     )
     if SQUARED in single:
         why += f" {_said_of_variances(single[SQUARED])}"
-    if parabola == growing == sound == total:
-        return Verdict(REPRODUCED, why)
-    if not sound and published == total:
-        return Verdict(AS_PUBLISHED_ONLY, why)
-    return Verdict(IN_PART if parabola + growing + sound else NOT_REPRODUCED, why)
+    against = sum(each["dynamic"].higher(tests) for by in relative.values() for each in by[True].values())
+    return Verdict(
+        reached_word(parabola + growing, 2 * total), ranking_word(sound, total, against, published=published), why
+    )
 
 
 def _said_where_noise_helps(

@@ -17,7 +17,19 @@ from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.dynamic_noise.problems import BUDGET, CLIP_NORM, COMPONENTS, RECORDS, STEP_SIZE, open_purse
 from privypurse_lab.papers.following import Followed
 from privypurse_lab.papers.intervals import half_width
-from privypurse_lab.papers.items import IN_PART, NOT_REPRODUCED, REPRODUCED, Finished, Item, Settings, Sheet, Verdict
+from privypurse_lab.papers.items import (
+    ANOTHER,
+    AS_IN_PAPER,
+    IN_PART,
+    NONE_CLAIMED,
+    NOT_REACHED,
+    REACHED,
+    Finished,
+    Item,
+    Settings,
+    Sheet,
+    Verdict,
+)
 
 # Figure 1: with steps of 0.1 both curvatures contract by 0.8, so that losses differ by noise only.
 CURVATURES = {"flat": 2.0, "sharp": 18.0}
@@ -82,7 +94,7 @@ def _finish_figure_1(settings: Settings, results: Results) -> Finished:
         flat, sharp = (found[kind, name][:, -1] for name in CURVATURES)
         higher[kind] = float(np.mean(sharp - flat)) > half_width((sharp - flat).tolist())
         said.append(f"with {kind} it ends at {sharp.mean():.2g} against {flat.mean():.2g} for the flat one")
-    word = REPRODUCED if all(higher.values()) else IN_PART if higher[KINDS[0]] else NOT_REPRODUCED
+    word = REACHED if all(higher.values()) else IN_PART if higher[KINDS[0]] else NOT_REACHED
     why = f"The sharp loss (curvature {CURVATURES['sharp']:g} against {CURVATURES['flat']:g}): {'; '.join(said)}."
     if word == IN_PART:
         why += " So the claim holds for a given step, and is reversed by the steps of the paper's own theory."
@@ -95,7 +107,9 @@ def _finish_figure_1(settings: Settings, results: Results) -> Finished:
         "The picture is lost in the scan, and the losses are not given; here: parabolas in one dimension, 1,000 imagined "
         f"records, {FIGURE_1_STEPS} steps with even noise, all of the budget. A step of 0.1 contracts both by the same factor."
     )
-    return Finished(rows, Verdict(word, why), lambda figure: _draw_figure_1(figure, found), [sheet], [note])
+    return Finished(
+        rows, Verdict(word, NONE_CLAIMED, why), lambda figure: _draw_figure_1(figure, found), [sheet], [note]
+    )
 
 
 def _draw_figure_1(figure: Any, found: dict[tuple[str, str], np.ndarray]) -> None:
@@ -182,6 +196,7 @@ def _finish_table_1(settings: Settings, results: Results) -> Finished:
     powers = [power(list(found), each.tolist()) for each in (gap, wide)]
     far = [power(FAR_SIZES, each) for each in far_out()]
     word = word_of_powers(powers, far)
+    ordered = bool((gap > 1).all() and (wide > gap).all())
     small, large = found[SAMPLE_SIZES[0]], found[SAMPLE_SIZES[-1]]
     why = (
         f"The exact bounds show the gaps: static over dynamic grows from {gap[0]:.1f} to {gap[-1]:.1f}, with influence taken as "
@@ -209,7 +224,7 @@ def _finish_table_1(settings: Settings, results: Results) -> Finished:
     ]
     return Finished(
         rows,
-        Verdict(word, why),
+        Verdict(word, AS_IN_PAPER if ordered else ANOTHER, why),
         lambda figure: _draw_table_1(figure, list(found), curves),
         _table_1_sheets(curves),
         notes,
@@ -223,8 +238,8 @@ def word_of_powers(powers: Sequence[float], far: Sequence[float]) -> str:
         return [abs(each - wanted) < NEAR for each, wanted in zip(found, (1, 2), strict=True)]
 
     if all(near(powers)) and all(near(far)):
-        return REPRODUCED
-    return IN_PART if any(near(far)) or any(near(powers)) else NOT_REPRODUCED
+        return REACHED
+    return IN_PART if any(near(far)) or any(near(powers)) else NOT_REACHED
 
 
 def _power_of_ten(size: int) -> str:

@@ -13,10 +13,12 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.items import (
+    ANOTHER,
+    AS_IN_PAPER,
     IN_PART,
     NOT_PRIVATE,
-    NOT_REPRODUCED,
-    REPRODUCED,
+    NOT_REACHED,
+    REACHED,
     Finished,
     Item,
     Settings,
@@ -135,9 +137,9 @@ def judge(settings: Settings, rows: list[dict[str, Any]]) -> Verdict:
     least = curve(rows, "all", PLAIN) < loose
     crossing = max(step for step, cheaper in zip(steps, least, strict=True) if cheaper)
     everywhere = min(limits.values()) >= 99
-    word = REPRODUCED if better and everywhere else IN_PART if better and min(limits.values()) > 1 else NOT_REPRODUCED
     return Verdict(
-        word,
+        REACHED if everywhere else IN_PART if min(limits.values()) > 1 else NOT_REACHED,
+        AS_IN_PAPER if better else ANOTHER,
         f"The better techniques {'are' if better else 'are not all'} better from two steps on (for one sample Renyi "
         "accounting states "
         f"{first:.1f} times what advanced composition does): advanced composition states {few:.1f} "

@@ -22,9 +22,10 @@ from privypurse_lab.papers.entries import as_method, check_spent
 from privypurse_lab.papers.following import Followed
 from privypurse_lab.papers.items import (
     IN_PART,
+    NONE_CLAIMED,
     NOT_PRIVATE,
-    NOT_REPRODUCED,
-    REPRODUCED,
+    NOT_REACHED,
+    REACHED,
     Finished,
     Item,
     Settings,
@@ -196,9 +197,10 @@ def judge(settings: Settings, rows: list[dict[str, Any]]) -> Verdict:
     noisy, exact = [row for row in even if row["epsilon"] != ""], chosen(even, epsilon="")[0]
     shares = [row["excess"] / row["bound"] for row in hard]
     tight = abs(rate - promised) < 0.15
-    word = NOT_REPRODUCED if above else REPRODUCED if tight else IN_PART
+    word = NOT_REACHED if above else REACHED if tight else IN_PART
     return Verdict(
         word,
+        NONE_CLAIMED,
         f"{len(bounded) - len(above)} of {len(bounded)} means lie below the bound with their intervals; the nearest is at "
         f"{nearest['excess'] / nearest['bound']:.0%} of it ({nearest['problem']}, epsilon {nearest['epsilon'] or NONE}, "
         f"T = {nearest['steps']}). On the problem of the lower bound the excess falls as epsilon^{rate:.2f}, the bound as "

@@ -12,7 +12,17 @@ from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.neighbouring import Neighbouring
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Result, Results
-from privypurse_lab.papers.items import IN_PART, NOT_REPRODUCED, REPRODUCED, Finished, Item, Settings, Sheet, Verdict
+from privypurse_lab.papers.items import (
+    IN_PART,
+    NONE_CLAIMED,
+    NOT_REACHED,
+    REACHED,
+    Finished,
+    Item,
+    Settings,
+    Sheet,
+    Verdict,
+)
 from privypurse_lab.papers.lecture.bounds import advanced, amplified
 
 PUBLISHED = (
@@ -95,9 +105,10 @@ def judge(rows: list[dict[str, Any]]) -> Verdict:
     within = max(constants) < 2
     most = max(longest, key=lambda row: float(row["epsilon_without_sampling"]))
     unit = next(row for row in longest if row["epsilon_without_sampling"] == 1)
-    word = REPRODUCED if holds and within else IN_PART if holds else NOT_REPRODUCED
+    word = REACHED if holds and within else IN_PART if holds else NOT_REACHED
     return Verdict(
         word,
+        NONE_CLAIMED,
         f"For one step the lemma is {'not only right but exact' if holds else 'not exact'}: it and the privacy loss distribution "
         f"differ by at most {off:.2%}. The truth is {min(small):.2f} to {max(small):.2f} times 'about q epsilon' for epsilon "
         "<= 1, so "

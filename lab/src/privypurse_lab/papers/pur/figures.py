@@ -9,10 +9,12 @@ import numpy as np
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Results
 from privypurse_lab.papers.items import (
+    ANOTHER,
+    AS_IN_PAPER,
     IN_PART,
     NOT_PRIVATE,
-    NOT_REPRODUCED,
-    REPRODUCED,
+    NOTHING_PRINTED,
+    UNDECIDED,
     Finished,
     Item,
     Settings,
@@ -79,12 +81,12 @@ def _verdict(cases: Sequence[Case]) -> Verdict:
     others = [case for case in cases if case.ours != "independent"]
     count = claims.counted(stated)
     moving = len(stated) - count[STILL] - count[ENDED]
-    word = NOT_REPRODUCED if 2 * count[WORSE] > moving else IN_PART
+    word = ANOTHER if 2 * count[WORSE] > moving else IN_PART
     if count[WORSE] == 0 and 2 * count[AT_LEAST] > moving:
-        word = REPRODUCED
+        word = AS_IN_PAPER
     if not claims.enough(stated):
         # Too few cases are left to confirm a part of the claim.
-        word = NOT_REPRODUCED
+        word = UNDECIDED
     shares = []
     for l2 in RIDGES:
         part = [case for case in stated if case.l2 == l2]
@@ -102,7 +104,7 @@ def _verdict(cases: Sequence[Case]) -> Verdict:
             f" R is not stated in the paper; with R = 1 in place of 10 the convex schedule is worse in {good[WORSE]} of "
             f"{_left(others)} and at least as good in {good[AT_LEAST]} ({good[ENDED]} left out)."
         )
-    return Verdict(word, why)
+    return Verdict(NOTHING_PRINTED, word, why)
 
 
 def _left(cases: Sequence[Case]) -> int:

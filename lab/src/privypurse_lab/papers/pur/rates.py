@@ -20,9 +20,10 @@ from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Results
 from privypurse_lab.papers.items import (
     IN_PART,
+    NONE_CLAIMED,
     NOT_PRIVATE,
-    NOT_REPRODUCED,
-    REPRODUCED,
+    NOT_REACHED,
+    REACHED,
     Finished,
     Item,
     Settings,
@@ -210,7 +211,7 @@ def _convex(dots: Sequence[tuple[float, ...]]) -> tuple[Verdict, list[Sheet]]:
     kept = [value <= library_bound("convex", n)[0] for n, value, *_ in dots]
     excess, printed = abs(slope + 2 / 3) < 0.05, abs(in_epsilon - 1 / 3) < 0.05
     overspend = printed_convex_overspend()
-    word = REPRODUCED if excess and printed and overspend <= 1 and all(kept) else IN_PART if excess else NOT_REPRODUCED
+    word = REACHED if excess and printed and overspend <= 1 and all(kept) else IN_PART if excess else NOT_REACHED
     why = (
         f"The excess loss falls as N^{slope:.2f} in the library's bound (printed: -2/3), and at {sum(kept)} of {len(kept)} sizes "
         f"the runs keep within it. The iterations grow as epsilon^{in_epsilon:.2f}: "
@@ -234,7 +235,7 @@ def _convex(dots: Sequence[tuple[float, ...]]) -> tuple[Verdict, list[Sheet]]:
         ("epsilon", "times the budget"),
         [(f"{epsilon:g}", f"{printed_convex_overspend(epsilon):.2f}") for epsilon in epsilons],
     )
-    return Verdict(word, why), [sheet, spends, _runs_sheet("convex", dots)]
+    return Verdict(word, NONE_CLAIMED, why), [sheet, spends, _runs_sheet("convex", dots)]
 
 
 def _strongly_convex(dots: Sequence[tuple[float, ...]]) -> tuple[Verdict, list[Sheet]]:
@@ -249,7 +250,7 @@ def _strongly_convex(dots: Sequence[tuple[float, ...]]) -> tuple[Verdict, list[S
     ridges = (0.1, 0.01, 0.001)
     overspend = {ridge: printed_overspend(ridge) for ridge in ridges}
     rate, budget = abs(slope + 2) < 0.1, max(overspend.values()) <= 1.001
-    word = REPRODUCED if rate and budget and all(kept) else IN_PART if rate else NOT_REPRODUCED
+    word = REACHED if rate and budget and all(kept) else IN_PART if rate else NOT_REACHED
     why = (
         f"The library's bound falls as N^{slope:.2f} (printed: -2), and at {sum(kept)} of {len(kept)} sizes the runs keep within "
         f"it. Its constant is {min(over):.1f} to {max(over):.1f} times the printed L^2 d/(N^2 mu rho), for 2 kappa = "
@@ -268,7 +269,7 @@ def _strongly_convex(dots: Sequence[tuple[float, ...]]) -> tuple[Verdict, list[S
     sheet = Sheet(
         "What the printed number of iterations (Proposition 4c) spends:", ("ridge", "kappa", "times the budget"), rows
     )
-    return Verdict(word, why), [sheet, _runs_sheet("strongly convex", dots)]
+    return Verdict(word, NONE_CLAIMED, why), [sheet, _runs_sheet("strongly convex", dots)]
 
 
 def _runs_sheet(case: str, dots: Sequence[tuple[float, ...]]) -> Sheet:

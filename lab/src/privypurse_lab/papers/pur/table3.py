@@ -8,7 +8,18 @@ import numpy as np
 
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Results
-from privypurse_lab.papers.items import IN_PART, NOT_REPRODUCED, REPRODUCED, Finished, Item, Settings, Sheet, Verdict
+from privypurse_lab.papers.items import (
+    IN_PART,
+    NOT_REACHED,
+    REACHED,
+    UNDECIDED,
+    Finished,
+    Item,
+    Settings,
+    Sheet,
+    Verdict,
+    ranking_word,
+)
 from privypurse_lab.papers.pur import claims
 from privypurse_lab.papers.pur.claims import ENDED, ENOUGH, HINDSIGHT, RISK_TOLERANCE, WORSE, Case
 from privypurse_lab.papers.pur.collected import (
@@ -41,7 +52,7 @@ PUBLISHED = {
 CLOSE = 0.01
 STAYING = float(np.log(2))
 # Outcome of a published order: confirmed or reversed by the interval, or neither.
-SEEN, CONTRADICTED, UNDECIDED = "seen", "contradicted", "undecided"
+SEEN, CONTRADICTED = "seen", "contradicted"
 Found = Mapping[tuple[str, str, float], Case]
 
 
@@ -158,10 +169,8 @@ def _verdict(
     against = [f"{TITLES[data]} at epsilon {level:g}" for data, level, ours, best in _printed(there) if ours > best]
     own = f"its own table has ours worse for {', '.join(against)}" if against else "its own table agrees"
     enough = left >= ENOUGH * numbers and judged >= ENOUGH * pairs
-    if enough and near >= 0.9 * left and count[SEEN] == judged:
-        word = REPRODUCED
-    else:
-        word = IN_PART if enough and (near >= 0.25 * left or 2 * count[SEEN] >= judged) else NOT_REPRODUCED
+    word = REACHED if enough and near >= 0.9 * left else IN_PART if enough and near >= 0.25 * left else NOT_REACHED
+    ranking = ranking_word(count[SEEN], judged, count[CONTRADICTED]) if enough else UNDECIDED
     small = sum(
         order(found[data, STARTS[0], level], ours, best) == SEEN
         and abs(found[data, STARTS[0], level].difference) < RISK_TOLERANCE
@@ -170,6 +179,7 @@ def _verdict(
     )
     return Verdict(
         word,
+        ranking,
         f"From zero, {near} of {left} published risks are found to within {CLOSE:g} ({numbers - left} of {numbers} are left out: "
         f"our step cap ended the run before that epsilon); from the random start {other_near} of {other_left}. Of {pairs} "
         f"published orders, from zero, {_orders_in_words(count, small)}; from the random start "

@@ -2,11 +2,13 @@
 
 Two claims, each measured side by side in one run:
 
-1. Ten thousand releases with ten thousand distinct noise levels are accounted in under a second in memory
-   (dp-accounting's RDP and PLD accountants on the same machine, on far fewer levels, beside it).
+1. Ten thousand releases with ten thousand distinct noise levels are accounted in under a second in
+   memory (dp-accounting's RDP and PLD accountants on the same machine, on far fewer levels, beside
+   it).
 2. With reservations the durable ledger adds less than 5 % to a loop of one-millisecond steps.
 
-And what one durable release takes, beside the `fsync` of a small file on the same disk (docs/proofs/ledger.md counts them).
+And what one durable release takes, beside the `fsync` of a small file on the same disk
+(docs/proofs/ledger.md counts them).
 
 Run: ``python benchmarks/accounting.py [--json FILE]``
 """

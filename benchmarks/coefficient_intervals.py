@@ -1,14 +1,16 @@
 """How many noise intervals of coefficients hold what they claim, for each kind of column.
 
-An interval claims to hold the mean, over fresh noise, of the coefficient that the same training gives on the same records. So
-every table is trained on again and again, and each interval is compared with the mean of the other trainings. The tables are
-made up: numbers (two of them correlated, one in a small part of its declared range), a category with four common values, and
-one with sixty values of very different frequency, eight of which no record has. Then the same with two numbers correlated at
-0.95, and the synthetic census. Seeds are fixed: these are simulations.
+An interval claims to hold the mean, over fresh noise, of the coefficient that the same training
+gives on the same records. So every table is trained on again and again, and each interval is
+compared with the mean of the other trainings. The tables are made up: numbers (two of them
+correlated, one in a small part of its declared range), a category with four common values, and one
+with sixty values of very different frequency, eight of which no record has. Then the same with two
+numbers correlated at 0.95, and the synthetic census. Seeds are fixed: these are simulations.
 
-Run: ``python benchmarks/coefficient_intervals.py`` (about a quarter of an hour on an idle core), ``--quick`` for a look. Exits
-with 1 where fewer than 90 of 100 nominal 95 % intervals of the first table hold for some kind of column. Intervals of columns
-that depend on each other are known to be too narrow (docs/design.md).
+Run: ``python benchmarks/coefficient_intervals.py`` (about a quarter of an hour on an idle core),
+``--quick`` for a look. Exits with 1 where fewer than 90 of 100 nominal 95 % intervals of the first
+table hold for some kind of column. Intervals of columns that depend on each other are known to be
+too narrow (docs/design.md).
 """
 
 import argparse

@@ -2,9 +2,11 @@
 
 Ratios within one run, on the threads this process may use:
 
-1. dense float32 gradient well beyond the cache, as a share of the measured streaming-read bandwidth (claim: 70 % or more
-   for 64 columns and more; narrower rows are limited by the loss function, not by memory);
-2. against two-pass numpy (``X @ w``, then ``X.T @ slopes``) over a grid of shapes (claim: never slower);
+1. dense float32 gradient well beyond the cache, as a share of the measured streaming-read bandwidth
+   (claim: 70 % or more for 64 columns and more; narrower rows are limited by the loss function, not
+   by memory);
+2. against two-pass numpy (``X @ w``, then ``X.T @ slopes``) over a grid of shapes (claim: never
+   slower);
 3. Adult's one-hot table, sparse against dense (claim: at least twice as fast);
 4. two threads against one (claim: at least 1.7 times);
 5. 21 line-search candidates against one gradient (claim: at most twice the time);

@@ -1,8 +1,9 @@
 """Accuracy and time of every method and baseline on Adult, Bank and IPUMS-BR.
 
-Run: ``PRIVYPURSE_DATA=folder python benchmarks/methods.py`` (about ten minutes), ``--quick`` for a look. Five folds; delta 1e-8;
-add/remove. The spread is the standard deviation over folds. Times are of one fit on the dense table that scikit-learn's
-non-private fit is timed on in the same run. Noise is seeded, so that accuracies can be reproduced: these are simulations.
+Run: ``PRIVYPURSE_DATA=folder python benchmarks/methods.py`` (about ten minutes), ``--quick`` for a
+look. Five folds; delta 1e-8; add/remove. The spread is the standard deviation over folds. Times are
+of one fit on the dense table that scikit-learn's non-private fit is timed on in the same run. Noise
+is seeded, so that accuracies can be reproduced: these are simulations.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """Accuracy on MNIST of a small convolutional network, trained by one rule for every budget; several seeds, with the spread.
 
-The network is that of the ADP-SGD paper: two convolutions and one linear layer, ReLU, 14,394 parameters. Pixels are scaled to
-[-1, 1], which needs no look at the data. Nothing is tuned: `fit` with its defaults.
+The network is that of the ADP-SGD paper: two convolutions and one linear layer, ReLU, 14,394
+parameters. Pixels are scaled to [-1, 1], which needs no look at the data. Nothing is tuned: `fit`
+with its defaults.
 """
 
 import argparse

@@ -1,19 +1,21 @@
 """The peers that ``benchmarks/utility.py`` compares privypurse with: diffprivlib, Opacus, and descent tuned in hindsight.
 
-None of them is a dependency. They need an environment of their own, because diffprivlib does not import on the newest
-scikit-learn; torch comes first, so that Opacus does not choose another one. In the root of the repository::
+None of them is a dependency. They need an environment of their own, because diffprivlib does not
+import on the newest scikit-learn; torch comes first, so that Opacus does not choose another one. In
+the root of the repository::
 
-    python3 -m venv peers
-    peers/bin/pip install "torch==2.13.0"
-    peers/bin/pip install opacus diffprivlib "scikit-learn==1.7.*" numba dp-accounting "SQLAlchemy>=2.0.30" scipy
-    peers/bin/pip install --no-deps -e .
+    python3 -m venv peers peers/bin/pip install "torch==2.13.0" peers/bin/pip install opacus
+    diffprivlib "scikit-learn==1.7.*" numba dp-accounting "SQLAlchemy>=2.0.30" scipy peers/bin/pip
+    install --no-deps -e .
 
-Measured with Opacus 1.6.0 and diffprivlib 0.6.6. ``PRIVYPURSE_DATA=folder peers/bin/python benchmarks/peers.py`` runs them
-on one fold of Adult (about a minute). A peer that cannot be imported is skipped by name: see `available`.
+Measured with Opacus 1.6.0 and diffprivlib 0.6.6. ``PRIVYPURSE_DATA=folder peers/bin/python
+benchmarks/peers.py`` runs them on one fold of Adult (about a minute). A peer that cannot be
+imported is skipped by name: see `available`.
 
-Every peer is ``fit(X, y, *, epsilon, delta, seed) -> predict``: X a dense float64 table, y zeros and ones, and
-``predict(X_test)`` gives zeros and ones. Each gets the same rows, with the constant, scaled to length 1, and the number of
-records is public for each. Where a choice had to be made it was made in the peer's favour. Noise is seeded: simulations.
+Every peer is ``fit(X, y, *, epsilon, delta, seed) -> predict``: X a dense float64 table, y zeros
+and ones, and ``predict(X_test)`` gives zeros and ones. Each gets the same rows, with the constant,
+scaled to length 1, and the number of records is public for each. Where a choice had to be made it
+was made in the peer's favour. Noise is seeded: simulations.
 """
 
 import argparse
@@ -67,9 +69,10 @@ def labels_by(weights: np.ndarray) -> Predict:
 def fit_diffprivlib(X: np.ndarray, y: np.ndarray, *, epsilon: float, delta: float, seed: int) -> Predict:
     """Fit diffprivlib's logistic regression: the objective perturbation of Chaudhuri, Monteleoni and Sarwate (2011).
 
-    Its guarantee is pure: delta is 0, and what is passed here is not used. Its noise is for a record that is replaced, not
-    added or removed. So it promises more than the others, and pays for it. Defaults, except that the norm of the rows is given,
-    which it asks for, and that it may iterate until it converges. The constant is a column, inside the norm: with
+    Its guarantee is pure: delta is 0, and what is passed here is not used. Its noise is for a
+    record that is replaced, not added or removed. So it promises more than the others, and pays for
+    it. Defaults, except that the norm of the rows is given, which it asks for, and that it may
+    iterate until it converges. The constant is a column, inside the norm: with
     ``fit_intercept=True`` diffprivlib puts it on top, and adds noise for rows of length sqrt(2).
     """
     from diffprivlib.models import LogisticRegression
@@ -85,8 +88,9 @@ def fit_diffprivlib(X: np.ndarray, y: np.ndarray, *, epsilon: float, delta: floa
 def opacus_noise_multiplier(epsilon: float, delta: float, sample_rate: float, steps: int) -> float:
     """Return the noise multiplier that Opacus's PRV accountant asks for, within about one percent of the best.
 
-    Opacus's defaults are for large budgets. The Renyi accountant refuses epsilon 0.2 at delta 1e-8 ("The privacy budget is
-    too low"), and tolerances of 0.01 add half as much noise again at epsilon 0.05. So both tolerances shrink with epsilon.
+    Opacus's defaults are for large budgets. The Renyi accountant refuses epsilon 0.2 at delta 1e-8
+    ("The privacy budget is too low"), and tolerances of 0.01 add half as much noise again at
+    epsilon 0.05. So both tolerances shrink with epsilon.
     """
     from opacus.accountants.utils import get_noise_multiplier
 
@@ -119,10 +123,11 @@ def fit_opacus(
 ) -> Predict:
     """Fit logistic regression by Opacus: Poisson batches, its per-sample gradients, optimizer and PRV accountant.
 
-    Three settings are peers of their own. The best of them in hindsight, by accuracy on the test rows, is what the benchmark
-    reports: choosing is not paid for, which is in Opacus's favour. So are a start at zero, momentum, and its tightest
-    accountant with fine tolerances. Batches are drawn here, one mask for each step as Opacus's own sampler does it, but
-    rows are gathered at once and not one by one.
+    Three settings are peers of their own. The best of them in hindsight, by accuracy on the test
+    rows, is what the benchmark reports: choosing is not paid for, which is in Opacus's favour. So
+    are a start at zero, momentum, and its tightest accountant with fine tolerances. Batches are
+    drawn here, one mask for each step as Opacus's own sampler does it, but rows are gathered at
+    once and not one by one.
     """
     import torch
     from opacus import GradSampleModule
@@ -170,8 +175,9 @@ def fit_grid_member(
 ) -> Predict:
     """Fit by plain full-batch descent with even noise and exact Gaussian accounting: one member of `GRID`.
 
-    The benchmark runs all members and reports the one with the best accuracy on the test rows, as "hindsight DP-GD grid".
-    That figure is NOT private, since the choice is free, and it is in the grid's favour: what tuning could reach at best.
+    The benchmark runs all members and reports the one with the best accuracy on the test rows, as
+    "hindsight DP-GD grid". That figure is NOT private, since the choice is free, and it is in the
+    grid's favour: what tuning could reach at best.
     """
     oracle = DenseOracle(X, y, loss=Logistic(clip_derivative=clip))
     purse = Purse(epsilon, delta, neighbouring="add-remove", noise=NoiseSource(seed=seed))

@@ -1,7 +1,7 @@
 """What each method plans, and what the influence-optimal schedule saves over even noise, predicted and simulated.
 
-Run: ``python benchmarks/schedules.py [--figures docs/figures]``. Quadratics with curvatures from 1/kappa to 1, started at the
-optimum, so that all loss is noise.
+Run: ``python benchmarks/schedules.py [--figures docs/figures]``. Quadratics with curvatures from
+1/kappa to 1, started at the optimum, so that all loss is noise.
 """
 
 import argparse

@@ -1,13 +1,15 @@
 """What secure noise costs: exact sums on a lattice and exact noise, against the plain ones, side by side in one run.
 
-1. One clipped gradient, plain against exact: dense, by column, narrow, one-hot, sparse with values, several classes.
-2. One release of Gaussian noise, plain against secure, for several lengths, with the compiler loaded, as in every fit, and
-   without, as where only a few numbers are released; one selection.
-3. Whole fits of a logistic regression, from the table to the model, by two methods on dense and sparse tables.
+1. One clipped gradient, plain against exact: dense, by column, narrow, one-hot, sparse with values,
+   several classes.
+2. One release of Gaussian noise, plain against secure, for several lengths, with the compiler
+   loaded, as in every fit, and without, as where only a few numbers are released; one selection.
+3. Whole fits of a logistic regression, from the table to the model, by two methods on dense and
+   sparse tables.
 
-Ratios are medians of the ratios of neighbouring runs, so that a busy moment falls on both. Claim: a fit costs less than 20 %
-more, by the clock. The ratio of processor times stands beside it: where the two differ, the machine was busy with other things,
-and the run is worth repeating.
+Ratios are medians of the ratios of neighbouring runs, so that a busy moment falls on both. Claim: a
+fit costs less than 20 % more, by the clock. The ratio of processor times stands beside it: where
+the two differ, the machine was busy with other things, and the run is worth repeating.
 
 Run: ``PRIVYPURSE_DATA=folder python benchmarks/secure_noise.py [--json FILE] [--quick]``
 """

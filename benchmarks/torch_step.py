@@ -1,7 +1,7 @@
 """Time and memory of one private training step, beside plain PyTorch (eager and compiled) and Opacus, in one run.
 
-The private step is the whole of it: a fresh Poisson sample, fetching it, forward, backward, clipping, paying, noise, optimizer.
-The others train on one batch that is already in place.
+The private step is the whole of it: a fresh Poisson sample, fetching it, forward, backward,
+clipping, paying, noise, optimizer. The others train on one batch that is already in place.
 """
 
 import argparse

@@ -1,8 +1,9 @@
-"""What ``PrivateLogisticRegression(epsilon)`` with nothing chosen is worth: against no privacy, peers, tuning in hindsight.
+"""Accuracy of ``PrivateLogisticRegression(epsilon)`` with defaults: against no privacy, peers, tuning.
 
-Run: ``PRIVYPURSE_DATA=folder python benchmarks/utility.py`` (about 25 minutes), ``--quick`` for a look. Five folds and several
-seeds of the noise; delta 1e-8; add/remove; the spread is the standard error over folds and seeds. diffprivlib and Opacus run
-where they are installed (``benchmarks/peers.py`` says how) and are skipped by name elsewhere. Noise is seeded, so that the
+Run: ``PRIVYPURSE_DATA=folder python benchmarks/utility.py`` (about 25 minutes), ``--quick`` for a
+look. Five folds and several seeds of the noise; delta 1e-8; add/remove; the spread is the standard
+error over folds and seeds. diffprivlib and Opacus run where they are installed
+(``benchmarks/peers.py`` says how) and are skipped by name elsewhere. Noise is seeded, so that the
 numbers can be had again: these are simulations.
 """
 
@@ -80,7 +81,7 @@ def patched(**constants):
 
 
 def without_centre(X, y, *, epsilon, delta, seed):
-    """Buy the spread of columns and not their centre."""
+    """Release the spread of columns and not their centre."""
     zero = mock.patch.object(preparation.Preparer, "_centre", lambda self, records, unit: np.zeros(self._rows.columns))
     with zero:
         return estimator()(X, y, epsilon=epsilon, delta=delta, seed=seed)

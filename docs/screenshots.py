@@ -1,6 +1,7 @@
 """Take the pictures of a report that the documentation shows: that of ``privypurse demo``, in a real browser.
 
-Run from the root of the repository: ``python docs/screenshots.py``. It needs playwright and Chromium.
+Run from the root of the repository: ``python docs/screenshots.py``. It needs playwright and
+Chromium.
 """
 
 import pathlib

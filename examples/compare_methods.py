@@ -1,4 +1,4 @@
-"""Several methods on one made table: what each plans, what it spends, how well it does.
+"""Several methods on one synthetic table: plan, spending and accuracy of each.
 
 Run: ``python examples/compare_methods.py``
 """

@@ -1,4 +1,4 @@
-"""A purse from opening to certificate, on a made table: what a release costs, what a refusal looks like.
+"""A purse from opening to certificate, on a synthetic table: cost of a release, and a refusal.
 
 Run: ``python examples/first_purse.py``
 """
@@ -25,7 +25,7 @@ def main() -> None:
     """Spend a budget of epsilon 1 on three questions, ask for too much, spend the rest."""
     incomes, owners = made_survey()
     with tempfile.TemporaryDirectory() as folder:
-        # The ledger is a file: another script, run or person that names it spends from the same budget.
+        # The ledger is a file: all scripts and people that name it spend from the same budget.
         ledger = pathlib.Path(folder) / "budget.db"
         purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger, dataset="survey 2026")
         print(purse, "\n")
@@ -45,7 +45,8 @@ def main() -> None:
         )
         print(f"owners       {tenants_and_owners[1] / people:>8.3f}   (exact: {owners.mean():.3f})")
 
-        # 3. A choice: above which income are people most often owners? One wrong guess costs a candidate one point.
+        # 3. A selection: above which income are people most often owners?
+        # One wrong guess costs a candidate one point.
         thresholds = np.arange(10_000, 60_000, 5_000)
         wrong = (table > thresholds) != owners.reshape(-1, 1)
         picked = purse.release(

@@ -1,4 +1,4 @@
-"""A schedule of one's own, beside those of a paper: a function from the number of steps to the budget of each.
+"""Compare your own schedule with those of a paper: a function from steps to budgets.
 
 Run: ``python examples/own_schedule.py``, or with more to see:
 ``privypurse reproduce pur --figure 1 --quick --also examples/own_schedule.py:cosine``
@@ -12,7 +12,7 @@ from privypurse_lab.papers import reproduce
 
 
 def cosine(steps: int) -> list[float]:
-    """Return the budget of each step, relative to the others: three times as much at the end as at the start."""
+    """Return relative budgets of the steps: three times as much at the end as at the start."""
     return [2 - math.cos(math.pi * (step + 0.5) / steps) for step in range(steps)]
 
 

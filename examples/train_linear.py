@@ -1,4 +1,4 @@
-"""A private logistic regression on a made table, from rows to certificate, interrupted and gone on with.
+"""A private logistic regression on a synthetic table: train, interrupt, resume, certify.
 
 Run: ``python examples/train_linear.py``
 """

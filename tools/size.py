@@ -4,8 +4,9 @@
     python tools/size.py src/privypurse --rooms              # each sub-package by itself
     python tools/size.py src/privypurse sklearn dp_accounting # installed packages, side by side
 
-Lines of code are lines without blanks, comments and docstrings. The public names of a module are its
-`__all__`, or else the functions and classes it defines; names and modules that begin with an underscore are private.
+Lines of code are lines without blanks, comments and docstrings. The public names of a module are
+its `__all__`, or else the functions and classes it defines. Names and modules that begin with an
+underscore are private.
 """
 
 import argparse

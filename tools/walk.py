@@ -1,8 +1,10 @@
-"""Print which functions of privypurse one gradient passes, from the end of one release to the end of the next.
+"""Print which functions of privypurse run from the end of one release to the end of the next.
 
-Run ``python tools/walk.py`` for a fit of PrivateLogisticRegression, with ``--torch`` for one step of a loop with make_private,
-and with ``--list`` for the names of the functions in the order of their first call. Comprehensions and lambdas count as part of
-the function they stand in, as Python 3.12 runs comprehensions.
+    python tools/walk.py           # one gradient of PrivateLogisticRegression.fit
+    python tools/walk.py --torch   # one step of a loop with make_private
+    python tools/walk.py --list    # with the functions, in the order of their first call
+
+Comprehensions and lambdas count as part of the function around them.
 """
 
 import argparse
@@ -19,7 +21,7 @@ import privypurse
 from privypurse.purse.purse import Purse
 
 SOURCE = pathlib.Path(privypurse.__file__).parent
-WALKED = 5  # which release to follow: after whatever happens only once
+WALKED = 5  # the release to follow; earlier ones also set things up
 
 
 def is_named(code: CodeType) -> bool:
@@ -76,7 +78,7 @@ def loop() -> None:
 
 
 def follow(work: Callable[[], None]) -> Walk:
-    """Run something twice, the second time with an ear on its calls: compilers have finished by then."""
+    """Run `work` twice and record the calls of the second run, in which nothing is compiled."""
     work()
     walk = Walk()
     sys.setprofile(walk)

@@ -1,7 +1,7 @@
 """Differentially private training for small budgets.
 
-One sentence: an optimizer that sees only public values talks to an oracle that holds the data, and every answer passes
-one gate, the purse, which charges the privacy budget before it lets a noisy value out.
+An optimizer that sees only public values queries an oracle that holds the data. Every answer passes
+one gate, the purse, which charges the privacy budget before it releases a noisy value.
 """
 
 from privypurse.accounting.filters import GdpFilter, RdpFilter, ZcdpFilter

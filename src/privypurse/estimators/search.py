@@ -329,7 +329,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         return RdpFilter(epsilon, delta, relation, orders=[order])
 
     def _limit(self, rule: RdpFilter, mechanism: RepeatAndSelect) -> GdpFilter:
-        """Return the largest limit of a trial that keeps the search within its filter and the purse.
+        """Return the largest limit of a trial that keeps the search within filter and purse.
 
         A purse has its own orders, at which the search may cost more. Earlier spending lowers the
         limit only if the search spends what is left; otherwise a search that does not fit is

@@ -1,4 +1,4 @@
-"""[RAW DATA] One trial of a private search: train on one part of the records, score on the other."""
+"""[RAW DATA] One trial of a private search: train on some records, score on the others."""
 
 import contextlib
 import io

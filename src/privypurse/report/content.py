@@ -108,7 +108,7 @@ class ReportContent:
         The data set on its ledger: "dataset", "ledger" (file name), "epsilon" (limit), "delta",
         "spent_epsilon", "fraction_left", "runs" (list of {"when", "who", "what", "releases"}).
     prepared : tuple of (str, str)
-        Facts released or declared before training: ("records", "32,540 (noisy release, within about 60)").
+        Facts released or declared before training, such as ("records", "32,540 (noisy release)").
     measurements : tuple of Measurement
         Measurements of the model; may be empty.
     coefficients : tuple of Coefficient

@@ -358,7 +358,7 @@ def test_published_variances_stand_beside_the_same_quantity():
 def test_figure_3_runs_without_any_data_and_stamps_what_is_not_private(monkeypatch, tmp_path):
     from privypurse_lab.papers import drawing
 
-    monkeypatch.setattr(figure_3.prepared, "is_here", lambda name: False)
+    monkeypatch.setattr(figure_3.prepared_data, "is_here", lambda name: False)
     settings = Settings(quick=True, also={"mine": lambda steps: range(1, steps + 1)})
     found = finished(item("figure", "3"), settings, tmp_path)
     assert found.verdict.reached in REACHED_WORDS

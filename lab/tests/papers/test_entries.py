@@ -21,12 +21,12 @@ from privypurse.runs.progress import Silent
 from privypurse.training import fit
 from privypurse.training.schedules.weighted import ConstantNoise, EvenSplit, Weighted
 from privypurse_lab.data import Table
-from privypurse_lab.papers import prepared, reproducing
+from privypurse_lab.papers import prepared_data, reproducing
 from privypurse_lab.papers.accuracy_study import FOLDS, Study, accuracy_sheet, draw_over_epsilon, one_repetition
 from privypurse_lab.papers.cells import Cell, Results, pickler, run_cells
-from privypurse_lab.papers.contestants import Contestant, fitted
 from privypurse_lab.papers.entries import ByWeights, Scheduled, as_method, as_schedule, check_entries, load_entry
 from privypurse_lab.papers.items import GIVEN_SCALING, NONE_CLAIMED, REACHED, Finished, Item, Paper, Verdict
+from privypurse_lab.papers.methods_compared import Contestant, fitted
 from privypurse_lab.papers.reproducing import reproduce
 
 HERE = sys.modules[__name__]
@@ -41,7 +41,7 @@ def made(rows=ROWS):
 
 @pytest.fixture
 def small_adult(monkeypatch):
-    monkeypatch.setattr(prepared, "table", lambda name, part="all": Table(name, *made()))
+    monkeypatch.setattr(prepared_data, "table", lambda name, part="all": Table(name, *made()))
 
 
 def rising(steps):

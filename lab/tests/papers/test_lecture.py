@@ -13,7 +13,7 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.methods.noisy_pgd import NoisyPGD
 from privypurse_lab.papers.cells import Results
-from privypurse_lab.papers.following import Exactly
+from privypurse_lab.papers.exact_measurements import Exactly
 from privypurse_lab.papers.items import IN_PART, NOT_PRIVATE, NOT_REACHED, REACHED, Settings
 from privypurse_lab.papers.lecture import PAPER, bounds, composition, descent, problems, sampling
 from privypurse_lab.papers.reproducing import reproduce

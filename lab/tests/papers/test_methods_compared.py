@@ -15,7 +15,7 @@ from privypurse.oracles import DenseOracle
 from privypurse.purse.purse import Purse
 from privypurse.training import fit
 from privypurse_lab.data import Table
-from privypurse_lab.papers import contestants, drawing, prepared
+from privypurse_lab.papers import drawing, methods_compared, prepared_data
 from privypurse_lab.papers.accuracy_study import (
     FOLDS,
     QUICK_ROWS,
@@ -29,7 +29,9 @@ from privypurse_lab.papers.accuracy_study import (
 )
 from privypurse_lab.papers.catalogue import paper_named
 from privypurse_lab.papers.cells import Results
-from privypurse_lab.papers.contestants import (
+from privypurse_lab.papers.intervals import half_width
+from privypurse_lab.papers.items import GIVEN_SCALING, NOT_PRIVATE, RANKING_WORDS, REACHED_WORDS, Finished, Settings
+from privypurse_lab.papers.methods_compared import (
     CONTESTANTS,
     DEFAULT,
     DELTA,
@@ -41,8 +43,6 @@ from privypurse_lab.papers.contestants import (
     fitted,
     is_private,
 )
-from privypurse_lab.papers.intervals import half_width
-from privypurse_lab.papers.items import GIVEN_SCALING, NOT_PRIVATE, RANKING_WORDS, REACHED_WORDS, Finished, Settings
 from privypurse_lab.papers.published_numbers import ADULT, SOUND, Comparison, Published, compared, numbers_sheet
 
 ROWS = 2_000
@@ -80,7 +80,7 @@ def test_nobody_spends_more_than_epsilon(model, epsilon):
         if name == DEFAULT or not is_private(name):
             continue
         oracle, loss, limit = oracle_for(CONTESTANTS[name], model)
-        rule = contestants._rule(CONTESTANTS[name], model, epsilon, ROWS, oracle.dimension, loss, limit)
+        rule = methods_compared._rule(CONTESTANTS[name], model, epsilon, ROWS, oracle.dimension, loss, limit)
         assert rule is not None
         assert rule.epsilon <= epsilon * (1 + 1e-12)
         assert rule.delta <= DELTA
@@ -218,7 +218,7 @@ def two_tables(monkeypatch):
             raise DataUnavailable(f"{name} is not here")
         return tables[name]
 
-    monkeypatch.setattr(prepared, "table", small)
+    monkeypatch.setattr(prepared_data, "table", small)
 
 
 def test_a_study_has_the_cells_that_it_says(two_tables):
@@ -260,12 +260,13 @@ def test_one_repetition_measures_each_fold_and_repeats_by_seed(two_tables):
 
 
 def test_folds_hold_every_row_once():
-    cuts = prepared.folds(103, 5, seed=2)
+    cuts = prepared_data.folds(103, 5, seed=2)
     assert sorted(np.concatenate([test for _, test in cuts]).tolist()) == list(range(103))
     for train, test in cuts:
         assert sorted([*train.tolist(), *test.tolist()]) == list(range(103))
     assert any(
-        (a[1].shape != b[1].shape) or (a[1] != b[1]).any() for a, b in zip(cuts, prepared.folds(103, 5, 3), strict=True)
+        (a[1].shape != b[1].shape) or (a[1] != b[1]).any()
+        for a, b in zip(cuts, prepared_data.folds(103, 5, 3), strict=True)
     )
 
 
@@ -287,7 +288,7 @@ STUDIES = [("dp-agd", "1"), *((name, number) for name in ("adp-sgd", "dp-agd") f
 @pytest.mark.parametrize("quick", [True, False], ids=["quick", "full"])
 @pytest.mark.parametrize(("name", "number"), [*STUDIES, ("summary", "1"), ("summary", "2")])
 def test_whatever_is_found_has_a_verdict_and_rows(name, number, quick, monkeypatch, tmp_path):
-    monkeypatch.setattr(prepared, "table", lambda name, part="all": Table(name, *made(50)))
+    monkeypatch.setattr(prepared_data, "table", lambda name, part="all": Table(name, *made(50)))
     item = next(item for item in paper_named(name).items if (item.kind, item.number) == ("figure", number))
     settings = Settings(quick=quick, also={"my own one": Nesterov()})
     results = Results(tmp_path / "cells.jsonl")
@@ -347,10 +348,10 @@ def test_what_is_published_is_run_and_has_a_sound_version():
         assert is_private(SOUND[number.method])
 
 
-@pytest.mark.parametrize("name", ["iris", *prepared.SCALED])
+@pytest.mark.parametrize("name", ["iris", *prepared_data.SCALED])
 def test_tables_that_were_scaled_by_their_own_records_are_known(name):
     try:
-        table = prepared.table(name)
+        table = prepared_data.table(name)
     except DataUnavailable as error:
         pytest.skip(str(error)[:80])
-    assert bool(table.uncovered) == (name in prepared.SCALED)
+    assert bool(table.uncovered) == (name in prepared_data.SCALED)

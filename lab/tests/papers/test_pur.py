@@ -17,7 +17,7 @@ from privypurse.methods.nesterov import Nesterov
 from privypurse_lab import papers
 from privypurse_lab.papers import reproducing
 from privypurse_lab.papers.cells import Results
-from privypurse_lab.papers.following import Followed
+from privypurse_lab.papers.exact_measurements import Followed
 from privypurse_lab.papers.items import (
     GIVEN_SCALING,
     NONE_CLAIMED,
@@ -409,7 +409,7 @@ def test_tables_of_rates_are_borne_out_in_part(number, tmp_path):
 
 
 def test_data_that_is_not_here_is_named(monkeypatch):
-    monkeypatch.setattr(problems.prepared, "is_here", lambda name: name == "iris")
+    monkeypatch.setattr(problems.prepared_data, "is_here", lambda name: name == "iris")
     assert problems.those_here(["synthetic", "mnist", "iris"]) == ["synthetic", "iris"]
     made = Finished([], Verdict(NOT_REACHED, NONE_CLAIMED, "Because."), lambda figure: None)
     said = {item.name: reproducing._with_what_is_missing(item, made).verdict.why for item in PAPER.items}

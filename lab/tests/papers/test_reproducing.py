@@ -11,7 +11,7 @@ import pytest
 
 from privypurse.core.errors import DataUnavailable, FileUnusable, InvalidArgument
 from privypurse.core.version import __version__
-from privypurse_lab.papers import drawing, prepared, reproducing
+from privypurse_lab.papers import drawing, prepared_data, reproducing
 from privypurse_lab.papers.catalogue import NAMES, paper_named
 from privypurse_lab.papers.cells import Cell
 from privypurse_lab.papers.items import (
@@ -121,9 +121,9 @@ def no_data(monkeypatch, tmp_path):
     """A machine without data sets."""
     monkeypatch.setenv("PRIVYPURSE_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("PRIVYPURSE_CACHE", str(tmp_path / "cache"))
-    prepared.table.cache_clear()
+    prepared_data.table.cache_clear()
     yield
-    prepared.table.cache_clear()
+    prepared_data.table.cache_clear()
 
 
 def flat(steps):
@@ -350,7 +350,7 @@ def test_nothing_at_all_to_run_is_an_error(toy, no_data, monkeypatch):
 
 def test_a_section_that_was_made_with_data_stays_without(toy, no_data, monkeypatch):
     with monkeypatch.context() as machine_with_data:
-        machine_with_data.setattr(prepared, "is_here", lambda name: True)
+        machine_with_data.setattr(prepared_data, "is_here", lambda name: True)
         reproduce("mixed", output=toy, workers=1)
     outcomes = reproduce("mixed", output=toy, workers=1)
     assert outcomes[0].reached == "not run"
@@ -373,7 +373,7 @@ def test_items_of_the_catalogue_are_whole():
             assert item.kind in ("figure", "table")
             assert item.title
             assert item.published
-            assert all(need == "torch" or need in prepared.load.__globals__["NAMES"] for need in item.needs)
+            assert all(need == "torch" or need in prepared_data.load.__globals__["NAMES"] for need in item.needs)
 
 
 def test_a_verdict_is_one_of_a_few_words():
@@ -419,7 +419,7 @@ def test_a_verdict_says_which_data_sets_it_does_not_speak_of(toy, monkeypatch):
     wanting = [dataclasses.replace(item, wants=("iris", "nowhere")) for item in reproducing.paper_named("toy").items]
     paper = dataclasses.replace(reproducing.paper_named("toy"), items=wanting)
     monkeypatch.setattr(reproducing, "paper_named", lambda name: paper)
-    monkeypatch.setattr(prepared, "is_here", lambda name: name == "iris")
+    monkeypatch.setattr(prepared_data, "is_here", lambda name: name == "iris")
     outcome, *_ = reproduce(
         "toy", figure="figure-1", output=toy, workers=1
     )  # and the name that results have is understood

@@ -9,12 +9,12 @@ import numpy as np
 from scipy import sparse
 
 from privypurse.core.errors import InvalidArgument
-from privypurse_lab.papers import drawing, prepared
+from privypurse_lab.papers import drawing, prepared_data
 from privypurse_lab.papers.cells import Cell, Result, Results
-from privypurse_lab.papers.contestants import Contestant, Model, cannot_run, fitted, is_private
 from privypurse_lab.papers.entries import as_method
 from privypurse_lab.papers.intervals import half_width
 from privypurse_lab.papers.items import GIVEN_SCALING, NOT_PRIVATE, Settings, Sheet
+from privypurse_lab.papers.methods_compared import Contestant, Model, cannot_run, fitted, is_private
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 FOLDS = 5
@@ -48,7 +48,7 @@ def one_repetition(
     if entry is None and cannot_run(contestant, epsilon, records):
         return {"accuracy": [], "loss": [], "seconds": []}
     _compile(model)
-    fits = enumerate(prepared.folds(len(y), FOLDS, seed))
+    fits = enumerate(prepared_data.folds(len(y), FOLDS, seed))
     return in_columns(fit_and_measure(who, model, X, y, rows, epsilon, records, 1_000 * seed + k) for k, rows in fits)
 
 
@@ -85,14 +85,14 @@ def one_timing(
     if entry is None and cannot_run(contestant, epsilon, records):
         return {"accuracy": [], "loss": [], "seconds": []}
     _compile(model)
-    rows_of_fold = prepared.folds(len(y), FOLDS, seed)[0]
+    rows_of_fold = prepared_data.folds(len(y), FOLDS, seed)[0]
     seeds = range(1_000 * seed, 1_000 * seed + 3)
     return in_columns(fit_and_measure(who, model, X, y, rows_of_fold, epsilon, records, each) for each in seeds)
 
 
 def _contest(data: str, contestant: str, rows: int | None, entry: Any) -> tuple[Any, np.ndarray, int, Contestant | str]:
     """Return rows, labels, the public number of training records, and the contestant."""
-    table = prepared.table(data)
+    table = prepared_data.table(data)
     X, y = table.X, table.y
     if rows is not None:
         some = np.sort(np.random.default_rng(0).permutation(len(y))[:rows])
@@ -162,7 +162,7 @@ class Study:
             if name in self.contestants:
                 raise InvalidArgument(f"also names {name!r}, which takes part already. Pass it under another name.")
         epsilons = (self.epsilons[0], self.epsilons[-2]) if settings.quick else self.epsilons
-        data = prepared.here(self.data)[: 1 if settings.quick else None]
+        data = prepared_data.here(self.data)[: 1 if settings.quick else None]
         grid = []
         for name in data:
             for contestant in (*self.contestants, *settings.also):
@@ -242,12 +242,12 @@ def stamp(contestant: str, data: str) -> str:
     """Return whether a run is private, for the CSV file: not on tables scaled by their records."""
     if not is_private(contestant):
         return NOT_PRIVATE
-    return GIVEN_SCALING if data in prepared.SCALED else "yes"
+    return GIVEN_SCALING if data in prepared_data.SCALED else "yes"
 
 
 def uncovered_notes(data: Sequence[str]) -> list[str]:
     """Name the tables that were scaled by their own records."""
-    named = [f"{LABELS.get(name, name)}: {prepared.SCALED[name]}" for name in data if name in prepared.SCALED]
+    named = [f"{LABELS.get(name, name)}: {prepared_data.SCALED[name]}" for name in data if name in prepared_data.SCALED]
     if not named:
         return []
     return [

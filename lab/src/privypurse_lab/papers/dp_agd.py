@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from privypurse.methods.dp_agd import DPAGD
-from privypurse_lab.papers import drawing, prepared
+from privypurse_lab.papers import drawing, prepared_data
 from privypurse_lab.papers.accuracy_study import (
     FOLDS,
     QUICK_ROWS,
@@ -21,7 +21,6 @@ from privypurse_lab.papers.accuracy_study import (
     uncovered_notes,
 )
 from privypurse_lab.papers.cells import Cell, Result, Results
-from privypurse_lab.papers.contestants import DELTA, RIDGE, Contestant, Model, is_private
 from privypurse_lab.papers.items import (
     IN_PART,
     NONE_CLAIMED,
@@ -37,6 +36,7 @@ from privypurse_lab.papers.items import (
     ranking_word,
     reached_word,
 )
+from privypurse_lab.papers.methods_compared import DELTA, RIDGE, Contestant, Model, is_private
 from privypurse_lab.papers.published_dp_agd import PublishedDPAGD
 from privypurse_lab.papers.published_numbers import CLOSE, compared, in_words, numbers_sheet
 
@@ -172,11 +172,11 @@ def effect(version: str, parameter: str, value: float, epsilon: float, seed: int
     value, epsilon, seed, rows
         Its value; budget, seed and number of rows as for `accuracy_study.one_repetition`.
     """
-    table = prepared.table("adult")
+    table = prepared_data.table("adult")
     X, y = table.X[:rows], table.y[:rows]
     records = round(len(y) * (FOLDS - 1) / FOLDS)
     who = with_parameter(version, parameter, value)
-    fits = enumerate(prepared.folds(len(y), FOLDS, seed))
+    fits = enumerate(prepared_data.folds(len(y), FOLDS, seed))
     return in_columns(
         fit_and_measure(who, "logistic", X, y, part, epsilon, records, 1_000 * seed + number) for number, part in fits
     )

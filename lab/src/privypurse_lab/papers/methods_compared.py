@@ -1,4 +1,4 @@
-"""Contestants in comparisons of accuracy: our methods, the papers' baselines, published code."""
+"""Methods compared by accuracy: ours, the papers' baselines, published code."""
 
 import functools
 import math

@@ -7,7 +7,7 @@ from typing import Any
 
 from privypurse.core.version import __version__
 from privypurse_lab.papers.items import Finished, Item, Paper, Settings
-from privypurse_lab.papers.prepared import UNAVAILABLE
+from privypurse_lab.papers.prepared_data import UNAVAILABLE
 
 QUICK = (
     "A quick look, to see that all works: few repetitions, small problems, part of the data. Do not quote its verdicts."

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from privypurse_lab.papers.accuracy_study import Measured, at
-from privypurse_lab.papers.contestants import is_private
 from privypurse_lab.papers.items import NOT_PRIVATE, Sheet
+from privypurse_lab.papers.methods_compared import is_private
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from privypurse.core.checks import positive_integer
 from privypurse.core.errors import DataUnavailable, FileUnusable, InvalidArgument
 from privypurse.oracles.threads import default_threads
 from privypurse.runs.progress import Progress, Silent
-from privypurse_lab.papers import drawing, pages, prepared
+from privypurse_lab.papers import drawing, pages, prepared_data
 from privypurse_lab.papers.catalogue import NAMES, paper_named
 from privypurse_lab.papers.cells import Results, run_cells
 from privypurse_lab.papers.entries import check_entries
@@ -153,7 +153,7 @@ def _reproduce_item(
     fresh: bool,
     progress: Progress,
 ) -> Outcome:
-    missing = [name for name in item.needs if not prepared.is_here(name)]
+    missing = [name for name in item.needs if not prepared_data.is_here(name)]
     said = _read(_state(paper, folder))
     if missing:
         why = f"{' and '.join(missing)} is not here: set PRIVYPURSE_DATA, or run `privypurse data {missing[0]}` first."
@@ -182,7 +182,7 @@ def _reproduce_item(
 
 def _with_what_is_missing(item: Item, finished: Finished) -> Finished:
     """Name the data sets that a verdict does not cover."""
-    missing = [name for name in item.wants if not prepared.is_here(name)]
+    missing = [name for name in item.wants if not prepared_data.is_here(name)]
     if not missing:
         return finished
     said = f"Without {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not here. "

@@ -18,8 +18,8 @@ from privypurse_lab.papers.accuracy_study import (
     uncovered_notes,
 )
 from privypurse_lab.papers.cells import Cell, Results
-from privypurse_lab.papers.contestants import DEFAULT, NAMES, is_private
 from privypurse_lab.papers.items import NOT_PRIVATE, SCOREBOARD, Finished, Item, Paper, Settings, Verdict
+from privypurse_lab.papers.methods_compared import DEFAULT, NAMES, is_private
 
 TIMES = Study(("adult",), "logistic", NAMES, repetitions=1, epsilons=(0.05, 0.4, 1.6), work=one_timing)
 STUDY = Study(("adult",), "logistic", NAMES, repetitions=10, epsilons=EPSILONS, fewer={"PrivGene": 1})

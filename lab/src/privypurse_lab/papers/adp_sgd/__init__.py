@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from privypurse_lab.papers import drawing, prepared
+from privypurse_lab.papers import drawing, prepared_data
 from privypurse_lab.papers.accuracy_study import (
     Measured,
     Study,
@@ -19,7 +19,6 @@ from privypurse_lab.papers.accuracy_study import (
 )
 from privypurse_lab.papers.adp_sgd.network import FIGURE_6, LINES
 from privypurse_lab.papers.cells import Results
-from privypurse_lab.papers.contestants import Model
 from privypurse_lab.papers.items import (
     NONE_CLAIMED,
     NOT_PRIVATE,
@@ -32,6 +31,7 @@ from privypurse_lab.papers.items import (
     ranking_word,
     reached_word,
 )
+from privypurse_lab.papers.methods_compared import Model
 from privypurse_lab.papers.published_adp_sgd import mended_budgets, printed_budgets
 from privypurse_lab.papers.published_numbers import CLOSE, compared, in_words, numbers_sheet
 
@@ -161,7 +161,7 @@ def _notes() -> list[str]:
         "half, b moves with a, the largest rate looks back ten rounds and not on all history, and a round has at most 20 "
         "redraws. SGD-MA ends after 500 steps, where its budget would pay for thousands. Constants of this library's methods "
         "were chosen looking at Adult.",
-        *uncovered_notes(prepared.here(DATA)),
+        *uncovered_notes(prepared_data.here(DATA)),
     ]
 
 

@@ -21,9 +21,9 @@ from privypurse.training.optimizers.base import Optimizer, State
 from privypurse.training.optimizers.gradient_descent import GradientDescent
 from privypurse.training.plan import Method, Plan, Recipe
 from privypurse.training.schedules.base import Budget
-from privypurse_lab.papers import prepared
+from privypurse_lab.papers import prepared_data
 from privypurse_lab.papers.cells import Result
-from privypurse_lab.papers.following import EXACT
+from privypurse_lab.papers.exact_measurements import EXACT
 
 DELTA = 1e-5
 _AS_IT_IS = NonPrivateRelease("training without privacy, to compare with")
@@ -57,7 +57,7 @@ def images(part: str, count: int | None) -> tuple[Any, Any]:
     """Return the first images, scaled to [-1, 1] by their known range, and labels."""
     import torch
 
-    table = prepared.table("mnist", part)
+    table = prepared_data.table("mnist", part)
     pixels = torch.from_numpy(np.asarray(table.X[:count], dtype=np.float32)).reshape(-1, 1, 28, 28)
     return (2 * pixels - 1).to(device()), torch.from_numpy(np.asarray(table.y[:count])).to(device())
 

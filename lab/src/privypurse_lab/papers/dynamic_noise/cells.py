@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from privypurse_lab.papers import drawing, prepared
+from privypurse_lab.papers import drawing, prepared_data
 from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.dynamic_noise import influence, panels
 from privypurse_lab.papers.dynamic_noise.problems import NETWORK, STEPS
@@ -94,7 +94,7 @@ def single_steps(settings: Settings, name: str) -> dict[int, Cell]:
 
 def momentum_cells(settings: Settings) -> dict[float, Cell]:
     """Return the cells of the network with momentum, by data scale; none without PyTorch."""
-    if not prepared.is_here("torch"):
+    if not prepared_data.is_here("torch"):
         return {}
     shared = {
         "steps": STEPS,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from privypurse_lab.papers import drawing, prepared
+from privypurse_lab.papers import drawing, prepared_data
 from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.dynamic_noise import panels
 from privypurse_lab.papers.dynamic_noise.cells import (
@@ -47,9 +47,9 @@ PUBLISHED_VARIANCES = {SQUARED: (0.14, 0.032, 0.016), LOGISTIC: (0.025, 0.024, 0
 
 def _rows_of_figure_3() -> list[str]:
     """Return the rows whose data is available."""
-    mnist = prepared.is_here("mnist")
+    mnist = prepared_data.is_here("mnist")
     linear = [name for name, (source, _) in LINEAR.items() if source == "synthetic" or mnist]
-    return [*linear, NETWORK] if mnist and prepared.is_here("torch") else linear
+    return [*linear, NETWORK] if mnist and prepared_data.is_here("torch") else linear
 
 
 def _figure_3_cells(settings: Settings) -> list[Cell]:

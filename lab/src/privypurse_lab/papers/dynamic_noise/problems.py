@@ -24,7 +24,7 @@ from privypurse.training.loop import train
 from privypurse.training.optimizers.gradient_descent import GradientDescent
 from privypurse.training.schedules.base import Budget, Schedule
 from privypurse_lab.data import load
-from privypurse_lab.papers.following import Exactly
+from privypurse_lab.papers.exact_measurements import Exactly
 from privypurse_lab.papers.items import NOT_PRIVATE
 
 RECORDS, PUBLIC, COMPONENTS = 1_000, 9_000, 60

@@ -15,7 +15,7 @@ from privypurse.training.schedules.weighted import Weighted
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.dynamic_noise.problems import BUDGET, CLIP_NORM, COMPONENTS, RECORDS, STEP_SIZE, open_purse
-from privypurse_lab.papers.following import Followed
+from privypurse_lab.papers.exact_measurements import Followed
 from privypurse_lab.papers.intervals import half_width
 from privypurse_lab.papers.items import (
     ANOTHER,

@@ -19,7 +19,7 @@ from privypurse.training.plan import Method
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.entries import as_method, check_spent
-from privypurse_lab.papers.following import Followed
+from privypurse_lab.papers.exact_measurements import Followed
 from privypurse_lab.papers.items import (
     IN_PART,
     NONE_CLAIMED,

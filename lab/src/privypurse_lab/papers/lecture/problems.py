@@ -20,7 +20,7 @@ from privypurse.training.loop import train
 from privypurse.training.optimizers.gradient_descent import GradientDescent
 from privypurse.training.optimizers.projections import Ball
 from privypurse.training.schedules.base import Budget
-from privypurse_lab.papers.following import Exactly
+from privypurse_lab.papers.exact_measurements import Exactly
 
 RECORDS, DIMENSION, DELTA = 1_000, 20, 1e-5
 # The hardest problem has fewer: its number of steps grows as the square of the records.

@@ -29,7 +29,7 @@ from privypurse.training.optimizers.gradient_descent import GradientDescent
 from privypurse.training.optimizers.warm import StartingAt
 from privypurse.training.schedules.base import Budget, Schedule
 from privypurse_lab.papers.entries import as_method, as_schedule, check_spent
-from privypurse_lab.papers.following import Followed
+from privypurse_lab.papers.exact_measurements import Followed
 from privypurse_lab.papers.pur.problems import CONSTANT_SCHEDULES, INDEPENDENT, Problem, most_steps, problem
 
 REPLACE_ONE = Neighbouring.REPLACE_ONE

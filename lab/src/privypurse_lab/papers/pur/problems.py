@@ -8,8 +8,8 @@ import numpy as np
 from privypurse.core.checks import FloatArray
 from privypurse.losses import Logistic
 from privypurse.oracles import DenseOracle
-from privypurse_lab.papers import prepared
-from privypurse_lab.papers.following import Exactly
+from privypurse_lab.papers import prepared_data
+from privypurse_lab.papers.exact_measurements import Exactly
 
 RIDGES = (0.0, 0.1)
 TITLES = {
@@ -64,7 +64,7 @@ def most_steps(data: str, quick: bool) -> int:
 
 def those_here(names: list[str]) -> list[str]:
     """Return the available data sets; the synthetic one always is."""
-    return [name for name in names if name == "synthetic" or prepared.is_here(name)]
+    return [name for name in names if name == "synthetic" or prepared_data.is_here(name)]
 
 
 @functools.lru_cache(maxsize=2)
@@ -81,16 +81,16 @@ def rows_of(data: str, quick: bool) -> tuple[FloatArray, np.ndarray]:
     if data == "synthetic":
         X, y = synthetic(10_000, DATA_SEED)
     elif data == "mnist":
-        table = prepared.table("mnist", "train")
+        table = prepared_data.table("mnist", "train")
         X, y = table.X, table.y == 0
     elif data == "kddcup99-sf":
         X, y = _connections()
     else:
-        table = prepared.table(data)
+        table = prepared_data.table(data)
         # The first class is the positive one in both: setosa, malignant.
         X, y = table.X, table.y == 0
     many = QUICK_ROWS.get(data, len(y)) if quick else len(y)
-    return prepared.standardised(X[:many]), np.asarray(y[:many], dtype=np.int64)
+    return prepared_data.standardised(X[:many]), np.asarray(y[:many], dtype=np.int64)
 
 
 def synthetic(records: int, seed: int, dimension: int = 2, flipped: float = 0.1) -> tuple[FloatArray, np.ndarray]:
@@ -104,7 +104,7 @@ def synthetic(records: int, seed: int, dimension: int = 2, flipped: float = 0.1)
 
 def _connections() -> tuple[FloatArray, np.ndarray]:
     """Return 70,000 rows of KDD Cup '99: logarithms of three numbers, and the service."""
-    table = prepared.table("kddcup99-sf")
+    table = prepared_data.table("kddcup99-sf")
     columns = [
         np.unique(values.astype(str), return_inverse=True)[1] if values.dtype == object else values
         for values in table.X.values()

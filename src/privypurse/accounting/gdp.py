@@ -60,18 +60,3 @@ def noise_multiplier_for(budget: float) -> float:
     while mu_squared(GaussianCharge(noise_multiplier)) > budget:
         noise_multiplier = math.nextafter(noise_multiplier, math.inf)
     return noise_multiplier
-
-
-def selection_epsilon_for(budget: float) -> float:
-    """Return the largest bounded-range epsilon, within 1e-9, that fits a budget in mu squared."""
-    target = math.sqrt(positive(budget=budget))
-    low, high = 0.0, 2 * target + 1e-300
-    while convert.bounded_range_mu(high) < target:
-        high *= 2
-    while high - low > 1e-10 * high:
-        middle = (low + high) / 2
-        if middle > 0 and mu_squared(BoundedRangeCharge(middle)) <= budget:
-            low = middle
-        else:
-            high = middle
-    return low

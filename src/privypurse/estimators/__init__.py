@@ -3,6 +3,7 @@
 from privypurse.estimators.bounded_scaler import BoundedScaler
 from privypurse.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from privypurse.estimators.declared_one_hot import DeclaredOneHot
+from privypurse.estimators.fit_budget import SimulationWarning, UncountedSpending
 from privypurse.estimators.private_range_scaler import PrivateRangeScaler
 from privypurse.estimators.private_statistics import (
     default_candidates,
@@ -15,7 +16,6 @@ from privypurse.estimators.regressors import PrivateHuberRegressor, PrivateRidge
 from privypurse.estimators.row_normalizer import RowNormalizer
 from privypurse.estimators.search import PrivateSearchCV
 from privypurse.estimators.uncovered import declare_fitted, declare_pipeline, uncovered_steps
-from privypurse.purse.opening import SimulationWarning, UncountedSpending
 
 __all__ = [
     "BoundedScaler",

@@ -16,6 +16,7 @@ from privypurse.core.checks import FloatArray, non_negative, positive, shown
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.estimators.compat import same_attributes, validate
+from privypurse.estimators.fit_budget import LeavesItsPurse, open_budget
 from privypurse.estimators.preparation import Preparation, Preparer
 from privypurse.losses.linear import Logistic
 from privypurse.methods.auto import Auto
@@ -24,7 +25,7 @@ from privypurse.methods.warm import WarmStarted
 from privypurse.oracles.rows import Rows
 from privypurse.oracles.scores import Targets
 from privypurse.purse.holds import held
-from privypurse.purse.opening import LeavesItsPurse, check_delta, open_budget
+from privypurse.purse.opening import check_delta
 from privypurse.purse.purse import Purse
 from privypurse.training.facts import Facts
 from privypurse.training.fit import BoundedOracle, facts_for, fit

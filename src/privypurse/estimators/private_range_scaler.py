@@ -12,9 +12,9 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.estimators._ranges import FLOATS, LARGEST_BOUND, SMALLEST_WIDTH, Ranges, check_feature_range
 from privypurse.estimators.compat import Tagged, all_or_nothing, validate
+from privypurse.estimators.fit_budget import LeavesItsPurse, open_budget
 from privypurse.estimators.private_statistics import default_candidates, private_quantiles
 from privypurse.purse.holds import held
-from privypurse.purse.opening import LeavesItsPurse, open_budget
 from privypurse.purse.purse import Purse
 
 

@@ -23,6 +23,7 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import SensitiveTrials
 from privypurse.estimators.compat import all_or_nothing
+from privypurse.estimators.fit_budget import LeavesItsPurse, warn_of_many_fits
 from privypurse.estimators.search_checks import (
     after_the_search,
     check_data,
@@ -35,7 +36,7 @@ from privypurse.estimators.search_trial import Measure, Trial, Winner, split, ta
 from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
 from privypurse.purse.allowance import Allowance
 from privypurse.purse.certificate import Certificate
-from privypurse.purse.opening import LeavesItsPurse, check_delta, warn_of_many_fits
+from privypurse.purse.opening import check_delta
 from privypurse.purse.purse import Purse, Spent
 
 RUNNING_TIME = (

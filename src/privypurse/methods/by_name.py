@@ -26,6 +26,9 @@ BY_NAME: dict[str, Callable[[], Method]] = {
     "adp-sgd": ADPSGD,
 }
 
+# Ridge penalty of methods whose proof needs a strongly convex objective.
+RIDGES = {"pur-strongly-convex": 1e-3}
+
 
 def method_by_name(name: str) -> Method:
     """Return a method with its default settings.
@@ -43,3 +46,8 @@ def method_by_name(name: str) -> Method:
     if name not in BY_NAME:
         raise InvalidArgument(f"method must be one of {', '.join(BY_NAME)}; got {name!r}. Omit it for 'auto'.")
     return BY_NAME[name]()
+
+
+def ridge_for(name: str) -> float:
+    """Return the ridge penalty that a method requires; 0 for most."""
+    return RIDGES.get(name, 0.0)

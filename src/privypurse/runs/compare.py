@@ -15,14 +15,13 @@ from privypurse.core.checks import positive, shown
 from privypurse.core.errors import BudgetExhausted, InvalidArgument, spending_noted
 from privypurse.core.randomness import NoiseSource
 from privypurse.estimators import PrivateLogisticRegression, PrivateRidge
-from privypurse.methods.by_name import method_by_name
+from privypurse.methods.by_name import method_by_name, ridge_for
 from privypurse.purse.holds import held
 from privypurse.purse.opening import part_of
 from privypurse.purse.purse import Purse
 from privypurse.runs.left_out import SHARE, count_left_out, exactly_left_out
 from privypurse.runs.measure import epsilon_beside_measuring, measure
 from privypurse.runs.on_record import counted, on_record
-from privypurse.runs.plan import ridge_for
 from privypurse.runs.progress import Progress
 from privypurse.runs.rows import CHECKED, EncodedRows, read_rows
 from privypurse.tables.files import TableFile

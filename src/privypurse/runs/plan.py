@@ -17,7 +17,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.estimators import PrivateLogisticRegression
 from privypurse.losses.linear import Logistic
 from privypurse.losses.softmax import Softmax
-from privypurse.methods.by_name import BY_NAME, method_by_name
+from privypurse.methods.by_name import BY_NAME, method_by_name, ridge_for
 from privypurse.purse.opening import check_delta
 from privypurse.purse.purse import Purse
 from privypurse.runs.progress import Progress
@@ -30,7 +30,6 @@ MOST_ROWS, MOST_NUMBERS, TEST_ROWS = 10_000, 2_000_000, 10_000
 # tables.
 SIGNAL = 3.0
 METHODS = tuple(BY_NAME)
-STRONG_CONVEXITY = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +63,6 @@ class PlanSettings:
 def plan_for(name: str, settings: PlanSettings) -> Plan:
     """Plan a method, one of ``METHODS``, from public facts."""
     return method_by_name(name).plan(replace(settings.facts, l2=ridge_for(name)))
-
-
-def ridge_for(name: str) -> float:
-    """Return the ridge penalty that a method requires; 0 for most."""
-    return STRONG_CONVEXITY if name == "pur-strongly-convex" else 0.0
 
 
 @dataclass(frozen=True)

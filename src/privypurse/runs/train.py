@@ -18,7 +18,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privypurse.estimators.base import CUT_SHORT
 from privypurse.estimators.private_statistics import private_quantiles
-from privypurse.methods.by_name import method_by_name
+from privypurse.methods.by_name import method_by_name, ridge_for
 from privypurse.purse.certificate import fingerprint
 from privypurse.purse.holds import held
 from privypurse.purse.opening import check_delta, check_noise_name, part_of
@@ -31,7 +31,6 @@ from privypurse.runs.left_out import LeftOut, count_left_out, exactly_left_out
 from privypurse.runs.measure import epsilon_beside_measuring, measure
 from privypurse.runs.noise_intervals import noise_intervals
 from privypurse.runs.on_record import Interrupts, counted, held_back, on_record
-from privypurse.runs.plan import ridge_for
 from privypurse.runs.progress import Progress, Silent, TrainingStage
 from privypurse.runs.rows import CHECKED, EncodedRows, check_readable, check_some, read_columns, read_rows
 from privypurse.tables.draft import draft_schema

@@ -7,7 +7,7 @@ DEMO_READY := $(VENV)/.ready-demo
 ALL_READY := $(VENV)/.ready-all
 DOCS_READY := $(VENV)/.ready-docs
 
-.PHONY: help test test-all test-oldest test-slow fuzz lint bench reproduce audit docs demo build clean fresh-kernels chromium
+.PHONY: help test test-all test-oldest test-slow coverage fuzz lint bench reproduce audit docs demo build clean fresh-kernels chromium
 
 help:
 	@echo "make demo       train a private model on a synthetic census, with its report"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-all   all tests: every class, audits, notebooks, a browser, other frameworks"
 	@echo "make test-oldest  scikit-learn's estimator checks on the oldest release supported"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make coverage   which branches of core, accounting, mechanisms and purse no test of theirs runs: minutes"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make bench      the benchmarks; results are printed and kept in benchmarks/results/"
 	@echo "make reproduce  the papers' tables and figures in full, into docs/reproduction; hours on two cores, a GPU for one figure"
@@ -67,6 +68,13 @@ test-oldest:
 
 test-slow: $(ALL_READY)
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+GATE := core accounting mechanisms purse
+coverage: $(ALL_READY)
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest -m "not slow" $(GATE:%=tests/%) $(GATE:%=src/privypurse/%) $(ARGS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -455,13 +455,20 @@ class _Trial:
 
         A module that fails on them is not refused: such records may not be valid inputs.
         """
+        module = self._its.module
+        held = (*module.parameters(), *module.buffers())
+        small = [x for x in held if not nn.parameter.is_lazy(x) and x.numel() <= COMPARED]
         cases = [((*KEPT, COMPANY), BROKEN), *(UNIFORM if with_integers else ())]
         for records, other in cases:
-            kept = records[:2]
+            kept, before = records[:2], [x.detach().clone() for x in small]
             try:
                 alone, found = (self._gradients((*kept, one), kept=kept) for one in (records[2], other))
             except Exception:
                 continue
+            finally:
+                # Also here: an average that took in a NaN would stay NaN for good.
+                for x, value in zip(small, before, strict=True):
+                    x.data.copy_(value)
             self._compare(alone, found)
 
     def _check_all(self, alone: Tensor, companies: Sequence[tuple[Record, ...]]) -> None:

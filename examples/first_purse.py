@@ -35,10 +35,10 @@ def main() -> None:
 
         # 1. A sum. The cap of 100,000 is a public choice; it bounds what one person can contribute.
         table = incomes.reshape(-1, 1)
-        total = purse.release(clipped_sum(table, clip_norm=100_000.0), quarter, what="total income")
+        total = purse.release(clipped_sum(table, clip_norm=100_000.0), quarter, what="total income").value
 
         # 2. Counts, for a public list of categories. Their sum is the noisy number of people.
-        tenants_and_owners = purse.release(counts(owners, categories=[False, True]), quarter, what="ownership")
+        tenants_and_owners = purse.release(counts(owners, categories=[False, True]), quarter, what="ownership").value
         people = tenants_and_owners.sum()
         print(
             f"mean income  {total[0] / people:>8,.0f}   (exact, shown only because the data is made: {incomes.mean():,.0f})"
@@ -51,7 +51,7 @@ def main() -> None:
         wrong = (table > thresholds) != owners.reshape(-1, 1)
         picked = purse.release(
             negated_losses(wrong, clip_loss=1.0), ExponentialSelection(epsilon=0.15), what="best threshold"
-        )
+        ).value
         print(f"threshold    {thresholds[int(picked)]:>8,}   (exact: {thresholds[wrong.sum(axis=0).argmin()]:,})")
         # Epsilons do not add up; squared mus do, and that is what the share left is counted in.
         print(

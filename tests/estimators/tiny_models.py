@@ -73,7 +73,7 @@ class TinyMean(RegressorMixin, BaseEstimator):
     def fit(self, X, y):
         noisy = self.purse.release(
             clipped_sum(y.reshape(-1, 1), clip_norm=1.0), Gaussian(self.purse.remaining.noise_multiplier)
-        )
+        ).value
         self.mean_ = noisy[0] / 1000 + self.offset
         return self
 
@@ -89,7 +89,7 @@ class NoisyScaler(BaseEstimator):
 
     def fit(self, X, y=None):
         mu = GdpFilter(self.epsilon, self.purse.delta, self.purse.neighbouring).mu
-        self.sum_ = self.purse.release(clipped_sum(X, clip_norm=1.0), Gaussian(1 / mu * 1.000001))
+        self.sum_ = self.purse.release(clipped_sum(X, clip_norm=1.0), Gaussian(1 / mu * 1.000001)).value
         return self
 
     def transform(self, X):

@@ -333,7 +333,7 @@ def test_one_release_does_not_wait_for_a_compiler_and_gives_the_same_number():
         "import sys; from privypurse import *; "
         "box = Sensitive([1.0, 2.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0); "
         "purse = Purse(1.0, 1e-6, neighbouring='add-remove', noise=NoiseSource(seed=3, secure=True)); "
-        "print(purse.release(box, Gaussian(9.0)).tolist(), 'numba' in sys.modules, "
+        "print(purse.release(box, Gaussian(9.0)).value.tolist(), 'numba' in sys.modules, "
         "'privypurse.mechanisms._exact_kernels' in sys.modules)"
     )
     answers = [

@@ -120,7 +120,7 @@ def test_a_refused_charge_is_still_refused():
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", noise="secure")
     with pytest.raises(BudgetExhausted):
         purse.release(box(), Gaussian(0.1))
-    assert purse.release(box(), Gaussian(50.0)).shape == (2,)
+    assert purse.release(box(), Gaussian(50.0)).value.shape == (2,)
 
 
 def objective(centre):
@@ -133,7 +133,7 @@ def objective(centre):
 def test_output_perturbation_releases_on_the_lattice():
     mechanism = OutputPerturbation(noise_multiplier=3.0, ridge=2.0)
     purse = Purse(50.0, 1e-6, neighbouring="add-remove", noise=source("secure"))
-    released = purse.release(objective([0.1, 0.2]), mechanism)
+    released = purse.release(objective([0.1, 0.2]), mechanism).value
     lattice = Lattice.of(mechanism.sensitivity(objective([0.1, 0.2]), ADD_REMOVE), 3.0, 2)
     assert (released / lattice.unit == np.rint(released / lattice.unit)).all()
     assert released.tolist() == lattice.add_noise(np.array([0.1, 0.2]), source("secure")).tolist()
@@ -163,7 +163,7 @@ def test_a_perturbed_objective_refuses_exact_noise_before_payment():
         purse.release(objective([0.1]), mechanism)
     assert purse.spent.releases == 0
     plain = Purse(50.0, 1e-6, neighbouring="add-remove", filter="rdp", noise="plain")
-    assert plain.release(objective([0.1]), mechanism).shape == (1,)
+    assert plain.release(objective([0.1]), mechanism).value.shape == (1,)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

@@ -219,7 +219,7 @@ def test_wrong_names_are_refused_by_the_purse(noise):
 @pytest.mark.parametrize("name", EXACT)
 def test_the_certificate_says_which_noise_it_was(name):
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", filter="zcdp", noise=name)
-    released = purse.release(BOX, Gaussian(50.0))
+    released = purse.release(BOX, Gaussian(50.0)).value
     assert np.isfinite(released).all()
     assert (released * 2.0**30 % 1 == 0).all()
     entropy = "operating-system entropy" + (" and OpenDP's own" if name == "opendp" else "")
@@ -244,7 +244,7 @@ def test_a_selection_is_not_called_gaussian(name):
 def test_every_filter_takes_the_floored_gaussian(name, filter):
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", filter=filter, noise=name)
     assert purse.noise.sampler == name
-    assert purse.release(BOX, Gaussian(50.0)).shape == (2,)
+    assert purse.release(BOX, Gaussian(50.0)).value.shape == (2,)
 
 
 @pytest.mark.parametrize("name", [name for name in EXACT if name != "secure"])

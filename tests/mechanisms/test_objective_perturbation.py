@@ -129,7 +129,7 @@ def test_noise_in_the_objective_and_on_the_output_have_the_scales_that_were_paid
     released, perturbations = [], []
     with purse.reserve(100):
         for _ in range(100):
-            released.append(purse.release(oracle.answer(Objective()), mechanism))
+            released.append(purse.release(oracle.answer(Objective()), mechanism).value)
             perturbations.append(4.0 * again.normal((50,)))
             again.normal((50,))
     released, perturbations = np.array(released), np.array(perturbations)
@@ -146,7 +146,7 @@ def test_noise_on_the_minimiser_has_the_scale_that_was_paid_for(seed, relation):
     oracle = DenseOracle(np.full((1, 49), np.nan), [1], loss=Logistic(clip_derivative=0.5))
     purse = Purse(1e3, 1e-2, neighbouring=relation, noise=NoiseSource(seed=seed))
     with purse.reserve(100):
-        released = [purse.release(oracle.answer(Objective()), OutputPerturbation(8.0, 5.0)) for _ in range(100)]
+        released = [purse.release(oracle.answer(Objective()), OutputPerturbation(8.0, 5.0)).value for _ in range(100)]
     gradient = 0.5 if relation is ADD_REMOVE else 1.0
     assert_scale(np.ravel(released), 8.0 * gradient / 5.0)
 

@@ -96,7 +96,7 @@ def test_the_winner_is_handed_over_once_and_whole():
     purse = rdp_purse(8.0, seed=2)
     for _ in range(5):
         box = box_of(trial, candidates=4, mu=0.02, hand_over=handed.append)
-        candidate, score = purse.release(box, RepeatAndSelect(4.0))
+        candidate, score = purse.release(box, RepeatAndSelect(4.0)).value
         assert handed == [max(made, key=lambda one: one[1])]
         assert (candidate, score) == handed[0]
         made.clear()
@@ -165,7 +165,7 @@ def test_trials_that_fail_lose_and_tell_nothing():
         for _ in range(20):
             calls.clear()
             box = box_of(trial, candidates=3, mu=1e-3, hand_over=handed.append)
-            candidate, score = purse.release(box, RepeatAndSelect(1.3))
+            candidate, score = purse.release(box, RepeatAndSelect(1.3)).value
             if 2 in calls:
                 assert (candidate, score) == (2.0, 1.0)
                 assert handed[-1] == 2

@@ -199,8 +199,8 @@ def test_a_simulation_is_stamped_on_both(ledger, reserved):
     purse = a_purse(ledger, noise=NoiseSource(seed=1))
     allowance = part_of(purse)
     with allowance.reserve(2) if reserved else contextlib.nullcontext():
-        answer = allowance.release(BOX, Gaussian(30.0))
-    assert answer.tolist() == a_purse(noise=NoiseSource(seed=1)).release(BOX, Gaussian(30.0)).tolist()
+        answer = allowance.release(BOX, Gaussian(30.0)).value
+    assert answer.tolist() == a_purse(noise=NoiseSource(seed=1)).release(BOX, Gaussian(30.0)).value.tolist()
     for certificate in (purse.certificate(), allowance.certificate()):
         assert not certificate.private
         assert "simulation" in str(certificate).lower()
@@ -238,7 +238,7 @@ def test_the_relation_is_the_purses():
         Allowance(a_purse(), GdpFilter(0.1, 1e-6, "replace-one"))
     purse = a_purse(neighbouring="replace-one", noise=NoiseSource(seed=3))
     allowance = part_of(purse, 0.9)
-    drawn = np.array([allowance.release(BOX, Gaussian(300.0)) for _ in range(200)]) - [3.0, 4.0]
+    drawn = np.array([allowance.release(BOX, Gaussian(300.0)).value for _ in range(200)]) - [3.0, 4.0]
     assert drawn.std() == pytest.approx(600.0, rel=0.15), "noise for replaced records"
 
 
@@ -254,7 +254,7 @@ def test_threads_get_what_was_paid_and_no_more(ledger):
         start.wait()
         with contextlib.suppress(BudgetExhausted):
             while True:
-                got.append(allowance.release(BOX, Gaussian(250.0)))
+                got.append(allowance.release(BOX, Gaussian(250.0)).value)
 
     workers = [threading.Thread(target=spend) for _ in range(8)]
     for worker in workers:
@@ -285,7 +285,7 @@ def test_a_race_for_the_last_of_an_allowance_lets_one_out_and_over_counts(ledger
 
     purse = Slow(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
     allowance, got = part_of(purse, 0.1), []
-    purse.meanwhile = lambda: got.append(allowance.release(BOX, Gaussian(40.0)))
+    purse.meanwhile = lambda: got.append(allowance.release(BOX, Gaussian(40.0)).value)
     with pytest.raises(BudgetExhausted):
         allowance.release(BOX, Watcher(lambda: got.append("opened"), noise_multiplier=40.0))
     assert len(got) == allowance.spent.releases == 1

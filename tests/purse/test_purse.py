@@ -50,7 +50,7 @@ def lines(purse):
 
 def test_a_release_is_paid_recorded_and_noisy(ledger, box):
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
-    answer = purse.release(box, Gaussian(20.0), what="gradient")
+    answer = purse.release(box, Gaussian(20.0), what="gradient").value
     assert answer.shape == (2,)
     assert not np.allclose(answer, [3.0, 4.0])
     assert purse.spent.releases == 1
@@ -216,7 +216,7 @@ def test_every_filter_by_name(filter, relation, ledger, box):
     purse = Purse(1.0, 1e-6, neighbouring=relation, ledger=ledger, filter=filter)
     scores = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
     purse.release(box, Gaussian(20.0))
-    assert int(purse.release(scores, ExponentialSelection(0.1))) in (0, 1)
+    assert int(purse.release(scores, ExponentialSelection(0.1)).value) in (0, 1)
     with purse.reserve(10):
         for k in range(7):
             purse.release(box, Gaussian(30.0 + k))
@@ -256,7 +256,7 @@ def test_non_private_work_needs_a_purse_that_says_so(ledger, box):
     with pytest.raises(UnsupportedCharge, match="not_private"):
         purse.release(box, NonPrivateRelease("debugging"))
     open_purse = Purse.not_private(ledger=ledger, dataset="made data")
-    assert open_purse.release(box, NonPrivateRelease("debugging")).tolist() == [3.0, 4.0]
+    assert open_purse.release(box, NonPrivateRelease("debugging")).value.tolist() == [3.0, 4.0]
     assert open_purse.spent.epsilon == open_purse.epsilon == open_purse.remaining.epsilon == math.inf
     assert Purse.reopen(ledger, "made data").epsilon == math.inf
 
@@ -582,5 +582,5 @@ def test_a_delta_that_plain_noise_cannot_keep_is_refused_before_anything_is_spen
 @pytest.mark.parametrize("noise", ["secure", NoiseSource(seed=1, secure=False)], ids=["exact", "simulation"])
 def test_a_tiny_delta_is_for_exact_noise_and_simulations(noise, box):
     purse = Purse(1.0, 1e-30, neighbouring="add-remove", noise=noise)
-    assert purse.release(box, Gaussian(100.0)).shape == (2,)
-    assert Purse(1.0, 1e-15, neighbouring="add-remove", noise="plain").release(box, Gaussian(100.0)).shape == (2,)
+    assert purse.release(box, Gaussian(100.0)).value.shape == (2,)
+    assert Purse(1.0, 1e-15, neighbouring="add-remove", noise="plain").release(box, Gaussian(100.0)).value.shape == (2,)

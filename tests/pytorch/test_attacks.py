@@ -34,7 +34,7 @@ def summed(module, data, way, loss, **settings):
         purse = Purse.not_private(noise=NoiseSource(seed=0))
         box = oracle.answer(GradientAt(point=oracle.point, clip_norm=1.0))
         oracle.release_module()
-        return torch.from_numpy(purse.release(box, NonPrivateRelease("a test")))
+        return torch.from_numpy(purse.release(box, NonPrivateRelease("a test")).value)
     private = make_private(
         module,
         torch.optim.SGD(module.parameters(), 0.0),

@@ -95,7 +95,7 @@ def test_the_oracle_answers_with_the_same_sum():
     rows = one_by_one(module, batch)
     oracle = ModuleOracle(module, batch, loss=LOSS, records=7, clip_norm=0.3)
     box = oracle.answer(GradientAt(point=oracle.point))
-    noisy = Purse.not_private(noise=NoiseSource(seed=1)).release(box, SMALL_NOISE.propose(None, (), None))
+    noisy = Purse.not_private(noise=NoiseSource(seed=1)).release(box, SMALL_NOISE.propose(None, (), None)).value
     assert np.allclose(noisy, clipped(rows, 0.3).numpy(), atol=1e-4)
     oracle.release_module()
     LOSS(module(batch[0]), batch[1]).backward()

@@ -76,7 +76,7 @@ def test_released_values_carry_the_noise_that_was_paid_for(seed, relation, shape
     box = Sensitive(np.full(shape, 7.0), norm=Norm.L2, add_remove=1.5, replace_one=3.0)
     releases = 200 if shape else 5_000
     with purse.reserve(releases):
-        samples = np.array([purse.release(box, Gaussian(4.0)) for _ in range(releases)]).ravel()
+        samples = np.array([purse.release(box, Gaussian(4.0)).value for _ in range(releases)]).ravel()
     assert_scale(samples - 7.0, 4.0 * box.bound(relation, Norm.L2))
 
 
@@ -104,4 +104,4 @@ def test_releases_through_opendp_have_the_scale_that_was_paid_for(multiplier):
     pytest.importorskip("opendp")
     purse = Purse(1e4, 1e-2, neighbouring="add-remove", filter="zcdp", noise="opendp")
     box = Sensitive(np.full(5_000, 7.0), norm=Norm.L2, add_remove=1.5, replace_one=3.0)
-    assert_scale(purse.release(box, Gaussian(multiplier)) - 7.0, 1.5 * multiplier, chance=1e-7)
+    assert_scale(purse.release(box, Gaussian(multiplier)).value - 7.0, 1.5 * multiplier, chance=1e-7)

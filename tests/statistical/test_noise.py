@@ -50,7 +50,7 @@ def test_released_values_carry_the_noise_that_was_paid_for(seed, relation, shape
     box = Sensitive(np.full(shape, 7.0), norm=Norm.L2, add_remove=1.5, replace_one=3.0)
     releases = 200 if shape else 5_000
     with purse.reserve(releases):
-        samples = np.array([purse.release(box, Gaussian(4.0)) for _ in range(releases)]).ravel()
+        samples = np.array([purse.release(box, Gaussian(4.0)).value for _ in range(releases)]).ravel()
     std = 4.0 * box.bound(relation, Norm.L2)
     assert_scale(samples - 7.0, lambda k: stats.norm(scale=k * std))
 

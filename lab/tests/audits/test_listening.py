@@ -25,7 +25,7 @@ from privypurse_lab.audits.method_subjects import METHODS
 
 def sums(rows, purse):
     """Release the sum of a table twice."""
-    return [purse.release(clipped_sum(rows, clip_norm=1.0), Gaussian(2.0), what="sum") for _ in range(2)]
+    return [purse.release(clipped_sum(rows, clip_norm=1.0), Gaussian(2.0), what="sum").value for _ in range(2)]
 
 
 def test_what_is_heard_is_what_happened():
@@ -69,10 +69,18 @@ def test_a_refused_release_is_heard_as_a_failure_and_not_as_a_release():
         ),
         (lambda rows, purse: sums(rows, purse) if len(rows) > 1 else sums(rows, purse)[0], "model depends"),
         (lambda rows, purse: [sums(rows, purse) for _ in rows], "number of releases"),
-        (lambda rows, purse: purse.release(clipped_sum(rows, clip_norm=1.0), Gaussian(float(len(rows)))), "noise"),
-        (lambda rows, purse: purse.release(clipped_sum(rows, clip_norm=float(len(rows))), Gaussian(3.0)), "bound"),
         (
-            lambda rows, purse: purse.release(clipped_sum(rows, clip_norm=1.0), Gaussian(3.0), what=f"{len(rows)}"),
+            lambda rows, purse: purse.release(clipped_sum(rows, clip_norm=1.0), Gaussian(float(len(rows)))).value,
+            "noise",
+        ),
+        (
+            lambda rows, purse: purse.release(clipped_sum(rows, clip_norm=float(len(rows))), Gaussian(3.0)).value,
+            "bound",
+        ),
+        (
+            lambda rows, purse: (
+                purse.release(clipped_sum(rows, clip_norm=1.0), Gaussian(3.0), what=f"{len(rows)}").value
+            ),
             "purpose",
         ),
     ],
@@ -185,7 +193,7 @@ def a_search(trial, mean=4.0):
             replace_one=1.0,
             hand_over=handed.append,
         )
-        answers = [purse.release(box, RepeatAndSelect(mean), what="search") for _ in range(2)]
+        answers = [purse.release(box, RepeatAndSelect(mean), what="search").value for _ in range(2)]
         return [*answers, [0.0 if one is None else one for one in handed]]
 
     def purse(mu, noise):
@@ -196,7 +204,7 @@ def a_search(trial, mean=4.0):
 
 def paid_for(rows, noise, mechanism, box=None):
     purse = Purse.with_filter(GdpFilter(200.0, 1e-6, Neighbouring.ADD_REMOVE), noise=noise)
-    return purse.release(clipped_sum(rows, clip_norm=1.0) if box is None else box, mechanism)
+    return purse.release(clipped_sum(rows, clip_norm=1.0) if box is None else box, mechanism).value
 
 
 @pytest.mark.parametrize("outcome", [None, 1.0])

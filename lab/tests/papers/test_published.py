@@ -255,7 +255,7 @@ def test_scores_are_clipped_losses_without_the_ridge():
         for step in np.linspace(0, 2, 21)
     ]
     assert max(losses) < len(y) * 3.0
-    scores = Purse.not_private().release(oracle().answer(query), NonPrivateRelease("to check it"))
+    scores = Purse.not_private().release(oracle().answer(query), NonPrivateRelease("to check it")).value
     assert scores - scores[0] == pytest.approx(-(np.array(losses) - losses[0]), abs=1e-6)
 
 
@@ -277,7 +277,7 @@ def test_the_noise_of_gradients_has_the_published_scale(method):
         scale = 3.0 / float(printed_budgets(1.0, 40, 0.25)[0])
     purse = Purse.not_private(noise=NoiseSource(seed=5))
     box = clipped_sum(np.zeros((1, 4_000)), clip_norm=3.0)
-    noise = purse.release(box, mechanism)
+    noise = purse.release(box, mechanism).value
     for factor, fits in ((1.0, True), (2 / 3, False), (3 / 2, False)):
         q = float(((noise / (factor * scale)) ** 2).sum())
         p = 2 * min(stats.chi2.cdf(q, 4_000), stats.chi2.sf(q, 4_000))
@@ -449,7 +449,7 @@ def test_an_answer_that_is_not_private_is_refused_before_it_is_looked_at(rule):
 def test_an_answer_that_is_not_private_costs_infinity_where_declared():
     purse = Purse.not_private(noise=NoiseSource(seed=0))
     box = clipped_sum(np.ones((3, 2)), clip_norm=10.0)
-    doubled = purse.release(box, NonPrivateAnswer("to double it", lambda value, noise: 2 * value))
+    doubled = purse.release(box, NonPrivateAnswer("to double it", lambda value, noise: 2 * value)).value
     assert doubled == pytest.approx(2 * np.array([3.0, 3.0]))
     assert purse.spent.epsilon == math.inf
     assert "NOT PRIVATE" in str(purse.certificate())
@@ -467,7 +467,7 @@ def test_the_function_gets_a_copy():
         return value
 
     purse.release(box, NonPrivateAnswer("spoils it", spoil))
-    assert purse.release(box, NonPrivateRelease("to look")) == pytest.approx([3.0, 3.0])
+    assert purse.release(box, NonPrivateRelease("to look")).value == pytest.approx([3.0, 3.0])
 
 
 def test_an_objective_is_not_a_value_and_a_reason_is_needed():

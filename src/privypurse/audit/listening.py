@@ -284,7 +284,8 @@ def _hearing(transcript: Transcript, watch: Callable[..., Watched]) -> Iterator[
             answer = original(self, box, watched, what=what)
         finally:
             if watched.inside is not None or answer is not None:
-                kept = np.array(answer.detach().cpu().numpy() if hasattr(answer, "detach") else answer)
+                value: Any = getattr(answer, "value", None)
+                kept = np.array(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
                 transcript.releases.append(
                     Heard(
                         what,

@@ -207,11 +207,11 @@ def _place_segment(query: LossesAlong | SlopeAlong | CurvatureAlong) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """One public release.
+    """One public release, as `Purse.release` returns it.
 
     Parameters
     ----------
-    value : ndarray
+    value : ndarray, or Tensor of a box on a device
         The noisy answer; for a selection, the chosen index as a zero-dimensional array.
     charge : Charge
         What was charged for it.

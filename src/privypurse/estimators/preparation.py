@@ -292,7 +292,7 @@ class Preparer:
         """Release the number of records, by class if there are classes."""
         noise = self._budget.gaussian(COUNT_SHARE)
         box = self._rows.class_counts() if self._rows.classes else self._rows.count()
-        noisy = np.maximum(np.atleast_1d(self._purse.release(box, noise, what="number of records")), 0.0)
+        noisy = np.maximum(np.atleast_1d(self._purse.release(box, noise, what="number of records").value), 0.0)
         error = noise.noise_std(box, self._purse.neighbouring)
         # Too few records make steps too long, which is worse than too short: add a standard
         # deviation.
@@ -317,12 +317,12 @@ class Preparer:
 
     def _select(self, box: Sensitive, share: float, log_prior: FloatArray, what: str) -> int:
         selection = ExponentialSelection(self._budget.selection(share).epsilon, tuple(log_prior.tolist()))
-        return int(self._purse.release(box, selection, what=what))
+        return int(self._purse.release(box, selection, what=what).value)
 
     def _centre(self, records: float, unit: float) -> FloatArray:
         noise = self._budget.gaussian(CENTRE_SHARE)
         box = self._rows.total(clip_norm=unit)
-        centre = self._purse.release(box, noise, what="centre of columns") / (unit * records)
+        centre = self._purse.release(box, noise, what="centre of columns").value / (unit * records)
         error = noise.noise_std(box, self._purse.neighbouring) / (unit * records)
         squared = float(centre @ centre)
         # Shrink by the share of noise (James and Stein 1961).
@@ -337,7 +337,7 @@ class Preparer:
         )
         noise = self._budget.gaussian(SPREAD_SHARE)
         box = self._rows.total_of_squares(clip_norm=limit)
-        squares = np.maximum(self._purse.release(box, noise, what="spread of columns") / records, 0.0)
+        squares = np.maximum(self._purse.release(box, noise, what="spread of columns").value / records, 0.0)
         error = noise.noise_std(box, self._purse.neighbouring) / records
         # Add the noise level, so that no column is scaled up by noise.
         known = squares + error + 0.01 * squares.mean()

@@ -92,7 +92,7 @@ def private_quantiles(
     with purse.reserve(releases):
         for index, column_boxes in enumerate(boxes):
             for row, box in enumerate(column_boxes):
-                chosen[row, index] = grid[int(purse.release(box, mechanism, what="quantile of a column"))]
+                chosen[row, index] = grid[int(purse.release(box, mechanism, what="quantile of a column").value)]
     # Post-processing.
     answers = np.empty_like(chosen)
     answers[np.argsort(asked, kind="stable")] = np.sort(chosen, axis=0)
@@ -120,7 +120,7 @@ def private_count(X: Sized, *, purse: Purse, share: float) -> float:
     if isinstance(X, str) or not (hasattr(X, "__len__") or hasattr(X, "shape")) or getattr(X, "shape", None) == ():
         raise InvalidArgument(f"X must have one row for each record; got {shown(X)}. Pass the table itself, or a list.")
     box, mechanism = record_count(X), gaussian(purse, share)
-    return max(0.0, float(purse.release(box, mechanism, what="number of records")[0]))
+    return max(0.0, float(purse.release(box, mechanism, what="number of records").value[0]))
 
 
 @spending_noted(call="private_class_counts")
@@ -152,7 +152,7 @@ def private_class_counts(
     if getattr(y, "ndim", 1) != 1:
         raise InvalidArgument(f"y must be in one dimension; got {shown(y)}. Pass for example y.ravel().")
     box, mechanism = counts(y, categories=listed), gaussian(purse, share)
-    return np.maximum(0.0, purse.release(box, mechanism, what="number of records of each class"))
+    return np.maximum(0.0, purse.release(box, mechanism, what="number of records of each class").value)
 
 
 @spending_noted(call="private_mean")
@@ -192,7 +192,7 @@ def private_mean(
     mechanism = gaussian(purse, share if divisor is not None else share * (1 - part) * _SPLIT)
     if divisor is None:
         divisor = max(1.0, private_count(table, purse=purse, share=share * part * _SPLIT))
-    mean = purse.release(box, mechanism, what="sum of clipped records") / divisor
+    mean = purse.release(box, mechanism, what="sum of clipped records").value / divisor
     length = float(np.linalg.norm(mean))
     return np.asarray(mean * min(1.0, clip_norm / length) if length > 0 else mean)
 

@@ -246,7 +246,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             f"hyper-parameter search, {len(plan.candidates)} candidates, {plan.mechanism.mean:g} trials expected "
             f"(shape {plan.mechanism.shape:g}; arXiv:2110.03620)"
         )
-        best, _ = plan.payer.release(box, plan.mechanism, what=what)
+        best, _ = plan.payer.release(box, plan.mechanism, what=what).value
         certificate = stated[0] if stated else self._state(plan)  # the ledger may have been unavailable
         self._keep(plan, plan.mechanism.charge(box, relation), certificate, plan.candidates[int(best)], found[0])
         return self

@@ -191,12 +191,12 @@ class Trial:
         purse = Purse.with_filter(self.limit, noise=noise)
         if self.records is not None:
             multiplier = self.limit.smallest_noise_multiplier(purse.totals)
-            return float(purse.release(box, Gaussian(multiplier), what=_SCORE)[0]), self.records
+            return float(purse.release(box, Gaussian(multiplier), what=_SCORE).value[0]), self.records
         multiplier = gdp.noise_multiplier_for((1 - _COUNT_SHARE) * self.limit.mu**2)
-        total = purse.release(box, Gaussian(multiplier), what=_SCORE)
+        total = purse.release(box, Gaussian(multiplier), what=_SCORE).value
         everyone = clipped_sum(np.ones((targets.size, 1)), clip_norm=1.0)
         multiplier = self.limit.smallest_noise_multiplier(purse.totals)
-        count = purse.release(everyone, Gaussian(multiplier), what="number of records that a trial is scored on")
+        count = purse.release(everyone, Gaussian(multiplier), what="number of records that a trial is scored on").value
         return float(total[0]), float(count[0])
 
     def _judge(self, model: Any, rows: RowIndexes) -> FloatArray:

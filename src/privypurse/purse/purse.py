@@ -10,9 +10,10 @@ from typing import Any
 from privypurse.accounting import filters
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.charges import SingleCharge
-from privypurse.core.checks import FloatArray, positive, positive_integer, shown, small_probability, text
+from privypurse.core.checks import positive, positive_integer, shown, small_probability, text
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt, UnsupportedCharge, charge_counted, spending_noted
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.queries import Released
 from privypurse.core.randomness import LEAST_PLAIN_DELTA, NoiseSource
 from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.base import Mechanism
@@ -214,7 +215,9 @@ class Purse(Shared):
     >>> from privypurse.oracles.statistics import clipped_sum
     >>> ages = [[31.0], [45.0], [62.0], [28.0]]
     >>> purse = Purse(epsilon=1.0, delta=1e-6, neighbouring="add-remove")
-    >>> noisy = purse.release(clipped_sum(ages, clip_norm=90.0), Gaussian(noise_multiplier=20.0), what="sum of ages")
+    >>> released = purse.release(clipped_sum(ages, clip_norm=90.0), Gaussian(noise_multiplier=20.0), what="sum of ages")
+    >>> released.value.shape, released.noise_std
+    ((1,), 1800.0)
     >>> round(purse.spent.epsilon, 3), purse.spent.releases
     (0.189, 1)
     """
@@ -344,7 +347,7 @@ class Purse(Shared):
         return self._noise
 
     @spending_noted(call="Purse.release")
-    def release(self, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> FloatArray:
+    def release(self, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Released:
         """Charge for a noisy answer and return it.
 
         Parameters
@@ -358,8 +361,8 @@ class Purse(Shared):
 
         Returns
         -------
-        ndarray
-            The noisy value, which is public.
+        Released
+            The noisy value, which is public, with its charge and the standard deviation of its noise.
 
         Raises
         ------
@@ -384,7 +387,8 @@ class Purse(Shared):
         other = _charge_if_replaced(box, mechanism, self.neighbouring)
         with box.sample.take() if box.sample_prob < 1 else contextlib.nullcontext():
             self._pay(charge, other, what, exact=noise.sampler if noise.secure else None)
-        return mechanism.draw(box, self.neighbouring, noise)
+        value = mechanism.draw(box, self.neighbouring, noise)
+        return Released(value, charge, _noise_std(mechanism, box, self.neighbouring))
 
     def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: str | None = None) -> None:
         """Record a charge, or raise. `exact` names the sampler if its noise is exact."""
@@ -524,3 +528,10 @@ def _charge_if_replaced(box: Sensitive, mechanism: Mechanism, neighbouring: Neig
         return None
     charge: SingleCharge = seen_under(box, neighbouring, Neighbouring.REPLACE_ONE)
     return charge
+
+
+def _noise_std(mechanism: Any, box: Sensitive, neighbouring: Neighbouring) -> float | None:
+    """Return the standard deviation of the noise of a release that was just drawn, if it has one."""
+    if getattr(mechanism, "drawn", None):  # noise whose scale is known only after the charge
+        return float(mechanism.drawn[-1])
+    return mechanism.noise_std(box, neighbouring) if hasattr(mechanism, "noise_std") else None

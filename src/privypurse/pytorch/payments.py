@@ -146,7 +146,7 @@ class Payments:
         if not self._reserved:
             self._blocks.enter_context(self.purse.reserve(self.settings.block))
             self._reserved = True
-        looking, mechanism, relation = self.looking, self._next, self.purse.neighbouring
+        looking = self.looking
         # A look counts 1/2 for a record within the norm and -1/2 for others.
         bound = 0.5 if looking else self.clip_norm
         box = SensitiveTensor(
@@ -158,13 +158,13 @@ class Payments:
             sample=sample,
         )
         query = ShareWithin(clip_norm=self.clip_norm) if looking else ModuleGradient(clip_norm=self.clip_norm)
-        noisy: Any = self.purse.release(box, mechanism, what=type(query).__name__)
-        charge = mechanism.charge(box, relation)
+        released = self.purse.release(box, self._next, what=type(query).__name__)
+        noisy: Any = released.value
         seen = np.empty(0) if isinstance(self.schedule, Weighted | EvenSplit) else noisy.detach().cpu().numpy()
-        released = Released(seen, charge, mechanism.noise_std(box, relation))
+        released = replace(released, value=seen)
         if not looking:
             self._past = remembered(self._past, released)
-            self._budget = self._budget.after(charge)
+            self._budget = self._budget.after(released.charge)
             self.gradients += 1
         self._record(Step.of(len(self.trace.steps) + 1, query, released, self.purse.fraction_left))
         return noisy  # type: ignore[no-any-return]

@@ -83,7 +83,7 @@ def count_left_out(file: TableFile, unused: int, purse: Purse) -> tuple[LeftOut,
         Unreadable lines, except for a Parquet file, which has none; and records without a target.
     """
     box, mechanism = file.tally.box(unused=unused), gaussian(purse, SHARE)
-    noisy = [float(count) for count in purse.release(box, mechanism, what=WHAT)]
+    noisy = [float(count) for count in purse.release(box, mechanism, what=WHAT).value]
     half = SURE * mechanism.noise_std(box, purse.neighbouring)
     both = [
         LeftOut(why=why, count=count, low=max(count - half, 0.0), high=max(count, 0.0) + half, lines=sum(noisy))

@@ -66,7 +66,7 @@ def _release(box: Sensitive, purse: Purse, what: str) -> tuple[FloatArray, float
     """Spend what is left. Return the noisy numbers, the noise's standard deviation and epsilon."""
     left = purse.remaining
     mechanism = Gaussian.spending(left)
-    noisy = purse.release(box, mechanism, what=what)
+    noisy = purse.release(box, mechanism, what=what).value
     return noisy, mechanism.noise_std(box, purse.neighbouring), left.epsilon
 
 

@@ -7,11 +7,9 @@ from typing import Any, Protocol
 
 from privypurse.core.checks import FloatArray, positive_integer, probability
 from privypurse.core.errors import BudgetExhausted, InvalidArgument, spending_noted
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.queries import Query, Released
+from privypurse.core.queries import Query
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Sensitive
-from privypurse.mechanisms.base import Mechanism
 from privypurse.purse.purse import Purse
 from privypurse.training.checkpoint import Checkpoint, RunState, check_state
 from privypurse.training.optimizers.base import Optimizer
@@ -105,8 +103,7 @@ def train(
                 query = optimizer.ask(run.state)
                 mechanism = schedule.propose(query, run.past, run.budget)
                 box = oracle.answer(query, sample_prob=sample_prob, noise=purse.noise)
-                value = purse.release(box, mechanism, what=type(query).__name__)
-                released = _describe(value, box, mechanism, purse.neighbouring)
+                released = purse.release(box, mechanism, what=type(query).__name__)
                 step = Step.of(number, query, released, purse.fraction_left)
                 run = run.after(optimizer.tell(run.state, released), step, released)
                 for callback in callbacks:
@@ -153,11 +150,3 @@ def check_part(name: str, part: Any, needed: Sequence[str], remedy: str) -> None
             else f"an object of type {type(part).__name__}"
         )
         raise InvalidArgument(f"{name} must be an object with {', '.join(needed)}; got {got}. {remedy}")
-
-
-def _describe(value: FloatArray, box: Sensitive, mechanism: Mechanism, neighbouring: Neighbouring) -> Released:
-    """Combine a value with what is public about its noise."""
-    noise_std = mechanism.noise_std(box, neighbouring) if hasattr(mechanism, "noise_std") else None
-    if getattr(mechanism, "drawn", None):  # noise whose scale is known only after the charge
-        noise_std = mechanism.drawn[-1]  # type: ignore[attr-defined]
-    return Released(value, mechanism.charge(box, neighbouring), noise_std)

@@ -16,7 +16,7 @@ import numpy as np
 from privypurse.accounting import gdp
 from privypurse.accounting.additive import AdditiveFilter
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.queries import GradientAt
+from privypurse.core.queries import GradientAt, Released
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.estimators import search
@@ -186,10 +186,11 @@ def conversions_mixed_up() -> Planted:
 def filter_after_release() -> Planted:
     """Draw the answer before checking the filter."""
 
-    def release(self: Purse, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Any:
+    def release(self: Purse, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Released:
         answer = getattr(mechanism, "draw")(box, self.neighbouring, self.noise)  # noqa: B009
-        self._pay(mechanism.charge(box, self.neighbouring), None, what)
-        return answer
+        charge = mechanism.charge(box, self.neighbouring)
+        self._pay(charge, None, what)
+        return Released(answer, charge)
 
     with mock.patch.object(Purse, "release", release):
         yield
@@ -295,8 +296,10 @@ def empty_batch_skipped() -> Planted:
         empty["now"] = sample_prob < 1 and not any(part.rows for part in chosen)
         return iter(chosen)
 
-    def skipping(self: Purse, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Any:
-        return np.zeros(box.shape) if empty["now"] else release(self, box, mechanism, what=what)
+    def skipping(self: Purse, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Released:
+        if empty["now"]:
+            return Released(np.zeros(box.shape), mechanism.charge(box, self.neighbouring), 0.0)
+        return release(self, box, mechanism, what=what)
 
     with mock.patch.object(LinearOracle, "_sampled", parts), mock.patch.object(Purse, "release", skipping):
         yield

@@ -44,7 +44,7 @@ def attack_gaussian(noise: NoiseSource, draws: int) -> Line:
 
     def answers(value: float) -> FloatArray:
         box = Sensitive(np.full(draws, value), norm=Norm.L2, add_remove=1.0, replace_one=1.0)
-        return fine_digits(np.asarray(purse.release(box, Gaussian(NOISE_MULTIPLIER))))
+        return fine_digits(np.asarray(purse.release(box, Gaussian(NOISE_MULTIPLIER)).value))
 
     bound = bound_from_scores(answers(1.0), answers(0.0), thresholds=[0.5], delta=DELTA)
     claimed = gdp_epsilon(1 / NOISE_MULTIPLIER, DELTA)
@@ -90,7 +90,7 @@ def attack_selection(noise: NoiseSource, draws: int) -> Line:
             return single_precision_gumbel(scores, 1.0, draws, noise)
         box = Sensitive(scores, norm=Norm.RANGE, add_remove=1.0 + 1e-6, replace_one=2.0)
         with purse.reserve(draws):
-            return np.array([float(purse.release(box, ExponentialSelection(EPSILON))) for _ in range(draws)])
+            return np.array([float(purse.release(box, ExponentialSelection(EPSILON)).value) for _ in range(draws)])
 
     # Fixed in advance: the candidate whose score the record raises.
     bound = bound_from_scores(chosen(without), chosen(with_it), thresholds=[0.5], delta=DELTA)

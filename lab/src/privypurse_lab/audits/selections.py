@@ -167,5 +167,5 @@ def _selected(mechanism: Mechanism, scores: FloatArray, draws: int, noise: Noise
     purse = Purse.not_private(noise=noise)  # synthetic scores
     box = _box(scores)
     with purse.reserve(draws):
-        answers = [purse.release(box, mechanism) for _ in range(draws)]
+        answers = [purse.release(box, mechanism).value for _ in range(draws)]
     return np.array([int(answer) for answer in answers], dtype=np.intp)

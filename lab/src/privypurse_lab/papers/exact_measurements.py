@@ -73,7 +73,7 @@ class Exactly:
     def gradient(self, point: FloatArray) -> FloatArray:
         """Return the gradient of the objective."""
         box = self._oracle.answer(GradientAt(point=point, clip_norm=self._clip_norm))
-        return self._purse.release(box, EXACT, what="exact gradient") / self._records + self._l2 * point
+        return self._purse.release(box, EXACT, what="exact gradient").value / self._records + self._l2 * point
 
     def loss(self, point: FloatArray, clip_loss: float | None = 1e9) -> float:
         """Return the objective: mean loss plus ridge.
@@ -83,6 +83,6 @@ class Exactly:
         """
         # From the point to zero: the release is the negated difference of the losses.
         query = LossesAlong(point=point, direction=point, steps=np.array([0.0, 1.0]), clip_loss=clip_loss)
-        gains = self._purse.release(self._oracle.answer(query), EXACT, what="exact loss")
+        gains = self._purse.release(self._oracle.answer(query), EXACT, what="exact loss").value
         at_zero = float(self._oracle.bounds.initial_gap)
         return at_zero + float(gains[1] - gains[0]) / self._records + self._l2 / 2 * float(point @ point)

@@ -208,7 +208,7 @@ class Measured:
         found = {}
         for name, (oracle, records) in self._asked.items():
             # Scores are negative losses, scaled by a margin for rounding.
-            total = -self._purse.release(oracle.answer(query), EXACT, what=name)[0] / (1 - MARGIN)
+            total = -self._purse.release(oracle.answer(query), EXACT, what=name).value[0] / (1 - MARGIN)
             found[name] = float(total) / records * (1 if name == "train_loss" else 100)
         return found
 

@@ -17,7 +17,6 @@ from privypurse.methods.nesterov import Nesterov
 from privypurse_lab import papers
 from privypurse_lab.papers import reproducing
 from privypurse_lab.papers.cells import Results
-from privypurse_lab.papers.exact_measurements import Followed
 from privypurse_lab.papers.items import (
     GIVEN_SCALING,
     NONE_CLAIMED,
@@ -27,7 +26,7 @@ from privypurse_lab.papers.items import (
     Settings,
     Verdict,
 )
-from privypurse_lab.papers.pur import PAPER, claims, collected, figures, paths, problems, rates, table3
+from privypurse_lab.papers.pur import PAPER, claims, figures, lines, paths, problems, rates, readings, table3
 from privypurse_lab.papers.pur.paths import GRID, LARGEST_EPSILON, MARKS, problem
 
 
@@ -45,13 +44,14 @@ def rising(steps):
 @pytest.fixture
 def few(monkeypatch):
     """Two repetitions of everything."""
-    monkeypatch.setattr(collected, "QUICK_REPETITIONS", 2)
+    monkeypatch.setattr(lines, "QUICK_REPETITIONS", 2)
 
 
 @pytest.fixture
 def two_data_sets(monkeypatch, few):
     """Only what every machine has."""
-    monkeypatch.setattr(table3, "NAMES", ["synthetic", "iris"])
+    for module in (table3, readings):
+        monkeypatch.setattr(module, "NAMES", ["synthetic", "iris"])
 
 
 def test_noise_is_that_of_proposition_3():
@@ -63,48 +63,85 @@ def test_noise_is_that_of_proposition_3():
     rate = 1 - 0.1 / (2 * (smoothness + 0.1))
     geometric = paths.noise_of("independent", here, 0.1, steps)
     assert geometric == pytest.approx([math.sqrt(2 * 0.1 * math.log(2) / 4 * rate**t) for t in range(5)])
+    # With R given, the loss to be made up is at most M R^2/2.
+    within = paths.noise_of("independent, R = 1", here, 0.1, steps)
+    assert within == pytest.approx(geometric * math.sqrt((smoothness + 0.1) / 2 / math.log(2)))
+    assert paths.noise_of("independent, capped", here, 0.0, steps).max() == pytest.approx(here.longest / 2)
+    assert paths.noise_of("independent", here, 0.0, 1, "data")[0] == pytest.approx(4 * here.curvature * 10 / 2)
     assert paths.noise_of("constant 0.01", here, 0.1, steps) == pytest.approx(np.full(5, 0.01))
+
+
+@pytest.mark.parametrize("data", ["iris", "synthetic"])
+@pytest.mark.parametrize("l2", [0.0, 0.1])
+def test_gradients_and_losses_side_by_side_are_those_of_the_oracle(data, l2):
+    here = problem(data, True)
+    points = np.random.default_rng(0).normal(size=(here.dimension, 3))
+    for column, gradient, loss in zip(
+        points.T, here.gradients(points, l2).T, here.losses(points, l2).tolist(), strict=True
+    ):
+        assert gradient == pytest.approx(here.exactly(l2).gradient(column), abs=1e-10)
+        assert loss == pytest.approx(here.exactly(l2).loss(column))
+
+
+def test_a_wide_table_is_summed_in_single_precision_to_six_digits():
+    rng = np.random.default_rng(0)
+    here = problems.problem_of(rng.normal(size=(3_000, problems.NARROW + 1)), rng.integers(0, 2, 3_000))
+    points = 0.1 * rng.normal(size=(here.dimension, 2))  # the oracle clips derivatives next to one
+    assert here.X.dtype == np.float32
+    for column, gradient in zip(points.T, here.gradients(points, 0.1).T, strict=True):
+        assert gradient == pytest.approx(here.exactly(0.1).gradient(column), abs=1e-6)
 
 
 @pytest.mark.parametrize("l2", [0.0, 0.1])
 def test_a_path_costs_what_the_paper_counts_and_stops_before_epsilon_20(l2):
     here = problem("iris", False)
     assert here.oracle.bounds.gradient == pytest.approx(here.longest)
-    descent = paths._descent(here, l2, "zero", 0)
-    result = paths._follow(here, descent, "constant 0.1", l2, 500, seed=0)
-    assert result.trace.stop_reason == "budget"
-    made = len(result.trace.steps)
-    assert [step.noise_std for step in result.trace.steps] == pytest.approx(np.full(made, 150 * 0.1))
+    found = paths.path("iris", False, l2, "constant 0.1", "zero", [0, 1])
     one = 2 * here.longest**2 / (150**2 * 0.1**2)
-    spent = paths.cumulative_epsilon(here, result, here.longest)
-    expected = [rho + 2 * math.sqrt(rho * math.log(150)) for rho in one * np.arange(1, made + 2)]
-    assert spent == pytest.approx(expected[:made])
-    assert spent[-1] <= LARGEST_EPSILON < expected[made]
+    made = found["steps"][0]
+    spent = [rho + 2 * math.sqrt(rho * math.log(150)) for rho in one * np.arange(1, made + 2)]
+    assert found["first"] == pytest.approx([spent[0]] * 2)
+    assert found["reached"] == pytest.approx([spent[made - 1]] * 2)
+    assert spent[made - 1] <= LARGEST_EPSILON < spent[made]
+    assert found["capped"] == [False, False]
     # The paper's Lipschitz constant has the ridge in it, and costs more.
-    published = paths.cumulative_epsilon(here, result, l2 * 10 + here.longest)
-    assert (published[0] > spent[0]) == (l2 > 0)
+    assert (found["published"][0][2] > found["risks"][0][2]) == (l2 > 0)
 
 
-def test_a_path_steps_by_one_over_two_m_with_the_stated_noise():
-    here, l2 = problem("iris", False), 0.1
-    gradient, size = here.exactly(l2).gradient(np.zeros(4)), 1 / (2 * (0.1 + here.longest**2 / 4))
-    noise = []
-    for seed in range(300):
-        followed = Followed(paths._descent(here, l2, "zero", seed))
-        paths._follow(here, followed, "constant 1", l2, 1, seed)
-        assert len(followed.points) == 2
-        noise.append(-followed.points[1] / size - gradient)
-    assert np.std(noise) == pytest.approx(1.0, rel=0.08)
-    assert np.abs(np.mean(noise, axis=0)).max() < 0.25
+def test_a_step_has_the_stated_noise_and_not_two_thirds_or_three_halves_of_it():
+    at, gradients = np.zeros((4, 4_000)), np.full((4, 4_000), 2.0)
+    moved = paths.stepped(at, gradients, 0.25, 3, 9.0, np.random.default_rng(0))
+    drawn = ((-moved / 0.25 - 3 * gradients) / 3.0).ravel()
+    assert stats.kstest(drawn, "norm").pvalue > 1e-3
+    assert all(stats.kstest(drawn * scale, "norm").pvalue < 1e-6 for scale in (2 / 3, 3 / 2))
+
+
+def test_merged_steps_lead_where_single_steps_lead(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(2_000, 3)), rng.integers(0, 2, 2_000)
+    X[0] *= 60 / np.linalg.norm(X[0])  # one long row makes the worst case 900 times the smoothness of the data
+    here = problems.problem_of(X, y)
+    size, noise, start = 1 / (2 * here.smoothness(0.1)), np.full(20_000, 1.0), np.full((3, 400), 2.0)
+    assert paths.merged_steps(here, 0.1, size, 10_000) > 20
+    merged = paths.descent(here, 0.1, size, noise, start, 20_000, np.random.default_rng(1))
+    monkeypatch.setattr(paths, "MERGED", 0.0)
+    single = paths.descent(here, 0.1, size, noise, start, 20_000, np.random.default_rng(2))
+    assert single["steps"] == merged["steps"]
+    assert single["gradients"] == single["steps"][0] > 8 * merged["gradients"]
+    for one, other in zip(np.transpose(single["norms"]), np.transpose(merged["norms"]), strict=True):
+        error = 4 * math.hypot(one.std(), other.std()) / math.sqrt(400)
+        assert abs(one.mean() - other.mean()) < error + 0.01 * one.mean()
 
 
 def test_the_oracle_is_not_private_and_makes_noise_as_long_as_the_gradient_with_its_ridge():
     here, l2 = problem("iris", False), 0.1
-    followed = Followed(paths._descent(here, l2, "random", 3))
-    result = paths._follow(here, followed, "oracle", l2, 20, seed=3)
-    for step, point in zip(result.trace.steps, followed.points[:-1], strict=True):
-        length = np.linalg.norm(here.exactly(l2).gradient(point))
-        assert step.noise_std == pytest.approx(150 * length / math.sqrt(4))
+    start = np.tile(paths.random_start(4, 3)[:, None], 400)
+    size = 1 / (2 * here.smoothness(l2))
+    found = paths.oracle_descent(here, l2, size, start, 1, np.random.default_rng(0))
+    length = float(np.linalg.norm(here.exactly(l2).gradient(start[:, 0])))
+    rho = (2 * here.longest / 150) ** 2 * 4 / (2 * length**2)
+    assert found["first"] == pytest.approx([zcdp_epsilon(rho, 1 / 150, conversion="classic")] * 400)
+    assert set(found["steps"]) == {1}
     assert paths.path("iris", True, l2, "oracle", "zero", [0])["private"] is False
     assert paths.path("iris", True, l2, "independent", "zero", [0])["private"] is True
 
@@ -239,9 +276,9 @@ def test_a_case_that_the_cap_ended_is_not_scored():
     assert compared([0.6, 0.61], {"constant 0.01": 0.3}, a=[0.5, 0.5], b=[0.7, 0.7]) == worse
     ours = compared([0.6, 0.61], {"independent": 0.148}, a=[0.5, 0.5], b=[0.7, 0.7])
     best = compared([0.6, 0.61], {"constant 0.001": 13.0}, a=[0.5, 0.5], b=[0.7, 0.7])
-    assert ours.in_full == "ended before (ended by our cap: ours at epsilon 0.15)"
+    assert ours.in_full == "ended before (ended by our limit: ours at epsilon 0.15)"
     # A constant that was ended and is better all the same is better; one that is not might have become so.
-    assert best.in_full == "worse (ended by our cap: best constant at epsilon 13)"
+    assert best.in_full == "worse (ended by our limit: best constant at epsilon 13)"
     behind = compared([0.4, 0.41], {"constant 0.001": 13.0}, a=[0.5, 0.5])
     assert behind.says == claims.ENDED
     assert compared([0.4, 0.41], {"independent": 0.148}, a=[0.5, 0.5]).says == claims.AT_LEAST
@@ -258,20 +295,20 @@ def test_a_case_that_the_cap_ended_is_not_scored():
     assert shown.rows[0][-1] == ours.in_full
     word = figures._verdict([worse, ours, behind, behind])
     assert word.ranking == "undecided"
-    assert "our step cap decides" in word.why
+    assert "our limit on work decides" in word.why
 
 
 def test_only_the_cap_ends_a_run_before_an_epsilon(few, tmp_path):
     settings, results = Settings(quick=True), Results(tmp_path / "cells")
     made = {}
     for schedule in ("independent", "constant 0.001", "constant 1"):
-        for cell in collected.path_cells(settings, "synthetic", 0.0, schedule):
-            results.keep(cell, cell())
-        made[schedule] = collected.line(settings, results, "synthetic", 0.0, schedule)
+        cell = lines.path_cell(settings, "synthetic", 0.0, schedule)
+        results.keep(cell, cell())
+        made[schedule] = lines.line(settings, results, "synthetic", 0.0, schedule)
     # Nine steps, for the tenth would pass epsilon 20; the others make all the steps there are, for less.
     assert made["constant 0.001"].reached < LARGEST_EPSILON
     assert not made["constant 0.001"].ended_before(LARGEST_EPSILON)
-    ended = collected.ended_before(list(made.values()), LARGEST_EPSILON)
+    ended = lines.ended_before(list(made.values()), LARGEST_EPSILON)
     assert set(ended) == {"independent", "constant 1"}
     assert ended["constant 1"] == pytest.approx(made["constant 1"].reached)
     assert not made["constant 1"].ended_before(0.99 * ended["constant 1"])
@@ -387,8 +424,8 @@ def test_table_3_stands_beside_the_published_numbers(two_data_sets, tmp_path):
     assert "ended before" in beside.rows[1][3]
     assert [row[0] for row in which.rows] == ["Synthetic", "Iris"]
     assert beside.rows[0][:3] == ["Synthetic, epsilon 0.1", "0.5090", "0.5307"]
-    # Risk from two starts and gradient norm from one; without ridge two values of R.
-    assert len(claims.rows) == 2 * 2 * (3 + 1 + 3)
+    # Two values of R; risk from two starts (one without ridge) and gradient norm from one.
+    assert len(claims.rows) == 2 * 2 * 2 * (2 + 1 + 2)
     assert "rising" in own.rows[0][0]
     assert {row["private"] for row in finished.rows if row["schedule"] == "oracle"} == {"NOT PRIVATE"}
     assert {row["start"] for row in finished.rows} == {"zero", "random"}
@@ -416,3 +453,25 @@ def test_data_that_is_not_here_is_named(monkeypatch):
     assert said["figure-1"] == said["table-1"] == "Because."  # which need nothing that may be missing
     assert said["figure-2"] == "Without mnist, breast-cancer, kddcup99-sf, which are not here. Because."
     assert said["table-3"] == said["figure-2"]  # the made-up table and Iris are always there
+
+
+def test_readings_name_which_bears_out_the_claim(two_data_sets, tmp_path):
+    settings, results = Settings(quick=True), Results(tmp_path / "cells")
+    for cell in {cell.key: cell for cell in readings.cells(settings)}.values():
+        results.keep(cell, cell())
+    finished = readings.finish(settings, results)
+    counts, table = finished.sheets
+    assert [row[0] for row in counts.rows] == [reading.name for reading in readings.READINGS]
+    assert all(sum(int(cell) for cell in row[1:]) == 2 * 2 * 3 for row in counts.rows)
+    assert len(table.rows) == 12
+    assert "cases lost as read" in finished.verdict.why
+    stamps = {row["reading"]: row["private"] for row in finished.rows}
+    assert [name for name, stamp in stamps.items() if stamp == "NOT PRIVATE"] == [readings.READINGS[-1].name]
+
+
+def test_a_reading_bears_out_the_claim_only_where_it_never_loses():
+    better = compared([0.4, 0.41], a=[0.5, 0.5])
+    worse = compared([0.6, 0.61], a=[0.5, 0.5])
+    assert readings.bears_out([better, better])
+    assert not readings.bears_out([better, better, worse])
+    assert not readings.bears_out([compared([0.5, 0.7, 0.3], a=[0.5, 0.5, 0.5])])

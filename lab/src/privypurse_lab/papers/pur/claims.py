@@ -37,9 +37,9 @@ class Case:
     says : str
         "at least as good": the interval is below the tolerance; "worse": it is above zero; "not
         distinguishable" in between; "neither moves": no schedule has budget for a step; "ended
-        before": our step cap, not the budget, ended one of the two too early.
+        before": our limit on work, not the budget, ended one of the two too early.
     ours_ended, best_ended : float or None
-        Cumulative epsilon at which the step cap ended it before this epsilon.
+        Cumulative epsilon at which the limit on work ended it before this epsilon.
     """
 
     data: str
@@ -70,7 +70,7 @@ class Case:
             for name, epsilon in (("ours", self.ours_ended), ("best constant", self.best_ended))
             if epsilon is not None
         ]
-        return f"{self.says} (ended by our cap: {', '.join(ended)})" if ended else self.says
+        return f"{self.says} (ended by our limit: {', '.join(ended)})" if ended else self.says
 
 
 def compare(
@@ -91,7 +91,7 @@ def compare(
     tolerance : callable
         Tolerance for a best mean.
     ended : mapping of str to float
-        Epsilon reached by schedules that the step cap ended before this epsilon.
+        Epsilon reached by schedules that the limit on work ended before this epsilon.
     **which
         The other fields of `Case`.
     """
@@ -99,7 +99,7 @@ def compare(
     best = min(constants, key=lambda name: constants[name])
     low, high = interval(values[ours], values[best])
     allowed = tolerance(constants[best])
-    # A run that the cap ended has spent less, so its result holds for this epsilon too: it counts
+    # A run that the limit ended has spent less, so its result holds for this epsilon too: it counts
     # against the other, but what it might still have reached does not.
     if ours in ended and best in ended:
         says = ENDED
@@ -182,7 +182,7 @@ def counted(cases: Sequence[Case]) -> dict[str, int]:
 
 
 def enough(cases: Sequence[Case]) -> bool:
-    """Return whether enough cases are decidable: not ended by the cap, with at least a step."""
+    """Return whether enough cases are decidable: not ended by the limit, with at least a step."""
     count = counted(cases)
     return len(cases) - count[ENDED] - count[STILL] >= ENOUGH * len(cases)
 
@@ -191,8 +191,8 @@ def in_words(cases: Sequence[Case]) -> str:
     """Describe the counts of results."""
     count = counted(cases)
     return (
-        f"of {len(cases)} cases {count[ENDED]} are left out, because our step cap ended ours or the best constant before that "
-        f"epsilon; in the other {len(cases) - count[ENDED]} the data-independent schedule is at least as good as the best "
+        f"of {len(cases)} cases {count[ENDED]} are left out, because our limit on work ended ours or the best constant before "
+        f"that epsilon; in the other {len(cases) - count[ENDED]} the data-independent schedule is at least as good as the best "
         f"constant noise in {count[AT_LEAST]}, not distinguishable in {count[UNCLEAR]}, worse in {count[WORSE]}, and neither "
         f"moves in {count[STILL]}"
     )

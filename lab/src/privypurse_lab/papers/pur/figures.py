@@ -23,9 +23,9 @@ from privypurse_lab.papers.items import (
 )
 from privypurse_lab.papers.pur import claims
 from privypurse_lab.papers.pur.claims import AT_LEAST, ENDED, STILL, WORSE, Case
-from privypurse_lab.papers.pur.collected import Line, all_cells, all_lines, ended_before, repetitions, scaling_note
-from privypurse_lab.papers.pur.paths import ADAPTIVE, GRID, LARGEST_EPSILON, MARKS
-from privypurse_lab.papers.pur.problems import CONSTANTS, INDEPENDENT, RIDGES, TITLES, most_steps, those_here
+from privypurse_lab.papers.pur.lines import Line, all_cells, all_lines, ended_before, repetitions, scaling_note
+from privypurse_lab.papers.pur.paths import ADAPTIVE, GRID, LARGEST_EPSILON, MARKS, MERGED
+from privypurse_lab.papers.pur.problems import CONSTANTS, INDEPENDENT, MOST_STEPS, RIDGES, TITLES, those_here
 
 FIRST, SECOND = ("synthetic", "iris"), ("mnist", "breast-cancer", "kddcup99-sf")
 Panels = Mapping[tuple[str, float], Sequence[Line]]
@@ -95,20 +95,21 @@ def _verdict(cases: Sequence[Case]) -> Verdict:
     why = f"By gradient norm at epsilon {marks}, {claims.in_words(stated)} ({'; '.join(shares)})."
     if not claims.enough(stated):
         why += (
-            f" Only {moving} of {len(stated)} cases can tell anything: our step cap decides, and the claim is neither borne out "
-            "nor refuted here."
+            f" Only {moving} of {len(stated)} cases can tell anything: our limit on work decides, and the claim is neither borne "
+            "out nor refuted here."
         )
     if others:
         good = claims.counted(others)
         why += (
-            f" R is not stated in the paper; with R = 1 in place of 10 the convex schedule is worse in {good[WORSE]} of "
-            f"{_left(others)} and at least as good in {good[AT_LEAST]} ({good[ENDED]} left out)."
+            f" R is not stated in the paper; with R = 1 in place of 10, and M R^2/2 for the loss to be made up where there is a "
+            f"ridge, it is worse in {good[WORSE]} of {_left(others)} and at least as good in {good[AT_LEAST]} ({good[ENDED]} "
+            "left out)."
         )
     return Verdict(NOTHING_PRINTED, word, why)
 
 
 def _left(cases: Sequence[Case]) -> int:
-    """Return the number of cases not ended by the cap."""
+    """Return the number of cases not ended by our limit on work."""
     return len(cases) - claims.counted(cases)[ENDED]
 
 
@@ -134,18 +135,16 @@ def _rows(data: str, l2: float, line: Line) -> list[dict[str, Any]]:
 
 
 def _notes(settings: Settings, there: Sequence[str], panels: Panels) -> list[str]:
-    runs = ", ".join(
-        f"{TITLES[data]} {repetitions(settings, data)} runs of at most {most_steps(data, settings.quick)} steps"
-        for data in there
-    )
     notes = [
-        f"{runs}. Lines begin with the first step and end where the steps do; a shaded band is the interquartile range.",
+        f"{repetitions(settings)} repetitions, side by side, up to {MOST_STEPS:,} steps, until epsilon {LARGEST_EPSILON:g} is "
+        "spent. Where a step of 1/(2M) is far shorter than the data requires, k steps are computed as one that is k times as "
+        "long, with noise divided by sqrt(k): the same cost and the same noise in the model. k times the step times the "
+        f"smoothness of the data is at most {MERGED:g}, so that gradients are off by at most {MERGED / 2:.0%}. Lines begin with "
+        "the first step and end where the steps do; a shaded band is the interquartile range.",
         f"{scaling_note('Solid lines')} Dashed: the oracle, whose noise depends on the true gradient, "
         f"{NOT_PRIVATE} whatever is public. Picking the best constant noise in hindsight is {NOT_PRIVATE} as well, "
         "and not charged.",
-        "'Ended before': our step cap, which is not the paper's, ended a schedule at the epsilon given, so that the case is not "
-        "scored. Runs that stop because the next step would cost too much have reached their epsilon. The best constant is the "
-        "best of what the four reach within the cap.",
+        *_capped_notes(panels),
         "The adaptive rule (and schedules of your own) share out a budget that is given, so each of their points is a run of its "
         "own with that epsilon; a schedule of your own makes as many steps as the data-independent one with the same budget.",
     ]
@@ -159,9 +158,25 @@ def _notes(settings: Settings, there: Sequence[str], panels: Panels) -> list[str
         first = "The first 2,000 rows of MNIST" if settings.quick else "MNIST"
         notes.append(
             f"{first}, standardised by column, has rows of length up to Z = {longest:.0f}, for some pixels are almost never lit: "
-            f"a step of 1/(2M) is {2 / longest**2:.1e}, and {most_steps('mnist', settings.quick)} of them do not lead far."
+            f"a step of 1/(2M) is {2 / longest**2:.1e}."
         )
     return notes
+
+
+def _capped_notes(panels: Panels) -> list[str]:
+    """Name the runs that would have taken more steps than were made."""
+    ended = [
+        f"{TITLES[data]} with ridge {l2:g}, {each.name}, at epsilon {each.capped:.2g}"
+        for (data, l2), lines in panels.items()
+        for each in lines
+        if each.capped is not None and each.ended_before(LARGEST_EPSILON)
+    ]
+    if not ended:
+        return []
+    return [
+        f"Ended by our limit on work before epsilon {LARGEST_EPSILON:g}: {'; '.join(ended)}. These count with what they reached. "
+        "A case in which ours or the best constant was ended, and more steps could change what is said, is not scored."
+    ]
 
 
 def _draw(figure: Any, panels: Panels, there: Sequence[str]) -> None:

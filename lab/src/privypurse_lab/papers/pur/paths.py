@@ -1,11 +1,19 @@
 """Runs of the PUR paper: one long descent per schedule, measured along its cumulative epsilon.
 
-The noise of a path does not depend on the budget: the purse of epsilon 20 only ends it. The
-adaptive rule and a user's schedules divide a known budget, so they are run once for each epsilon.
+Repetitions differ in noise only, so they are the columns of one matrix: a step is one pass over the
+table for all of them. The noise of a path does not depend on the budget: epsilon 20 only ends it.
+The adaptive rule and a user's schedules divide a known budget, so they are run once for each
+epsilon, by the library and its purse.
+
+Short steps are merged. ``k`` steps of size eta with noise sigma cost as much as one step of size
+``k eta`` with noise ``sigma/sqrt(k)``, and add the same noise to the model. They differ in the
+gradient, which one step evaluates at its start only: by a share of about ``k eta M/2``, where M is
+the smoothness of the data. `MERGED` limits that share to 1 %. It matters where the worst-case M of
+the paper is thousands of times that of the data (MNIST).
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,23 +22,24 @@ from scipy import optimize
 from privypurse.accounting.convert import zcdp_epsilon, zcdp_rho
 from privypurse.accounting.filters import DeclaredNonPrivate, ZcdpFilter
 from privypurse.core.checks import FloatArray
-from privypurse.core.errors import BudgetExhausted
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.queries import Query, Released
 from privypurse.core.randomness import NoiseSource
-from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.methods import pur
-from privypurse.methods.pur import AdaptivePUR, UntilTheClaimIsSpent
+from privypurse.methods.pur import AdaptivePUR
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import facts_for, fit
-from privypurse.training.loop import Result, train
-from privypurse.training.optimizers.base import Optimizer
+from privypurse.training.loop import train
 from privypurse.training.optimizers.gradient_descent import GradientDescent
-from privypurse.training.optimizers.warm import StartingAt
-from privypurse.training.schedules.base import Budget, Schedule
+from privypurse.training.schedules.base import Schedule
 from privypurse_lab.papers.entries import as_method, as_schedule, check_spent
-from privypurse_lab.papers.exact_measurements import Followed
-from privypurse_lab.papers.pur.problems import CONSTANT_SCHEDULES, INDEPENDENT, Problem, most_steps, problem
+from privypurse_lab.papers.pur.problems import (
+    CONSTANT_SCHEDULES,
+    INDEPENDENT,
+    MOST_STEPS,
+    Problem,
+    most_gradients,
+    problem,
+)
 
 REPLACE_ONE = Neighbouring.REPLACE_ONE
 LARGEST_EPSILON = 20.0
@@ -40,39 +49,41 @@ MARKS = (0.1, 1.0, LARGEST_EPSILON)
 # The paper does not give R.
 RADIUS = 10.0
 ADAPTIVE = "adaptive, sound"
+# Largest ``k eta M`` of k merged steps, and largest share of the steps so far.
+MERGED, MERGED_SHARE = 0.02, 0.02
+MOST_PLANNED = 2_000  # steps of a user's schedule
 
 
-@dataclass(frozen=True)
-class GivenNoise:
-    """Given noise at each step, whatever the budget; the run stops when the budget is spent."""
-
-    noise_multipliers: tuple[float, ...]
-
-    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
-        """Return the mechanism of this step."""
-        if len(past) >= len(self.noise_multipliers):
-            raise BudgetExhausted("the schedule has no more steps.")
-        return Gaussian(self.noise_multipliers[len(past)])
+# The paper's schedules; R is not stated, so a second one is tried.
+SCHEDULES = (*INDEPENDENT, "oracle", *CONSTANT_SCHEDULES)
+RESERVED = (*SCHEDULES, "adaptive", ADAPTIVE)
 
 
-def schedules_for(l2: float) -> list[str]:
-    """Return the names of the paper's schedules; without strong convexity a second R is tried."""
-    return [*(INDEPENDENT[:1] if l2 > 0 else INDEPENDENT), "oracle", *CONSTANT_SCHEDULES]
+def noise_of(schedule: str, here: Problem, l2: float, steps: int, of: str = "worst case") -> FloatArray:
+    """Return the standard deviation of the noise on the mean gradient at each step.
 
-
-RESERVED = (*schedules_for(0.0), "adaptive", "adaptive, sound")
-
-
-def noise_of(schedule: str, here: Problem, l2: float, steps: int) -> FloatArray:
-    """Return the standard deviation of the noise on the mean gradient at each step."""
+    Parameters
+    ----------
+    schedule : str
+        "constant LEVEL", or "independent" with ", R = RADIUS" and ", capped" where they differ.
+        For a ridge, F(0) - F* is bounded by log 2, the loss at zero; where R is given, by
+        ``M R^2/2``, as for any start within R of the minimum.
+    here, l2, steps
+        The problem, and the number of steps.
+    of : {"worst case", "data"}
+        Which smoothness M is.
+    """
     if schedule.startswith("constant "):
         return np.full(steps, float(schedule.removeprefix("constant ")))
-    common = {"smoothness": here.smoothness(l2), "dimension": here.oracle.dimension}
+    smoothness, dimension = here.smoothness(l2, of), here.dimension
+    said = schedule.removesuffix(", capped").partition("R = ")[2]
+    radius = float(said or RADIUS)
     if l2 > 0:
-        gap = here.oracle.bounds.initial_gap
-        return pur.strongly_convex_noise(steps, convexity=l2, gap=gap, **common)  # type: ignore[arg-type]
-    radius = 1.0 if schedule.endswith("R = 1") else RADIUS
-    return pur.convex_noise(steps, radius=radius, **common)  # type: ignore[arg-type]
+        gap = smoothness * radius**2 / 2 if said else here.oracle.bounds.initial_gap
+        noise = pur.strongly_convex_noise(steps, smoothness=smoothness, convexity=l2, gap=gap, dimension=dimension)
+    else:
+        noise = pur.convex_noise(steps, smoothness=smoothness, radius=radius, dimension=dimension)
+    return pur.capped(noise, gradient=here.longest, dimension=dimension) if schedule.endswith(", capped") else noise
 
 
 def classic_filter(here: Problem, epsilon: float) -> ZcdpFilter:
@@ -80,19 +91,23 @@ def classic_filter(here: Problem, epsilon: float) -> ZcdpFilter:
     return ZcdpFilter(epsilon, 1 / here.records, REPLACE_ONE, conversion="classic")
 
 
-def path(data: str, quick: bool, l2: float, schedule: str, start: str, seeds: Sequence[int]) -> dict[str, Any]:
-    """Run one schedule once for each seed, and measure it along its cumulative epsilon.
+def path(
+    data: str, quick: bool, l2: float, schedule: str, start: str, seeds: Sequence[int], of: str = "worst case"
+) -> dict[str, Any]:
+    """Run one schedule once for each seed, side by side, and measure it along its cumulative epsilon.
 
     Parameters
     ----------
     data, quick, l2
         The problem.
     schedule : str
-        One of `schedules_for`.
+        One of `SCHEDULES`, or as for `noise_of`.
     start : {"zero", "random"}
         The origin, or a random unit vector drawn from the seed.
     seeds : sequence of int
         One run each.
+    of : {"worst case", "data"}
+        Which smoothness M the step 1/(2M) and the noise are for.
 
     Returns
     -------
@@ -100,24 +115,128 @@ def path(data: str, quick: bool, l2: float, schedule: str, start: str, seeds: Se
         For each run: "norms", the exact gradient norm at each epsilon of `GRID` and `MARKS`;
         "risks", the exact objective at `MARKS`; "published", the same with the paper's larger
         Lipschitz constant ``lambda R + Z``; "first" and "reached", the cumulative epsilon after one
-        step and after all. For all: whether they were "private", and the "longest" row.
+        step and after all; "steps"; "capped", whether the limit on work ended it. For all: whether
+        they were "private", the "longest" row and the number of "gradients" evaluated.
     """
     here = problem(data, quick)
-    steps = most_steps(data, quick)
-    found: dict[str, Any] = {name: [] for name in ("norms", "risks", "published", "first", "reached", "steps")}
-    for seed in seeds:
-        followed = Followed(_descent(here, l2, start, seed))
-        result = _follow(here, followed, schedule, l2, steps, seed)
-        measured = _Measured(here, l2, followed.points)
-        spent = cumulative_epsilon(here, result, here.longest)
-        published = cumulative_epsilon(here, result, l2 * RADIUS + here.longest)
-        found["norms"].append([measured.norm(_made(spent, epsilon)) for epsilon in (*GRID, *MARKS)])
-        found["risks"].append([measured.risk(_made(spent, epsilon)) for epsilon in MARKS])
-        found["published"].append([measured.risk(_made(published, epsilon)) for epsilon in MARKS])
-        found["first"].append(spent[0] if spent else float(LARGEST_EPSILON))
-        found["reached"].append(min(spent[-1], LARGEST_EPSILON) if spent else 0.0)
-        found["steps"].append(len(spent))
+    points = np.zeros((here.dimension, len(seeds)))
+    if start == "random":
+        points = np.column_stack([random_start(here.dimension, seed) for seed in seeds])
+    generator, most = np.random.default_rng(list(seeds)), most_gradients(data, quick)
+    size = 1 / (2 * here.smoothness(l2, of))
+    if schedule == "oracle":
+        found = oracle_descent(here, l2, size, points, most, generator)
+    else:
+        found = descent(here, l2, size, noise_of(schedule, here, l2, MOST_STEPS, of), points, most, generator)
     return {**found, "private": schedule != "oracle", "longest": here.longest}
+
+
+def descent(
+    here: Problem, l2: float, size: float, noise: FloatArray, points: FloatArray, most: int, generator: Any
+) -> dict[str, Any]:
+    """Descend with given noise from the columns of `points`."""
+    every = (*GRID, *MARKS)
+    with np.errstate(divide="ignore", over="ignore"):  # noise that has shrunk to nothing costs infinity
+        cost = np.cumsum((2 * here.longest / here.records / noise) ** 2 / 2)
+    stops = [_steps_within(here, cost, epsilon) for epsilon in every]
+    larger = (1 + l2 * RADIUS / here.longest) ** 2
+    published = [_steps_within(here, cost, epsilon, larger) for epsilon in MARKS]
+    visits, end = sorted({*stops, *published}), max(stops)
+    variance = np.concatenate([[0.0], np.cumsum(noise**2)])
+    norms, places, made = {}, {}, 0
+    for evaluated in range(most + 1):
+        gradients = here.gradients(points, l2)
+        over = made == end or evaluated == most
+        if made in visits or over:
+            norms[made], places[made] = np.linalg.norm(gradients, axis=0), points
+        if over:
+            break
+        many = min(merged_steps(here, l2, size, made), next(visit for visit in visits if visit > made) - made)
+        points = stepped(points, gradients, size, many, variance[made + many] - variance[made], generator)
+        made += many
+    risks = {visit: here.losses(places[visit], l2) for visit in {min(stop, made) for stop in (*stops[-3:], *published)}}
+    columns = points.shape[1]
+    spent = [zcdp_epsilon(float(cost[step - 1]), 1 / here.records, conversion="classic") for step in (1, made) if step]
+    return {
+        "norms": _by_run([norms[min(stop, made)] for stop in stops]),
+        "risks": _by_run([risks[min(stop, made)] for stop in stops[-3:]]),
+        "published": _by_run([risks[min(stop, made)] for stop in published]),
+        "first": [min(spent[0], LARGEST_EPSILON)] * columns,
+        "reached": [min(spent[-1], LARGEST_EPSILON) if made else 0.0] * columns,
+        "steps": [made] * columns,
+        "capped": [made < end or end == len(noise)] * columns,
+        "gradients": evaluated,
+    }
+
+
+def oracle_descent(
+    here: Problem, l2: float, size: float, points: FloatArray, most: int, generator: Any
+) -> dict[str, Any]:
+    """Descend with noise as long as the true gradient: the paper's ideal. NOT PRIVATE.
+
+    The cost is what the paper counts: that of the noise, as if its scale were public.
+    """
+    limits = np.array([zcdp_rho(epsilon, 1 / here.records, conversion="classic") for epsilon in (*GRID, *MARKS)])
+    larger = (1 + l2 * RADIUS / here.longest) ** 2
+    columns = points.shape[1]
+    spent, first, made = np.zeros(columns), np.zeros(columns), np.zeros(columns, dtype=int)
+    norms = np.full((columns, len(limits)), np.nan)
+    marked, published = np.zeros((2, len(MARKS), *points.shape))
+    going = np.ones(columns, dtype=bool)
+    for evaluated in range(most + 1):
+        gradients = here.gradients(points, l2)
+        length = np.linalg.norm(gradients, axis=0)
+        many = merged_steps(here, l2, size, int(made.max()))
+        cost = many * (2 * here.longest / here.records) ** 2 * here.dimension / (2 * length**2)
+        norms = np.where(spent[:, None] <= limits, length[:, None], norms)
+        for mark in range(len(MARKS)):
+            limit = limits[len(GRID) + mark]
+            marked[mark] = np.where(spent <= limit, points, marked[mark])
+            published[mark] = np.where(spent * larger <= limit, points, published[mark])
+        going &= spent + cost <= limits.max()
+        if evaluated == most or not going.any():
+            break
+        noise = length / math.sqrt(here.dimension) * generator.standard_normal(points.shape)
+        points = points - np.where(going, size * (many * gradients + math.sqrt(many) * noise), 0.0)
+        spent, made = spent + np.where(going, cost, 0.0), made + many * going
+        first = np.where(first == 0, cost / many, first)
+    epsilons = [
+        [zcdp_epsilon(float(rho), 1 / here.records, conversion="classic") for rho in of] for of in (first, spent)
+    ]
+    return {
+        "norms": _by_run(norms.T),
+        "risks": _by_run([here.losses(each, l2) for each in marked]),
+        "published": _by_run([here.losses(each, l2) for each in published]),
+        "first": [min(epsilon, LARGEST_EPSILON) for epsilon in epsilons[0]],
+        "reached": [min(epsilon, LARGEST_EPSILON) for epsilon in epsilons[1]],
+        "steps": made.tolist(),
+        "capped": going.tolist(),
+        "gradients": evaluated,
+    }
+
+
+def stepped(
+    points: FloatArray, gradients: FloatArray, size: float, many: int, variance: float, generator: Any
+) -> FloatArray:
+    """Return the points after merged steps whose noise has this variance in all."""
+    noise = math.sqrt(variance) * generator.standard_normal(points.shape)
+    return points - size * (many * gradients + noise)
+
+
+def merged_steps(here: Problem, l2: float, size: float, made: int) -> int:
+    """Return how many steps to merge after so many: see the top of this file."""
+    return max(1, min(int(MERGED / (size * here.smoothness(l2, "data"))), int(MERGED_SHARE * made)))
+
+
+def _steps_within(here: Problem, cost: FloatArray, epsilon: float, larger: float = 1.0) -> int:
+    """Return the number of steps within epsilon, if each costs so many times as much."""
+    rho = zcdp_rho(epsilon, 1 / here.records, conversion="classic") / larger
+    return int(np.searchsorted(cost, rho * (1 + 1e-9), side="right"))
+
+
+def _by_run(columns: Any) -> list[list[float]]:
+    """Return a list for each run, with the digits that a figure or a table uses."""
+    return [[float(f"{value:.8g}") for value in run] for run in np.transpose(np.asarray(columns))]
 
 
 def planned(
@@ -145,11 +264,11 @@ def planned(
     for seed in seeds:
         points = []
         for epsilon in epsilons:
-            point, private = _planned_run(here, l2, entry, epsilon, most_steps(data, quick), seed)
+            point, private = _planned_run(here, l2, entry, epsilon, 100 if quick else MOST_PLANNED, seed)
             points.append(point)
             found["private"] &= private
-        found["norms"].append([_short(float(np.linalg.norm(exactly.gradient(point)))) for point in points])
-        found["risks"].append([_short(exactly.loss(point)) for point in points])
+        found["norms"].append([float(np.linalg.norm(exactly.gradient(point))) for point in points])
+        found["risks"].append([exactly.loss(point) for point in points])
     return found
 
 
@@ -173,38 +292,10 @@ def least(here: Problem, l2: float) -> tuple[float, float]:
     return float(best.fun), float(np.linalg.norm(best.x))
 
 
-def cumulative_epsilon(here: Problem, result: Result, lipschitz: float) -> list[float]:
-    """Return the cumulative epsilon of a run, by the paper's conversion and a Lipschitz constant.
-
-    For the oracle this is what the paper counts: the noise, as if its scale were public.
-    """
-    noise = np.array([step.noise_std for step in result.trace.steps], dtype=float)
-    rho = np.cumsum((2 * lipschitz / noise) ** 2 / 2)
-    return [zcdp_epsilon(float(each), 1 / here.records, conversion="classic") for each in rho]
-
-
 def random_start(dimension: int, seed: int) -> FloatArray:
     """Return a random unit vector, independent of the data."""
     direction = np.random.default_rng([seed, 7]).standard_normal(dimension)
     return np.asarray(direction / np.linalg.norm(direction))
-
-
-def _descent(here: Problem, l2: float, start: str, seed: int) -> Optimizer:
-    descent = GradientDescent(step_size=1 / (2 * here.smoothness(l2)), records=here.records, l2=l2)
-    return descent if start == "zero" else StartingAt(descent, random_start(here.oracle.dimension, seed))
-
-
-def _follow(here: Problem, optimizer: Optimizer, schedule: str, l2: float, steps: int, seed: int) -> Result:
-    noise, chosen = NoiseSource(seed=seed), None
-    if schedule == "oracle":
-        limit = 2 * zcdp_rho(LARGEST_EPSILON, 1 / here.records, conversion="classic")
-        chosen = UntilTheClaimIsSpent(limit, 2 * here.longest, l2 * here.records)
-        purse = Purse.not_private(delta=1 / here.records, neighbouring=REPLACE_ONE, noise=noise)
-        return train(here.oracle, optimizer, chosen, purse, steps=steps)
-    # The purse charges what the oracle enforces: Z for each record. The ridge is public.
-    on_sums = noise_of(schedule, here, l2, steps) * here.records
-    purse = Purse.with_filter(classic_filter(here, LARGEST_EPSILON), noise=noise)
-    return train(here.oracle, optimizer, GivenNoise(tuple((on_sums / (2 * here.longest)).tolist())), purse, steps=steps)
 
 
 def _planned_run(here: Problem, l2: float, entry: Any, epsilon: float, most: int, seed: int) -> tuple[FloatArray, bool]:
@@ -214,7 +305,8 @@ def _planned_run(here: Problem, l2: float, entry: Any, epsilon: float, most: int
         cost = pur.cost_of(noise_of("independent", here, l2, most), 2 * here.longest / here.records)
         steps = max(1, pur.steps_within(rule.rho, lambda count: float(cost[count - 1]), most))
         purse = Purse.with_filter(rule, noise=noise)
-        return train(here.oracle, _descent(here, l2, "zero", seed), schedule, purse, steps=steps).point, True
+        descending = GradientDescent(step_size=1 / (2 * here.smoothness(l2)), records=here.records, l2=l2)
+        return train(here.oracle, descending, schedule, purse, steps=steps).point, True
     method = AdaptivePUR() if entry is None else as_method(entry)
     probe = facts_for(here.oracle, Purse.with_filter(rule), records=here.records, l2=l2, radius=RADIUS)
     wanted = method.filter(probe)
@@ -225,32 +317,3 @@ def _planned_run(here: Problem, l2: float, entry: Any, epsilon: float, most: int
     if private:
         check_spent(method.name, purse, epsilon, rule.delta, rule.neighbouring.value)
     return result.point, private
-
-
-def _made(spent: Sequence[float], epsilon: float) -> int:
-    """Return the number of steps within epsilon."""
-    return int(np.searchsorted(spent, epsilon * (1 + 1e-9), side="right"))
-
-
-def _short(value: float) -> float:
-    """Round to the digits that a figure or a table uses."""
-    return float(f"{value:.8g}")
-
-
-class _Measured:
-    """Exact values at the points of one run, each computed once. NOT PRIVATE."""
-
-    def __init__(self, here: Problem, l2: float, points: Sequence[FloatArray]) -> None:
-        self._exactly, self._points = here.exactly(l2), points
-        self._norms: dict[int, float] = {}
-        self._risks: dict[int, float] = {}
-
-    def norm(self, step: int) -> float:
-        if step not in self._norms:
-            self._norms[step] = _short(float(np.linalg.norm(self._exactly.gradient(self._points[step]))))
-        return self._norms[step]
-
-    def risk(self, step: int) -> float:
-        if step not in self._risks:
-            self._risks[step] = _short(self._exactly.loss(self._points[step]))
-        return self._risks[step]

@@ -10,10 +10,8 @@ import numpy as np
 from privypurse.accounting.convert import zcdp_rho
 from privypurse.accounting.filters import ZcdpFilter
 from privypurse.core.randomness import NoiseSource
-from privypurse.losses import Logistic
 from privypurse.methods import pur
 from privypurse.methods.pur import PUR
-from privypurse.oracles import DenseOracle
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import fit
 from privypurse_lab.papers import drawing
@@ -31,7 +29,7 @@ from privypurse_lab.papers.items import (
     Verdict,
 )
 from privypurse_lab.papers.pur.paths import REPLACE_ONE, least
-from privypurse_lab.papers.pur.problems import DATA_SEED, Problem, synthetic
+from privypurse_lab.papers.pur.problems import DATA_SEED, Problem, problem_of, synthetic
 
 # The tables give no values. Epsilon is below one, where "epsilon" and "epsilon squared" differ.
 EPSILON, DELTA, DIMENSION, RADIUS, RIDGE = 0.1, 1e-6, 10, 10.0, 0.1
@@ -151,7 +149,7 @@ def run(case: str, records: int, seeds: Sequence[int]) -> dict[str, Any]:
 def rows_of_length_one(records: int) -> Problem:
     """Return synthetic data whose rows the oracle scales down to norm one."""
     X, y = synthetic(records, DATA_SEED, DIMENSION)
-    return Problem(DenseOracle(X, y, loss=Logistic(), row_limit=LONGEST, constant=False, threads=1), records, LONGEST)
+    return problem_of(X, y, LONGEST)
 
 
 def printed_overspend(ridge: float) -> float:

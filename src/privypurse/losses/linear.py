@@ -41,7 +41,8 @@ class LinearLoss(ABC):
     clip_derivative: float = math.inf
 
     code: ClassVar[int]
-    classification: ClassVar[bool]
+    classification: ClassVar[bool] = True
+    _lipschitz: ClassVar[float] = 1.0  # before clipping
 
     def __post_init__(self) -> None:
         if self.clip_derivative != math.inf:
@@ -59,17 +60,12 @@ class LinearLoss(ABC):
 
     @property
     @abstractmethod
-    def _lipschitz(self) -> float:
-        """Largest size of the derivative before clipping."""
-
-    @property
-    @abstractmethod
     def smoothness(self) -> float:
         """Largest second derivative; infinity where there is a kink."""
 
-    @abstractmethod
     def value_at_zero(self, target_bound: float = 1.0) -> float:
         """Return the largest loss of a record at score zero, for targets up to this size."""
+        return float(self.value(0.0, 1.0 if self.classification else target_bound))
 
     def bounds(self, row_limit: float, target_bound: float = 1.0) -> Bounds:
         """Return the public constants of the mean loss over rows of at most this length."""
@@ -82,7 +78,7 @@ class LinearLoss(ABC):
 
     def value(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
         """Return the loss of each record."""
-        z, _ = self._residual(np.asarray(score, dtype=np.float64), np.asarray(target, dtype=np.float64))
+        z, _ = self._residual(score, target)
         knee = self._knee()
         if math.isinf(knee):
             return np.asarray(self._plain_value(z))
@@ -92,21 +88,18 @@ class LinearLoss(ABC):
 
     def derivative(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
         """Return the derivative of each record's loss with respect to its score."""
-        z, sign = self._residual(np.asarray(score, dtype=np.float64), np.asarray(target, dtype=np.float64))
+        z, sign = self._residual(score, target)
         return np.asarray(np.clip(sign * self._plain_slope(z), -self.clip_derivative, self.clip_derivative))
 
     def curvature(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
         """Return the second derivative of each record's loss; zero where clipped."""
-        z, _ = self._residual(np.asarray(score, dtype=np.float64), np.asarray(target, dtype=np.float64))
+        z, _ = self._residual(score, target)
         clipped = np.abs(self._plain_slope(z)) > self.clip_derivative
         return np.asarray(np.where(clipped, 0.0, self._plain_curvature(z)))
 
-    def _residual(self, score: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the number the loss depends on, and the sign with which the score enters it.
-
-        Classification: the margin ``target * score``. Regression: the distance
-        ``|score - target|``.
-        """
+    def _residual(self, score: ArrayLike, target: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Return the margin or the distance to the target, and the sign of the score in it."""
+        score, target = np.asarray(score, dtype=np.float64), np.asarray(target, dtype=np.float64)
         if self.classification:
             return target * score, target
         return np.abs(score - target), np.sign(score - target)
@@ -143,21 +136,12 @@ class Logistic(LinearLoss):
     """
 
     code: ClassVar[int] = 0
-    classification: ClassVar[bool] = True
-
-    @property
-    def _lipschitz(self) -> float:
-        return 1.0
 
     @property
     def smoothness(self) -> float:
         """A quarter, or less with a clip below a half."""
         c = self.clip_derivative
         return c * (1 - c) if c < 0.5 else 0.25
-
-    def value_at_zero(self, target_bound: float = 1.0) -> float:
-        """Return the loss at score zero: ln 2, unless clipped."""
-        return float(self.value(0.0, 1.0))
 
     def _knee(self) -> float:
         return math.log(1 / self.clip_derivative - 1) if self.clip_derivative < 1 else -math.inf
@@ -177,20 +161,11 @@ class Hinge(LinearLoss):
     """``max(0, 1 - target * score)``. Not smooth: prefer `HuberHinge` for gradient methods."""
 
     code: ClassVar[int] = 1
-    classification: ClassVar[bool] = True
-
-    @property
-    def _lipschitz(self) -> float:
-        return 1.0
 
     @property
     def smoothness(self) -> float:
         """Infinity: there is a kink at margin 1."""
         return math.inf
-
-    def value_at_zero(self, target_bound: float = 1.0) -> float:
-        """Return 1, or the clip."""
-        return self.lipschitz
 
     def _knee(self) -> float:
         # The derivative jumps past the clip at the kink.
@@ -220,7 +195,6 @@ class HuberHinge(LinearLoss):
 
     width: float = 0.5
     code: ClassVar[int] = 2
-    classification: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -232,17 +206,9 @@ class HuberHinge(LinearLoss):
         return self.width
 
     @property
-    def _lipschitz(self) -> float:
-        return 1.0
-
-    @property
     def smoothness(self) -> float:
         """``1 / (2 width)``."""
         return 1 / (2 * self.width)
-
-    def value_at_zero(self, target_bound: float = 1.0) -> float:
-        """Return 1 for widths below 1."""
-        return float(self.value(0.0, 1.0))
 
     def _knee(self) -> float:
         return 1 + self.width - 2 * self.width * self.clip_derivative if self.clip_derivative < 1 else -math.inf
@@ -264,19 +230,12 @@ class Squared(LinearLoss):
 
     code: ClassVar[int] = 3
     classification: ClassVar[bool] = False
-
-    @property
-    def _lipschitz(self) -> float:
-        return math.inf
+    _lipschitz: ClassVar[float] = math.inf
 
     @property
     def smoothness(self) -> float:
         """One."""
         return 1.0
-
-    def value_at_zero(self, target_bound: float = 1.0) -> float:
-        """Return the loss of a record with the largest target."""
-        return float(self.value(0.0, target_bound))
 
     def _knee(self) -> float:
         return self.clip_derivative

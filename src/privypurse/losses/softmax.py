@@ -38,9 +38,14 @@ class Softmax:
             object.__setattr__(self, "clip_derivative", positive(clip_derivative=self.clip_derivative))
 
     @property
+    def _longest(self) -> float:
+        """Largest length of the derivative before clipping."""
+        return math.sqrt(2)
+
+    @property
     def lipschitz(self) -> float:
         """Largest length of the derivative with respect to the scores."""
-        return min(math.sqrt(2), self.clip_derivative)
+        return min(self._longest, self.clip_derivative)
 
     @property
     def smoothness(self) -> float:
@@ -57,7 +62,7 @@ class Softmax:
 
     def range_along(self, length: float) -> float:
         """Return how much a record's loss can vary while its scores move over this length."""
-        return math.sqrt(2) * length
+        return self._longest * length
 
     def value(self, scores: FloatArray, target: NDArray[np.intp]) -> FloatArray:
         """Return the loss of each record; scores has one row for each."""
@@ -67,7 +72,10 @@ class Softmax:
         """Return the derivative of each record's loss with respect to its scores, clipped."""
         slope = special.softmax(scores, axis=1)
         slope[np.arange(len(slope)), target] -= 1.0
-        if self.clip_derivative < math.sqrt(2):
+        return self._clipped(slope)
+
+    def _clipped(self, slope: FloatArray) -> FloatArray:
+        if self.clip_derivative < self._longest:
             length = np.linalg.norm(slope, axis=1, keepdims=True)
             slope *= np.minimum(1.0, self.clip_derivative / np.maximum(length, 1e-300))
         return np.asarray(slope)
@@ -102,9 +110,8 @@ class OneVsRest(Softmax):
         return HuberHinge(width=self.width)
 
     @property
-    def lipschitz(self) -> float:
-        """Largest length of the derivative: 1 for the target's score, 1/(K - 1) for each other."""
-        return min(math.sqrt(1 + 1 / (self.classes - 1)), self.clip_derivative)
+    def _longest(self) -> float:
+        return math.sqrt(1 + 1 / (self.classes - 1))  # 1 for the target's score, 1/(K - 1) for each other
 
     @property
     def smoothness(self) -> float:
@@ -115,10 +122,6 @@ class OneVsRest(Softmax):
         """Return the loss of any record at scores of zero."""
         return 2 * self._hinge.value_at_zero()
 
-    def range_along(self, length: float) -> float:
-        """Return how much a record's loss can vary while its scores move over this length."""
-        return math.sqrt(1 + 1 / (self.classes - 1)) * length
-
     def value(self, scores: FloatArray, target: NDArray[np.intp]) -> FloatArray:
         """Return the loss of each record; scores has one row for each."""
         sign, weight = self._signs(scores, target)
@@ -127,11 +130,7 @@ class OneVsRest(Softmax):
     def derivative(self, scores: FloatArray, target: NDArray[np.intp]) -> FloatArray:
         """Return the derivative of each record's loss with respect to its scores, clipped."""
         sign, weight = self._signs(scores, target)
-        slope = weight * self._hinge.derivative(scores, sign)
-        if self.clip_derivative < math.sqrt(1 + 1 / (self.classes - 1)):
-            length = np.linalg.norm(slope, axis=1, keepdims=True)
-            slope *= np.minimum(1.0, self.clip_derivative / np.maximum(length, 1e-300))
-        return np.asarray(slope)
+        return self._clipped(weight * self._hinge.derivative(scores, sign))
 
     def _signs(self, scores: FloatArray, target: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """Return +1 and weight 1 in the target's column, -1 and weight 1/(K - 1) in the others."""

@@ -8,7 +8,7 @@ machine and with every version of numpy.
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,28 +20,12 @@ SEX = ("female", "male")
 REGION = ("north", "south", "east", "west", "centre", "coast", "capital")
 BORN_ABROAD = ("no", "yes")
 EDUCATION = (
-    "no school",
-    "primary",
-    "lower secondary",
-    "upper secondary",
-    "vocational",
-    "bachelor",
-    "master",
-    "doctorate",
+    *("no school", "primary", "lower secondary", "upper secondary"),
+    *("vocational", "bachelor", "master", "doctorate"),
 )
 JOB = (
-    "manager",
-    "professional",
-    "technician",
-    "health",
-    "teaching",
-    "office",
-    "sales",
-    "craft",
-    "transport",
-    "machine operator",
-    "farming",
-    "cleaning and care",
+    *("manager", "professional", "technician", "health", "teaching", "office"),
+    *("sales", "craft", "transport", "machine operator", "farming", "cleaning and care"),
 )
 SECTOR = ("private", "public", "self-employed", "own company", "non-profit")
 HOUSEHOLD = ("alone", "couple", "couple with children", "single parent", "with parents", "shared")
@@ -55,30 +39,6 @@ COMMUTE_STEP = 5
 
 # First age of each age group but the first.
 AGE_GROUPS = (20, 24, 30, 50, 65)
-
-
-@dataclass(frozen=True)
-class Population:
-    """Tables of equally likely values, one row for each group of people."""
-
-    region: NDArray[np.uint8]
-    sex: NDArray[np.uint8]
-    age: NDArray[np.uint8]
-    age_group: NDArray[np.uint8]  # by age
-    born_abroad: NDArray[np.uint8]  # by region
-    education: NDArray[np.uint8]  # by age group and born_abroad
-    school: NDArray[np.uint8]  # by education
-    setting: NDArray[np.uint8]  # by region: 0 country, 1 town, 2 capital
-    job: NDArray[np.uint8]  # by education, sex and setting
-    sector: NDArray[np.uint8]  # by job
-    household: NDArray[np.uint8]  # by age group and sex
-    rhythm: NDArray[np.uint8]  # by sex, household and way of life: part time, full time or long
-    hours: NDArray[np.uint8]  # by rhythm
-    any_capital: NDArray[np.uint8]  # by age group and degree
-    capital: NDArray[np.int32]  # by age group
-    commute: NDArray[np.int16]  # by setting
-    unknown_work: NDArray[np.uint8]  # 0 all known, 1 sector unknown, 2 sector and job unknown
-    unknown_commute: NDArray[np.uint8]
 
 
 def _choice(weights: Iterable[int]) -> NDArray[np.uint8]:
@@ -105,37 +65,26 @@ def _long_tail(middle: int, most: int, step: int = 1) -> list[int]:
 
 def _ages() -> list[int]:
     """Return the weight of each age: rising to 25, level to 55, falling to 90."""
-    return [
-        4 * (age - 15)
-        if age < 25
-        else 40
-        if age < 55
-        else 40 - 2 * (age - 55)
-        if age < 70
-        else max(1, 8 - (age - 70) // 2)
-        for age in range(YOUNGEST, OLDEST + 1)
-    ]
+    ages = np.arange(YOUNGEST, OLDEST + 1)
+    old = np.where(ages < 70, 40 - 2 * (ages - 55), np.maximum(1, 8 - (ages - 70) // 2))
+    return np.where(ages < 25, 4 * (ages - 15), np.where(ages < 55, 40, old)).tolist()  # type: ignore[no-any-return]
 
 
-def _peaks(**at: int) -> list[int]:
-    """Return weights over 0 to MOST_HOURS hours, from arguments such as h20=7."""
-    weights = [0] * (MOST_HOURS + 1)
-    for hours, weight in at.items():
-        weights[int(hours.removeprefix("h"))] = weight
-    return weights
+def _peaks(weights: dict[int, int]) -> list[int]:
+    """Return the weight of each number of hours from 0 to MOST_HOURS."""
+    return [weights.get(hours, 0) for hours in range(MOST_HOURS + 1)]
 
 
 def _band(lowest: int, highest: int, middle: int) -> list[int]:
     """Return weights over years of school that fall on both sides of the middle."""
-    return [
-        max(0, 1 + highest - lowest - 2 * abs(years - middle)) if lowest <= years <= highest else 0
-        for years in range(MOST_SCHOOL + 1)
-    ]
+    inside = range(lowest, highest + 1)
+    width = 1 + highest - lowest
+    return [max(0, width - 2 * abs(years - middle)) * (years in inside) for years in range(MOST_SCHOOL + 1)]
 
 
 @functools.cache
-def population() -> Population:
-    """Return the tables of the population."""
+def population() -> SimpleNamespace:
+    """Return tables of equally likely values, one row for each group of people."""
     by_age_group = [
         (2, 6, 40, 45, 7, 0, 0, 0),
         (1, 2, 12, 50, 18, 17, 0, 0),
@@ -168,101 +117,49 @@ def population() -> Population:
         "shared": [(30, 62, 8), (22, 66, 12)],
     }
     by_way_of_life = [(2, 4, 2), (2, 2, 6), (12, 2, 1)]  # employed, own boss, under 20 or over 65
-    return Population(
+    by_job = [
+        *[(60, 14, 5, 17, 4), (56, 22, 11, 6, 5), (66, 20, 6, 4, 4), (40, 40, 7, 2, 11)],
+        *[(15, 70, 3, 1, 11), (62, 28, 2, 2, 6), (78, 1, 11, 8, 2), (70, 6, 17, 6, 1)],
+        *[(68, 15, 12, 4, 1), (94, 3, 1, 1, 1), (40, 2, 46, 11, 1), (62, 20, 8, 1, 9)],
+    ]
+    households = [  # by age group and sex
+        *[(4, 3, 0, 2, 80, 11), (3, 2, 0, 0, 85, 10), (14, 15, 3, 4, 42, 22), (15, 10, 2, 0, 52, 21)],
+        *[(20, 32, 14, 6, 13, 15), (25, 28, 9, 1, 20, 17), (14, 18, 49, 14, 2, 3), (22, 20, 48, 3, 4, 3)],
+        *[(24, 48, 17, 6, 1, 4), (20, 50, 24, 2, 1, 3), (46, 46, 2, 3, 0, 3), (24, 70, 3, 1, 0, 2)],
+    ]
+    by_rhythm = [  # hours: weight
+        {4: 1, 6: 1, 8: 4, 10: 6, 12: 5, 15: 8, 16: 8, 18: 4, 20: 24, 24: 12, 25: 12, 28: 5, 30: 15, 32: 4},
+        {33: 1, 34: 1, 35: 12, 36: 6, 37: 8, 38: 12, 39: 4, 40: 48, 41: 1, 42: 5, 43: 2, 44: 2, 45: 14},
+        {46: 2, 48: 13, 50: 38, 52: 3, 54: 2, 55: 13, 60: 22, 65: 4, 70: 6, 75: 2, 80: 3, 90: 1, 99: 1},
+    ]
+    bands = ((0, 3, 1), (4, 8, 6), (7, 11, 9), (10, 14, 12), (11, 15, 13), (14, 18, 16), (15, 20, 18), (18, 22, 20))
+    capitals = [[1 + v for v in _long_tail(m, MOST_CAPITAL - 1)] for m in (150, 300, 800, 1_900, 3_500, 4_500)]
+    commutes = [_long_tail(middle, MOST_COMMUTE, COMMUTE_STEP) for middle in (14, 18, 29)]
+    return SimpleNamespace(
         region=_choice((18, 15, 14, 13, 16, 9, 15)),
         sex=_choice((48, 52)),
         age=_choice(_ages()) + np.uint8(YOUNGEST),
-        age_group=np.searchsorted(AGE_GROUPS, np.arange(OLDEST + 1), side="right").astype(np.uint8),
-        born_abroad=_choices((100 - share, share) for share in (7, 11, 9, 8, 12, 16, 28)),
+        age_group=np.searchsorted(AGE_GROUPS, np.arange(OLDEST + 1), side="right").astype(np.uint8),  # by age
+        born_abroad=_choices((100 - share, share) for share in (7, 11, 9, 8, 12, 16, 28)),  # by region
+        # By age group and born_abroad.
         education=_choices(_times(levels, pull) for levels in by_age_group for pull in abroad),
-        school=_choices(
-            _band(*years)
-            for years in (
-                (0, 3, 1),
-                (4, 8, 6),
-                (7, 11, 9),
-                (10, 14, 12),
-                (11, 15, 13),
-                (14, 18, 16),
-                (15, 20, 18),
-                (18, 22, 20),
-            )
-        ),
-        setting=np.array([0, 1, 1, 0, 1, 1, 2], dtype=np.uint8),
-        job=_choices(
-            _times(levels, sexes, settings) for levels in by_education for sexes in by_sex for settings in by_setting
-        ),
-        sector=_choices(
-            [
-                (60, 14, 5, 17, 4),
-                (56, 22, 11, 6, 5),
-                (66, 20, 6, 4, 4),
-                (40, 40, 7, 2, 11),
-                (15, 70, 3, 1, 11),
-                (62, 28, 2, 2, 6),
-                (78, 1, 11, 8, 2),
-                (70, 6, 17, 6, 1),
-                (68, 15, 12, 4, 1),
-                (94, 3, 1, 1, 1),
-                (40, 2, 46, 11, 1),
-                (62, 20, 8, 1, 9),
-            ]
-        ),
-        household=_choices(
-            weights
-            for pair in (
-                [(4, 3, 0, 2, 80, 11), (3, 2, 0, 0, 85, 10)],
-                [(14, 15, 3, 4, 42, 22), (15, 10, 2, 0, 52, 21)],
-                [(20, 32, 14, 6, 13, 15), (25, 28, 9, 1, 20, 17)],
-                [(14, 18, 49, 14, 2, 3), (22, 20, 48, 3, 4, 3)],
-                [(24, 48, 17, 6, 1, 4), (20, 50, 24, 2, 1, 3)],
-                [(46, 46, 2, 3, 0, 3), (24, 70, 3, 1, 0, 2)],
-            )
-            for weights in pair
-        ),
+        school=_choices(_band(*years) for years in bands),  # by education
+        setting=np.array([0, 1, 1, 0, 1, 1, 2], dtype=np.uint8),  # by region: 0 country, 1 town, 2 capital
+        # By education, sex and setting.
+        job=_choices(_times(levels, sex, place) for levels in by_education for sex in by_sex for place in by_setting),
+        sector=_choices(by_job),
+        household=_choices(households),
+        # By sex, household and way of life: part time, full time or long.
         rhythm=_choices(
-            _times(rhythms[household][sex], way) for sex in (0, 1) for household in HOUSEHOLD for way in by_way_of_life
+            _times(rhythms[kind][sex], way) for sex in (0, 1) for kind in HOUSEHOLD for way in by_way_of_life
         ),
-        hours=_choices(
-            [
-                _peaks(
-                    h4=1, h6=1, h8=4, h10=6, h12=5, h15=8, h16=8, h18=4, h20=24, h24=12, h25=12, h28=5, h30=15, h32=4
-                ),
-                _peaks(h33=1, h34=1, h35=12, h36=6, h37=8, h38=12, h39=4, h40=48, h41=1, h42=5, h43=2, h44=2, h45=14),
-                _peaks(h46=2, h48=13, h50=38, h52=3, h54=2, h55=13, h60=22, h65=4, h70=6, h75=2, h80=3, h90=1, h99=1),
-            ]
-        ),
-        any_capital=_choices(
-            (100 - share, share) for pair in ((1, 2), (2, 4), (4, 9), (8, 18), (15, 28), (26, 42)) for share in pair
-        ),
-        capital=np.array(
-            [[1 + v for v in _long_tail(middle, MOST_CAPITAL - 1)] for middle in (150, 300, 800, 1_900, 3_500, 4_500)],
-            dtype=np.int32,
-        ),
-        commute=np.array([_long_tail(middle, MOST_COMMUTE, COMMUTE_STEP) for middle in (14, 18, 29)], dtype=np.int16),
-        unknown_work=_choice((95, 2, 3)),
+        hours=_choices(_peaks(weights) for weights in by_rhythm),
+        any_capital=_choices((100 - share, share) for share in (1, 2, 2, 4, 4, 9, 8, 18, 15, 28, 26, 42)),  # and degree
+        capital=np.array(capitals, dtype=np.int32),  # by age group
+        commute=np.array(commutes, dtype=np.int16),  # by setting
+        unknown_work=_choice((95, 2, 3)),  # 0 all known, 1 sector unknown, 2 sector and job unknown
         unknown_commute=_choice((93, 7)),
     )
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Terms of the log-odds of a high income, in hundredths. A list may end with "missing"."""
-
-    base: int
-    age: NDArray[np.int16]
-    school: NDArray[np.int16]
-    hours: NDArray[np.int16]  # by whether the person is their own boss
-    capital_steps: NDArray[np.int32]
-    capital: NDArray[np.int16]
-    commute: NDArray[np.int16]
-    region: NDArray[np.int16]
-    job: NDArray[np.int16]
-    education: NDArray[np.int16]
-    household: NDArray[np.int16]  # by sex
-    sector: NDArray[np.int16]
-    born_abroad: NDArray[np.int16]
-    chance: NDArray[np.uint64]  # by score, from -LARGEST to LARGEST, in units of 2^-32
 
 
 LARGEST = 1_200
@@ -273,8 +170,8 @@ def _shorts(values: Iterable[int] | Sequence[Sequence[int]]) -> NDArray[np.int16
 
 
 @functools.cache
-def scores() -> Scores:
-    """Return the terms of the log-odds of a high income.
+def scores() -> SimpleNamespace:
+    """Return the terms of the log-odds of a high income, in hundredths; the last may be "missing".
 
     They are mostly additive, as in a linear model over one-hot and scaled columns, but not quite:
     income peaks at an age, capital counts in steps, long hours pay less for the self-employed, and
@@ -283,10 +180,10 @@ def scores() -> Scores:
     years = range(OLDEST + 1)
     week = range(MOST_HOURS + 1)
     logistic = [1 / (1 + math.exp(-score / 100)) for score in range(-LARGEST, LARGEST + 1)]
-    return Scores(
+    return SimpleNamespace(
         base=-230,
         age=_shorts(max(60 - (age - 50) ** 2 // 4, -200 if age < 50 else -40) for age in years),
-        school=_shorts(7 * (school - 12) for school in range(MOST_SCHOOL + 1)),
+        school_years=_shorts(7 * (school - 12) for school in range(MOST_SCHOOL + 1)),
         hours=_shorts([[max(-260, min(pay * (hours - 39), 170)) for hours in week] for pay in (7, 4)]),
         capital_steps=np.array([1, 1_000, 5_000, 15_000], dtype=np.int32),
         capital=_shorts([0, 30, 110, 240, 380]),
@@ -297,5 +194,6 @@ def scores() -> Scores:
         household=_shorts([[-20, 40, 20, -60, -120, -60], [10, 110, 140, 20, -130, -50]]),
         sector=_shorts([0, 10, -60, 120, -50, -20]),
         born_abroad=_shorts([0, -50]),
+        # By score, from -LARGEST to LARGEST, in units of 2^-32.
         chance=np.array([round(chance * CERTAIN) for chance in logistic], dtype=np.uint64),
     )

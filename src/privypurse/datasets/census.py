@@ -46,24 +46,18 @@ class ColumnFacts:
     may_be_missing: bool = False
 
 
-def _number(meaning: str, lower: int, upper: int, may_be_missing: bool = False) -> ColumnFacts:
-    return ColumnFacts("number", meaning, lower, upper, may_be_missing=may_be_missing)
-
-
-def _category(meaning: str, categories: tuple[str, ...], may_be_missing: bool = False) -> ColumnFacts:
-    return ColumnFacts("category", meaning, categories=categories, may_be_missing=may_be_missing)
-
-
+_number = functools.partial(ColumnFacts, "number")
+_category = functools.partial(ColumnFacts, "category")
 FACTS = {
     "age": _number("age in years", world.YOUNGEST, world.OLDEST),
-    "sex": _category("sex", world.SEX),
-    "region": _category("region of residence", world.REGION),
-    "born_abroad": _category("born in another country", world.BORN_ABROAD),
-    "education": _category("highest education finished", world.EDUCATION),
+    "sex": _category("sex", categories=world.SEX),
+    "region": _category("region of residence", categories=world.REGION),
+    "born_abroad": _category("born in another country", categories=world.BORN_ABROAD),
+    "education": _category("highest education finished", categories=world.EDUCATION),
     "school_years": _number("years spent in education", 0, world.MOST_SCHOOL),
-    "household": _category("kind of household", world.HOUSEHOLD),
-    "job": _category("kind of work", world.JOB, may_be_missing=True),
-    "sector": _category("kind of employer", world.SECTOR, may_be_missing=True),
+    "household": _category("kind of household", categories=world.HOUSEHOLD),
+    "job": _category("kind of work", categories=world.JOB, may_be_missing=True),
+    "sector": _category("kind of employer", categories=world.SECTOR, may_be_missing=True),
     "hours_per_week": _number("hours worked in a usual week", 0, world.MOST_HOURS),
     "capital_income": _number("income from capital in a year; mostly none", 0, world.MOST_CAPITAL),
     "commute_minutes": _number("minutes to work, one way, in steps of 5", 0, world.MOST_COMMUTE, may_be_missing=True),
@@ -247,12 +241,8 @@ def _people(draws: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
     commute = tables.commute[setting, next(entries)]
     unknown_work = tables.unknown_work[next(entries)]
     unknown_commute = tables.unknown_commute[next(entries)]
-    return {
-        "age": age,
-        "sex": sex,
-        "region": region,
-        "born_abroad": abroad,
-        "education": education,
+    own = {"age": age, "sex": sex, "region": region, "born_abroad": abroad, "education": education}
+    return own | {
         "school_years": school,
         "household": household,
         "job": np.where(unknown_work == 2, np.uint8(len(world.JOB)), job),
@@ -264,24 +254,17 @@ def _people(draws: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
 
 
 def _own_boss(sector: NDArray[np.uint8]) -> NDArray[np.intp]:
-    self_employed, own_company = world.SECTOR.index("self-employed"), world.SECTOR.index("own company")
-    owns: NDArray[np.bool_] = (sector == self_employed) | (sector == own_company)
-    return owns.astype(np.intp)
+    return np.isin(sector, [world.SECTOR.index("self-employed"), world.SECTOR.index("own company")]).astype(np.intp)
 
 
 def _score(people: dict[str, NDArray[Any]]) -> NDArray[np.intp]:
     """Return the log-odds of a high income in hundredths, given the table."""
     add = world.scores()
     score = np.full(len(people["age"]), add.base, dtype=np.intp)
-    score += add.age[people["age"]]
-    score += add.school[people["school_years"]]
+    for name in ("age", "school_years", "region", "job", "education", "sector", "born_abroad"):
+        score += getattr(add, name)[people[name]]
     score += add.hours[_own_boss(people["sector"]), people["hours_per_week"]]
     score += add.capital[np.searchsorted(add.capital_steps, people["capital_income"], side="right")]
     score += add.commute[people["commute_minutes"] // world.COMMUTE_STEP]  # -1, missing, is the last entry
-    score += add.region[people["region"]]
-    score += add.job[people["job"]]
-    score += add.education[people["education"]]
     score += add.household[people["sex"], people["household"]]
-    score += add.sector[people["sector"]]
-    score += add.born_abroad[people["born_abroad"]]
     return np.clip(score, -world.LARGEST, world.LARGEST)

@@ -3,7 +3,7 @@
 import csv
 import io
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from numpy.typing import NDArray
@@ -18,12 +18,10 @@ def write_csv(path: str | pathlib.Path, blocks: Iterable[Block]) -> None:
     times faster, is used if it is installed; the values are the same without it.
     """
     with open(path, "wb") as file:
-        header_is_due = True
-        for block in blocks:
-            if header_is_due:
+        for number, block in enumerate(blocks):
+            if number == 0:
                 file.write(_by_csv([tuple(block)]))
-                header_is_due = False
-            file.write(_by_pyarrow(block) or _by_csv(_rows(block)))
+            file.write(_by_pyarrow(block) or _by_csv(zip(*map(_fields, block.values()), strict=True)))
 
 
 def _by_pyarrow(block: Block) -> bytes | None:
@@ -48,10 +46,6 @@ def _by_csv(rows: Iterable[Iterable[Any]]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
-
-
-def _rows(block: Block) -> Iterator[tuple[Any, ...]]:
-    return zip(*(_fields(column) for column in block.values()), strict=True)
 
 
 def _fields(column: NDArray[Any]) -> list[Any]:

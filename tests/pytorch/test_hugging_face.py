@@ -8,13 +8,12 @@ import torch
 
 from privypurse import InvalidArgument, NoiseSource
 from privypurse.pytorch import make_private, open_purse
-from privypurse.pytorch.training_step import mean_of, usual_loss
 from privypurse.training.schedules import ConstantNoise
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from privypurse.pytorch.integrations.hugging_face import FILE, private_trainer  # noqa: E402
+from privypurse.pytorch.integrations.hugging_face import FILE, mean_of, private_trainer, usual_loss  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")
 BUDGET = {"records": 300, "epsilon": 2.0, "delta": 1e-5}

@@ -9,8 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from privypurse import InvalidArgument, NoiseSource
 from privypurse.pytorch import make_private, open_purse, resume, save
-from privypurse.pytorch.integrations.logging import CsvLog, MLflowLog, TensorBoardLog
-from privypurse.pytorch.integrations.public_log import PublicLog
+from privypurse.pytorch.integrations.logging import CsvLog, MLflowLog, PublicLog, TensorBoardLog
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*maintenance mode.*:FutureWarning",  # MLflow's file store

@@ -8,15 +8,12 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("privypurse.pytorch needs PyTorch: pip install 'privypurse[torch]'.") from error
 
-from privypurse.pytorch.adaptive_clip import AdaptiveClip
-from privypurse.pytorch.budgets import open_purse, shape
+from privypurse.pytorch.budgets import AdaptiveClip, open_purse, shape
 from privypurse.pytorch.checkpoint import resume, save
-from privypurse.pytorch.deep_nesterov import DeepNesterov
 from privypurse.pytorch.engine import Engine
-from privypurse.pytorch.fitting import Fitted, fit
-from privypurse.pytorch.loader import PrivateLoader
+from privypurse.pytorch.fitting import DeepNesterov, Fitted, fit
 from privypurse.pytorch.oracle import ModuleOracle
-from privypurse.pytorch.private_loop import Private, make_private
+from privypurse.pytorch.private_loop import Private, PrivateLoader, make_private
 
 __all__ = [
     "AdaptiveClip",

@@ -20,7 +20,7 @@ from privypurse.core.sensitive import Norm, Sample, SensitiveTensor
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.mechanisms.torch_gaussian import TorchGaussian
 from privypurse.purse.purse import Purse
-from privypurse.pytorch.adaptive_clip import AdaptiveClip
+from privypurse.pytorch.budgets import AdaptiveClip
 from privypurse.training.checkpoint import remembered, single_charge
 from privypurse.training.progress import Callback
 from privypurse.training.schedules.base import Budget, Schedule

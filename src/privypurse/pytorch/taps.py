@@ -11,8 +11,16 @@ from torch.nn.utils import parametrize
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
-from privypurse.pytorch.attention import Listening, check_attention
-from privypurse.pytorch.layers import RUNNING_AGAIN, AnyRule, EmbeddingRule, Rule, Use, rule_for
+from privypurse.pytorch.layers import (
+    RUNNING_AGAIN,
+    AnyRule,
+    EmbeddingRule,
+    Listening,
+    Rule,
+    Use,
+    check_attention,
+    rule_for,
+)
 
 # Modules with hooks.
 _TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()

@@ -18,10 +18,8 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.core.randomness import NoiseSource
 from privypurse.methods.dp_agd import DPAGD
 from privypurse.purse.purse import Purse
-from privypurse.pytorch.adaptive_clip import AdaptiveClip
-from privypurse.pytorch.budgets import open_purse
-from privypurse.pytorch.deep_nesterov import DeepNesterov
-from privypurse.pytorch.fitting import fit
+from privypurse.pytorch.budgets import AdaptiveClip, open_purse
+from privypurse.pytorch.fitting import DeepNesterov, fit
 from privypurse.pytorch.private_loop import make_private
 from privypurse.training.plan import Method
 

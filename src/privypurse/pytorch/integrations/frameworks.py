@@ -9,7 +9,7 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.purse.ledger import MemoryLedger
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.checkpoint import save
-from privypurse.pytorch.integrations.public_log import PublicLog
+from privypurse.pytorch.integrations.logging import PublicLog
 from privypurse.pytorch.private_loop import Private
 from privypurse.training.progress import Callback
 

@@ -7,34 +7,26 @@ import contextlib
 import importlib
 import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from privypurse.core.checks import positive_integer
 from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.checkpoint import resume
-from privypurse.pytorch.integrations.frameworks import (
-    check_updates,
-    has_ended,
-    lend_purse,
-    refuse,
-    save_along,
-    second_budget,
-    settings_for,
-)
-from privypurse.pytorch.loader import get_batch_samples
+from privypurse.pytorch.integrations import frameworks
 from privypurse.pytorch.private_loop import Private, make_private
-from privypurse.pytorch.training_step import mean_of, usual_loss
 
 _Base: Any = object
 with contextlib.suppress(ImportError):
     _Base = importlib.import_module("transformers").TrainerCallback
 
 FILE = "privypurse.pt"
+IGNORED = -100  # label that losses ignore
 SECRET = ("loss", "train_loss", "grad_norm", "total_flos", "num_input_tokens_seen")  # of the Trainer's own logs
 _NOT_HERE = {
     "accumulate": "It is gradient_accumulation_steps of the Trainer",
@@ -82,7 +74,7 @@ def private_trainer(
         raise ImportError("private_trainer needs transformers: pip install 'privypurse[torch-tools]'.")
     args = trainer.args
     _check(trainer)
-    settings = settings_for(settings, _NOT_HERE, args.max_steps, math.ceil(args.num_train_epochs))
+    settings = frameworks.settings_for(settings, _NOT_HERE, args.max_steps, math.ceil(args.num_train_epochs))
     given = trainer.get_train_dataloader()
     private = make_private(
         trainer.model,
@@ -92,7 +84,7 @@ def private_trainer(
         scaler=getattr(trainer.accelerator, "scaler", None),
         **settings,
     )
-    lend_purse(settings.get("callbacks", ()), private.purse)
+    frameworks.lend_purse(settings.get("callbacks", ()), private.purse)
     args.max_grad_norm, args.ignore_data_skip, args.logging_nan_inf_filter = 0.0, True, False
     trainer.get_train_dataloader = lambda: private.loader
     trainer.get_batch_samples = get_batch_samples
@@ -144,25 +136,86 @@ class PrivateCallback(_Base):  # type: ignore[misc]
         if state.global_step and not self._engine.trace.steps:
             saved = pathlib.Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE
             if not resume(self._private, saved):
-                raise second_budget(f"checkpoint {saved.parent.name!r}")
+                raise frameworks.second_budget(f"checkpoint {saved.parent.name!r}")
         self._before = state.global_step - len(self._engine.trace.steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Compare updates with releases, and stop at the end of the run."""
-        check_updates(self._private, state.global_step - self._before)
+        frameworks.check_updates(self._private, state.global_step - self._before)
         self.on_epoch_end(args, state, control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Stop at the end of the run."""
-        control.should_training_stop |= has_ended(self._private)
+        control.should_training_stop |= frameworks.has_ended(self._private)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Save the run beside the Trainer's checkpoint, if its ledger is durable."""
-        save_along(self._private, pathlib.Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE)
+        frameworks.save_along(self._private, pathlib.Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Return the unused part of the reservation."""
         self._engine.close()
+
+
+class Batches:
+    """Batches of one sample for the Trainer, fetched lazily: the engine needs each used first."""
+
+    def __init__(self, first: Any, rest: Iterator[Any], count: int) -> None:
+        self._first, self._rest, self._count = first, rest, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self._first
+        for _ in range(self._count - 1):
+            yield next(self._rest)
+
+
+def get_batch_samples(iterator: Iterator[Any], count: int, *device: Any) -> tuple[Any, None]:
+    """Replace the Trainer's ``get_batch_samples``, fetching one batch at a time."""
+    for first in iterator:
+        return Batches(first, iterator, count), None
+    return [], None
+
+
+def mean_of(loss: Callable[[Any, Any], Tensor]) -> Callable[..., Tensor]:
+    """Return the mean of a per-record loss, and check that there is one loss for each record."""
+
+    def mean(outputs: Any, labels: Any, **_: Any) -> Tensor:
+        if labels is None:
+            raise InvalidArgument("a batch has no labels. Name them 'labels' in the training data.")
+        each = loss(outputs, labels)
+        if each.dim() != 1 or len(each) != len(labels):
+            raise InvalidArgument(
+                f"loss must return one loss for each of {len(labels)} records; got shape {tuple(each.shape)}. Use "
+                "reduction='none', and average over each record separately."
+            )
+        return each.mean()
+
+    return mean
+
+
+def usual_loss(*, shift: bool, smoothing: float, task: str | None) -> Callable[[Any, Any], Tensor]:
+    """Return the loss of a model's task, one for each record.
+
+    `shift`: each word predicts the next. `task`: ``problem_type`` of the model.
+    """
+
+    def loss(outputs: Any, labels: Tensor) -> Tensor:
+        logits = outputs["logits"]
+        if labels.is_floating_point():
+            error = F.binary_cross_entropy_with_logits if task == "multi_label_classification" else F.mse_loss
+            return error(logits.float(), labels.reshape(logits.shape).float(), reduction="none").flatten(1).mean(1)
+        if shift:
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        each = F.cross_entropy(
+            logits.movedim(-1, 1).float(), labels, reduction="none", ignore_index=IGNORED, label_smoothing=smoothing
+        )
+        counts = (labels != IGNORED).reshape(len(labels), -1)
+        return each.reshape(counts.shape).sum(1) / counts.sum(1).clamp(min=1)
+
+    return loss
 
 
 def _usual_loss(trainer: Any) -> Callable[[Any, Any], Tensor]:
@@ -196,4 +249,4 @@ def _check(trainer: Any) -> None:
         (type(trainer).compute_loss is not Trainer.compute_loss, "compute_loss of its own", "Pass loss= instead"),
         (type(trainer).training_step is not Trainer.training_step, "training_step of its own", "Use make_private"),
     )
-    refuse("private_trainer", wrong)
+    frameworks.refuse("private_trainer", wrong)

@@ -1,29 +1,22 @@
 """Private training with the Lightning Trainer, by a callback. Needs ``lightning``."""
 
 import contextlib
+import functools
 import importlib
 import pathlib
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.checkpoint import resume
-from privypurse.pytorch.integrations.frameworks import (
-    check_updates,
-    has_ended,
-    lend_purse,
-    refuse,
-    save_along,
-    second_budget,
-    settings_for,
-)
+from privypurse.pytorch.integrations import frameworks
 from privypurse.pytorch.private_loop import Private, make_private
-from privypurse.pytorch.training_step import TrainingStep, through
 
 
 def _callback() -> Any:
@@ -77,7 +70,7 @@ class PrivateTraining(_Base):  # type: ignore[misc]
     def __init__(self, **settings: Any) -> None:
         if _Base is object:
             raise ImportError("PrivateTraining needs Lightning: pip install 'privypurse[torch-tools]'.")
-        self._settings = settings_for(settings, _NOT_HERE, None, None)
+        self._settings = frameworks.settings_for(settings, _NOT_HERE, None, None)
         self._private: Private | None = None
         self._saved: Tensor | None = None
         self._before = 0
@@ -96,7 +89,7 @@ class PrivateTraining(_Base):  # type: ignore[misc]
         loader = source.dataloader()
         if not isinstance(loader, DataLoader):
             raise InvalidArgument(f"train_dataloader must be one DataLoader; got {shown(loader)}. Pass a single one.")
-        settings = settings_for(self._settings, {}, trainer.max_steps, trainer.max_epochs)
+        settings = frameworks.settings_for(self._settings, {}, trainer.max_steps, trainer.max_epochs)
         self._private = make_private(
             TrainingStep(pl_module),
             trainer.optimizers[0],
@@ -105,9 +98,14 @@ class PrivateTraining(_Base):  # type: ignore[misc]
             scaler=getattr(trainer.precision_plugin, "scaler", None),
             **settings,
         )
-        lend_purse(settings.get("callbacks", ()), self.private.purse)
+        frameworks.lend_purse(settings.get("callbacks", ()), self.private.purse)
         self._go_on(trainer)
-        pl_module.training_step = through(self._private.module, pl_module.training_step)
+
+        @functools.wraps(pl_module.training_step)
+        def training_step(*args: Any, **kwargs: Any) -> Any:
+            return self.private.module(*args, **kwargs)
+
+        pl_module.training_step = training_step
         trainer.fit_loop._data_source = type(source)(self._private.loader, source.name)
         trainer.fit_loop._combined_loader = None
 
@@ -115,9 +113,8 @@ class PrivateTraining(_Base):  # type: ignore[misc]
         if trainer.ckpt_path is None:
             return
         if self._saved is None:
-            raise second_budget(f"ckpt_path {str(trainer.ckpt_path)!r}")
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "run.pt"
+            raise frameworks.second_budget(f"ckpt_path {str(trainer.ckpt_path)!r}")
+        with _file() as path:
             path.write_bytes(self._saved.numpy().tobytes())
             resume(self.private, path)
 
@@ -142,12 +139,12 @@ class PrivateTraining(_Base):  # type: ignore[misc]
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Compare updates with releases, and stop at the end of the run."""
-        check_updates(self.private, trainer.global_step - self._before)
-        trainer.should_stop |= has_ended(self.private)
+        frameworks.check_updates(self.private, trainer.global_step - self._before)
+        trainer.should_stop |= frameworks.has_ended(self.private)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Stop at the end of the run."""
-        trainer.should_stop |= has_ended(self.private)
+        trainer.should_stop |= frameworks.has_ended(self.private)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Return the unused part of the reservation."""
@@ -164,9 +161,8 @@ class PrivateTraining(_Base):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the run for a checkpoint; empty unless its ledger is durable."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "run.pt"
-            if self._private is None or not save_along(self._private, path):
+        with _file() as path:
+            if self._private is None or not frameworks.save_along(self._private, path):
                 return {}
             return {"run": torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)}
 
@@ -175,9 +171,44 @@ class PrivateTraining(_Base):  # type: ignore[misc]
         self._saved = state_dict.get("run")
 
 
+class TrainingStep(nn.Module):
+    """Training step of a LightningModule, as a module that hooks can record."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self._step: Any = model.training_step
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the training step."""
+        return self._step(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """Disable logging, for trials on synthetic records."""
+        logs = {name: self.model.__dict__.get(name) for name in ("log", "log_dict")}
+        try:
+            for name in logs:
+                self.model.__dict__[name] = lambda *_, **__: None
+            yield
+        finally:
+            for name, own in logs.items():
+                if own is None:
+                    del self.model.__dict__[name]
+                else:
+                    self.model.__dict__[name] = own
+
+
+@contextlib.contextmanager
+def _file() -> Iterator[pathlib.Path]:
+    """Yield the name of a temporary file for a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield pathlib.Path(folder) / "run.pt"
+
+
 def _check(trainer: Any, model: Any) -> None:
     several, clipped = len(trainer.optimizers), trainer.gradient_clip_val
-    refuse(
+    frameworks.refuse(
         "PrivateTraining",
         (
             (not model.automatic_optimization, "manual optimisation", "Return the loss from training_step"),

@@ -5,13 +5,90 @@ import os
 import pathlib
 from typing import Any
 
-from privypurse.core.checks import shown
+from privypurse.core.checks import positive_integer, shown
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.queries import ModuleGradient
 from privypurse.purse.purse import Purse
-from privypurse.pytorch.integrations.public_log import PublicLog
-from privypurse.training.trace import Step
+from privypurse.training.trace import Step, Trace
 
-__all__ = ["CsvLog", "MLflowLog", "PublicLog", "TensorBoardLog"]
+
+class PublicLog:
+    """Base class of logs of public values.
+
+    Parameters
+    ----------
+    purse : Purse, optional
+        Purse of the run, for epsilon and the clip norm. May be set later, as
+        ``log.purse = private.purse``.
+    every : int, default 1
+        Write every so many steps, and the last one.
+    epsilon_every : int, default 100
+        Compute the spent epsilon every so many steps, and at the end. It may take a second each
+        time.
+
+    Guarantees
+    ----------
+    All values come from the trace of the run: no loss, no accuracy, no gradient without noise.
+    """
+
+    def __init__(self, purse: Purse | None = None, *, every: int = 1, epsilon_every: int = 100) -> None:
+        if purse is not None and not isinstance(purse, Purse):
+            raise InvalidArgument(f"purse must be a Purse or None; got {shown(purse)}. Leave it out.")
+        self.purse = purse
+        self._every = positive_integer(every=every)
+        self._epsilon_every = positive_integer(epsilon_every=epsilon_every)
+        self._opened, self._written = False, 0
+
+    def on_start(self, steps: int, done: int) -> None:
+        """Open the log."""
+        self._open(steps, done)
+        self._opened, self._written = True, 0
+
+    def on_step(self, step: Step) -> None:
+        """Write the public values of a step."""
+        due = step.number % self._epsilon_every == 0
+        if due or step.number % self._every == 0:
+            values = self._values(step)
+            if due and self.purse is not None:
+                values["epsilon_spent"] = self.purse.spent.epsilon
+            self._write(step, values)
+            self._written = step.number
+
+    def on_end(self, trace: Trace) -> None:
+        """Write the budget spent and the stop reason."""
+        if not self._opened:
+            return
+        if trace.steps:
+            last = trace.steps[-1]
+            values = {} if last.number == self._written else self._values(last)
+            if self.purse is not None:
+                values["epsilon_spent"] = self.purse.spent.epsilon
+            self._write(last, values, trace.stop_reason)
+        self._close()
+        self._opened = False
+
+    def _values(self, step: Step) -> dict[str, float]:
+        multiplier: float | None = step.charge.get("noise_multiplier")
+        values = {"noise_multiplier": multiplier, "noise_std": step.noise_std, "budget_left": step.fraction_left}
+        if (
+            self.purse is not None
+            and multiplier
+            and step.noise_std is not None
+            and step.query == ModuleGradient.__name__
+        ):
+            sensitivity = step.noise_std / multiplier
+            values["clip_norm"] = sensitivity / (1 if self.purse.neighbouring is Neighbouring.ADD_REMOVE else 2)
+        return {name: float(value) for name, value in values.items() if value is not None}
+
+    def _open(self, steps: int, done: int) -> None:
+        raise NotImplementedError
+
+    def _write(self, step: Step, values: dict[str, float], stop_reason: str = "") -> None:
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        """Close files, where there are any."""
 
 
 class TensorBoardLog(PublicLog):
@@ -101,16 +178,7 @@ class CsvLog(PublicLog):
         As for `PublicLog`.
     """
 
-    COLUMNS = (
-        "step",
-        "asked",
-        "noise_multiplier",
-        "noise_std",
-        "clip_norm",
-        "budget_left",
-        "epsilon_spent",
-        "stop_reason",
-    )
+    HEADER = "step,asked,noise_multiplier,noise_std,clip_norm,budget_left,epsilon_spent,stop_reason"
 
     def __init__(
         self, path: str | os.PathLike[str], purse: Purse | None = None, *, every: int = 1, epsilon_every: int = 100
@@ -120,12 +188,12 @@ class CsvLog(PublicLog):
 
     def _open(self, steps: int, done: int) -> None:
         if not (done > 0 and self._path.exists()):
-            self._path.write_text(",".join(self.COLUMNS) + "\n", encoding="utf-8")
+            self._path.write_text(self.HEADER + "\n", encoding="utf-8")
 
     def _write(self, step: Step, values: dict[str, float], stop_reason: str = "") -> None:
         with self._path.open("a", newline="", encoding="utf-8") as file:
             row = {"step": step.number, "asked": step.query, **values, "stop_reason": stop_reason}
-            csv.DictWriter(file, self.COLUMNS, lineterminator="\n").writerow(row)
+            csv.DictWriter(file, self.HEADER.split(","), lineterminator="\n").writerow(row)
 
 
 def _path(path: Any) -> pathlib.Path:

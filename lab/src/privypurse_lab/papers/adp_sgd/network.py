@@ -78,7 +78,7 @@ def sound(epsilon: float, seed: int, train: int | None, test: int | None, rounds
 
 def by_rule(epsilon: float, seed: int, train: int | None, test: int | None) -> Result:
     """Run the default method of `privypurse.pytorch.fit`."""
-    from privypurse.pytorch.deep_nesterov import DeepNesterov
+    from privypurse.pytorch.fitting import DeepNesterov
 
     return followed_run(
         DeepNesterov(), epsilon=epsilon, clip_norm=SOUND_CLIP, seed=seed, train=train, test=test, most=places(train)
@@ -102,7 +102,7 @@ def without_privacy(seed: int, train: int | None, test: int | None, epochs: floa
 
 def with_entry(entry: Any, epsilon: float, seed: int, train: int | None, test: int | None) -> Result:
     """Run a user's method, or the default method with a user's schedule, where it can train."""
-    from privypurse.pytorch.deep_nesterov import DeepNesterov
+    from privypurse.pytorch.fitting import DeepNesterov
 
     method = as_method(entry, DeepNesterov())
     try:

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from privypurse.losses import Logistic
 from privypurse.oracles.linear import DenseOracle
 from privypurse.purse.replay import replay
 from privypurse.training import Checkpoint, ProgressBar, Trace, linear_scores, train
-from privypurse.training.optimizers import GradientDescent
+from privypurse.training.optimizers import Ball, GradientDescent
 from privypurse.training.schedules import ConstantNoise, EvenSplit
 
 
@@ -212,6 +213,52 @@ def test_another_method_budget_or_data_set_is_refused(oracle, tmp_path):
         train(oracle, DESCENT, ConstantNoise(60.0), durable, steps=4, checkpoint=checkpoint)
 
 
+def test_a_run_is_recognised_by_its_declared_settings(oracle, data, tmp_path):
+    """Not by how its parts are printed, nor by where they are in memory."""
+
+    @dataclass(frozen=True, repr=False)
+    class Mine(GradientDescent):
+        start: object = None
+        rule: object = None
+
+    def resume(optimizer, **changed):
+        other = DenseOracle(*data, loss=Logistic(clip_derivative=0.5), **changed)
+        purse = make_purse(noise=NoiseSource(seed=5))
+        return train(other, optimizer, ConstantNoise(60.0), purse, steps=4, checkpoint=tmp_path / "run.npz")
+
+    first = resume(Mine(2.0, 1_000, projection=Ball(5.0), start=np.arange(3.0), rule={"sizes": (1, np.float32(2))}))
+    again = resume(Mine(2, 1_000.0, projection=Ball(5), start=np.arange(3.0), rule={"sizes": [1, 2.0]}), threads=1)
+    assert again.point.tolist() == first.point.tolist()
+    for change, name in [
+        ({"projection": Ball(4.0)}, "optimizer.projection.radius: 5; got 4.0"),
+        ({"start": np.arange(3.0)[::-1]}, "optimizer.start"),
+        ({"rule": {"sizes": (1, 3.0)}}, r"optimizer.rule.sizes\[1\]"),
+        ({"l2": 0.1}, "optimizer.l2: 0.0; got 0.1"),
+    ]:
+        settings = {"projection": Ball(5.0), "start": np.arange(3.0), "rule": {"sizes": (1, 2.0)}} | change
+        with pytest.raises(InvalidArgument, match=f"another {name}"):
+            resume(Mine(2.0, 1_000, **settings))
+    same = Mine(2.0, 1_000, projection=Ball(5.0), start=np.arange(3.0), rule={"sizes": (1, 2.0)})
+    for changed, name in [
+        ({"constant": 0.5}, "constant"),
+        ({"classes": (1, 0)}, "targets"),
+        ({"row_limit": 2}, "row_limit"),
+    ]:
+        with pytest.raises(InvalidArgument, match=f"another oracle.{name}"):
+            resume(same, **changed)
+    with pytest.raises(InvalidArgument, match=r"optimizer\.rule must declare its settings"):
+        resume(Mine(2.0, 1_000, rule=lambda: 1))
+
+
+def test_a_checkpoint_of_an_earlier_format_says_why_it_is_refused(oracle, tmp_path):
+    facts = json.dumps({"format": 2, "settings": {"oracle": repr(oracle)}}).encode()
+    np.savez(tmp_path / "run.npz", facts=np.frombuffer(facts, dtype=np.uint8))
+    with pytest.raises(
+        InvalidArgument, match="has format 2; this version reads 3, which identifies a run by its declared"
+    ):
+        simulate(oracle, None, tmp_path / "run.npz")
+
+
 def test_a_private_run_goes_on_with_its_ledger_and_no_other(oracle, tmp_path):
     def run(ledger, **changes):
         purse = make_purse(ledger=ledger)
@@ -255,12 +302,14 @@ def test_mistakes_are_named_before_anything_is_spent(oracle, tmp_path, change, m
 
 
 def test_what_a_checkpoint_cannot_recognise_is_refused(oracle, tmp_path):
-    class Anonymous(GradientDescent):
-        __repr__ = object.__repr__
+    class Anonymous:
+        def __init__(self):
+            self.init, self.ask, self.tell, self.point = DESCENT.init, DESCENT.ask, DESCENT.tell, DESCENT.point
 
     purse = make_purse(ledger=tmp_path / "budget.db")
-    with pytest.raises(InvalidArgument, match="Make it a dataclass"):
-        train(oracle, Anonymous(1.0, 2.0), EvenSplit(), purse, steps=3, checkpoint=tmp_path / "run.npz")
+    with pytest.raises(InvalidArgument, match=r"optimizer must declare its settings.*Make it a dataclass"):
+        train(oracle, Anonymous(), EvenSplit(), purse, steps=3, checkpoint=tmp_path / "run.npz")
+    assert purse.spent.releases == 0
     with pytest.raises(InvalidArgument, match="every must be"):
         Checkpoint(tmp_path / "run.npz", every=0)
 

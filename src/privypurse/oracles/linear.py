@@ -142,6 +142,13 @@ class LinearOracle(ABC):
         return self._loss.bounds(self._frame.row_limit, self._target_bound)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """Declared settings, by which a checkpoint recognises the oracle."""
+        settings = {"features": self._frame.features, "constant": self._frame.constant, "loss": self._loss}
+        labels = list(map(str, self._classes)) if self._loss.classification else self._target_bounds
+        return settings | {"row_limit": self._frame.row_limit, "targets": labels}
+
+    @property
     def _target_bound(self) -> float:
         return 1.0 if self._loss.classification else max(map(abs, check_target_bounds(self._target_bounds)))
 

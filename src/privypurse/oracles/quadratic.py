@@ -1,5 +1,7 @@
 """Synthetic quadratic problem with a known spectrum, to compare schedules. No private data."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -54,6 +56,11 @@ class QuadraticOracle:
     def bounds(self) -> Bounds:
         """Public constants of the mean loss."""
         return Bounds(self.gradient_bound, float(self.curvatures.max()), self.excess_loss(np.zeros(self.dimension)))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Declared settings, by which a checkpoint recognises the oracle."""
+        return vars(self)
 
     def excess_loss(self, point: ArrayLike) -> float:
         """Return the loss above the minimum."""

@@ -69,6 +69,7 @@ class SoftmaxOracle:
         self._table = check_sparse(X) if sparse.issparse(X) else check_dense(X)
         check_some_rows(self._table.shape[0])
         self._loss, self._row_limit, self._constant = loss, ordinary(row_limit=row_limit), constant_value(constant)
+        self._labels = list(map(str, classes))
         self._target = _encode(np.asarray(y), self._table.shape[0], classes, loss.classes)
         self._columns = positive_integer(columns=self._table.shape[1]) + int(self.has_constant)
 
@@ -86,6 +87,12 @@ class SoftmaxOracle:
     def bounds(self) -> Bounds:
         """Public constants of the mean loss."""
         return self._loss.bounds(self._row_limit)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Declared settings, by which a checkpoint recognises the oracle."""
+        settings = {"columns": self._columns, "constant": self._constant, "loss": self._loss}
+        return settings | {"row_limit": self._row_limit, "classes": self._labels}
 
     def __repr__(self) -> str:
         value = self._constant

@@ -103,6 +103,13 @@ class ModuleOracle:
         return Bounds(gradient=float("inf"), smoothness=self._curvature, initial_gap=1.0)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """Declared settings, by which a checkpoint recognises the oracle."""
+        shapes = {name: list(value.shape) for name, value in self._trained.items()}
+        limits = {"clip_norm": self._clip_norm, "loss_range": self._loss_range, "records": self._records}
+        return {"module": type(self._module).__name__, "trained": shapes, **limits}
+
+    @property
     def rows(self) -> RecordSource:
         """Source of the records."""
         return self._rows

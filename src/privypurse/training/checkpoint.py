@@ -1,12 +1,15 @@
 """Checkpoints of a run: one file of JSON and arrays, without pickle, replaced atomically."""
 
+import dataclasses
+import enum
+import hashlib
 import io
 import json
 import os
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -26,15 +29,8 @@ from privypurse.training.optimizers.base import State
 from privypurse.training.schedules.base import Budget
 from privypurse.training.trace import Step, Trace
 
-FORMAT = 2
-_UNREADABLE: tuple[type[Exception], ...] = (
-    *MISSHAPEN,
-    OSError,
-    EOFError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+FORMAT = 3  # since 3, a run is identified by its declared settings
+_UNREADABLE = (*MISSHAPEN, OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 # Newest releases that keep their vectors, for schedules.
 VECTORS_KEPT = 10
 
@@ -92,17 +88,7 @@ class Checkpoint:
                 f"checkpoint must be a file in a writable folder; got {str(path)!r}. Make the folder first."
             )
 
-    def check(self, purse: Purse, settings: dict[str, str]) -> None:
-        """Raise InvalidArgument, before anything is spent, for a run that could not be resumed."""
-        check_durable(purse)
-        for name, value in settings.items():
-            if " object at 0x" in value:
-                raise InvalidArgument(
-                    f"{name} must have a repr that describes it, so that a checkpoint can tell whether it is the same; "
-                    f"got {value}. Make it a dataclass."
-                )
-
-    def save(self, progress: RunState, purse: Purse, settings: dict[str, str]) -> None:
+    def save(self, progress: RunState, purse: Purse, settings: dict[str, Any]) -> None:
         """Write the file beside its place and move it there."""
         facts = {
             "format": FORMAT,
@@ -122,8 +108,9 @@ class Checkpoint:
         np.savez(content, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8), **arrays)
         write_whole(self._path, content.getvalue())
 
-    def load(self, purse: Purse, settings: dict[str, str]) -> RunState | None:
+    def load(self, purse: Purse, settings: dict[str, Any]) -> RunState | None:
         """Read the file, if it exists. Check the ledger and restore the noise."""
+        check_durable(purse)
         if not self._path.exists():
             return None
         facts, arrays = self._read()
@@ -164,7 +151,7 @@ class Checkpoint:
     def _damaged(self) -> str:
         return f"checkpoint {self._path.name!r} is damaged or was edited. Pass another file, or start anew without it."
 
-    def _compare(self, saved: dict[str, Any], purse: Purse, settings: dict[str, str]) -> None:
+    def _compare(self, saved: dict[str, Any], purse: Purse, settings: dict[str, Any]) -> None:
         """Raise InvalidArgument for a file made with other settings, terms or data set."""
         asked = {**settings, "terms": purse.filter.terms(), "dataset": purse.dataset}
         for name in sorted(saved.keys() | asked.keys()):
@@ -181,8 +168,9 @@ class Checkpoint:
             facts = read_json(arrays.pop("facts").tobytes(), strict=False)
             if facts["format"] != FORMAT:
                 raise InvalidArgument(
-                    f"checkpoint {self._path.name!r} has format {facts['format']!r}; this version reads {FORMAT}. "
-                    "Install the version of privypurse that wrote it."
+                    f"checkpoint {self._path.name!r} has format {facts['format']!r}; this version reads {FORMAT}, which "
+                    "identifies a run by its declared settings. Finish the run with the version of privypurse that wrote "
+                    "it, or pass another file to start anew."
                 )
         except _UNREADABLE as error:
             if isinstance(error, InvalidArgument):
@@ -191,6 +179,37 @@ class Checkpoint:
                 f"{str(self._path)!r} is not a checkpoint of privypurse ({error}). Pass another file."
             ) from error
         return facts, arrays
+
+
+def declared_settings(**parts: Any) -> dict[str, Any]:
+    """Return the class and the declared settings of each part of a run, by name, in JSON types."""
+    return dict(item for name, part in parts.items() for item in _declared(name, part))
+
+
+def _declared(name: str, part: Any) -> Iterator[tuple[str, Any]]:
+    """List a setting, and the settings of an object: its attribute `settings`, or the fields of a dataclass."""
+    inner = part if isinstance(part, Mapping) else getattr(part, "settings", None)
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        inner = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.compare}
+    if isinstance(inner, Mapping):
+        yield name, type(part).__name__
+        for key, value in inner.items():
+            yield from _declared(f"{name}.{key}", value)
+    elif isinstance(part, np.ndarray):  # a deep model is too long to write out
+        yield name, f"{part.dtype}{part.shape} {hashlib.sha256(part.tobytes()).hexdigest()[:16]}"
+    elif isinstance(part, list | tuple):
+        yield name, len(part)
+        for place, value in enumerate(part):
+            yield from _declared(f"{name}[{place}]", value)
+    elif part is None or isinstance(part, bool | int | float | str):
+        yield name, part
+    elif isinstance(part, np.generic | enum.Enum):
+        yield name, part.item() if isinstance(part, np.generic) else part.name
+    else:
+        raise InvalidArgument(
+            f"{name} must declare its settings, so that a checkpoint can tell whether it is the same; got an object of "
+            f"type {type(part).__name__}. Make it a dataclass."
+        )
 
 
 def check_durable(purse: Purse) -> None:

@@ -11,7 +11,7 @@ from privypurse.core.queries import Query
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Sensitive
 from privypurse.purse.purse import Purse
-from privypurse.training.checkpoint import Checkpoint, RunState, check_state
+from privypurse.training.checkpoint import Checkpoint, RunState, check_state, declared_settings
 from privypurse.training.optimizers.base import Optimizer
 from privypurse.training.progress import Callback
 from privypurse.training.schedules.base import Budget, Schedule
@@ -80,12 +80,12 @@ def train(
     steps, sample_prob = positive_integer(steps=steps), probability(sample_prob=sample_prob)
     _check_parts(oracle=oracle, optimizer=optimizer, schedule=schedule, purse=purse)
     check_callbacks(callbacks)
-    settings = {"oracle": repr(oracle), "optimizer": repr(optimizer), "schedule": repr(schedule)}
-    settings |= {"steps": str(steps), "sample_prob": str(sample_prob)}
-    run = None
+    run, settings = None, {}
     if checkpoint is not None:
         checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
-        checkpoint.check(purse, settings)
+        settings = declared_settings(
+            oracle=oracle, optimizer=optimizer, schedule=schedule, steps=steps, sample_prob=sample_prob
+        )
         run = checkpoint.load(purse, settings)
     if run is not None:
         check_state(run.state, optimizer.init(oracle.dimension))

@@ -26,6 +26,7 @@ from privypurse_lab.papers.items import (
     Item,
     Paper,
     Sheet,
+    Short,
     Verdict,
     ranking_word,
     reached_word,
@@ -76,6 +77,7 @@ def toy_item(kind: str, number: str, folder: str = "", needs=(), word: str = REA
             verdict=Verdict(word, NONE_CLAIMED, why),
             sheets=[sheet],
             notes=["A note to read."],
+            short=Short("toys play", "1.25", "1.26", "1.27"),
             **{PICTURE: picture},
         )
 
@@ -213,7 +215,7 @@ def test_the_page_says_everything(toy):
         "**In the paper.** The paper says 1.25.",
         "**Reached: reached. Ranking: none claimed.** The mean is",
         "**Reached: not reached. Ranking: none claimed.** The mean is",
-        "| Table 1: toy table 1 | not reached | none claimed |",
+        "| Table 1: toy table 1 | toys play | 1.25 | 1.26 | 1.27 | not reached | none claimed |",
         "`privypurse reproduce toy`",
         "`privypurse reproduce toy --figure 1`, seed 0, ",
         "`privypurse reproduce toy --table 1`, seed 0, ",
@@ -234,6 +236,11 @@ def test_the_page_says_everything(toy):
         assert outcome.why.startswith("The mean is")
         assert [path.suffix for path in outcome.files] == [".csv", ".png", ".svg"]
         assert all(f"({path.name})" in page for path in outcome.files)
+    # A picture and a table come first.
+    assert page.index("(toy-verdicts.png)") < page.index("toys play") < page.index("About toys.")
+    assert all(
+        words in (toy / "toy-verdicts.svg").read_text() for words in ("toy table 1", "not reached", "none claimed")
+    )
 
 
 def test_a_quick_page_says_that_it_is_one(toy):
@@ -273,7 +280,7 @@ def test_the_same_seed_gives_the_same_files_and_another_one_does_not(toy):
     reproduce("toy", output=toy, workers=1, fresh=True)
     assert files() == first
     reproduce("toy", output=toy, workers=1, seed=5)
-    assert all(files()[name] != first[name] for name in first)
+    assert all(files()[name] != first[name] for name in first if "verdicts" not in name)
 
 
 def test_what_was_finished_is_not_run_again_unless_asked(toy, tmp_path):
@@ -293,14 +300,14 @@ def test_what_was_finished_is_not_run_again_unless_asked(toy, tmp_path):
 def test_one_figure_keeps_the_sections_of_others(toy):
     reproduce("toy", table="1", output=toy, workers=1)
     page = (toy / "toy.md").read_text(encoding="utf-8")
-    assert "| Figure 1: toy figure 1 | not run | not run |" in page
+    assert "| Figure 1: toy figure 1 |  |  |  |  | not run | not run |" in page
     assert "## Figure 1" not in page
     reproduce("toy", figure="1", output=toy, workers=1)
     page = (toy / "toy.md").read_text(encoding="utf-8")
     assert page.index("## Figure 1") < page.index("## Table 1")  # in the order of the paper
-    assert "| Figure 1: toy figure 1 | reached | none claimed |" in page
-    assert "| Table 1: toy table 1 | not reached | none claimed |" in page
-    assert "| Figure 2: toy figure 2 | not run | not run |" in page
+    assert "| Figure 1: toy figure 1 | toys play | 1.25 | 1.26 | 1.27 | reached | none claimed |" in page
+    assert "| Table 1: toy table 1 | toys play | 1.25 | 1.26 | 1.27 | not reached | none claimed |" in page
+    assert "| Figure 2: toy figure 2 |  |  |  |  | not run | not run |" in page
 
 
 @pytest.mark.parametrize("content", ["[]", '{"figure-1": {"reached": "reached"'])
@@ -333,7 +340,7 @@ def test_missing_data_is_said(toy, no_data):
     assert "PRIVYPURSE_DATA" in outcomes[0].why
     assert "privypurse data adult" in outcomes[0].why
     page = (toy / "mixed.md").read_text(encoding="utf-8")
-    assert "| Figure 1: toy figure 1 | not run | not run |" in page
+    assert "| Figure 1: toy figure 1 |  |  |  |  | not run | not run |" in page
     assert "**Not run:** adult, bank is not here." in page
     assert "**Reached: not reached. Ranking: none claimed.**" in page
 
@@ -356,7 +363,7 @@ def test_a_section_that_was_made_with_data_stays_without(toy, no_data, monkeypat
     assert outcomes[0].reached == "not run"
     page = (toy / "mixed.md").read_text(encoding="utf-8")
     assert "Not run" not in page
-    assert "| Figure 1: toy figure 1 | reached | none claimed |" in page
+    assert "| Figure 1: toy figure 1 | toys play | 1.25 | 1.26 | 1.27 | reached | none claimed |" in page
 
 
 # The catalogue.

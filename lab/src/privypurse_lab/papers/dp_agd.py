@@ -32,13 +32,14 @@ from privypurse_lab.papers.items import (
     Paper,
     Settings,
     Sheet,
+    Short,
     Verdict,
     ranking_word,
     reached_word,
 )
 from privypurse_lab.papers.methods_compared import DELTA, RIDGE, Contestant, Model, is_private
 from privypurse_lab.papers.published_dp_agd import PublishedDPAGD
-from privypurse_lab.papers.published_numbers import CLOSE, compared, in_words, numbers_sheet
+from privypurse_lab.papers.published_numbers import CLOSE, Comparison, compared, in_words, numbers_sheet, short
 
 DATA = ("adult", "bank", "ipums-br")
 PUBLISHED, SOUND, MENDED = "DP-AGD, as published", "DP-AGD", "DP-AGD, mended"
@@ -46,6 +47,7 @@ BASELINES = ("ObjPert", "OutPert", "PrivGene", "SGD-Adv", "SGD-MA (orders to 32)
 CONTESTANTS = (SOUND, MENDED, PUBLISHED, *BASELINES, "DP-SGD (PLD)", "Majority", "Non-private")
 # Largest gap to the best baseline that counts as competitive, in points.
 COMPETITIVE = 1.0
+CLAIM = "competitive or better, especially when the budget is very small"
 STUDIES: dict[Model, Study] = {
     model: Study(DATA, model, CONTESTANTS, repetitions=10, fewer={"PrivGene": 1}) for model in ("logistic", "svm")
 }
@@ -81,7 +83,7 @@ def _claims(found: Sequence[Measured], line: str) -> tuple[int, int, int]:
     return good, bad, cases
 
 
-def _verdict(found: Sequence[Measured], model: Model, comparisons: Sequence[Any]) -> Verdict:
+def _verdict(found: Sequence[Measured], model: Model, comparisons: Sequence[Comparison]) -> Verdict:
     published, _, cases = _claims(found, PUBLISHED)
     mended, worse, _ = _claims(found, MENDED)
     ours, *_ = _claims(found, SOUND)
@@ -143,7 +145,8 @@ def _finish(model: Model, settings: Settings, results: Results) -> Finished:
         axes[1][0].set_ylabel("mean training loss")
         drawing.legend_below(figure, [axes[0][0]])
 
-    return Finished([entry.row() for entry in found], _verdict(found, model, comparisons), draw, sheets, notes)
+    verdict = _verdict(found, model, comparisons)
+    return Finished([entry.row() for entry in found], verdict, draw, sheets, notes, short(CLAIM, comparisons))
 
 
 # Effect of the parameters.
@@ -274,7 +277,10 @@ def _finish_effects(settings: Settings, results: Results) -> Finished:
         axes[1][0].set_ylabel("mean training loss")
         drawing.legend_below(figure, [axes[0][0]], columns=2)
 
-    return Finished(rows, _effects_verdict(widths, wide), draw, [sheet])
+    most = {version: max(w for key, w in widths.items() if key[0] == version) for version in ("as published", "mended")}
+    values = [f"accuracy changes by at most {most[version]:.1f} points" for version in ("as published", "mended")]
+    brief = Short("robust to moderate settings", "no number", *values)
+    return Finished(rows, _effects_verdict(widths, wide), draw, [sheet], short=brief)
 
 
 def _width(rows: Sequence[dict[str, Any]], version: str, parameter: str, epsilon: float, factor: float) -> float:

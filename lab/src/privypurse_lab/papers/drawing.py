@@ -1,11 +1,20 @@
 """Style of all figures: private methods are solid, others dashed."""
 
 import pathlib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from privypurse.core.errors import InvalidArgument
-from privypurse_lab.papers.items import NOT_PRIVATE
+from privypurse_lab.papers.items import (
+    ANOTHER,
+    AS_IN_PAPER,
+    AS_PUBLISHED_ONLY,
+    IN_PART,
+    NOT_PRIVATE,
+    NOT_REACHED,
+    REACHED,
+)
 
 # Colours for colour-blind readers (Okabe and Ito), black last.
 COLOURS = (
@@ -50,6 +59,31 @@ def number_ticks(axis: Any, values: Sequence[float]) -> None:
     """Set exactly these ticks on a logarithmic axis, in plain numbers."""
     axis.set_ticks(list(values), labels=[f"{value:g}" for value in values], minor=False)
     axis.set_ticks([], minor=True)
+
+
+# Colours of the words of verdicts; those that say neither yes nor no are grey.
+TILES = {
+    **dict.fromkeys((REACHED, AS_IN_PAPER), "#8FD1B5"),
+    IN_PART: "#F5D98B",
+    AS_PUBLISHED_ONLY: "#F2B48C",
+    **dict.fromkeys((NOT_REACHED, ANOTHER), "#E88F86"),
+}
+
+
+def verdicts(board: Sequence[tuple[str, Mapping[str, str]]], figure: Any) -> None:
+    """Draw both words of each verdict as coloured tiles."""
+    figure.set_size_inches(9, 0.34 * len(board) + 0.5)
+    axes = figure.subplots()
+    for place, (name, found) in enumerate(board):
+        text = re.sub(r"\[(.+?)\]\(.+?\)", r"\1", name)  # a link of the page
+        axes.text(0, place, text if len(text) < 62 else f"{text[:60]}...", va="center", fontsize=8)
+        for column, key in enumerate(("reached", "ranking")):
+            axes.barh(place, 0.98, 0.86, left=2.2 + column, color=TILES.get(found[key], "#E4E4E4"))
+            axes.text(2.69 + column, place, found[key], ha="center", va="center", fontsize=7)
+    for column, text in enumerate(("reached by a sound method?", "ranking as in the paper?")):
+        axes.text(2.69 + column, -0.8, text, ha="center", va="center", fontsize=8, weight="bold")
+    axes.set(xlim=(0, 4.2), ylim=(len(board) - 0.4, -1.2))
+    axes.axis("off")
 
 
 def save(draw: Callable[[Any], None], stem: pathlib.Path) -> list[pathlib.Path]:

@@ -98,6 +98,16 @@ def ranking_word(sound: int, total: int, against: int, published: int = 0) -> st
 
 
 @dataclass(frozen=True)
+class Short:
+    """Row of the table at the top of a page: what is claimed, printed and found, in few words."""
+
+    claim: str = ""
+    printed: str = ""
+    as_published: str = ""
+    sound: str = ""
+
+
+@dataclass(frozen=True)
 class Sheet:
     """A table for the page."""
 
@@ -123,6 +133,8 @@ class Finished:
         Tables for the page, published numbers beside ours.
     notes : sequence of str
         Remarks.
+    short : Short
+        Row of the table at the top of the page.
     """
 
     rows: list[dict[str, Any]]
@@ -130,6 +142,7 @@ class Finished:
     picture: Callable[[Any], None]
     sheets: Sequence[Sheet] = ()
     notes: Sequence[str] = ()
+    short: Short = field(default_factory=Short)
 
 
 @dataclass(frozen=True)

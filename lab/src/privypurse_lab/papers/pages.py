@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from privypurse.core.version import __version__
-from privypurse_lab.papers.items import Finished, Item, Paper, Settings
+from privypurse_lab.papers.items import NOT_PRIVATE, Finished, Item, Paper, Settings
 from privypurse_lab.papers.prepared_data import UNAVAILABLE
 
 QUICK = (
@@ -21,7 +21,17 @@ WORDS = (
     "no interval tells. *Mended* is the published algorithm with its errors mended; *sound* any method whose epsilon is true; "
     "*no step*: the accountant has no price for that budget."
 )
-COLUMNS = ["", "reached by a sound method", "ranking of the methods"]
+SHORT = {
+    "claim": "claim",
+    "printed": "printed",
+    "as_published": f"as published, here ({NOT_PRIVATE})",
+    "sound": "sound, here",
+    "reached": "reached",
+    "ranking": "ranking",
+}
+
+
+Board = list[tuple[str, Mapping[str, str]]]
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -35,9 +45,9 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return file.getvalue()
 
 
-def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; columns after the first are right-aligned."""
-    lines = [columns, ["---", *(["---:"] * (len(columns) - 1))], *rows]
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
+    """Return a table; columns of numbers, all but the first, are right-aligned."""
+    lines = [columns, ["---", *(["---:" if numbers else "---"] * (len(columns) - 1))], *rows]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
@@ -71,24 +81,18 @@ def command(paper: Paper, item: Item | None, settings: Settings) -> str:
     return f"privypurse reproduce {paper.name}{which}{' --quick' if settings.quick else ''}{seed}"
 
 
-def page(
-    paper: Paper,
-    settings: Settings,
-    sections: Mapping[str, str],
-    verdicts: Mapping[str, Mapping[str, str]],
-    board: Sequence[Sequence[str]] = (),
-) -> str:
-    """Return the page of a paper; `board` replaces its own list of verdicts."""
-    listed = board or [[_heading(item), *_words(verdicts.get(item.name, {}))] for item in paper.items]
+def page(paper: Paper, settings: Settings, sections: Mapping[str, str], board: "Board") -> str:
+    """Return the page of a paper: picture and table of verdicts, then its sections."""
     head = [
         f"# {paper.title}",
         *([f"> {QUICK}"] if settings.quick else []),
+        f"![verdicts]({paper.name}-verdicts.png)",
+        markdown_table(["", *SHORT.values()], [_row(*each) for each in board], numbers=False),
         paper.about,
         f"Made by `{command(paper, None, settings)}` with privypurse {__version__}. Noise is seeded, so that every number can be "
         "made again: these are simulations, and what is measured of them is exact and not private. We have the texts of the "
         f"papers without their pictures. {UNAVAILABLE['ipums-us']}",
         WORDS,
-        markdown_table(COLUMNS, listed),
     ]
     return "\n\n".join([*head, *(sections[item.name] for item in paper.items if item.name in sections)]) + "\n"
 
@@ -97,22 +101,21 @@ def _entries(settings: Settings) -> str:
     return f" and --also for {', '.join(settings.also)}" if settings.also else ""
 
 
-def _words(verdict: Mapping[str, str]) -> list[str]:
-    return [verdict.get(name, "not run") for name in ("reached", "ranking")]
+def _row(name: str, found: Mapping[str, str]) -> list[str]:
+    return [name, *(found.get(key, "") for key in SHORT)]
 
 
 def _heading(item: Item) -> str:
     return f"{item.kind.capitalize()} {item.number}: {item.title}"
 
 
-def board(papers: Sequence[tuple[Paper, Mapping[str, Mapping[str, str]]]]) -> list[list[str]]:
-    """Return one row for each item of several papers, with a link to its page and its two verdicts."""
+def board(paper: Paper, found: Mapping[str, Mapping[str, str]], *, linked: bool = False) -> Board:
+    """Return heading, short row and verdicts of each item; `linked`, those run, with a link to the page."""
+    if not linked:
+        not_run = {"reached": "not run", "ranking": "not run"}
+        return [(_heading(item), {**not_run, **found.get(item.name, {})}) for item in paper.items]
     return [
-        [
-            f"[{paper.name}]({paper.name}.md), {_heading(item)[0].lower()}{_heading(item)[1:]}",
-            *_words(verdicts[item.name]),
-        ]
-        for paper, verdicts in papers
+        (f"[{paper.name}]({paper.name}.md), {item.kind} {item.number}: {item.title}", found[item.name])
         for item in paper.items
-        if item.name in verdicts
+        if "reached" in found.get(item.name, {})
     ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from privypurse_lab.papers.accuracy_study import Measured, at
-from privypurse_lab.papers.items import NOT_PRIVATE, Sheet
+from privypurse_lab.papers.items import NOT_PRIVATE, Sheet, Short
 from privypurse_lab.papers.methods_compared import is_private
 
 
@@ -83,6 +83,19 @@ def in_words(comparisons: Sequence[Comparison]) -> str:
         f"published, {'not run' if each.sound is None else format(each.sound.mean('accuracy'), '.2f')} sound"
         for each in comparisons
     )
+
+
+def short(claim: str, comparisons: Sequence[Comparison], what: str = "accuracy") -> Short:
+    """Return the short row of some numbers, which differ by epsilon."""
+    unit, digits = ("%", 1) if what == "accuracy" else ("s", 2)
+    if not comparisons:
+        return Short(claim)
+    at = "/".join(f"{each.published.epsilon:g}" for each in comparisons)
+    mine = [f"{each.ours.mean(what):.{digits}f}" for each in comparisons]
+    sound = ["-" if each.sound is None else f"{each.sound.mean(what):.{digits}f}" for each in comparisons]
+    printed = [f"{getattr(each.published, what):.{digits}f}" for each in comparisons]
+    values = [f"{' / '.join(each)} {unit}" for each in (printed, mine, sound)]
+    return Short(claim, f"{values[0]} (Adult, epsilon {at})", *values[1:])
 
 
 def numbers_sheet(comparisons: Sequence[Comparison], what: str = "accuracy") -> Sheet:

@@ -1,5 +1,6 @@
 """Reproduction of papers: run the cells of items, write CSV files, figures and pages."""
 
+import functools
 import json
 import os
 import pathlib
@@ -175,7 +176,7 @@ def _reproduce_item(
     section = pages.section(paper, item, finished, settings, results.date_of(cells))
     said = _read(_state(paper, folder))  # another run may have written it in the meantime
     verdict = asdict(finished.verdict)
-    said[item.name] = {**verdict, "section": section}
+    said[item.name] = {**verdict, **asdict(finished.short), "section": section}
     _save(_state(paper, folder), said)
     return Outcome(paper.name, item.name, item.title, **verdict, files=tuple(files))
 
@@ -192,11 +193,12 @@ def _with_what_is_missing(item: Item, finished: Finished) -> Finished:
 def _write_page(paper: Paper, settings: Settings, folder: pathlib.Path) -> None:
     said = _read(_state(paper, folder))
     sections = {name: entry["section"] for name, entry in said.items()}
-    board: list[list[str]] = []
+    board = pages.board(paper, said)
     if paper.name == "summary":  # the page of all papers
         every = [paper_named(name) for name in NAMES]
-        board = pages.board([(each, _read(_state(each, folder))) for each in every])
-    (folder / f"{paper.name}.md").write_text(pages.page(paper, settings, sections, said, board), encoding="utf-8")
+        board = [row for each in every for row in pages.board(each, _read(_state(each, folder)), linked=True)] or board
+    drawing.save(functools.partial(drawing.verdicts, board), folder / f"{paper.name}-verdicts")
+    (folder / f"{paper.name}.md").write_text(pages.page(paper, settings, sections, board), encoding="utf-8")
 
 
 def _state(paper: Paper, folder: pathlib.Path) -> pathlib.Path:

@@ -18,7 +18,7 @@ from privypurse_lab.papers.accuracy_study import (
     uncovered_notes,
 )
 from privypurse_lab.papers.cells import Cell, Results
-from privypurse_lab.papers.items import NOT_PRIVATE, SCOREBOARD, Finished, Item, Paper, Settings, Verdict
+from privypurse_lab.papers.items import NOT_PRIVATE, SCOREBOARD, Finished, Item, Paper, Settings, Short, Verdict
 from privypurse_lab.papers.methods_compared import DEFAULT, NAMES, is_private
 
 TIMES = Study(("adult",), "logistic", NAMES, repetitions=1, epsilons=(0.05, 0.4, 1.6), work=one_timing)
@@ -63,8 +63,21 @@ def _finish_accuracy(settings: Settings, results: Results) -> Finished:
 
     sheets = [accuracy_sheet(found, "adult")]
     return Finished(
-        [entry.row() for entry in found], _verdict(found), draw, sheets, [DASHED, *uncovered_notes(("adult",))]
+        [entry.row() for entry in found],
+        _verdict(found),
+        draw,
+        sheets,
+        [DASHED, *uncovered_notes(("adult",))],
+        Short("the most accurate method at each budget", "", *(_best(found, private) for private in (False, True))),
     )
+
+
+def _best(found: Sequence[Measured], private: bool) -> str:
+    """Return the accuracies of the best methods, by epsilon."""
+    rest = [entry for entry in found if entry.ran and entry.contestant != "Non-private"]
+    own = [entry for entry in rest if is_private(entry.contestant) is private]
+    best = {e.epsilon: max(o.mean("accuracy") for o in own if o.epsilon == e.epsilon) for e in own}
+    return f"{' / '.join(f'{best[epsilon]:.1f}' for epsilon in sorted(best))} %"
 
 
 def _near(accuracies: Sequence[float]) -> tuple[float, float]:
@@ -120,7 +133,13 @@ def _finish_time(settings: Settings, results: Results) -> Finished:
     sheets = [accuracy_sheet(found, "adult", "seconds")]
     timed = ("seconds", "seconds_spread")
     rows = [accurate[name].row() | {key: ran[name].row()[key] for key in timed} for name in ran]
-    return Finished(rows, Verdict(SCOREBOARD, SCOREBOARD, why), draw, sheets, [DASHED])
+    short = Short(
+        "accuracy and seconds of the default",
+        "",
+        "",
+        f"{accurate[DEFAULT].mean('accuracy'):.1f} %, {default.mean('seconds'):.2f} s",
+    )
+    return Finished(rows, Verdict(SCOREBOARD, SCOREBOARD, why), draw, sheets, [DASHED], short)
 
 
 PAPER = Paper(

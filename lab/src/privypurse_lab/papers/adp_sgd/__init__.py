@@ -27,13 +27,14 @@ from privypurse_lab.papers.items import (
     Paper,
     Settings,
     Sheet,
+    Short,
     Verdict,
     ranking_word,
     reached_word,
 )
 from privypurse_lab.papers.methods_compared import Model
 from privypurse_lab.papers.published_adp_sgd import mended_budgets, printed_budgets
-from privypurse_lab.papers.published_numbers import CLOSE, compared, in_words, numbers_sheet
+from privypurse_lab.papers.published_numbers import CLOSE, Comparison, compared, in_words, numbers_sheet, short
 
 DATA = ("adult", "bank", "ipums-br")
 PUBLISHED, SOUND = "ADP-SGD, as published", "ADP-SGD"
@@ -114,7 +115,13 @@ def _finish_budgets(settings: Settings, results: Results) -> Finished:
         axes[0][0].set_ylabel("budget of the epoch")
         drawing.legend_below(figure, [axes[0][2]], columns=5)
 
-    return Finished(rows, Verdict(reached_word(sound, 2, printed), NONE_CLAIMED, why), draw, [sheet])
+    short = Short(
+        "budgets along a sigmoid add up to epsilon, whatever its slope",
+        "1 epsilon",
+        f"up to {most:.2f} epsilon",
+        f"{max(float(row[3]) for row in sums):.2f} epsilon",
+    )
+    return Finished(rows, Verdict(reached_word(sound, 2, printed), NONE_CLAIMED, why), draw, [sheet], short=short)
 
 
 def _early(rows: Sequence[dict[str, Any]], version: str, slope: float) -> float:
@@ -151,7 +158,12 @@ def _finish_accuracy(model: Model, settings: Settings, results: Results) -> Fini
         drawing.legend_below(figure, [axes[0][0]])
 
     verdict = _accuracy_verdict(found, comparisons)
-    return Finished([entry.row() for entry in found], verdict, draw, sheets, _notes())
+    brief = short("the most accurate private scheme at small budgets", _of_adp_sgd(comparisons))
+    return Finished([entry.row() for entry in found], verdict, draw, sheets, _notes(), brief)
+
+
+def _of_adp_sgd(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    return [each for each in comparisons if each.published.method == PUBLISHED]
 
 
 def _notes() -> list[str]:
@@ -165,7 +177,7 @@ def _notes() -> list[str]:
     ]
 
 
-def _accuracy_verdict(found: Sequence[Measured], comparisons: Sequence[Any]) -> Verdict:
+def _accuracy_verdict(found: Sequence[Measured], comparisons: Sequence[Comparison]) -> Verdict:
     """Check the printed numbers, and that the method leads at small budgets among its own kind."""
     ahead, behind = dict.fromkeys(FIELDS, 0), dict.fromkeys(FIELDS, 0)
     cases = [entry for entry in found if entry.contestant in FIELDS and entry.epsilon <= 0.1 and entry.ran]
@@ -176,7 +188,7 @@ def _accuracy_verdict(found: Sequence[Measured], comparisons: Sequence[Any]) -> 
         ahead[entry.contestant] += gap - np.nan_to_num(half) > 0
         behind[entry.contestant] += gap + np.nan_to_num(half) < 0
     total = len(cases) // len(FIELDS)
-    ours = [each for each in comparisons if each.published.method == PUBLISHED]
+    ours = _of_adp_sgd(comparisons)
     close, reached = sum(each.close for each in ours), sum(each.reached for each in ours)
     why = (
         f"Sound ADP-SGD reaches {reached} of the {len(ours)} numbers printed for ADP-SGD (at most {CLOSE:g} points below); "
@@ -212,10 +224,11 @@ def _finish_time(model: Model, settings: Settings, results: Results) -> Finished
         "them. Ratios mean more than seconds.",
         *_notes()[1:],
     ]
-    return Finished([entry.row() for entry in found], _time_verdict(found, comparisons), draw, sheets, notes)
+    brief = short("faster than DP-AGD, 6 to 46 times", _of_adp_sgd(comparisons), "seconds")
+    return Finished([entry.row() for entry in found], _time_verdict(found, comparisons), draw, sheets, notes, brief)
 
 
-def _time_verdict(found: Sequence[Measured], comparisons: Sequence[Any]) -> Verdict:
+def _time_verdict(found: Sequence[Measured], comparisons: Sequence[Comparison]) -> Verdict:
     """Compare times with the printed ones, and ADP-SGD with DP-AGD."""
     ratios: dict[str, list[float]] = {PUBLISHED: [], SOUND: []}
     faster, slower = dict.fromkeys(ratios, 0), dict.fromkeys(ratios, 0)
@@ -228,7 +241,7 @@ def _time_verdict(found: Sequence[Measured], comparisons: Sequence[Any]) -> Verd
                 faster[mine] += other.most("seconds") < entry.least("seconds")
                 slower[mine] += other.least("seconds") > entry.most("seconds")
     published, sound = ratios[PUBLISHED], ratios[SOUND]
-    ours = [each for each in comparisons if each.published.method == PUBLISHED]
+    ours = _of_adp_sgd(comparisons)
     quick = sum(each.sound is not None and each.sound.mean("seconds") <= each.published.seconds for each in ours)
     quick_as_published = sum(each.ours.mean("seconds") <= each.published.seconds for each in ours)
     slowest = max(entry.mean("seconds") for entry in found if entry.ran and entry.contestant in (SOUND, "DP-AGD"))

@@ -1,6 +1,7 @@
 """Figure 6 of the ADP-SGD paper: a network on MNIST, at three epsilons and without privacy."""
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from privypurse_lab.papers.items import (
     Item,
     Settings,
     Sheet,
+    Short,
     Verdict,
     reached_word,
 )
@@ -172,6 +174,11 @@ def accuracy(rows: list[dict[str, Any]], line: str, epsilon: float | None) -> tu
     return float(last.mean()), float(last.std(ddof=1)) if last.size > 1 else 0.0
 
 
+def in_line(rows: list[dict[str, Any]], line: str, epsilons: Sequence[float]) -> str:
+    """Return the final test accuracies of a line, by epsilon."""
+    return " / ".join(f"{(accuracy(rows, line, epsilon) or (float('nan'),))[0]:.1f}" for epsilon in epsilons)
+
+
 def judge(settings: Settings, rows: list[dict[str, Any]]) -> Verdict:
     """Compare final accuracies with the published ones."""
     epsilons = scale(settings).epsilons
@@ -182,17 +189,14 @@ def judge(settings: Settings, rows: list[dict[str, Any]]) -> Verdict:
     }
     word = reached_word(len(reached[SOUND]), len(epsilons), len(reached[AS_PUBLISHED]))
 
-    def said(line: str) -> str:
-        return " / ".join(f"{(found[line, e] or (float('nan'),))[0]:.1f}" for e in epsilons)
-
     published = " / ".join(f"{PUBLISHED_ACCURACY[e]:g}" for e in epsilons)
     plain = accuracy(rows, WITHOUT, None)
     why = (
         f"Test accuracy at epsilon {' / '.join(f'{e:g}' for e in epsilons)}: published {published}; as published but "
-        f"{NOT_PRIVATE} {said(AS_PUBLISHED)}; sound ADP-SGD {said(SOUND)}, which is within {TOLERANCE:g} point of the published "
-        f"number or above it at {len(reached[SOUND])} of {len(epsilons)} epsilons; this library's rule {said(RULE)} "
-        f"({len(reached[RULE])} of {len(epsilons)}). Without privacy {(plain or (float('nan'),))[0]:.2f}, published "
-        f"{PUBLISHED_ACCURACY[None]:g}."
+        f"{NOT_PRIVATE} {in_line(rows, AS_PUBLISHED, epsilons)}; sound ADP-SGD {in_line(rows, SOUND, epsilons)}, "
+        f"which is within {TOLERANCE:g} point of the published number or above it at {len(reached[SOUND])} of {len(epsilons)} "
+        f"epsilons; this library's rule {in_line(rows, RULE, epsilons)} ({len(reached[RULE])} of {len(epsilons)}). Without "
+        f"privacy {(plain or (float('nan'),))[0]:.2f}, published {PUBLISHED_ACCURACY[None]:g}."
     )
     first, last = (found[SOUND, e] for e in (epsilons[0], epsilons[-1]))
     if first is not None and last is not None and last[0] < first[0]:
@@ -269,6 +273,13 @@ def finish(settings: Settings, results: Results) -> Finished:
         functools.partial(draw, settings, rows),
         sheets=[Sheet(caption, heads, table)],
         notes=notes,
+        short=Short(
+            "a network learns MNIST with an adaptive budget",
+            f"{' / '.join(f'{PUBLISHED_ACCURACY[e]:g}' for e in chosen.epsilons)} % "
+            f"(epsilon {'/'.join(f'{e:g}' for e in chosen.epsilons)})",
+            f"{in_line(rows, AS_PUBLISHED, chosen.epsilons)} %",
+            f"{in_line(rows, SOUND, chosen.epsilons)} %",
+        ),
     )
 
 

@@ -36,6 +36,7 @@ from privypurse_lab.papers.items import (
     Item,
     Settings,
     Sheet,
+    Short,
     Verdict,
     ranking_word,
 )
@@ -72,6 +73,7 @@ def _finish_figure_2(settings: Settings, results: Results) -> Finished:
         for scale, mean in ((scale, float(np.mean(result["no_noise"]))) for scale, result in network.items())
     ]
     missing = [] if network else ["PyTorch is not here: the panel of the network was not run."]
+    tests = number_of_tests(relative[True])
     return Finished(
         rows,
         _figure_2_verdict(found, relative, network),
@@ -85,6 +87,14 @@ def _finish_figure_2(settings: Settings, results: Results) -> Finished:
             *_said_of_noise(network),
             *left_out(settings),
         ],
+        Short(
+            "influence is exponential in the step; dynamic and exponential schedules end lower than uniform",
+            "no number",
+            *(
+                f"lower at {len(lower(relative[sound], tests))} of {len(relative[sound])} scales"
+                for sound in (False, True)
+            ),
+        ),
     )
 
 

@@ -33,6 +33,7 @@ from privypurse_lab.papers.items import (
     Item,
     Settings,
     Sheet,
+    Short,
     Verdict,
     ranking_word,
     reached_word,
@@ -102,6 +103,14 @@ def _finish_figure_3(settings: Settings, results: Results) -> Finished:
             *said_of_fits({(name, scale): each for name, by in found.items() for scale, each in by[False].items()}),
             *left_out(settings),
         ],
+        Short(
+            "the loss is quadratic in one sigma; dynamic schedules end lower than uniform",
+            "no number",
+            *(
+                f"lower in {sum(bool(lower(by[sound], _tests(relative))) for by in relative.values())} of {len(relative)} rows"
+                for sound in (False, True)
+            ),
+        ),
     )
 
 

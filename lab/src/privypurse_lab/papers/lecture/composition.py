@@ -23,6 +23,7 @@ from privypurse_lab.papers.items import (
     Item,
     Settings,
     Sheet,
+    Short,
     Verdict,
 )
 from privypurse_lab.papers.lecture.bounds import added, advanced_gaussian, boxed_lemma, lemma_holds_up_to
@@ -223,6 +224,12 @@ def finish(settings: Settings, results: Results) -> Finished:
         notes=[
             "Noise is in units of the sensitivity (2G/n for the lecture's mean gradient), so that n, G and the relation drop out."
         ],
+        short=Short(
+            "the noise of the boxed lemma is enough; newer accounting beats advanced composition",
+            "for any epsilon",
+            "",
+            f"enough up to epsilon {lemma_holds_up_to(DELTA):.2f} at delta {DELTA:g}",
+        ),
     )
 
 

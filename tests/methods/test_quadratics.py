@@ -41,7 +41,7 @@ def bound_of(method, oracle, *, epsilon=1.0, neighbouring="add-remove", **settin
     "method",
     [
         NoisyPGD(projection=Ball(1.0), most_steps=50),
-        PUR("convex", most_steps=100),
+        PUR("convex", most_steps=100, momentum=0.0),
         Dynamic("dynamic", most_steps=60),
         Dynamic("uniform", most_steps=60),
         Dynamic("exponential", steps=20),
@@ -71,7 +71,7 @@ def test_excess_loss_is_below_the_stated_bound(method, kappa, epsilon, neighbour
 def test_strongly_convex_pur_is_below_its_bound(kappa, epsilon):
     """The ridge is the whole of the strong convexity that the method may count on."""
     oracle, l2 = problem(kappa), 1 / kappa
-    method = PUR("strongly-convex")
+    method = PUR("strongly-convex", momentum=0.0)
     bound = bound_of(method, oracle, epsilon=epsilon, l2=l2)
     # With a ridge, the best point moves: excess over the least value of the ridged objective.
     curved = oracle.curvatures + l2
@@ -83,7 +83,7 @@ def test_strongly_convex_pur_is_below_its_bound(kappa, epsilon):
 
 def test_nonconvex_pur_bounds_the_mean_squared_gradient():
     oracle = problem(10.0)
-    method = PUR("non-convex")
+    method = PUR("non-convex", momentum=0.0)
     bound = bound_of(method, oracle, epsilon=3.0)
     seen = []
 

@@ -37,7 +37,7 @@ FULL_BATCH = [
     NoisyPGD(projection=Ball(2.0), most_steps=30),
     NoisyPGD(projection=None, most_steps=30),
     PUR("convex", most_steps=50),
-    PUR("convex", most_steps=50, cap=False),
+    PUR("convex", most_steps=50, cap=False, momentum=0.0),
     PUR("non-convex", most_steps=50),
     PUR("strongly-convex", most_steps=50),
     AdaptivePUR(),

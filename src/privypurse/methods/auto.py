@@ -23,6 +23,11 @@ FEWEST_DIMENSIONS = 64
 MOST_MOMENTUM = 0.95
 
 
+def reach(facts: Facts) -> float:
+    """Return the total reach that the budget pays for, in steps of 1/M."""
+    return REACH * math.sqrt(min(1.0, facts.dimension / FEWEST_DIMENSIONS)) / facts.noise_floor
+
+
 @dataclass(frozen=True)
 class Auto(PlannedMethod):
     """Default method: Nesterov descent whose reach is set by the budget.
@@ -52,13 +57,12 @@ class Auto(PlannedMethod):
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the descent."""
-        clarity = math.sqrt(min(1.0, facts.dimension / FEWEST_DIMENSIONS)) / facts.noise_floor
         many = facts.dimension >= MANY_WEIGHTS
         steps = balanced_steps(facts, most=MOST_STEPS_OF_MANY if many else MOST_STEPS)
         # Less than slack^2, which would require that no row is longer than most.
         longest = self.slack**1.5 / facts.smoothness
         # Required reach of one step, momentum included.
-        effective = REACH * clarity * longest / steps
+        effective = reach(facts) * longest / steps
         size = min(longest, effective)
         momentum = min(1 - size / effective, MOST_MOMENTUM_OF_MANY if many else MOST_MOMENTUM)
         optimizer = GradientDescent(

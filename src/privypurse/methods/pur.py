@@ -23,9 +23,10 @@ from privypurse.core.checks import FloatArray, positive, positive_integer, small
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.queries import GradientAt, Query, Released
 from privypurse.mechanisms.non_private import NoiseAsLongAsTheValue
+from privypurse.methods.auto import MOST_MOMENTUM, reach
 from privypurse.methods.base import PlannedMethod, check_choice
 from privypurse.training.facts import Facts
-from privypurse.training.optimizers.gradient_descent import GradientDescent
+from privypurse.training.optimizers.gradient_descent import GradientDescent, check_momentum
 from privypurse.training.plan import Bound, Plan, Recipe
 from privypurse.training.schedules import shapes
 from privypurse.training.schedules.base import Budget
@@ -115,7 +116,8 @@ class PUR(PlannedMethod):
     """Steps of 1/(2M) with noise that falls like the gradient's bound: as 1/t, or geometrically.
 
     The number of steps is the largest that fits the budget, by exact sums; the noise is then scaled
-    down to spend the whole budget.
+    down to spend the whole budget. Steps of 1/(2M) are short where the data is flatter than the
+    worst case M: momentum extends them to the reach that the budget pays for, as in `Auto`.
 
     Parameters
     ----------
@@ -127,15 +129,20 @@ class PUR(PlannedMethod):
     cap : bool, default True
         Cap the noise at the longest possible gradient, which the published schedule exceeds at
         first.
+    momentum : float or None, default None
+        Nesterov momentum; None for the reach that the budget pays for. With 0, the published
+        update, the plan states the paper's bound.
     """
 
     case: Literal["convex", "non-convex", "strongly-convex"] = "convex"
     most_steps: int = 180
     cap: bool = True
+    momentum: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("case", self.case, CASES)
         positive_integer(most_steps=self.most_steps)
+        check_momentum(self.momentum or 0.0)
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -151,14 +158,24 @@ class PUR(PlannedMethod):
         )
         steps = max(1, affordable)
         size = 1 / (2 * facts.smoothness)
-        optimizer = GradientDescent(step_size=size, records=facts.records, clip_norm=facts.clip_norm, l2=facts.l2)
+        momentum = self.momentum
+        if momentum is None:
+            momentum = min(MOST_MOMENTUM, max(0.0, 1 - steps / (2 * reach(facts))))
+        optimizer = GradientDescent(
+            step_size=size,
+            records=facts.records,
+            clip_norm=facts.clip_norm,
+            l2=facts.l2,
+            momentum=momentum,
+            nesterov=momentum > 0,
+        )
         notes = () if affordable else ("The budget does not pay for one step of this schedule: no bound holds.",)
         return Recipe(
             optimizer,
             Weighted(shapes.noise(noise[:steps].tolist())),
             steps,
             step_sizes=(size,),
-            bound=self._bound(facts, steps) if affordable else None,
+            bound=self._bound(facts, steps) if affordable and momentum == 0 else None,
             notes=notes,
         )
 

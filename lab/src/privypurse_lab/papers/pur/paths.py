@@ -220,7 +220,7 @@ def stepped(
 ) -> FloatArray:
     """Return the points after merged steps whose noise has this variance in all."""
     noise = math.sqrt(variance) * generator.standard_normal(points.shape)
-    return points - size * (many * gradients + noise)
+    return np.asarray(points - size * (many * gradients + noise))
 
 
 def merged_steps(here: Problem, l2: float, size: float, made: int) -> int:

@@ -134,7 +134,8 @@ def run(case: str, records: int, seeds: Sequence[int]) -> dict[str, Any]:
     exactly, (lowest, _) = here.exactly(l2), least(here, l2)
     found: dict[str, Any] = {"excess": [], "steps": 0, "spent": 0.0}
     # Geometric noise underflows long before 20,000 steps.
-    method = PUR("convex", MOST, cap=False) if case == "convex" else PUR("strongly-convex", 1_000, cap=False)
+    published = partial(PUR, cap=False, momentum=0.0)
+    method = published("convex", MOST) if case == "convex" else published("strongly-convex", 1_000)
     for seed in seeds:
         purse = Purse.with_filter(
             ZcdpFilter(EPSILON, DELTA, REPLACE_ONE, conversion="classic"), noise=NoiseSource(seed=seed)

@@ -18,7 +18,7 @@ from privypurse.oracles import DenseOracle, SoftmaxOracle
 from privypurse.training import facts_for, fit
 from privypurse.training.facts import Facts
 from privypurse.training.optimizers import GradientDescent
-from privypurse.training.optimizers.warm import StartingAt
+from privypurse.training.optimizers.projections import StartingAt
 
 RELATIONS = ["add-remove", "replace-one"]
 

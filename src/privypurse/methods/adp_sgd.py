@@ -9,7 +9,7 @@ from privypurse.methods.noisy_pgd import balanced_steps
 from privypurse.training.facts import Facts
 from privypurse.training.optimizers.line_search import LineSearch
 from privypurse.training.plan import Recipe
-from privypurse.training.schedules.sigmoid import SigmoidPurse
+from privypurse.training.schedules.adaptive import SigmoidPurse
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from privypurse.training.facts import Facts
 from privypurse.training.optimizers.gradient_descent import check_momentum
 from privypurse.training.optimizers.line_search import LineSearch
 from privypurse.training.plan import Recipe
-from privypurse.training.schedules.growing import GrowingBudget, check_selection_share
+from privypurse.training.schedules.adaptive import GrowingBudget, check_selection_share
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and
 from privypurse.methods.dp_sgd import fixed_schedule, refuse_unsampled_rule
 from privypurse.training.facts import Facts
 from privypurse.training.optimizers.base import Optimizer
-from privypurse.training.optimizers.gradient_descent import GradientDescent, check_momentum
-from privypurse.training.optimizers.smoothed_descent import SmoothedDescent
+from privypurse.training.optimizers.gradient_descent import GradientDescent, SmoothedDescent, check_momentum
 from privypurse.training.plan import Bound, Plan, Recipe
 from privypurse.training.schedules import shapes
 from privypurse.training.schedules.weighted import Weighted

@@ -29,8 +29,8 @@ from privypurse.training.facts import Facts
 from privypurse.training.optimizers.gradient_descent import GradientDescent, check_momentum
 from privypurse.training.plan import Bound, Plan, Recipe
 from privypurse.training.schedules import shapes
+from privypurse.training.schedules.adaptive import FollowGradientNorm
 from privypurse.training.schedules.base import Budget
-from privypurse.training.schedules.gradient_norm import FollowGradientNorm
 from privypurse.training.schedules.weighted import Weighted
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from privypurse.accounting.totals import Filter
 from privypurse.core.checks import FloatArray
 from privypurse.training.facts import Facts
-from privypurse.training.optimizers.warm import StartingAt
+from privypurse.training.optimizers.projections import StartingAt
 from privypurse.training.plan import Method, Plan, Recipe
 
 

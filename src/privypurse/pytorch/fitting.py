@@ -27,7 +27,7 @@ from privypurse.pytorch.processes import Processes
 from privypurse.training.checkpoint import Checkpoint
 from privypurse.training.facts import Facts
 from privypurse.training.fit import fit as train_with
-from privypurse.training.optimizers.shrinking_nesterov import ShrinkingNesterov
+from privypurse.training.optimizers.gradient_descent import ShrinkingNesterov
 from privypurse.training.plan import Method, Recipe
 from privypurse.training.progress import Callback
 from privypurse.training.schedules.weighted import EvenSplit

@@ -30,7 +30,14 @@ from privypurse.training.schedules.base import Budget
 from privypurse.training.trace import Step, Trace
 
 FORMAT = 3  # since 3, a run is identified by its declared settings
-_UNREADABLE = (*MISSHAPEN, OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+_UNREADABLE: tuple[type[Exception], ...] = (
+    *MISSHAPEN,
+    OSError,
+    EOFError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 # Newest releases that keep their vectors, for schedules.
 VECTORS_KEPT = 10
 

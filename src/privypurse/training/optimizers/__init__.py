@@ -1,10 +1,9 @@
 """[PUBLIC] Optimizers: pure state machines that receive noisy answers. No data, no noise."""
 
 from privypurse.training.optimizers.base import Optimizer, State
-from privypurse.training.optimizers.gradient_descent import GradientDescent
+from privypurse.training.optimizers.gradient_descent import GradientDescent, SmoothedDescent
 from privypurse.training.optimizers.line_search import LineSearch
 from privypurse.training.optimizers.projections import Averaged, Ball, Box, Projection, Simplex
-from privypurse.training.optimizers.smoothed_descent import SmoothedDescent
 
 __all__ = [
     "Averaged",

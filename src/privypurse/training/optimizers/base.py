@@ -1,7 +1,9 @@
-"""Interface of optimizers."""
+"""Interface of optimizers, and what those that keep a point share."""
 
 from collections.abc import Mapping
 from typing import Protocol
+
+import numpy as np
 
 from privypurse.core.checks import FloatArray
 from privypurse.core.queries import Query, Released
@@ -29,3 +31,15 @@ class Optimizer(Protocol):
 
     def point(self, state: State) -> FloatArray:
         """Return the model."""
+
+
+class KeepsPoint:
+    """An optimizer whose model is the entry "point" of its state, at first zero."""
+
+    def init(self, dimension: int) -> State:
+        """Start at zero."""
+        return {"point": np.zeros(dimension)}
+
+    def point(self, state: State) -> FloatArray:
+        """Return the model."""
+        return state["point"]

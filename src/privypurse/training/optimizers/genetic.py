@@ -7,16 +7,12 @@ import numpy as np
 from privypurse.core.checks import FloatArray, positive, positive_integer, probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.queries import ClassCounts, LossesAt, Objective, Query, Released
-from privypurse.training.optimizers.base import State
+from privypurse.training.optimizers.base import KeepsPoint, State
 
 
 @dataclass(frozen=True)
-class TakeTheMinimiser:
+class TakeTheMinimiser(KeepsPoint):
     """Ask for a minimiser and return it."""
-
-    def init(self, dimension: int) -> State:
-        """Start at zero."""
-        return {"point": np.zeros(dimension)}
 
     def ask(self, state: State) -> Query:
         """Ask for the minimiser."""
@@ -25,10 +21,6 @@ class TakeTheMinimiser:
     def tell(self, state: State, released: Released) -> State:
         """Take it."""
         return {"point": released.value}
-
-    def point(self, state: State) -> FloatArray:
-        """Return the model."""
-        return state["point"]
 
 
 @dataclass(frozen=True)
@@ -56,12 +48,8 @@ class ChooseModel:
 
 
 @dataclass(frozen=True)
-class VoteOfTheMajority:
+class VoteOfTheMajority(KeepsPoint):
     """Ask for the class counts and always predict the largest class. Needs a constant column."""
-
-    def init(self, dimension: int) -> State:
-        """Start at zero."""
-        return {"point": np.zeros(dimension)}
 
     def ask(self, state: State) -> Query:
         """Ask for the counts."""
@@ -77,35 +65,18 @@ class VoteOfTheMajority:
             point[-logarithms.size :] = logarithms
         return {"point": point}
 
-    def point(self, state: State) -> FloatArray:
-        """Return the model."""
-        return state["point"]
-
 
 @dataclass(frozen=True)
 class GeneticSearch:
     """Each generation crosses and mutates the survivors of the last, each selected privately.
 
     Crossing and mutating use public randomness with a fixed seed: it protects nothing.
-
-    Parameters
-    ----------
-    offspring : int, default 50
-        Models in a generation.
-    survivors : int, default 4
-        Models selected from each generation, without those already selected.
-    spread : float, default 2.0
-        Standard deviation of the first generation and of the first mutations, as a vector length.
-    cooling : float, default 0.9
-        Mutations shrink by this with each generation.
-    seed : int, default 0
-        Seed of the public randomness.
     """
 
     offspring: int = 50
     survivors: int = 4
-    spread: float = 2.0
-    cooling: float = 0.9
+    spread: float = 2.0  # standard deviation, as a vector length, of the first mutations
+    cooling: float = 0.9  # factor on the mutations with each generation
     seed: int = 0
 
     def __post_init__(self) -> None:

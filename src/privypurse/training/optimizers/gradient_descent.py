@@ -1,18 +1,18 @@
-"""Gradient descent: plain, with momentum, with Nesterov's look-ahead, projected."""
+"""Gradient descent: with momentum, Nesterov's look-ahead, projection, averaged gradients, weight decay."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.core.checks import FloatArray, finite_vector, non_negative, positive
+from privypurse.core.checks import FloatArray, finite_vector, non_negative, positive, positive_integer, probability
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.queries import GradientAt, Released
-from privypurse.training.optimizers.base import State
+from privypurse.training.optimizers.base import KeepsPoint, State
 from privypurse.training.optimizers.projections import Projection
 
 
 @dataclass(frozen=True)
-class GradientDescent:
+class GradientDescent(KeepsPoint):
     """Step against the noisy mean gradient.
 
     Parameters
@@ -80,15 +80,111 @@ class GradientDescent:
         velocity = self.momentum * state["velocity"] - size * gradient
         return {"point": self._project(state["point"] + velocity), "velocity": velocity, "made": state["made"] + 1}
 
-    def point(self, state: State) -> FloatArray:
-        """Return the model."""
-        return state["point"]
-
     def _place(self, state: State) -> FloatArray:
         return state["point"] + self.momentum * state["velocity"] if self.nesterov else state["point"]
 
     def _project(self, point: FloatArray) -> FloatArray:
         return point if self.projection is None else self.projection(point)
+
+
+@dataclass(frozen=True)
+class SmoothedDescent(KeepsPoint):
+    """Step against ``(1 - b)/(1 - b^t) sum_i b^(t-i) g_i``, the bias-corrected mean of gradients.
+
+    Unlike heavy-ball momentum, this averages noise and does not lengthen steps. It is the momentum
+    of the dynamic-noise paper.
+
+    Parameters
+    ----------
+    step_size, records, clip_norm, l2
+        As for `GradientDescent`.
+    momentum : float, default 0.9
+        The weight b of the past.
+    """
+
+    step_size: float
+    records: float
+    clip_norm: float | None = None
+    momentum: float = 0.9
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive(step_size=self.step_size)
+        positive(records=self.records)
+        non_negative(l2=self.l2)
+        check_momentum(self.momentum)
+
+    def init(self, dimension: int) -> State:
+        """Start at zero."""
+        return {"point": np.zeros(dimension), "mean_gradient": np.zeros(dimension), "made": np.zeros(1)}
+
+    def ask(self, state: State) -> GradientAt:
+        """Ask for the gradient at the point."""
+        return GradientAt(point=state["point"], clip_norm=self.clip_norm)
+
+    def tell(self, state: State, released: Released) -> State:
+        """Move."""
+        gradient = released.value / self.records + self.l2 * state["point"]
+        made = state["made"] + 1
+        mean = self.momentum * state["mean_gradient"] + (1 - self.momentum) * gradient
+        corrected = mean / (1 - self.momentum ** float(made[0]))
+        return {"point": state["point"] - self.step_size * corrected, "mean_gradient": mean, "made": made}
+
+
+@dataclass(frozen=True)
+class ShrinkingNesterov:
+    """Accelerated descent for deep models, whose weights grow with the noise.
+
+    Each step shrinks the weights by ``shrink/steps``, by ``exp(-shrink)`` over a run without
+    gradients. The model is the mean of the last points, a share `tail` of them (post-processing).
+    """
+
+    step_size: float
+    records: float
+    steps: int
+    clip_norm: float
+    momentum: float = 0.9
+    shrink: float = 1.0
+    tail: float = 0.1
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive(step_size=self.step_size)
+        positive(records=self.records)
+        positive_integer(steps=self.steps)
+        positive(clip_norm=self.clip_norm)
+        check_momentum(self.momentum)
+        probability(tail=self.tail)
+        if not 0 <= self.shrink <= self.steps:
+            raise InvalidArgument(f"shrink must be from 0 to the number of steps; got {self.shrink!r}. Pass 1.0.")
+
+    @property
+    def averaged(self) -> int:
+        """Number of last points that are averaged."""
+        return max(1, round(self.tail * self.steps))
+
+    def init(self, dimension: int) -> State:
+        """Start at zero, at rest."""
+        zeros = np.zeros(dimension)
+        return {"point": zeros, "velocity": zeros, "mean": zeros, "made": np.zeros(1)}
+
+    def ask(self, state: State) -> GradientAt:
+        """Ask for the gradient at the point."""
+        return GradientAt(point=state["point"], clip_norm=self.clip_norm)
+
+    def tell(self, state: State, released: Released) -> State:
+        """Move."""
+        gradient = released.value / self.records + self.l2 * state["point"]
+        velocity = self.momentum * state["velocity"] + gradient
+        point = (1 - self.shrink / self.steps) * state["point"] - self.step_size * (gradient + self.momentum * velocity)
+        made = state["made"] + 1
+        counted = made[0] - (self.steps - self.averaged)
+        mean = state["mean"] + (point - state["mean"]) / counted if counted > 0 else state["mean"]
+        return {"point": point, "velocity": velocity, "mean": mean, "made": made}
+
+    def point(self, state: State) -> FloatArray:
+        """Return the mean of the last points, or the last point of a run that was cut short."""
+        return state["mean"] if state["made"][0] > self.steps - self.averaged else state["point"]
 
 
 def check_momentum(momentum: float) -> float:

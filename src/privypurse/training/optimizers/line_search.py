@@ -4,19 +4,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.core.checks import FloatArray, non_negative, positive, positive_integer
+from privypurse.core.checks import non_negative, positive, positive_integer
 from privypurse.core.queries import GradientAt, LossesAlong, Query, Released
-from privypurse.training.optimizers.base import State
+from privypurse.training.optimizers.base import KeepsPoint, State
 from privypurse.training.optimizers.gradient_descent import check_momentum
 
 
 @dataclass(frozen=True)
-class LineSearch:
+class LineSearch(KeepsPoint):
     """Ask for a gradient, then for the best of several steps along it, or "do not move".
 
-    When "do not move" is selected, another gradient at the same point is requested and averaged in
-    by precision, up to `most_redraws` times. The momentum is then dropped, and from the second
-    refusal on the longest step is halved.
+    When "do not move" is selected, the momentum is dropped, and another gradient at the same point
+    is requested and averaged in by precision, up to `most_redraws` times; then the round is given
+    up. The longest step is halved from the second refusal on, and when a round is given up.
 
     Parameters
     ----------
@@ -99,15 +99,15 @@ class LineSearch:
         if not state["selecting"][0]:
             return self._look(state, released)
         chosen = int(released.value)
-        if chosen == 0 and (self.most_redraws is None or state["redraws"][0] < self.most_redraws):
-            # The momentum may cause the first refusal, too long steps the second.
-            longest = state["longest"] * (0.5 if state["redraws"][0] > 0 else 1.0)
-            again = {"redraws": state["redraws"] + 1, "velocity": np.zeros_like(state["velocity"]), "longest": longest}
-            return {**state, **again, "selecting": np.zeros(1)}
         fresh = {"precision": np.zeros(1), "gradient": np.zeros_like(state["gradient"]), "redraws": np.zeros(1)}
         fresh["selecting"] = np.zeros(1)
-        if chosen == 0:  # give up: stay, and start anew from the next gradient
-            return {**state, **fresh}
+        if chosen == 0:
+            redraws, longest = state["redraws"][0], state["longest"]
+            give_up = self.most_redraws is not None and redraws >= self.most_redraws
+            # The momentum may cause the first refusal, too long steps the second.
+            stay = {"velocity": np.zeros_like(state["velocity"]), "selecting": np.zeros(1)}
+            stay["longest"] = longest / 2 if give_up or redraws > 0 else longest
+            return {**state, **fresh, **stay} if give_up else {**state, **stay, "redraws": state["redraws"] + 1}
         step, direction = float(state["longest"][0]) * chosen / self.candidates, state["direction"]
         taken = np.append(state["taken"], step)
         longest = state["longest"]
@@ -115,10 +115,6 @@ class LineSearch:
             longest, taken = np.array([self.widen * taken.max()]), np.zeros(0)
         moved = {"point": state["point"] - step * direction, "velocity": state["mixed"]}
         return {**state, **fresh, **moved, "longest": longest, "taken": taken}
-
-    def point(self, state: State) -> FloatArray:
-        """Return the model."""
-        return state["point"]
 
     def _look(self, state: State, released: Released) -> State:
         """Average the draws of one gradient by their precision."""

@@ -1,11 +1,11 @@
-"""Public sets to keep a model in. Projection is post-processing, hence free."""
+"""Optimizers around others, and public sets to keep a model in. Both are post-processing, hence free."""
 
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from privypurse.core.checks import FloatArray, non_negative, positive
+from privypurse.core.checks import FloatArray, finite_vector, non_negative, positive
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.queries import GradientAt, Query, Released
 from privypurse.training.optimizers.base import Optimizer, State
@@ -52,6 +52,39 @@ class Averaged:
     def point(self, state: State) -> FloatArray:
         """Return the mean, or the inner optimizer's point if there is none yet."""
         return state["mean"] if state["seen"][0] > self.skip else self.optimizer.point(state)
+
+
+@dataclass(frozen=True, eq=False)
+class StartingAt:
+    """Run another optimizer, which keeps its model under the name "point", from a public point."""
+
+    optimizer: Optimizer
+    start: FloatArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", finite_vector(start=np.asarray(self.start)))
+
+    def init(self, dimension: int) -> State:
+        """Begin at the start."""
+        state = self.optimizer.init(dimension)
+        if "point" not in state or len(self.start) != dimension:
+            raise InvalidArgument(
+                f"start must have {dimension} numbers, and the optimizer must keep a point; got {len(self.start)} "
+                f"numbers for {type(self.optimizer).__name__}. Fit without a warm start."
+            )
+        return {**state, "point": np.array(self.start)}
+
+    def ask(self, state: State) -> Query:
+        """Ask the inner optimizer's query."""
+        return self.optimizer.ask(state)
+
+    def tell(self, state: State, released: Released) -> State:
+        """Pass the answer on."""
+        return self.optimizer.tell(state, released)
+
+    def point(self, state: State) -> FloatArray:
+        """Return the inner optimizer's point."""
+        return self.optimizer.point(state)
 
 
 class Projection(Protocol):

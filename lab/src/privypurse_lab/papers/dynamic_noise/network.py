@@ -21,9 +21,8 @@ from privypurse.purse.purse import Purse
 from privypurse.pytorch import ModuleOracle, shape
 from privypurse.training.loop import train
 from privypurse.training.optimizers.base import Optimizer
-from privypurse.training.optimizers.gradient_descent import GradientDescent
-from privypurse.training.optimizers.smoothed_descent import SmoothedDescent
-from privypurse.training.optimizers.warm import StartingAt
+from privypurse.training.optimizers.gradient_descent import GradientDescent, SmoothedDescent
+from privypurse.training.optimizers.projections import StartingAt
 from privypurse.training.schedules import shapes
 from privypurse.training.schedules.base import Schedule
 from privypurse.training.schedules.weighted import Weighted

@@ -18,6 +18,7 @@ from privypurse import (
     Purse,
     SharedAcrossProcesses,
 )
+from privypurse.core.formats import rounded_up
 from privypurse.estimators import (
     PrivateLinearSVC,
     PrivateLogisticRegression,
@@ -30,7 +31,6 @@ from privypurse.estimators import (
 )
 from privypurse.methods import DPSGD, Nesterov, ObjPert
 from privypurse.purse.allowance import Allowance
-from privypurse.purse.certificate import rounded_up
 from tests.estimators.tables import a_purse, a_table
 
 

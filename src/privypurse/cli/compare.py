@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import at_least, budget_of, count, emit, number, percent, say, stderr, table
+from privypurse.cli.output import budget_of, emit, say, stderr, table
 from privypurse.cli.progress import shown_progress
+from privypurse.core.formats import counted, percent, rounded_up, short
 
 
 def compare(
@@ -80,7 +81,7 @@ def compare(
             put_on_record([account], what)
             result = job.compare_not_private(file, described, names, budgets, repeats, progress)
     if plot is not None:
-        from privypurse.report.comparison_page import render_comparison
+        from privypurse.report.comparisons import render_comparison
 
         replace_file(plot, render_comparison(result, f"{target}, from {data.name}"))
     if json:
@@ -88,13 +89,13 @@ def compare(
     else:
         _print(result, names, budgets)
         if purse is not None:
-            say(f"spent: epsilon {at_least(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}")
+            say(f"spent: epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}")
         if plot is not None:
             say(f"plot: {plot}")
 
 
 def _print(result: Any, names: list[str], budgets: list[float]) -> None:
-    shown = percent if result.metric == "accuracy" else number
+    shown = percent if result.metric == "accuracy" else short
     found = {(entry.method, entry.epsilon): entry for entry in result.entries}
     rows = []
     for name in dict.fromkeys(entry.method for entry in result.entries):
@@ -102,7 +103,7 @@ def _print(result: Any, names: list[str], budgets: list[float]) -> None:
         cells = [plain or found.get((name, epsilon)) for epsilon in budgets]
         rows.append([name, *("" if cell is None else f"{shown(cell.value)} ± {shown(cell.spread)}" for cell in cells)])
     overlap = "half of a 95 % interval; where intervals overlap, no difference was shown"
-    spread = overlap if result.private else f"spread over {count(result.repetitions, 'split')} and as many seeds"
+    spread = overlap if result.private else f"spread over {counted(result.repetitions, 'split')} and as many seeds"
     table((f"{result.metric} at epsilon", *(f"{epsilon:g}" for epsilon in budgets)), rows)
     say(f"after ±: {spread}. {result.note}")
 

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import at_least, emit, percent, say
+from privypurse.cli.output import emit, say
 from privypurse.cli.progress import shown_progress
+from privypurse.core.formats import percent, rounded_up
 
 
 def demo(
@@ -47,5 +48,5 @@ def demo(
         f"accuracy on new people: private {percent(result.private)}, not private {percent(result.not_private)}, always the "
         f"majority {percent(result.majority)} (best possible {percent(result.best)})"
     )
-    say(f"spent: epsilon {at_least(purse.spent.epsilon)} of {purse.epsilon:g} at delta {purse.delta:g}")
+    say(f"spent: epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} at delta {purse.delta:g}")
     say(f"report: {report}")

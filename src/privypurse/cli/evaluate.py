@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import at_least, budget_of, emit, say, warn
+from privypurse.cli.output import budget_of, emit, say, warn
 from privypurse.cli.progress import shown_progress
 from privypurse.cli.train import describe
+from privypurse.core.formats import rounded_up
 
 
 def evaluate(
@@ -57,6 +58,6 @@ def evaluate(
     for name, value in measured.details:
         say(f"  {name}: {100 * value:.1f} %")
     if purse is not None:
-        say(f"spent: epsilon {at_least(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}")
+        say(f"spent: epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}")
     elif not public:
         warn("exact, not covered by any guarantee. Pass --epsilon, or --public if the records are public.")

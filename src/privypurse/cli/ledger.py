@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import at_least, at_most, checked, count, emit, number, say, stderr, table, warn
+from privypurse.cli.output import checked, emit, say, stderr, table, warn
+from privypurse.core.formats import counted, rounded_down, rounded_up, short
 
 HELP = """\
 Show, check and export a ledger: what was spent on each data set, and what is left.
@@ -93,11 +94,10 @@ def _print_details(account: dict[str, Any]) -> None:
     terms = f"epsilon {account['epsilon']:g}, delta {account['delta']:g}, {account['neighbouring']}"
     say(f"terms: {terms}, opened {account['opened'][:10]}")
     for run in account["runs"]:
-        cost = "" if run["epsilon"] is None else f", epsilon {at_least(run['epsilon'])}"
+        cost = "" if run["epsilon"] is None else f", epsilon {rounded_up(run['epsilon'])}"
         ended = "" if run["finished"] else ", NOT FINISHED"
-        say(
-            f"{run['when'][:16].replace('T', ' ')}  {run['who']}: {run['what']}; {count(run['releases'], 'release')}{cost}{ended}"
-        )
+        when, releases = run["when"][:16].replace("T", " "), counted(run["releases"], "release")
+        say(f"{when}  {run['who']}: {run['what']}; {releases}{cost}{ended}")
     for what in account["uncovered"]:
         say(f"not covered: {what}")
 
@@ -120,11 +120,11 @@ def _described(purse: Any, budget: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(account: dict[str, Any]) -> list[str]:
-    left = "frozen" if account["frozen"] else at_most(account["remaining_epsilon"])
+    left = "frozen" if account["frozen"] else rounded_down(account["remaining_epsilon"])
     return [
         account["dataset"],
-        at_least(account["spent_epsilon"]),
-        number(account["epsilon"]),
+        rounded_up(account["spent_epsilon"]),
+        short(account["epsilon"]),
         left,
         f"{account['releases']:,}",
         ", ".join(account["people"]),
@@ -209,7 +209,7 @@ def verify(
             table(("data set", "payments"), [[name, failed.get(name, "counted again")] for name in names])
         wrong = " ".join(f"{name!r}: {why}" for name, why in failed.items())
         verb = "does" if len(failed) == 1 else "do"
-        raise LedgerCorrupt(f"{len(failed)} of {count(len(names), 'data set')} {verb} not add up. {wrong}")
+        raise LedgerCorrupt(f"{len(failed)} of {counted(len(names), 'data set')} {verb} not add up. {wrong}")
     digest = ledger.head()[1]
     if json:
         about: dict[str, Any] = {} if certificate is None else {"certificate_checked": checked and not too_much}
@@ -219,7 +219,7 @@ def verify(
         emit(found | {"intact": True} | about)
     else:
         pinned = "" if certificate is None else ", and continues the one the certificate was made from"
-        say(f"intact: {count(lines, 'line')}, {count(len(names), 'data set')}, every payment counted again{pinned}")
+        say(f"intact: {counted(lines, 'line')}, {counted(len(names), 'data set')}, every payment counted again{pinned}")
         if certificate is not None and checked:
             say(f"the certificate says what the ledger says{', but for one line' if too_much else ''}")
         elif certificate is not None:
@@ -333,14 +333,14 @@ def freeze(
     already = purse.ledger.is_frozen(dataset)
     if not already:
         if not yes:
-            _ask(f"Freeze {dataset!r}, with epsilon {at_most(purse.remaining.epsilon)} left, for good? [y/N]")
+            _ask(f"Freeze {dataset!r}, with epsilon {rounded_down(purse.remaining.epsilon)} left, for good? [y/N]")
         purse.freeze(why)
     if json:
         emit({"dataset": dataset, "frozen": True, "already": already, "spent_epsilon": purse.spent.epsilon})
     elif already:
         say(f"{dataset!r} is frozen already")
     else:
-        say(f"frozen: {dataset!r}, after epsilon {at_least(purse.spent.epsilon)} of {purse.epsilon:g}")
+        say(f"frozen: {dataset!r}, after epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g}")
 
 
 def _ask(question: str) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import json
-import math
 import os
 import pathlib
 import sys
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from privypurse.core.errors import FileUnusable, InvalidArgument
+from privypurse.core.formats import short
 from privypurse.core.reading import finite_or_none
 
 stdout = Console(highlight=False, soft_wrap=True)
@@ -64,37 +64,8 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
 
 def span(values: Sequence[float]) -> str:
     """Format the first and the last number, or one if they look the same."""
-    first, last = number(values[0]), number(values[-1])
+    first, last = short(values[0]), short(values[-1])
     return first if first == last else f"{first} to {last}"
-
-
-def percent(value: float) -> str:
-    """Format a share in percent."""
-    return f"{100 * value:.1f} %"
-
-
-def number(value: float, digits: int = 4) -> str:
-    """Format a number with few digits."""
-    return "infinite" if math.isinf(value) else f"{value:.{digits}g}"
-
-
-def at_least(value: float) -> str:
-    """Format a spent epsilon with four digits, rounded up."""
-    from privypurse.purse.certificate import rounded_up
-
-    return rounded_up(value)
-
-
-def at_most(value: float) -> str:
-    """Format a remaining epsilon with four digits, rounded down."""
-    from privypurse.purse.certificate import rounded_down
-
-    return rounded_down(value)
-
-
-def count(number: int, what: str) -> str:
-    """Format a count with its noun: 1 line, 2 lines."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def budget_of(purse: Any) -> dict[str, Any] | None:

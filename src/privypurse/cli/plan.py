@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import emit, note, number, percent, say, span, sparkline, table
+from privypurse.cli.output import emit, note, say, span, sparkline, table
 from privypurse.cli.progress import shown_progress
+from privypurse.core.formats import percent, short
 
 
 def plan(
@@ -69,7 +70,7 @@ def plan(
                 progress.stage(f"rehearsing {name} on synthetic tables", 5)
                 rehearsed[name] = rehearse_accuracy(name, settings, progress)
     if plot is not None:
-        from privypurse.report.plan_page import render_plans
+        from privypurse.report.comparisons import render_plans
         from privypurse.runs.folder import replace_file
 
         replace_file(plot, render_plans(list(plans.values()), _facts_line(settings)))
@@ -122,13 +123,13 @@ def _print_one(plan: Any, rehearsed: Any, settings: Any) -> None:
         f"  steps       {plan.steps}"
         + (f", each on a sample of {percent(plan.sample_prob)}" if plan.sample_prob < 1 else "")
     )
-    say(f"  clip norm   {number(plan.clip_norm)}")
+    say(f"  clip norm   {short(plan.clip_norm)}")
     spending = [one**2 for one in plan.mu]
     for name, values in (("step size", plan.step_sizes), ("noise std", plan.noise_std), ("mu", plan.mu)):
         if values:
             say(f"  {name:<11} {span(values)}")
     if plan.selection_epsilon:
-        say(f"  selections  {len(plan.selection_epsilon)}, epsilon {number(plan.selection_epsilon[0])} each at first")
+        say(f"  selections  {len(plan.selection_epsilon)}, epsilon {short(plan.selection_epsilon[0])} each at first")
     if plan.noise_std:
         say(f"  noise       {sparkline(plan.noise_std)}")
         say(f"  spending    {sparkline(spending)}")
@@ -139,9 +140,9 @@ def _print_one(plan: Any, rehearsed: Any, settings: Any) -> None:
             [
                 [
                     str(index + 1),
-                    number(plan.step_sizes[index]) if index < len(plan.step_sizes) else "chosen",
-                    number(plan.noise_std[index]),
-                    number(plan.mu[index]),
+                    short(plan.step_sizes[index]) if index < len(plan.step_sizes) else "chosen",
+                    short(plan.noise_std[index]),
+                    short(plan.mu[index]),
                     percent(sum(spending[: index + 1]) / total),
                 ]
                 for index in picked
@@ -149,7 +150,7 @@ def _print_one(plan: Any, rehearsed: Any, settings: Any) -> None:
             ],
         )
     if plan.bound is not None:
-        say(f"  theory      {plan.bound.quantity}: at most {number(plan.bound.value)}")
+        say(f"  theory      {plan.bound.quantity}: at most {short(plan.bound.value)}")
     if 1 / settings.facts.noise_floor < 10:
         note("  at this budget the noise of a gradient is about as long as the gradient: little can be learnt")
     for remark in plan.notes:

@@ -5,8 +5,9 @@ import sys
 from typing import Annotated
 
 from privypurse.cli import options
-from privypurse.cli.output import count, emit, say, warn
+from privypurse.cli.output import emit, say, warn
 from privypurse.cli.progress import shown_progress
+from privypurse.core.formats import counted
 
 
 def predict(
@@ -61,7 +62,7 @@ def predict(
         warn(f"column {name!r}: {times:,} of {odd.rows:,} values do not match the schema and count as unknown")
     if file.tally.blank:
         warn(
-            f"{data.name} has {count(file.tally.blank, 'blank line')}, without a prediction: rows are those of the other lines"
+            f"{data.name} has {counted(file.tally.blank, 'blank line')}, without a prediction: rows are those of the other lines"
         )
     if json:
         where = {"out": str(out)} if out is not None else {"predictions": answers}

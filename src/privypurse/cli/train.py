@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import options
-from privypurse.cli.output import at_least, at_most, emit, note, number, percent, say, warn
+from privypurse.cli.output import emit, note, say, warn
 from privypurse.cli.progress import shown_progress
+from privypurse.core.formats import percent, rounded_down, rounded_up, short
 
 EXAMPLES = """\
 Train a private model on a table. Write it with its certificate, trace and report.
@@ -135,7 +136,7 @@ def _opened(purse: Any, is_new: bool, budget: float | None) -> None:
         )
     else:
         note(
-            f"data set {purse.dataset!r} on {where}: {at_least(purse.spent.epsilon)} of epsilon {purse.epsilon:g} spent before"
+            f"data set {purse.dataset!r} on {where}: {rounded_up(purse.spent.epsilon)} of epsilon {purse.epsilon:g} spent before"
         )
 
 
@@ -190,8 +191,8 @@ def _print(result: Any) -> None:
     for measured in result.measurements:
         say(f"worth:   {describe(measured)}")
     say(
-        f"spent:   epsilon {at_least(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}; "
-        f"left for one more run: {at_most(purse.remaining.epsilon) if purse.fraction_left > 1e-6 else 'nothing'}"
+        f"spent:   epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}; "
+        f"left for one more run: {rounded_down(purse.remaining.epsilon) if purse.fraction_left > 1e-6 else 'nothing'}"
     )
     if not result.pipeline[0].schema.is_declared:
         warn(
@@ -204,7 +205,7 @@ def _print(result: Any) -> None:
 
 def describe(measured: Any) -> str:
     """Return a measurement, its records and its coverage in one line."""
-    shown = percent if measured.metric == "accuracy" else number
+    shown = percent if measured.metric == "accuracy" else short
     interval = "" if measured.low is None else f" ({shown(measured.low)} to {shown(measured.high)})"
     covered = "paid for" if measured.paid else "public records" if measured.public else "exact, NOT covered"
     covered = "simulated, NOT PRIVATE" if measured.simulated else covered

@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.charges import SingleCharge
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
-from privypurse.purse.certificate import Certificate, declared_uncovered, rounded_up
+from privypurse.core.formats import rounded_up
+from privypurse.purse.certificate import Certificate, declared_uncovered
 from privypurse.purse.ledger import MemoryLedger
 from privypurse.purse.purse import Purse
 

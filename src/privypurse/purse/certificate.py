@@ -1,7 +1,6 @@
 """The certificate: the guarantee, what was spent on what, and what is not covered."""
 
 import dataclasses
-import decimal
 import hashlib
 import json
 import math
@@ -16,6 +15,7 @@ from privypurse.accounting.filters import DeclaredNonPrivate
 from privypurse.accounting.totals import Filter
 from privypurse.core.charges import GaussianCharge, RepeatedCharge, SingleCharge, from_json
 from privypurse.core.errors import FileUnusable, InvalidArgument, LedgerCorrupt
+from privypurse.core.formats import rounded_up
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.reading import check_fields, finite_or_none, read_json, refusing
 from privypurse.core.version import __version__
@@ -416,23 +416,6 @@ def _levels(group: Group) -> str:
     spread = "" if f"{group.smallest:.6g}" == f"{group.largest:.6g}" else f" to {group.largest:.6g}"
     sampled = "" if group.sample_prob == 1 else f", each record sampled with probability {group.sample_prob:.6g}"
     return f", {name} {group.smallest:.6g}{spread}{sampled}"
-
-
-def rounded_up(value: float, digits: int = 4) -> str:
-    """Write a number with so many digits, rounded up: for what is spent."""
-    return _rounded(value, digits, decimal.ROUND_CEILING)
-
-
-def rounded_down(value: float, digits: int = 4) -> str:
-    """Write a number with so many digits, rounded down: for what is left."""
-    return _rounded(value, digits, decimal.ROUND_FLOOR)
-
-
-def _rounded(value: float, digits: int, rounding: str) -> str:
-    if math.isinf(value):
-        return "infinity"
-    rounded = decimal.Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
-    return f"{float(rounded):.{digits}g}"
 
 
 # Fields that are not on the ledger, or may change.

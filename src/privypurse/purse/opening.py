@@ -8,9 +8,9 @@ from privypurse.accounting.filters import GdpFilter
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.core.checks import positive, shown
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
+from privypurse.core.formats import rounded_down
 from privypurse.core.randomness import NoiseSource
 from privypurse.purse.allowance import Allowance
-from privypurse.purse.certificate import rounded_down
 from privypurse.purse.entries import CHARGE
 from privypurse.purse.holds import beside, describe, held_by_others
 from privypurse.purse.ledger import check_not_frozen

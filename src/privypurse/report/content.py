@@ -138,3 +138,28 @@ class ReportContent:
     settings: tuple[tuple[str, str], ...] = ()
     schema: str = ""
     schema_declared: bool = True
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a comparison: method, epsilon (None if not private), mean and spread.
+
+    The spread is the standard deviation over repetitions; after one repetition, half the width of a
+    95 % interval.
+    """
+
+    method: str
+    epsilon: float | None
+    value: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Result of a comparison of methods and budgets."""
+
+    metric: str
+    private: bool
+    note: str
+    repetitions: int
+    entries: tuple[Entry, ...]

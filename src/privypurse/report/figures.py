@@ -6,11 +6,12 @@ Colours are style variables such as ``var(--accent)``, which the page resolves f
 import html
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from privypurse.accounting import convert
 from privypurse.core.errors import PrivypurseError
+from privypurse.core.formats import grouped
 from privypurse.purse.certificate import Certificate
 from privypurse.report import words
 from privypurse.report.content import Coefficient, ReportContent
@@ -27,58 +28,28 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Drawing:
-    """A plot.
-
-    Parameters
-    ----------
-    data, layout
-        For Plotly.
-    spoken : list of list of str
-        For each point of each series: its value in words, for tooltips and screen readers.
-    caption : str
-        Caption.
-    label : str
-        Name among several drawings of a figure.
-    """
+    """A plot: data and layout for Plotly, and a caption."""
 
     data: list[dict[str, Any]]
     layout: dict[str, Any]
-    spoken: list[list[str]]
+    spoken: list[list[str]]  # the value of each point of each series, for tooltips and screen readers
     caption: str
-    label: str = ""
+    label: str = ""  # name among several drawings of a figure
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: one or several drawings, shown one at a time, and a table.
+    """A figure: one or several drawings, shown one at a time, and a table."""
 
-    Parameters
-    ----------
-    key, title : str
-        Identifier for links, and title.
-    drawings : tuple of Drawing
-        One, or one for each of several outputs.
-    heads, rows
-        The table.
-    text_columns : int
-        Number of leading text columns.
-    note : str
-        What the table leaves out.
-    height : int
-        In pixels.
-    chooser : str
-        Label of the selector of drawings.
-    """
-
-    key: str
+    key: str  # for links
     title: str
-    drawings: tuple[Drawing, ...]
+    drawings: tuple[Drawing, ...]  # one, or one for each of several outputs
     heads: Row
     rows: Sequence[Row]
-    text_columns: int = 1
-    note: str = ""
-    height: int = 300
-    chooser: str = field(default="")
+    text_columns: int = 1  # at the left of the table
+    note: str = ""  # what the table leaves out
+    height: int = 300  # in pixels
+    chooser: str = ""  # label of the selector of drawings
 
 
 def thinned(count: int, most: int) -> list[int]:
@@ -90,26 +61,19 @@ def thinned(count: int, most: int) -> list[int]:
 
 def _thinned_note(count: int, of: str) -> str:
     return (
-        "" if count <= MOST_ROWS else f"{MOST_ROWS} of {count:,} {of}, evenly spread, the first and the last included."
+        f"{MOST_ROWS} of {count:,} {of}, evenly spread, the first and the last included." if count > MOST_ROWS else ""
     )
 
 
-def _axis(title: str, **more: Any) -> dict[str, Any]:
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """Return an axis with a title."""
     return {"title": {"text": title}, "automargin": True, **more}
 
 
 def _line(x: Sequence[float], y: Sequence[float], colour: str, **more: Any) -> dict[str, Any]:
     mode = "lines" if len(x) > 60 else "lines+markers"
-    line = {"color": colour, "width": 2}
-    return {
-        "type": "scatter",
-        "mode": mode,
-        "x": x,
-        "y": y,
-        "line": line,
-        "marker": {"size": 6, "color": colour},
-        **more,
-    }
+    look = {"line": {"color": colour, "width": 2}, "marker": {"size": 6, "color": colour}}
+    return {"type": "scatter", "mode": mode, "x": x, "y": y, **look, **more}
 
 
 def spent_before_and_after(trace: Trace, certificate: Certificate) -> tuple[list[float], list[float]] | None:
@@ -133,10 +97,9 @@ def spent_before_and_after(trace: Trace, certificate: Certificate) -> tuple[list
     places = thinned(len(used), MOST_POINTS - 1)
     squares = [max(before, 0.0), *(used[place] for place in places)]
     epsilons = [convert.gdp_epsilon(math.sqrt(max(square, 0.0)), certificate.delta) for square in squares]
+    numbers = [0.0, *(float(trace.steps[place].number) for place in places)]
     # Conversions round up, so the last step may seem to exceed the limit.
-    return [0.0, *(float(trace.steps[place].number) for place in places)], [
-        min(epsilon, certificate.epsilon) for epsilon in epsilons
-    ]
+    return numbers, [min(epsilon, certificate.epsilon) for epsilon in epsilons]
 
 
 def budget(content: ReportContent) -> Figure | None:
@@ -148,36 +111,34 @@ def budget(content: ReportContent) -> Figure | None:
     if found is not None:
         x, y = found
         limit, unit, title = certificate.epsilon, "epsilon ", "epsilon spent"
-        said = [f"after step {step:.0f}: epsilon {words.rounded_up(spent)}" for step, spent in zip(x, y, strict=True)]
-        said[0] = f"before training: epsilon {words.rounded_up(y[0])}"
         shown = [words.rounded_up(spent) for spent in y]
+        said = [f"after step {step:.0f}: epsilon {spent}" for step, spent in zip(x, shown, strict=True)]
+        said[0] = f"before training: epsilon {shown[0]}"
         caption = (
-            f"Of epsilon {words.number(limit)}, {words.rounded_up(y[0])} was spent before training, "
-            f"and {words.rounded_up(y[-1])} after step {x[-1]:,.0f}, the last."
+            f"Of epsilon {grouped(limit)}, {shown[0]} was spent before training, "
+            f"and {shown[-1]} after step {x[-1]:,.0f}, the last."
         )
     else:
         steps = [trace.steps[place] for place in thinned(len(trace.steps), MOST_POINTS)]
         x = [float(step.number) for step in steps]
         y = [100 * (1 - step.fraction_left) for step in steps]
         limit, unit, title = 100.0, "", "share of the limit spent, %"
-        said = [f"after step {step:.0f}: {share:.1f} % of the limit" for step, share in zip(x, y, strict=True)]
         shown = [f"{share:.1f} %" for share in y]
-        caption = f"{y[0]:.1f} % of the limit was spent after the first step, {y[-1]:.1f} % after step {x[-1]:,.0f}, the last."
+        said = [f"after step {step:.0f}: {share} of the limit" for step, share in zip(x, shown, strict=True)]
+        caption = (
+            f"{shown[0]} of the limit was spent after the first step, {shown[-1]} after step {x[-1]:,.0f}, the last."
+        )
+    dashed = {"color": "var(--limit)", "width": 1.5, "dash": "dash"}
+    label = {
+        "text": f"limit {unit}{grouped(limit)}{'' if unit else ' %'}",
+        "font": {"color": "var(--limit)"},
+    }
     layout = {
-        "xaxis": _axis("step"),
-        "yaxis": _axis(title, range=[0, 1.12 * limit]),
-        "shapes": [
-            {
-                **{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": limit, "y1": limit},
-                "line": {"color": "var(--limit)", "width": 1.5, "dash": "dash"},
-            }
-        ],
+        "xaxis": axis("step"),
+        "yaxis": axis(title, range=[0, 1.12 * limit]),
+        "shapes": [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": limit, "y1": limit, "line": dashed}],
         "annotations": [
-            {
-                **{"xref": "paper", "x": 0, "xanchor": "left", "y": limit, "yanchor": "bottom", "showarrow": False},
-                **{"text": f"limit {unit}{words.number(limit)}{'' if unit else ' %'}"},
-                "font": {"color": "var(--limit)"},
-            }
+            {"xref": "paper", "x": 0, "xanchor": "left", "y": limit, "yanchor": "bottom", "showarrow": False, **label}
         ],
     }
     series = _line(x, y, SERIES[0], fill="tozeroy", fillcolor="var(--wash)")
@@ -201,23 +162,21 @@ def noise(content: ReportContent) -> Figure | None:
     if not asked:
         return None
     data, spoken, captions, rows = [], [], [], []
-    points = MOST_POINTS // len(asked)
     for place, (name, steps) in enumerate(asked.items()):
         std = [float(step.noise_std or 0.0) for step in steps]
-        kept = thinned(len(steps), points)
+        kept = thinned(len(steps), MOST_POINTS // len(asked))
         x, y = [float(steps[at].number) for at in kept], [std[at] for at in kept]
-        of = words.query(name)
+        of = words.QUERIES.get(name, name)
         data.append(_line(x, y, SERIES[place % len(SERIES)], name=html.escape(of, quote=False)))
-        spoken.append([f"step {at:.0f}, {of}: noise {words.number(value)}" for at, value in zip(x, y, strict=True)])
+        spoken.append([f"step {at:.0f}, {of}: noise {grouped(value)}" for at, value in zip(x, y, strict=True)])
         captions.append(f"Noise on each sum ({of}) {words.course(std)}.")
         rows += [(steps[at].number, of, std[at]) for at in kept]
     rows.sort()
     layout = {
-        "xaxis": _axis("step"),
-        "yaxis": _axis("standard deviation", range=[0, 1.12 * max(max(one["y"]) for one in data) or 1]),
+        "xaxis": axis("step"),
+        "yaxis": axis("standard deviation", range=[0, 1.12 * max(max(one["y"]) for one in data) or 1]),
         "showlegend": len(asked) > 1,
     }
-    total = sum(len(steps) for steps in asked.values())
     selections = sum(step.chosen is not None for step in content.trace.steps)
     if selections:
         captions.append(f"{selections:,} more steps were selections, which have no standard deviation to show.")
@@ -226,12 +185,9 @@ def noise(content: ReportContent) -> Figure | None:
         "Noise schedule",
         (Drawing(data, layout, spoken, " ".join(captions)),),
         ("step", "asked", "standard deviation"),
-        [
-            (f"{number:,}", of, words.number(value))
-            for number, of, value in (rows[at] for at in thinned(len(rows), MOST_ROWS))
-        ],
+        [(f"{rows[at][0]:,}", rows[at][1], grouped(rows[at][2])) for at in thinned(len(rows), MOST_ROWS)],
         text_columns=2,
-        note=_thinned_note(total, "steps"),
+        note=_thinned_note(sum(map(len, asked.values())), "steps"),
     )
 
 
@@ -243,15 +199,15 @@ def step_sizes(content: ReportContent) -> Figure | None:
     kept = thinned(len(sizes), MOST_POINTS)
     x, y = [float(at + 1) for at in kept], [float(sizes[at]) for at in kept]
     series = _line(x, y, SERIES[1], name="step size")
-    said = [f"update {at:.0f}: step size {words.number(size)}" for at, size in zip(x, y, strict=True)]
+    said = [f"update {at:.0f}: step size {grouped(size)}" for at, size in zip(x, y, strict=True)]
     from_zero = {"range": [0, 1.12 * max(y)]} if min(y) >= 0 < max(y) else {}
-    layout = {"xaxis": _axis("update"), "yaxis": _axis("step size", **from_zero)}
+    layout = {"xaxis": axis("update"), "yaxis": axis("step size", **from_zero)}
     return Figure(
         "plot-steps",
         "Step sizes",
         (Drawing([series], layout, [said], f"Over {len(sizes):,} updates the step size {words.course(sizes)}."),),
         ("update", "step size"),
-        [(f"{at + 1:,}", words.number(sizes[at])) for at in thinned(len(sizes), MOST_ROWS)],
+        [(f"{at + 1:,}", grouped(sizes[at])) for at in thinned(len(sizes), MOST_ROWS)],
         note=_thinned_note(len(sizes), "updates"),
     )
 
@@ -266,7 +222,7 @@ def coefficients(content: ReportContent) -> Figure | None:
     several = len(outputs) > 1
     heads = (*(("output",) if several else ()), "column", "coefficient", "from", "to")
     rows = [
-        (*((one.output,) if several else ()), one.name, words.number(one.value), *_ends(one))
+        (*((one.output,) if several else ()), one.name, grouped(one.value), *(_ends(one) or ("", "")))
         for one in content.coefficients
     ]
     most = max(min(len(of), MOST_COEFFICIENTS) for of in outputs.values())
@@ -282,8 +238,8 @@ def coefficients(content: ReportContent) -> Figure | None:
     )
 
 
-def _ends(one: Coefficient) -> Row:
-    return ("" if one.low is None else words.number(one.low), "" if one.high is None else words.number(one.high))
+def _ends(one: Coefficient) -> tuple[str, str] | None:
+    return None if one.low is None or one.high is None else (grouped(one.low), grouped(one.high))
 
 
 def _label(name: str) -> str:
@@ -294,14 +250,13 @@ def _label(name: str) -> str:
 
 def _dots(of: list[Coefficient], output: str) -> Drawing:
     shown = sorted(of, key=lambda one: abs(one.value), reverse=True)[:MOST_COEFFICIENTS]
-    clear = [one for one in of if one.low is not None and one.high is not None and (one.low > 0 or one.high < 0)]
-    rehearsed = [one for one in of if one.low is not None and one.high is not None]
+    rehearsed = [(one.low, one.high) for one in of if one.low is not None and one.high is not None]
+    clear = sum(low > 0 or high < 0 for low, high in rehearsed)
     x, y = [float(one.value) for one in shown], list(range(len(shown)))
-    said = [f"{one.name}: {words.number(one.value)}{_interval(one)}" for one in shown]
-    series: dict[str, Any] = {
-        **{"type": "scatter", "mode": "markers", "x": x, "y": y},
-        "marker": {"size": 8, "color": SERIES[0]},
-    }
+    intervals = [", from {} to {}".format(*ends) if (ends := _ends(one)) else "" for one in shown]
+    said = [f"{one.name}: {grouped(one.value)}{ends}" for one, ends in zip(shown, intervals, strict=True)]
+    marker = {"size": 8, "color": SERIES[0]}
+    series: dict[str, Any] = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": marker}
     if rehearsed:
         series["error_x"] = {
             **{"type": "data", "symmetric": False, "color": "var(--quiet)", "thickness": 1.5, "width": 3},
@@ -314,21 +269,15 @@ def _dots(of: list[Coefficient], output: str) -> Drawing:
     wide = any(abs(end) > 3 * reach for one in shown for end in (one.low or 0.0, one.high or 0.0))
     bounds = {"range": [-1.5 * reach, 1.5 * reach]} if wide else {}
     layout = {
-        "xaxis": _axis("coefficient", zeroline=True, zerolinewidth=1.5, **bounds),
-        "yaxis": _axis("", **ticks, range=[len(shown) - 0.4, -0.6], zeroline=False),
+        "xaxis": axis("coefficient", zeroline=True, zerolinewidth=1.5, **bounds),
+        "yaxis": axis("", **ticks, range=[len(shown) - 0.4, -0.6], zeroline=False),
     }
     of_output = f" of output {output}" if output else ""
     which = f"The {len(shown)} largest of {len(of)}" if len(shown) < len(of) else f"All {len(of)}"
-    caption = f"{which} coefficients{of_output}. Largest: {shown[0].name}, {words.number(shown[0].value)}."
+    caption = f"{which} coefficients{of_output}. Largest: {shown[0].name}, {grouped(shown[0].value)}."
     if rehearsed:
-        caption += f" Lines show how far noise moves them; {len(clear)} of {len(rehearsed)} stay on one side of zero."
+        caption += f" Lines show how far noise moves them; {clear} of {len(rehearsed)} stay on one side of zero."
     return Drawing([series], layout, [said], caption, output)
-
-
-def _interval(one: Coefficient) -> str:
-    if one.low is None or one.high is None:
-        return ""
-    return f", from {words.number(one.low)} to {words.number(one.high)}"
 
 
 def ledger_runs(content: ReportContent) -> Figure | None:
@@ -343,13 +292,13 @@ def ledger_runs(content: ReportContent) -> Figure | None:
     values = [float(spent[at]) if stated else float(runs[at]["releases"]) for at in kept]
     title = "epsilon spent so far" if stated else "releases"
     said = [
-        f"run {at + 1}, {words.moment(runs[at]['when'])}, {runs[at]['who']}, {runs[at]['what']}: {title} {words.number(value)}"
+        f"run {at + 1}, {words.moment(runs[at]['when'])}, {runs[at]['who']}, {runs[at]['what']}: {title} {grouped(value)}"
         for at, value in zip(kept, values, strict=True)
     ]
     series: dict[str, Any] = {"type": "bar", "x": x, "y": values, "marker": {"color": SERIES[0]}}
     layout = {
-        "xaxis": _axis("run", **({"tickmode": "linear", "dtick": 1} if len(runs) <= 12 else {})),
-        "yaxis": _axis(title, rangemode="tozero"),
+        "xaxis": axis("run", **({"tickmode": "linear", "dtick": 1} if len(runs) <= 12 else {})),
+        "yaxis": axis(title, rangemode="tozero"),
         "bargap": 0.75 if len(runs) <= 6 else 0.4,
     }
     total = sum(int(run["releases"]) for run in runs)
@@ -365,14 +314,6 @@ def ledger_runs(content: ReportContent) -> Figure | None:
         for at in thinned(len(runs), MOST_ROWS)
     ]
     heads = ("run", "when", "who", "what", *(("epsilon so far",) if stated else ()), "releases")
+    drawing = Drawing([series], layout, [said], caption)
     note = _thinned_note(len(runs), "runs")
-    return Figure(
-        "plot-runs",
-        "Runs on the ledger",
-        (Drawing([series], layout, [said], caption),),
-        heads,
-        rows,
-        4,
-        note,
-        height=240,
-    )
+    return Figure("plot-runs", "Runs on the ledger", (drawing,), heads, rows, 4, note, height=240)

@@ -39,26 +39,18 @@ def pairs(items: Iterable[tuple[str, str]]) -> str:
 
 def table(label: str, heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1) -> str:
     """Write a scrolling table. The first columns are text, the others numbers."""
-    head = "".join(
-        f'<th scope="col"{_class("" if place < text_columns else "n")}>{escaped(name)}</th>'
-        for place, name in enumerate(heads)
-    )
-    body = "".join(f"<tr>{_cells(row, text_columns)}</tr>" for row in rows)
+    styles = [_class("" if place < text_columns else "n") for place in range(len(heads))]
+    head = "".join(f'<th scope="col"{style}>{escaped(name)}</th>' for style, name in zip(styles, heads, strict=True))
+    body = ""
+    for first, *others in rows:
+        cells = zip(styles[1:], others, strict=True)
+        numbers = "".join(f"<td{style}>{escaped(cell)}</td>" for style, cell in cells)
+        body += f'<tr><th scope="row">{escaped(first)}</th>{numbers}</tr>'
     # A scrolling region must be reachable by keyboard, so it needs a label.
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(label)}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-
-
-def _cells(row: Sequence[str], text_columns: int) -> str:
-    first, *others = row
-    cells = [f'<th scope="row">{escaped(first)}</th>']
-    cells += [
-        f"<td{_class('' if place < text_columns else 'n')}>{escaped(cell)}</td>"
-        for place, cell in enumerate(others, start=1)
-    ]
-    return "".join(cells)
 
 
 def details(summary: str, inner: str, *, printed: bool = False) -> str:
@@ -69,12 +61,9 @@ def details(summary: str, inner: str, *, printed: bool = False) -> str:
 
 def code(text: str, *, copy: str = "", wrap: bool = True) -> str:
     """Write preformatted text, with a copy button labelled `copy` if given."""
-    button = (
-        f'<button type="button" class="copy needs-script" data-copy>Copy<span class="unseen"> {escaped(copy)}</span></button>'
-        if copy
-        else ""
-    )
-    label = escaped(copy or "text")
+    label, button = escaped(copy or "text"), ""
+    if copy:
+        button = f'<button type="button" class="copy needs-script" data-copy>Copy<span class="unseen"> {label}</span></button>'
     return (
         f'<div class="code">{button}<pre{_class("" if wrap else "lines")} tabindex="0" role="region" aria-label="{label}">'
         f"<code>{escaped(text)}</code></pre></div>"
@@ -122,6 +111,9 @@ KEYS = "Arrow keys walk through the points of a plot; Home and End go to the fir
 FIRST_SCRIPT = 'document.documentElement.classList.add("scripted");'
 
 
+_DRAWN = ("data", "layout", "spoken", "caption")
+
+
 def whole_page(
     *,
     title: str,
@@ -132,8 +124,10 @@ def whole_page(
     closing: str,
 ) -> str:
     """Return a page. `header` and `main` are HTML; `links` are keys and names of sections."""
+    drawn = [[{name: getattr(part, name) for name in _DRAWN} for part in one.drawings] for one in figures]
+    described = [{"key": one.key, "title": one.title, "drawings": own} for one, own in zip(figures, drawn, strict=True)]
     menu = "".join(f'<li><a href="#{key}">{name}</a></li>' for key, name in links)
-    scripts = [source(), embedded_script(_file("script.js"))] if figures else [embedded_script(_file("script.js"))]
+    scripts = [*([source()] if figures else []), embedded_script(_file("script.js"))]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy([FIRST_SCRIPT, *scripts])}">\n'
@@ -150,21 +144,10 @@ def whole_page(
         f'<p id="keys" class="unseen">{KEYS}</p>\n'
         f'<footer><p class="screen-only">{KEYS}</p><p>Made by privypurse {escaped(__version__)}. '
         f"{escaped(closing)}</p></footer>\n</div>\n"
-        f'<script type="application/json" id="figures">{embedded_json([_described(one) for one in figures])}</script>\n'
+        f'<script type="application/json" id="figures">{embedded_json(described)}</script>\n'
         + "".join(f"<script>{script}</script>\n" for script in scripts)
         + "</body>\n</html>\n"
     )
-
-
-def _described(figure: Figure) -> dict[str, Any]:
-    return {
-        "key": figure.key,
-        "title": figure.title,
-        "drawings": [
-            {"data": one.data, "layout": one.layout, "spoken": one.spoken, "caption": one.caption}
-            for one in figure.drawings
-        ],
-    }
 
 
 def _policy(scripts: list[str]) -> str:

@@ -6,8 +6,9 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from privypurse.core import formats
+from privypurse.core.formats import grouped
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.purse import certificate as certificates
 from privypurse.purse.certificate import Certificate
 from privypurse.report.content import Measurement
 from privypurse.training.trace import Trace
@@ -33,64 +34,48 @@ QUERIES = {
     "Count": "number of records",
     "ClassCounts": "records of each class",
 }
-
-
-def number(value: float, digits: int = 4) -> str:
-    """Format a number with few digits and thousands separators.
-
-    Examples
-    --------
-    >>> number(32540.4), number(0.000012345), number(0.5), number(1e-12)
-    ('32,540', '0.00001234', '0.5', '1e-12')
-    """
-    if math.isnan(value):
-        return "not a number"
-    if math.isinf(value):
-        return "infinity" if value > 0 else "minus infinity"
-    if 1000 <= abs(value) < 1e12:
-        return f"{value:,.0f}"
-    written = f"{value:.{digits}g}"
-    return f"{decimal.Decimal(written):f}" if 1e-9 <= abs(value) < 1 else written
+PURPOSES = {
+    "GradientAt": "noisy gradient",
+    "ModuleGradient": "noisy gradient",
+    "ShareWithin": "noisy share of gradients within the clip norm",
+    "LossesAlong": "step size, selected",
+    "LossesAt": "candidate model, selected",
+    "Count": "number of records",
+}
+_SPACE = "\u00a0"
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
     """Format a number rounded up, such as a spent epsilon."""
-    return number(float(certificates.rounded_up(value, digits)), digits)
+    return grouped(float(formats.rounded_up(value, digits)), digits)
 
 
 def percent(share: float, places: int = 1) -> str:
     """Format a share in percent."""
-    return f"{100 * share:.{places}f}\u00a0%"
+    return formats.percent(share, places, space=_SPACE)
 
 
 def percent_up(share: float) -> str:
     """Format a share in percent, rounded up."""
-    return f"{min(100.0, math.ceil(share * 1000 - 1e-9) / 10):.1f}\u00a0%"
+    return f"{min(100.0, math.ceil(share * 1000 - 1e-9) / 10):.1f}{_SPACE}%"
 
 
 def chance(delta: float) -> str:
     """Format a small probability as one in so many, rounded up.
 
-    Examples
-    --------
     >>> chance(1e-6).split(), chance(0.0)
     (['1', 'in', '1,000,000'], 'none at all')
     """
     if delta <= 0:
         return "none at all"
     one_in = decimal.Context(prec=3, rounding=decimal.ROUND_FLOOR).divide(1, decimal.Decimal(repr(delta)))
-    return (
-        f"1\u00a0in\u00a0{int(one_in):,}"
-        if one_in < decimal.Decimal(10) ** 15
-        else f"1\u00a0in\u00a0{float(one_in):.3g}"
-    )
+    written = f"{int(one_in):,}" if one_in < decimal.Decimal(10) ** 15 else f"{float(one_in):.3g}"
+    return f"1{_SPACE}in{_SPACE}{written}"
 
 
 def factor(epsilon: float) -> str:
     """Format e^epsilon with three digits, rounded up.
 
-    Examples
-    --------
     >>> factor(1.0), factor(0.5), factor(1000.0)
     ('2.72', '1.65', 'more than 10^300')
     """
@@ -100,16 +85,12 @@ def factor(epsilon: float) -> str:
 def right_guesses(epsilon: float, delta: float) -> float:
     """Return the largest probability of guessing right whether a record with prior 1/2 took part.
 
-    Notes
-    -----
     A guess says yes with probability p where the record is in and q where it is not. Privacy gives
     p <= e^epsilon q + delta and 1 - q <= e^epsilon (1 - p) + delta. The guess is right with
     probability (p + 1 - q)/2. Adding the two inequalities, with s = p + 1 - q: s <= e^epsilon (2 -
     s) + 2 delta, so s/2 <= (e^epsilon + delta)/(1 + e^epsilon). Both hold with equality at p = 1 -
     q, so no smaller bound follows from epsilon and delta alone.
 
-    Examples
-    --------
     >>> right_guesses(0.0, 0.0), round(right_guesses(1.0, 1e-6), 4)
     (0.5, 0.7311)
     """
@@ -118,7 +99,7 @@ def right_guesses(epsilon: float, delta: float) -> float:
     return min(1.0, (1 + delta * shrunk) / (1 + shrunk))
 
 
-def status(certificate: Certificate, declared: bool = True) -> tuple[str, str]:
+def status(certificate: Certificate, declared: bool) -> tuple[str, str]:
     """Return the badge and the name of its style."""
     if certificate.simulation:
         return "NOT PRIVATE: simulation", "alarm"
@@ -132,10 +113,8 @@ def bounded(certificate: Certificate) -> bool:
     return certificate.private and math.isfinite(certificate.epsilon)
 
 
-def _what_may_be_done(certificate: Certificate) -> str:
-    if certificate.neighbouring == Neighbouring.REPLACE_ONE.value:
-        return "changing what one person's record says"
-    return "adding or taking away one person's record"
+def _replaces(certificate: Certificate) -> bool:
+    return certificate.neighbouring == Neighbouring.REPLACE_ONE.value
 
 
 def guarantee(certificate: Certificate) -> str:
@@ -144,38 +123,33 @@ def guarantee(certificate: Certificate) -> str:
         return "No guarantee: the noise was seeded for a simulation, so whoever knows the seed can remove it."
     if not bounded(certificate):
         return "No guarantee: values were released without a limit, so they may reveal everything about a record."
+    change = "changing what one person's record says"
+    if not _replaces(certificate):
+        change = "adding or taking away one person's record"
     apart = f", apart from a chance of at most {chance(certificate.delta)}" if certificate.delta > 0 else ""
     return (
-        f"Whatever an attacker already knows, {_what_may_be_done(certificate)} makes any result more or less likely "
+        f"Whatever an attacker already knows, {change} makes any result more or less likely "
         f"by at most a factor of {factor(certificate.epsilon)}{apart}."
     )
 
 
 def strength(certificate: Certificate) -> str:
     """Explain the relation, and warn of a weak guarantee."""
-    if not bounded(certificate):
-        return ""
-    relation = (
-        "The guarantee covers a record's contents; the number of records is public."
-        if certificate.neighbouring == Neighbouring.REPLACE_ONE.value
-        else "The guarantee covers a record's presence: whether its owner takes part or not."
+    relation, details = "The guarantee covers a record's presence", ": whether its owner takes part or not."
+    if _replaces(certificate):
+        relation, details = "The guarantee covers a record's contents; the number of records is public", "."
+    if certificate.epsilon <= WEAK_EPSILON:
+        return relation + details
+    return (
+        f"{relation}. But a factor of {factor(certificate.epsilon)} is very large, so this guarantee is weak: in the worst "
+        "case it hides almost nothing. Do not rely on it without a further argument."
     )
-    if certificate.epsilon > WEAK_EPSILON:
-        relation = relation.partition(":")[0].rstrip(".") + "."
-        relation += (
-            f" But a factor of {factor(certificate.epsilon)} is very large, so this guarantee is weak: in the worst case it "
-            "hides almost nothing. Do not rely on it without a further argument."
-        )
-    return relation
 
 
 def guesser(certificate: Certificate) -> str:
     """Explain the bound on guesses about one record."""
     bound = percent_up(right_guesses(certificate.epsilon, certificate.delta))
-    if certificate.neighbouring == Neighbouring.REPLACE_ONE.value:
-        asked = "which of two records was used"
-    else:
-        asked = "whether one record was used"
+    asked = "which of two records was used" if _replaces(certificate) else "whether one record was used"
     return (
         f"An attacker who knows all other records and has to guess {asked} is right half of the time by chance, "
         f"and at most {bound} of the time with everything that was released."
@@ -200,21 +174,19 @@ def sentence(text: str) -> str:
 def course(values: Sequence[float]) -> str:
     """Describe a series: even, falling, rising, or between bounds.
 
-    Examples
-    --------
     >>> course([30.0, 30.0]), course([4.0, 2.0]), course([1.0, 3.0, 2.0])
     ('is even: 30', 'falls from 4 to 2', 'moves between 1 and 3, and ends at 2')
     """
     seen = [float(f"{value:.4g}") for value in values]
-    first, last, low, high = seen[0], seen[-1], min(seen), max(seen)
-    if low == high:
-        return f"is even: {number(first)}"
+    first, last, low, high = map(grouped, (seen[0], seen[-1], min(seen), max(seen)))
+    if min(seen) == max(seen):
+        return f"is even: {first}"
     steps = [after - before for before, after in itertools.pairwise(seen)]
     if all(step <= 0 for step in steps):
-        return f"falls from {number(first)} to {number(last)}"
+        return f"falls from {first} to {last}"
     if all(step >= 0 for step in steps):
-        return f"rises from {number(first)} to {number(last)}"
-    return f"moves between {number(low)} and {number(high)}, and ends at {number(last)}"
+        return f"rises from {first} to {last}"
+    return f"moves between {low} and {high}, and ends at {last}"
 
 
 def stopped(trace: Trace) -> str:
@@ -222,16 +194,9 @@ def stopped(trace: Trace) -> str:
     return STOPS.get(trace.stop_reason, f"stopped: {trace.stop_reason or 'reason not recorded'}")
 
 
-def query(name: str) -> str:
-    """Return the name of a query in words."""
-    return QUERIES.get(name, name)
-
-
 def moment(iso: str) -> str:
     """Format an ISO time as a date and a minute.
 
-    Examples
-    --------
     >>> moment("2026-03-05T17:44:06.9+00:00")
     '5 March 2026, 17:44 UTC'
     """
@@ -243,29 +208,14 @@ def moment(iso: str) -> str:
     return f"{when.day} {when:%B %Y, %H:%M}{zone}"
 
 
-PURPOSES = {
-    "GradientAt": "noisy gradient",
-    "ModuleGradient": "noisy gradient",
-    "ShareWithin": "noisy share of gradients within the clip norm",
-    "LossesAlong": "step size, selected",
-    "LossesAt": "candidate model, selected",
-    "Count": "number of records",
-}
-
-
-def purpose(what: str) -> str:
-    """Return the purpose of a release in words."""
-    return PURPOSES.get(what, what)
-
-
-def is_share(metric: str) -> bool:
+def _is_share(metric: str) -> bool:
     """Whether a metric is a share, better if larger."""
     return any(word in metric.lower() for word in SHARES) and "error" not in metric.lower()
 
 
 def measured(metric: str, value: float) -> str:
     """Format a value of a metric."""
-    return percent(value) if is_share(metric) and 0 <= value <= 1 else number(value)
+    return percent(value) if _is_share(metric) and 0 <= value <= 1 else grouped(value)
 
 
 def covered_by(measurement: Measurement) -> tuple[str, str]:
@@ -289,7 +239,7 @@ def comparison(measurement: Measurement, other: str, value: float) -> str:
     than = f"{other}: {measured(metric, value)}"
     if low is not None and high is not None and low <= value <= high:
         return f"{than}. The interval includes that, so this shows no difference"
-    if is_share(metric):
+    if _is_share(metric):
         points = 100 * (measurement.value - value)
         return f"{than}, which is {abs(points):.1f} points {'lower' if points >= 0 else 'HIGHER'}"
     return than

@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from privypurse.methods.by_name import method_by_name, ridge_for
 from privypurse.purse.holds import held
 from privypurse.purse.opening import part_of
 from privypurse.purse.purse import Purse
+from privypurse.report.content import Comparison, Entry
 from privypurse.runs.left_out import SHARE, count_left_out, exactly_left_out
 from privypurse.runs.measure import epsilon_beside_measuring, measure
 from privypurse.runs.on_record import counted, on_record
@@ -33,38 +33,6 @@ NOT_PRIVATE = (
     "choose by it: a choice made on private records costs privacy too. Pay for the comparison (--pay), or compare public data."
 )
 PAID = "Paid for: every figure is a noisy release from the data set's purse, so choosing by them is free."
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of a comparison.
-
-    Parameters
-    ----------
-    method : str
-        Name of the method.
-    epsilon : float or None
-        Its budget; None if it is not private.
-    value, spread : float
-        Mean and standard deviation over repetitions. After one repetition `spread` is half the
-        width of a 95 % interval.
-    """
-
-    method: str
-    epsilon: float | None
-    value: float
-    spread: float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Result of a comparison."""
-
-    metric: str
-    private: bool
-    note: str
-    repetitions: int
-    entries: tuple[Entry, ...]
 
 
 def check_choices(methods: Sequence[str], epsilons: Sequence[float], repetitions: int) -> None:

@@ -10,6 +10,7 @@ import sklearn
 from sklearn.pipeline import Pipeline
 
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.formats import about
 from privypurse.core.reading import check_fields, read_json, refusing
 from privypurse.core.version import __version__
 from privypurse.purse.entries import CHARGE, NOTE, SETTLE, Entry
@@ -17,7 +18,6 @@ from privypurse.purse.purse import Purse
 from privypurse.report import Coefficient, Measurement, ReportContent, render
 from privypurse.runs.folder import check_is_model, load_model
 from privypurse.runs.left_out import LeftOut
-from privypurse.runs.measure import about
 from privypurse.runs.noise_intervals import NOTE as ABOUT_INTERVALS
 from privypurse.tables.schema import ClassTarget, Schema, Source, write_schema
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.formats import about
 from privypurse.estimators.private_statistics import gaussian
 from privypurse.purse.purse import Purse
-from privypurse.runs.measure import about
 from privypurse.tables.files import TableFile
 
 WHAT = "how many lines are used, and how many are left out"

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from privypurse.accounting import convert
 from privypurse.core.checks import FloatArray
+from privypurse.core.formats import about
 from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.oracles.statistics import clipped_sum, counts
@@ -157,8 +158,3 @@ def _in_blocks(work: Any, X: Any) -> NDArray[Any]:
     if X.shape[0] == 0:  # models reject empty tables
         return np.zeros(0)
     return np.concatenate([work(X[start : start + _ROWS]) for start in range(0, X.shape[0], _ROWS)])
-
-
-def about(count: float) -> str:
-    """Format a noisy count with three significant digits."""
-    return f"{round(count, -max(0, len(str(int(count))) - 3)):,.0f}"

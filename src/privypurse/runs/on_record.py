@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from privypurse.core.errors import PrivypurseError, SpentInVain
-from privypurse.purse.certificate import rounded_up
+from privypurse.core.formats import rounded_up
 from privypurse.purse.purse import Purse
 from privypurse.runs.folder import ModelNotSaved
 

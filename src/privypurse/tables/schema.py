@@ -12,6 +12,7 @@ from typing import Any
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
+from privypurse.core.formats import exact
 
 MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 MOST_CATEGORIES = 10_000
@@ -528,11 +529,7 @@ def _texts(values: Sequence[str]) -> str:
 
 
 def _numbers(values: Sequence[float]) -> str:
-    return "[" + ", ".join(map(_number, values)) + "]"
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
+    return "[" + ", ".join(map(exact, values)) + "]"
 
 
 def _key(name: str) -> str:

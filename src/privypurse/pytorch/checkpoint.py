@@ -167,7 +167,7 @@ def _is_setting(saved: Any, own: Any) -> bool:
 def _facts(engine: Engine) -> dict[str, Any]:
     return {
         **engine.payments.state(),
-        "parameters": engine.parameters,
+        "parameters": [[name, list(size)] for name, size in engine.sizes.items()],
         "terms": engine.purse.filter.terms(),
         "dataset": engine.purse.dataset,
         "head": engine.purse.ledger.head(),

@@ -15,8 +15,7 @@ from privypurse.pytorch.layers import Use, masked, weigh
 
 # Relative margin of clipping, so that rounding in single precision stays within the stated bound.
 MARGIN = 2.0**-10
-# Limits of clip norms, set by single precision.
-LEAST_CLIP_NORM, MOST_CLIP_NORM = 1e-12, 1e12
+LEAST_CLIP_NORM, MOST_CLIP_NORM = 1e-12, 1e12  # set by single precision
 LEAST_FACTOR = 2.0**-100
 
 
@@ -30,14 +29,9 @@ def check_clip_norm(**named: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ClippedSum:
-    """Sum of clipped gradients, and number of gradients within the clip norm.
+    """Sum of clipped gradients, concatenated over parameters, and number within the clip norm.
 
-    Parameters
-    ----------
-    flat : Tensor
-        The sum, concatenated over parameters.
-    within : Tensor
-        Sum over records of 1/2 if the norm was within the bound, else -1/2; for adaptive clipping.
+    `within` is the sum over records of 1/2 if the norm was within the bound, else -1/2.
     """
 
     flat: Tensor
@@ -51,20 +45,10 @@ def clipped_sum(
     clip_norm: Tensor | float,
     scale: Tensor | float = 1.0,
 ) -> ClippedSum:
-    """Clip each record's gradient and add them up.
+    """Clip each record's gradient and add them up, in the order of `sizes`.
 
-    Parameters
-    ----------
-    uses : list of Use
-        Recorded uses of one forward and backward pass.
-    sizes : dict of Size
-        Shape of each trained parameter, in the order of the result.
-    weights : Tensor of shape (records,)
-        1 for a record, 0 for padding.
-    clip_norm : float or Tensor
-        Bound on the norm of one record's gradient over all parameters.
-    scale : float or Tensor
-        Factor for gradients before clipping, such as the inverse of a loss scale.
+    `weights` is 1 for a record, 0 for padding. `scale` is a factor for gradients before clipping,
+    such as the inverse of a loss scale.
 
     Guarantees
     ----------

@@ -10,36 +10,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.pytorch.clipping import ClippedSum, check_records, clipped_sum, full_precision
+from privypurse.pytorch.layers import padded
 from privypurse.pytorch.taps import Taps
 
 
 def fill_up(batch: Sequence[Tensor], size: int) -> tuple[list[Tensor], Tensor]:
     """Return a batch padded with zeros to a size, and weights: 1 for records, 0 for padding."""
-    missing = size - len(batch[0])
-    weights = torch.ones(size, device=batch[0].device)
-    if missing == 0:
-        return list(batch), weights
-    weights[size - missing :] = 0
-    return [F.pad(part, (0, 0) * (part.dim() - 1) + (0, missing)) for part in batch], weights
+    weights = padded(torch.ones(len(batch[0]), device=batch[0].device), 0, size)
+    return [padded(part, 0, size) for part in batch], weights
 
 
 class Replayed:
-    """A function of parameters, a batch, weights and a bound, as a CUDA graph.
+    """A compiled function of parameters, a batch, weights and a bound, as a CUDA graph.
 
-    Parameters
-    ----------
-    function : callable
-        The function, compiled.
-    values : list of Tensor
-        The parameters. The graph is captured again when their memory moved.
-    batch, weights, bound
-        Examples of the other arguments.
+    The graph is captured again when the memory of the parameters moved.
 
     Guarantees
     ----------
@@ -95,20 +84,7 @@ Function = Callable[[list[Tensor], Sequence[Tensor], Tensor], tuple[Tensor, Tens
 class ClippedSums:
     """Sums of clipped gradients, by a function that is traced and compiled once per shape.
 
-    Parameters
-    ----------
-    module : Module
-        The module.
-    taps : Taps
-        Hooks on it.
-    loss : callable
-        ``loss(module(*inputs), target)``: one record's loss, or a mean or sum. It is applied to
-        each record separately.
-    trained : dict of Parameter
-        Trained parameters.
-    compile : bool
-        Compile with `torch.compile`, or run eagerly. Without a working compiler it warns and runs
-        eagerly.
+    Without `compile`, or without a working compiler (with a warning), it runs eagerly.
 
     Guarantees
     ----------
@@ -152,14 +128,13 @@ class ClippedSums:
             self._last_bound = clip_norm, torch.tensor(clip_norm, dtype=torch.float32, device=where)
         return self._last_bound[1]
 
-    def losses(self, batch: Sequence[Tensor], values: dict[str, Tensor] | None = None) -> Tensor:
-        """Return the loss of each record, at the module's parameters or at others. Not private."""
+    def losses(self, batch: Sequence[Tensor], values: dict[str, Tensor]) -> Tensor:
+        """Return the loss of each record at other parameters. Not private."""
         records = len(batch[0])
         *inputs, target = fill_up(batch, max(AT_LEAST, records))[0]
         with torch.no_grad():
-            if values is None:
-                return self._losses(self._module(*inputs), target)[:records]
-            return self._losses(torch.func.functional_call(self._module, values, tuple(inputs)), target)[:records]
+            outputs = torch.func.functional_call(self._module, values, tuple(inputs))
+            return self._losses(outputs, target)[:records]
 
     def _run(self, *arguments: Tensor) -> tuple[Tensor, Tensor]:
         *rest, weights, clip_norm = arguments
@@ -196,10 +171,9 @@ class ClippedSums:
         if weights.is_cuda and self._compile:
             return Replayed(function, values, filled, weights, bound)
 
-        def call(values: list[Tensor], batch: Sequence[Tensor], bound: Tensor) -> tuple[Tensor, Tensor]:
+        def call(values: list[Tensor], batch: Sequence[Tensor], bound: Tensor) -> Any:
             filled, weights = fill_up(batch, size)
-            flat, within = function(*values, *filled, weights, bound)
-            return flat, within
+            return function(*values, *filled, weights, bound)
 
         return call
 
@@ -258,13 +232,9 @@ def sum_in_pieces(
     Pieces are added in double precision; their number changes rounding only.
     """
     count = sum(shape.numel() for shape in sums.sizes.values())
-    flat: Tensor | None = None
-    within: Tensor | None = None
+    total: ClippedSum | None = None
     for first in range(0, len(batch[0]), size):
-        piece = [part[first : first + size].to(where, non_blocking=True) for part in batch]
-        part_sum = sums(piece, size, clip_norm)
-        flat = part_sum.flat.double() if flat is None else flat + part_sum.flat
-        within = part_sum.within.double() if within is None else within + part_sum.within
-    if flat is None or within is None:
-        flat, within = (torch.zeros(shape, dtype=torch.float64, device=where) for shape in ((count,), ()))
-    return ClippedSum(flat, within)
+        part = sums([x[first : first + size].to(where, non_blocking=True) for x in batch], size, clip_norm)
+        flat, within = part.flat.double(), part.within.double()
+        total = ClippedSum(flat, within) if total is None else ClippedSum(total.flat + flat, total.within + within)
+    return total or ClippedSum(*(torch.zeros(n, dtype=torch.float64, device=where) for n in ((count,), ())))

@@ -23,13 +23,12 @@ from privypurse.core.errors import (
 )
 from privypurse.core.sensitive import Sample
 from privypurse.oracles.sampling import poisson_rows
-from privypurse.purse.purse import Purse
 from privypurse.pytorch.clipping import ClippedSum, check_records, clipped_sum
 from privypurse.pytorch.compiled import ClippedSums, sum_in_pieces
 from privypurse.pytorch.loss_graph import reduction_of_loss
 from privypurse.pytorch.made_up import Record, made_up, records_in
 from privypurse.pytorch.module_state import ModuleState
-from privypurse.pytorch.payments import Payments, Settings
+from privypurse.pytorch.payments import Payments
 from privypurse.pytorch.processes import Processes
 from privypurse.pytorch.rows import Indexes, RecordSource
 from privypurse.pytorch.trial import Trials, put_untried, wrong_reduction
@@ -43,6 +42,15 @@ class Engine:
     """One private training run of a module.
 
     Made by `make_private`, available as ``private.engine``.
+
+    Attributes
+    ----------
+    settings : Settings
+        Public settings of the run.
+    purse : Purse
+        Purse to charge.
+    pays : bool
+        Whether this process charges the purse.
 
     Guarantees
     ----------
@@ -72,10 +80,11 @@ class Engine:
         scaler: Any = None,
     ) -> None:
         self.module, self.optimizer, self.payments = module, optimizer, payments
+        self.settings, self.purse, self.pays = payments.settings, payments.purse, processes.first
         self._trained, self._rows, self._sums, self._trials, self._scaler = trained, rows, sums, trials, scaler
         self._taps = trials.taps
-        self._sizes = {name: parameter.shape for name, parameter in trained.items()}
-        self._lengths = [size.numel() for size in self._sizes.values()]
+        self.sizes = {name: parameter.shape for name, parameter in trained.items()}
+        self._lengths = [size.numel() for size in self.sizes.values()]
         self._dtypes = {parameter.dtype for parameter in trained.values()}
         self._known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._device = next(iter(trained.values())).device
@@ -83,21 +92,17 @@ class Engine:
         processes.agree(module)
         processes.check_same("numbers of records", len(rows))
         processes.check_same("records", self._fingerprint() if processes.count > 1 else "")
-        self._finishing = False
         self._state, self._charges_before = ModuleState(module, trials.counters), charges_so_far()
-        self._noted = self._last = self._used = self._watched = self._looping = self._looked = False
-        self._in_step = False
+        self._finishing = self._noted = self._watched = self._looping = self._looked = self._in_step = False
+        self._last = self._used = False
         self._number = 0
         self._sample = Sample()
         self._chunk: int | None = None
         self._flat: Tensor | None = None
         self._within: Tensor | None = None
-        self._forget_sample()
         weakref.finalize(self, payments.close)
-        self._taps.on_backward(self._on_backward)
-        self._taps.on_call(self._on_call)
-        self._taps.on_outputs(self._on_outputs)
-        self._taps.on_end(self._check_state)
+        self._taps.on_backward, self._taps.on_outputs = self._on_backward, self._on_outputs
+        self._taps.on_call, self._taps.on_end = self._on_call, self._check_state
         self._step_hook = optimizer.register_step_pre_hook(_calling(weakref.ref(self)))
 
     def _fingerprint(self) -> str:
@@ -107,16 +112,6 @@ class Engine:
         parts = [x for x in torch.utils._pytree.tree_leaves(record) if isinstance(x, Tensor)]
         content = b"".join(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for x in parts)
         return hashlib.blake2b(content, key=key).hexdigest()
-
-    @property
-    def settings(self) -> Settings:
-        """Public settings of the run."""
-        return self.payments.settings
-
-    @property
-    def purse(self) -> Purse:
-        """Purse to charge."""
-        return self.payments.purse
 
     @property
     def trace(self) -> Trace:
@@ -137,16 +132,6 @@ class Engine:
     def stop_reason(self) -> str:
         """Why the run ended: "steps" or "budget", empty while it runs."""
         return self.trace.stop_reason
-
-    @property
-    def parameters(self) -> list[list[Any]]:
-        """Names and shapes of the trained parameters."""
-        return [[name, list(size)] for name, size in self._sizes.items()]
-
-    @property
-    def pays(self) -> bool:
-        """Whether this process charges the purse."""
-        return self._processes.first
 
     @property
     def in_sample(self) -> bool:
@@ -181,7 +166,11 @@ class Engine:
         if self._chunk and not self._used:
             self._left_out()
         self._check_state(ends=True)
-        batch = self._rows.fetch(rows) if len(rows) else self._made_up_record()
+        if len(rows):
+            batch = self._rows.fetch(rows)
+        else:  # one synthetic record: modules may not accept empty batches
+            like = self._rows.fetch(np.zeros(1, dtype=np.intp))
+            batch = made_up(like, records_in(like), [Record(0)])
         self._number, self._chunk, self._used = number, len(rows), False
         self._last = number == self.settings.chunks
         self._taps.take()
@@ -191,11 +180,6 @@ class Engine:
         self._state.take()
         self._watched = self._looping = True
         return batch
-
-    def _made_up_record(self) -> Any:
-        """Return a batch of one synthetic record: modules may not accept empty batches."""
-        like = self._rows.fetch(np.zeros(1, dtype=np.intp))
-        return made_up(like, records_in(like), [Record(0)])
 
     @property
     def _handed(self) -> int | None:
@@ -287,7 +271,13 @@ class Engine:
                 "make_private returned, and torch.no_grad() or module.eval() for anything else."
             )
         check_records(uses, self._handed)
-        self._check_plain_gradients()
+        for name, parameter in self._trained.items():
+            if parameter.grad is not None:  # cleared in begin_chunk: the batch's own gradient, without noise
+                raise InvalidArgument(
+                    f"the backward pass computed a gradient of {name} that hooks did not record, as activation "
+                    "checkpointing and penalties on parameters in the loss do. Train without; for a penalty use the "
+                    "optimizer's weight_decay."
+                )
         self._use_chunk()
         if self._scaler is not None:
             # A scaler skips the step unless there are gradients.
@@ -297,17 +287,7 @@ class Engine:
             return
         scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
         weights = torch.ones(self._chunk, device=self._device)
-        self._add(clipped_sum(uses, self._sizes, weights, self.clip_norm, scale))
-
-    def _check_plain_gradients(self) -> None:
-        """Refuse a pass that set ``parameter.grad`` to the batch's own gradient, without noise."""
-        for name, parameter in self._trained.items():
-            if parameter.grad is not None:  # cleared in begin_chunk
-                raise InvalidArgument(
-                    f"the backward pass computed a gradient of {name} that hooks did not record, as activation "
-                    "checkpointing and penalties on parameters in the loss do. Train without; for a penalty use the "
-                    "optimizer's weight_decay."
-                )
+        self._add(clipped_sum(uses, self.sizes, weights, self.clip_norm, scale))
 
     def _check_state(self, *, ends: bool = False) -> None:
         """Refuse a module that changed since the batch was fetched, and restore it."""
@@ -324,21 +304,22 @@ class Engine:
         self._used = True
 
     def _add(self, part: ClippedSum) -> None:
-        flat = part.flat.double()
-        self._flat = flat if self._flat is None else self._flat + flat
+        self._flat = part.flat.double() if self._flat is None else self._flat + part.flat
         self._within = part.within if self._within is None else self._within + part.within
 
-    def before_step(self, closure: Callable[[], Any] | None) -> None:
-        """Release the gradient, after calling a closure that computes it, and set ``.grad``."""
-        with spending_noted(self._charges_before, call="This step"):
-            self._before_step(closure)
-
     def _before_step(self, closure: Callable[[], Any] | None) -> None:
+        """Release the gradient, after calling a closure that computes it, and set ``.grad``."""
         self._in_step = False
         if closure is not None:
             with torch.enable_grad():
                 closure()
-        self._clear_gradients()
+        for parameter in (parameter for group in self.optimizer.param_groups for parameter in group["params"]):
+            if id(parameter) not in self._known:
+                raise InvalidArgument(
+                    "optimizer has a parameter that it did not have when make_private was called: its gradient would "
+                    "not be private. Call make_private after all parameters are added."
+                )
+            parameter.grad = None
         if self._chunk is None:
             if self.stop_reason:
                 raise BudgetExhausted(
@@ -361,8 +342,10 @@ class Engine:
     def _release(self) -> None:
         """Release the sample; without budget for it, the run ends and the step has no gradient."""
         looking, sample = self.payments.looking, self._sample
-        value = self._sum_of(self._within, 1) if looking else self._sum_of(self._flat, sum(self._lengths))
-        whole = self._processes.add_up(value)
+        value, length = (self._within, 1) if looking else (self._flat, sum(self._lengths))
+        if value is None:  # an empty sample
+            value = torch.zeros(length, dtype=torch.float64, device=self._device)
+        whole = self._processes.add_up(value.double().reshape(length))
         self._forget_sample()
         noisy: Tensor | None = None
         failure: Exception | None = None
@@ -395,18 +378,7 @@ class Engine:
         if len(self._dtypes) == 1:
             mean = mean.to(next(iter(self._dtypes)))
         for parameter, part in zip(self._trained.values(), torch.split(mean, self._lengths), strict=True):
-            part = part.view(parameter.shape)
-            parameter.grad = part if part.dtype == parameter.dtype else part.to(parameter.dtype)
-
-    def _clear_gradients(self) -> None:
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                if id(parameter) not in self._known:
-                    raise InvalidArgument(
-                        "optimizer has a parameter that it did not have when make_private was called: its gradient would "
-                        "not be private. Call make_private after all parameters are added."
-                    )
-                parameter.grad = None
+            parameter.grad = part.view(parameter.shape).to(parameter.dtype)
 
     def _finish(self, reason: str) -> None:
         self.payments.finish(reason)
@@ -431,11 +403,6 @@ class Engine:
         self._last = self._used = False
         self._sample = Sample()
 
-    def _sum_of(self, value: Tensor | None, length: int) -> Tensor:
-        if value is None:  # an empty sample
-            return torch.zeros(length, dtype=torch.float64, device=self._device)
-        return value.double().reshape(length)
-
 
 def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:
     """Return a hook for the optimizer that holds no strong reference to the engine."""
@@ -449,7 +416,8 @@ def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:
             )
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if not (it._in_step and _is_within_step(optimizer)):
-            it.before_step(closure)
+            with spending_noted(it._charges_before, call="This step"):
+                it._before_step(closure)
         if closure is None:
             return None
         # Not the loss, which is not private: an optimizer may use it.

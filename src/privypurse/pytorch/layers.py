@@ -6,6 +6,8 @@ there is no shortcut. The sum needs no single gradients; for most layers the nor
 """
 
 import contextvars
+import functools
+import inspect
 import math
 import warnings
 import weakref
@@ -22,15 +24,10 @@ from privypurse.core.errors import InvalidArgument
 # Norms from products of Gram matrices cancel. This share of the sum of norms over places, which is
 # an upper bound, is added; single precision loses less.
 GRAM_GUARD = 2.0**-20
-# Gram matrices are used where they are this much smaller than the gradients.
-GRAM_GAIN = 8
-# Below this, squares may underflow in single precision.
-TINY = 1e-15
-# Above this, products of inputs and gradients could overflow before they are scaled.
-LARGEST = 1e25
-# Records per block summed in single precision; blocks are summed in double.
-BLOCK = 256
-
+GRAM_GAIN = 8  # Gram matrices are used where they are this much smaller than the gradients
+TINY = 1e-15  # below this, squares may underflow in single precision
+LARGEST = 1e25  # above this, products of inputs and gradients could overflow before they are scaled
+BLOCK = 256  # records per block summed in single precision; blocks are summed in double
 # Whether a layer is being run a second time, with hooks off.
 RUNNING_AGAIN = contextvars.ContextVar("RUNNING_AGAIN", default=False)
 
@@ -39,18 +36,8 @@ RUNNING_AGAIN = contextvars.ContextVar("RUNNING_AGAIN", default=False)
 class Use:
     """One use of a layer in a forward pass.
 
-    Parameters
-    ----------
-    rule : Rule
-        Rule of the layer.
-    layer : Module
-        The layer, for its settings.
-    names : dict of str
-        Full name of each trained parameter, by its name in the rule.
-    inputs : tuple
-        Inputs of the layer.
-    output_grads : list of Tensor or None
-        Gradients of the summed loss with respect to the outputs; None before the backward pass.
+    `names`: full names of trained parameters, by name in the rule. `output_grads`: gradients of the
+    summed loss with respect to the outputs.
     """
 
     rule: "Rule"
@@ -63,7 +50,8 @@ class Use:
     @property
     def records(self) -> int:
         """Number of records, by the layer's input."""
-        return self.rule.records(self)
+        first = next(x for x in torch.utils._pytree.tree_leaves(self.inputs) if isinstance(x, Tensor))
+        return int(first.shape[0])
 
     @property
     def grad(self) -> Tensor:
@@ -75,11 +63,6 @@ class Use:
 
 class Rule:
     """Per-sample gradients of a kind of layer."""
-
-    def records(self, use: Use) -> int:
-        """Return the number of records in the input."""
-        first = next(x for x in torch.utils._pytree.tree_leaves(use.inputs) if isinstance(x, Tensor))
-        return int(first.shape[0])
 
     def broken(self, use: Use) -> Tensor | None:
         """Return a mask of records with infinite inputs, where norms would not show it."""
@@ -104,11 +87,11 @@ class OuterProducts(Rule):
     """Layers whose gradient is a sum of outer products over places: linear and convolution.
 
     The gradient of a record is ``sum_t g_t a_t'`` over its places t (words, pixels), with a_t the
-    input and g_t the output gradient. `places` returns both as (records, groups, places, features).
+    input and g_t the output gradient.
     """
 
     def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return input and output gradient at each place."""
+        """Return inputs and output gradients, each as (records, groups, places, features)."""
         raise NotImplementedError
 
     def broken(self, use: Use) -> Tensor:
@@ -119,7 +102,7 @@ class OuterProducts(Rule):
     def squared_lengths(self, use: Use) -> Tensor:
         """Return squared norms by the cheapest of three ways."""
         seen, back = self._placed(use)
-        lengths = torch.zeros(back.shape[0], dtype=torch.float64, device=back.device)
+        lengths = back.new_zeros(back.shape[0], dtype=torch.float64)
         if "bias" in use.names:
             # Summed once in double precision and kept: places may cancel.
             use.kept["bias"] = back.sum(2, dtype=torch.float64).flatten(1)
@@ -156,10 +139,9 @@ class OuterProducts(Rule):
         if "bias" in use.names:
             sums["bias"] = weights.double() @ masked(use.kept["bias"], fit)
         if "weight" in use.names:
-            shape = _weight_shape(use, seen, back)
             kept = use.kept.get("weight")
             total = _products(weighted, seen) if kept is None else weigh(masked(kept, fit), weights)
-            sums["weight"] = total.reshape(shape)
+            sums["weight"] = total.reshape(_weight_shape(use, seen, back))
         return sums
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
@@ -169,8 +151,7 @@ class OuterProducts(Rule):
         if "bias" in use.names:
             each["bias"] = back.sum(2, dtype=torch.float64).flatten(1)
         if "weight" in use.names:
-            shape = _weight_shape(use, seen, back)
-            each["weight"] = (back.mT @ seen).reshape(-1, *shape)
+            each["weight"] = (back.mT @ seen).reshape(-1, *_weight_shape(use, seen, back))
         return each
 
     def _placed(self, use: Use) -> tuple[Tensor, Tensor]:
@@ -259,19 +240,15 @@ class AffineRule(Rule):
     def gradients(self, use: Use) -> dict[str, Tensor]:
         """Return the normalised input times the output gradient, summed over places."""
         layer, inputs, back = use.layer, use.inputs[0].float(), use.grad
+        places = list(range(2, inputs.dim()))
         if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
-            if isinstance(layer, nn.LayerNorm):
-                normal = F.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
-            else:
-                normal = F.rms_norm(inputs, layer.normalized_shape, eps=layer.eps)
-            keep = len(layer.normalized_shape)
-            places = list(range(1, inputs.dim() - keep))
+            normalise: Any = F.layer_norm if isinstance(layer, nn.LayerNorm) else F.rms_norm
+            normal = normalise(inputs, layer.normalized_shape, eps=layer.eps)
+            places = list(range(1, inputs.dim() - len(layer.normalized_shape)))
+        elif isinstance(layer, nn.GroupNorm):
+            normal = F.group_norm(inputs, layer.num_groups, eps=layer.eps)
         else:
-            if isinstance(layer, nn.GroupNorm):
-                normal = F.group_norm(inputs, layer.num_groups, eps=layer.eps)
-            else:
-                normal = F.instance_norm(inputs, eps=layer.eps)  # type: ignore[arg-type]
-            places = list(range(2, inputs.dim()))
+            normal = F.instance_norm(inputs, eps=layer.eps)  # type: ignore[arg-type]
         values = {"weight": normal * back, "bias": back}
         return {name: values[name].sum(places) if places else values[name] for name in use.names}
 
@@ -285,21 +262,20 @@ class AnyRule(Rule):
         fixed = dict(layer.named_parameters()) | dict(layer.named_buffers())
         moving = {name: fixed.pop(name).detach() for name in use.names}
         kind = next(iter(moving.values())).dtype
-        grads = [grad for grad in use.output_grads if grad is not None]
-        which = [k for k, grad in enumerate(use.output_grads) if grad is not None]
+        grads = {k: grad for k, grad in enumerate(use.output_grads) if grad is not None}
 
         def single(x: Any) -> Any:
             # Under autocast the precision of inputs and parameters differs.
             return (x.to(kind) if x.is_floating_point() else x).unsqueeze(0) if isinstance(x, Tensor) else x
 
-        def one(inputs: tuple[Any, ...], back: list[Tensor]) -> dict[str, Tensor]:
-            def run(values: dict[str, Tensor]) -> list[Tensor]:
+        def one(inputs: tuple[Any, ...], back: dict[int, Tensor]) -> dict[str, Tensor]:
+            def run(values: dict[str, Tensor]) -> dict[int, Tensor]:
                 outputs = torch.func.functional_call(layer, {**values, **fixed}, tree_map(single, inputs))
                 listed = [outputs] if isinstance(outputs, Tensor) else [o for o in outputs if isinstance(o, Tensor)]
-                return [listed[k] for k in which]
+                return {k: listed[k] for k in grads}
 
             outputs, pull = torch.func.vjp(run, moving)  # type: ignore[misc]
-            (values,) = pull([g.unsqueeze(0).to(out.dtype) for g, out in zip(back, outputs, strict=True)])
+            (values,) = pull({k: back[k].unsqueeze(0).to(out.dtype) for k, out in outputs.items()})
             return {name: value.float() for name, value in values.items()}
 
         dims = tree_map(lambda x: 0 if isinstance(x, Tensor) else None, use.inputs)
@@ -324,8 +300,7 @@ RULES: tuple[tuple[tuple[type[nn.Module], ...], Rule], ...] = (
     ((nn.Linear,), LinearRule()),
     ((nn.Conv1d, nn.Conv2d), ConvolutionRule()),
     ((nn.Embedding,), EmbeddingRule()),
-    ((nn.LayerNorm, nn.GroupNorm, nn.RMSNorm), AffineRule()),
-    ((nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), AffineRule()),
+    ((nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), AffineRule()),
 )
 
 
@@ -343,9 +318,13 @@ def _blocks(values: Tensor) -> Tensor:
     records = values.shape[0]
     count = max(1, math.ceil(records / BLOCK))
     size = math.ceil(records / count)
-    if count * size > records:
-        values = F.pad(values, (0, 0) * (values.dim() - 1) + (0, count * size - records))
-    return values.reshape(count, size, *values.shape[1:])
+    return padded(values, 0, count * size).reshape(count, size, *values.shape[1:])
+
+
+def padded(values: Tensor, dim: int, size: int, first: int = 0) -> Tensor:
+    """Return values with zeros added to a dimension, up to a size, with the values at `first`."""
+    missing = size - values.shape[dim]
+    return F.pad(values, (*(0, 0) * (values.dim() - dim - 1), first, missing - first)) if missing else values
 
 
 def weigh(each: Tensor, weights: Tensor) -> Tensor:
@@ -382,21 +361,14 @@ class RowsOfLinear(LinearRule):
     first: int
     rows: int
 
-    def _padded(self, values: dict[str, Tensor], dim: int) -> dict[str, Tensor]:
-        padded = {}
-        for name, value in values.items():
-            after = (self.rows - self.first - value.shape[dim],)
-            tail = (0, 0) * (value.dim() - dim - 1)
-            padded[name] = F.pad(value, (*tail, self.first, *after))
-        return padded
-
     def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
         """Return weighted sums, with zeros for the other rows."""
-        return self._padded(super().weighted_sums(use, weights, fit), 0)
+        sums = super().weighted_sums(use, weights, fit)
+        return {name: padded(value, 0, self.rows, self.first) for name, value in sums.items()}
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
         """Return each record's gradient, with zeros for the other rows."""
-        return self._padded(super().gradients(use), 1)
+        return {name: padded(value, 1, self.rows, self.first) for name, value in super().gradients(use).items()}
 
 
 def check_attention(layer: nn.MultiheadAttention, name: str) -> None:
@@ -420,6 +392,9 @@ class TappedAttention(nn.MultiheadAttention):
 _LISTENERS: "weakref.WeakKeyDictionary[nn.Module, Callable[[], Tap | None]]" = weakref.WeakKeyDictionary()
 
 
+_ATTENTION = inspect.signature(nn.MultiheadAttention.forward)
+
+
 class Listening:
     """Replaces the forward of one attention layer until it is removed."""
 
@@ -436,17 +411,7 @@ class Listening:
 
 def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute the layer's forward, with taps on its linear maps."""
-    names = (
-        "query",
-        "key",
-        "value",
-        "key_padding_mask",
-        "need_weights",
-        "attn_mask",
-        "average_attn_weights",
-        "is_causal",
-    )
-    given = dict(zip(names, args, strict=False)) | kwargs
+    given = _ATTENTION.bind(layer, *args, **kwargs).arguments
     query, key, value = given["query"], given["key"], given["value"]
     if query.dim() != 3:
         raise InvalidArgument("attention expects inputs with a dimension for records; got none. Add it with unsqueeze.")
@@ -472,8 +437,7 @@ def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs
     dropout = layer.dropout if layer.training else 0.0
     if given.get("need_weights", True):
         scores = q @ k.mT / math.sqrt(q.shape[-1])
-        shares = torch.softmax(scores if mask is None else scores + mask, dim=-1)
-        shares = F.dropout(shares, dropout)
+        shares = F.dropout(torch.softmax(scores if mask is None else scores + mask, dim=-1), dropout)
         mixed = shares @ v
         seen = shares.mean(1) if given.get("average_attn_weights", True) else shares
     else:
@@ -487,14 +451,13 @@ def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs
 def _mask(given: dict[str, Any], q: Tensor) -> Tensor | None:
     """Return both masks as one to add to scores of shape (records, heads, places, places)."""
     mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
-    total: Tensor | None = None
-    for part, shape in ((mask, None), (padding, None if padding is None else (q.shape[0], 1, 1, padding.shape[-1]))):
-        if part is None:
-            continue
-        added = q.new_zeros(part.shape).masked_fill(part, -math.inf) if part.dtype == torch.bool else part.to(q.dtype)
-        if shape is not None:
-            added = added.reshape(shape)
-        elif added.dim() == 3:
-            added = added.reshape(q.shape[0], q.shape[1], *added.shape[1:])
-        total = added if total is None else total + added
-    return total
+    if mask is not None and mask.dim() == 3:
+        mask = mask.reshape(q.shape[0], q.shape[1], *mask.shape[1:])
+    if padding is not None:
+        padding = padding.reshape(q.shape[0], 1, 1, padding.shape[-1])
+    parts = [
+        q.new_zeros(part.shape).masked_fill(part, -math.inf) if part.dtype == torch.bool else part.to(q.dtype)
+        for part in (mask, padding)
+        if part is not None
+    ]
+    return functools.reduce(torch.add, parts) if parts else None

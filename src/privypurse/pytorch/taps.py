@@ -75,13 +75,6 @@ class _MeanUndone(torch.autograd.Function):
 class Taps:
     """Hooks on the layers of a module, active while it runs in training mode with gradients on.
 
-    Parameters
-    ----------
-    module : Module
-        The module. It is not wrapped: `remove` removes the hooks again.
-    trained : dict of Parameter
-        Trained parameters by name; a tied one once.
-
     Guarantees
     ----------
     While hooks are active, no parameter requires a gradient: the batch's own gradient is never
@@ -96,11 +89,14 @@ class Taps:
             )
         self._module = module
         self._names = {id(parameter): name for name, parameter in trained.items()}
-        self._anchor = torch.zeros((), requires_grad=True)
-        self._arrived: Callable[[], None] = _nothing
-        self._ended: Callable[[], None] = _nothing
-        self._called: Callable[[tuple[Any, ...], dict[str, Any]], None] = _nothing
-        self._look: Callable[[Any], None] = _nothing
+        self.anchor = torch.zeros((), requires_grad=True)  # all recorded outputs depend on it
+        # Called whenever a layer's gradient was recorded; after each recorded forward pass, also one
+        # that failed; with the module's arguments before it; with the node of an output that got a
+        # gradient.
+        self.on_backward: Callable[[], None] = _nothing
+        self.on_end: Callable[[], None] = _nothing
+        self.on_call: Callable[[tuple[Any, ...], dict[str, Any]], None] = _nothing
+        self.on_outputs: Callable[[Any], None] = _nothing
         self._depth, self._records = 0, 1
         self._handles: list[Any] = []
         self._covered: set[str] = set()
@@ -117,25 +113,8 @@ class Taps:
             if isinstance(layer, nn.modules.batchnorm._BatchNorm):
                 # Accepted because it is frozen: it must stay so in training mode.
                 self._handles.append(layer.register_forward_pre_hook(lambda frozen, _: frozen.train(False) and None))
-        missing = set(trained) - self._covered
-        assert not missing, f"no layer holds {sorted(missing)}"
+        assert set(trained) == self._covered, f"no layer holds {sorted(set(trained) - self._covered)}"
         self._tap_root(module)
-
-    def on_backward(self, arrived: Callable[[], None]) -> None:
-        """Register a function to call whenever a layer's gradient was recorded."""
-        self._arrived = arrived
-
-    def on_end(self, ended: Callable[[], None]) -> None:
-        """Register a function to call after each recorded forward pass, also one that failed."""
-        self._ended = ended
-
-    def on_call(self, called: Callable[[tuple[Any, ...], dict[str, Any]], None]) -> None:
-        """Register a function to call with the module's arguments before a recorded pass."""
-        self._called = called
-
-    def on_outputs(self, look: Callable[[Any], None]) -> None:
-        """Register a function to call with the node of an output that got a gradient."""
-        self._look = look
 
     def take(self) -> list[Use]:
         """Return the uses that have gradients, and clear all."""
@@ -151,16 +130,19 @@ class Taps:
     @contextlib.contextmanager
     def open(self, *, quietly: bool = False) -> Iterator[None]:
         """Record in any mode of the module; `quietly`: without the callback of `on_backward`."""
-        arrived = self._arrived
+        before, required = self.on_backward, [p for p in self._module.parameters() if p.requires_grad]
         if quietly:
-            self._arrived = _nothing
+            self.on_backward = _nothing
         self._depth += 1
-        with self._unrequired():
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                self._arrived = arrived
+        for parameter in required:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in required:
+                parameter.requires_grad_(True)
+            self._depth -= 1
+            self.on_backward = before
 
     @contextlib.contextmanager
     def deaf(self) -> Iterator[None]:
@@ -179,7 +161,13 @@ class Taps:
             return
         if isinstance(layer, nn.MultiheadAttention) and type(layer).forward is nn.MultiheadAttention.forward:
             check_attention(layer, path)
-            self._tap_attention(layer, own)
+            self._covered |= set(own.values())
+
+            def tap(rule: Rule, wanted: dict[str, str], x: Tensor, out: Tensor) -> Tensor:
+                names = {short: own[name] for short, name in wanted.items() if name in own}
+                return self._tap(rule, nn.Identity(), names, (x,), out) if names else out
+
+            self._handles.append(Listening(layer, lambda: tap if self._depth and not RUNNING_AGAIN.get() else None))
             return
         rule = AnyRule() if parametrize.is_parametrized(layer) or layer._forward_pre_hooks else rule_for(layer)
         if rule is None:
@@ -199,36 +187,22 @@ class Taps:
                     f"{path or 'the module'} ({type(layer).__name__}) was called with keywords {sorted(kwargs)}; per-sample "
                     "gradients need positional inputs. Call it without keywords."
                 )
-            inputs = args or tuple(kwargs.values())
-            return self._tap(rule, layer, own, inputs, output)
-
-        self._handles.append(layer.register_forward_hook(hook, with_kwargs=True))
-        if isinstance(rule, EmbeddingRule):
-            self._give_each_its_positions(layer)
-
-    def _give_each_its_positions(self, layer: nn.Module) -> None:
-        """Look positions up once per record, where a model does so once per batch."""
+            return self._tap(rule, layer, own, args or tuple(kwargs.values()), output)
 
         def expand(module: nn.Module, args: tuple[Any, ...]) -> Any:
+            """Look positions up once per record, where a model does so once per batch."""
             if self._depth and module is layer and args and args[0].dim() > 1 and len(args[0]) == 1 != self._records:
                 return (args[0].expand(self._records, *args[0].shape[1:]), *args[1:])
             return None
 
-        self._handles.append(layer.register_forward_pre_hook(expand))
+        self._handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+        if isinstance(rule, EmbeddingRule):
+            self._handles.append(layer.register_forward_pre_hook(expand))
 
     def _own(self, layer: nn.Module, *, once: bool = False) -> dict[str, str]:
         """Return full names of a layer's trained parameters by local name."""
         named = layer.named_parameters(remove_duplicate=once)
         return {name: self._names[id(parameter)] for name, parameter in named if id(parameter) in self._names}
-
-    def _tap_attention(self, layer: nn.MultiheadAttention, own: dict[str, str]) -> None:
-        self._covered |= set(own.values())
-
-        def tap(rule: Rule, wanted: dict[str, str], x: Tensor, out: Tensor) -> Tensor:
-            names = {short: own[name] for short, name in wanted.items() if name in own}
-            return self._tap(rule, nn.Identity(), names, (x,), out) if names else out
-
-        self._handles.append(Listening(layer, lambda: tap if self._depth and not RUNNING_AGAIN.get() else None))
 
     def _tap(self, rule: Rule, layer: nn.Module, names: dict[str, str], inputs: tuple[Any, ...], output: Any) -> Any:
         kept = tuple(x.detach() if isinstance(x, Tensor) else x for x in inputs)
@@ -236,30 +210,14 @@ class Taps:
         tensors = [out for out in outputs if isinstance(out, Tensor)]
         use = Use(rule, layer, names, kept, [None] * len(tensors))
         self.uses.append(use)
-        if self._anchor.device != tensors[0].device:
-            self._anchor = torch.zeros((), device=tensors[0].device, requires_grad=True)
-        tapped: list[Any] = [_Tap.apply(out, self._anchor, use, k, self._arrived) for k, out in enumerate(tensors)]  # type: ignore[no-untyped-call]
+        if self.anchor.device != tensors[0].device:
+            self.anchor = torch.zeros((), device=tensors[0].device, requires_grad=True)
+        tapped: list[Any] = [_Tap.apply(out, self.anchor, use, k, self.on_backward) for k, out in enumerate(tensors)]  # type: ignore[no-untyped-call]
         if isinstance(output, Tensor):
             return tapped[0]
         kind = type(output)
         mixed = [tapped.pop(0) if isinstance(out, Tensor) else out for out in outputs]
         return kind(mixed) if kind in (tuple, list) else kind(*mixed)
-
-    @property
-    def anchor(self) -> Tensor:
-        """Leaf tensor that all recorded outputs depend on."""
-        return self._anchor
-
-    @contextlib.contextmanager
-    def _unrequired(self) -> Iterator[None]:
-        required = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
-        for parameter in required:
-            parameter.requires_grad_(False)
-        try:
-            yield
-        finally:
-            for parameter in required:
-                parameter.requires_grad_(True)
 
     def _tap_root(self, root: nn.Module) -> None:
         """Activate the hooks while the module runs; a copied module shares them without effect."""
@@ -272,7 +230,7 @@ class Taps:
             opens = self.listening and module.training and torch.is_grad_enabled() and not self._depth
             passes.append((contextlib.ExitStack(), opens))
             if opens:
-                self._called(args, kwargs)
+                self.on_call(args, kwargs)
             self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)
             if opens and any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
                 raise InvalidArgument(
@@ -288,7 +246,7 @@ class Taps:
             stack, opened = passes.pop()
             stack.close()
             if opened:
-                self._ended()
+                self.on_end()
             return self._undo_the_mean(output) if opened and output is not None else None
 
         self._handles.append(root.register_forward_pre_hook(begin, prepend=True, with_kwargs=True))
@@ -303,7 +261,7 @@ class Taps:
             if not isinstance(x, Tensor) or not x.is_floating_point() or not x.requires_grad:
                 return x
             found = True
-            return _MeanUndone.apply(x, self.averaged_over, self._look)  # type: ignore[no-untyped-call]
+            return _MeanUndone.apply(x, self.averaged_over, self.on_outputs)  # type: ignore[no-untyped-call]
 
         result = torch.utils._pytree.tree_map(undone, output)
         if not found and self.averaged_over:

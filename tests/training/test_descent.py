@@ -182,6 +182,38 @@ class TestLineSearch:
         assert state["precision"] == [0.0]
         assert search.point(state) == pytest.approx([0.0])
 
+    @pytest.mark.parametrize("most_redraws", [0, 1, 2])
+    def test_a_round_that_is_given_up_shortens_the_steps_and_drops_the_momentum(self, most_redraws):
+        """Else a search whose shortest step is too long would stay where it is for the rest of the run."""
+        search = self.search(most_redraws=most_redraws, momentum=0.5)
+        state = search.tell(search.tell(search.init(1), gradient([1.0])), choice(4))
+        assert state["velocity"] == pytest.approx([1.0])
+        for _ in range(most_redraws + 1):
+            state = search.tell(search.tell(state, gradient([1.0])), choice(0))
+        assert state["precision"] == [0.0]
+        assert state["redraws"] == [0.0]
+        assert state["velocity"] == pytest.approx([0.0])
+        assert state["longest"] == pytest.approx([2.0 / 2 ** max(1, most_redraws)])
+
+    def test_a_first_refusal_that_is_drawn_again_keeps_the_longest_step(self):
+        search = self.search(most_redraws=1)
+        state = search.tell(search.tell(search.init(1), gradient([1.0])), choice(0))
+        assert state["redraws"] == [1.0]
+        assert state["longest"] == pytest.approx([2.0])
+
+    def test_a_search_that_begins_with_too_long_steps_reaches_the_minimum(self):
+        """Exact answers for the loss x^2/2 from 1, whose shortest first step is 25 times too long."""
+        search = self.search(largest_step=100.0, normalise=False, most_redraws=1)
+        state = dict(search.init(1)) | {"point": np.array([1.0])}
+        for _ in range(40):
+            query = search.ask(state)
+            if isinstance(query, GradientAt):
+                state = search.tell(state, gradient(query.point))
+            else:
+                ahead = query.point[0] - query.steps * query.direction[0]
+                state = search.tell(state, choice(int(np.argmin(ahead**2))))
+        assert abs(search.point(state)[0]) < 1e-3
+
     def test_the_longest_step_looks_back_on_a_window_only(self):
         search = self.search(window=2, widen=1.1)
         state = search.init(1)

@@ -14,11 +14,10 @@ from privypurse import (
     NoiseSource,
     Purse,
 )
-from privypurse.core.checks import no_refusals, nothing_is_refused
 from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, PrivateRangeScaler, PrivateRidge
 from privypurse.estimators.base import CHECKED
 from privypurse.estimators.search import PrivateSearchCV
-from privypurse.estimators.search_checks import NOT_CHECKED, TARGETS_CHECKED
+from privypurse.estimators.search_checks import NOT_CHECKED, TARGETS_CHECKED, after_the_search, for_a_trial
 from tests.estimators.tiny_models import GRID, Tiny, two_columns
 
 GRID_L2 = {"privatelogisticregression__l2": [0.0]}
@@ -58,10 +57,14 @@ def test_estimators_take_what_there_is_where_a_refusal_would_tell(model, kind, r
     model = clone(model).set_params(random_state=0)
     with pytest.raises(InvalidArgument, match="minimum of"):
         model.fit(rows, targets)
-    with warnings.catch_warnings(), no_refusals():
+    for_a_trial(model, Purse(1.0, 1e-6, neighbouring="add-remove", noise=NoiseSource(seed=0)), None)
+    model.set_params(random_state=None)
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert np.isfinite(model.fit(rows, targets).coef_).all()
-    assert not nothing_is_refused()
+    after_the_search(model, clone(model).set_params(purse=None, random_state=0, epsilon=1.0), {})
+    with pytest.raises(InvalidArgument, match="minimum of"):
+        model.fit(rows, targets)
 
 
 def behind_a_range(*steps):

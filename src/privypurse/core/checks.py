@@ -4,44 +4,19 @@ Each check takes one keyword argument, whose name becomes part of the message, a
 checked value as a plain Python number::
 
     clip_norm = positive(clip_norm=clip_norm)
-
-Within `no_refusals` no table is rejected for the records it holds. Elsewhere tables are checked
-before a charge, and the certificate names those checks. Inside a charged computation, such as a
-trial of a search, a failing check would reveal something that was not charged, for example how
-many records fell into the trial's part.
 """
 
-import contextlib
 import math
 import numbers
 import os
 import pathlib
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privypurse.core.errors import InvalidArgument
-
-_no_refusals: ContextVar[bool] = ContextVar("_no_refusals", default=False)
-
-
-@contextlib.contextmanager
-def no_refusals() -> Iterator[None]:
-    """Accept tables with any number of rows, also none; non-finite rows contribute nothing."""
-    token = _no_refusals.set(True)
-    try:
-        yield
-    finally:
-        _no_refusals.reset(token)
-
-
-def nothing_is_refused() -> bool:
-    """Return whether a table must be accepted whatever records it holds."""
-    return _no_refusals.get()
-
 
 FloatArray = NDArray[np.float64]
 

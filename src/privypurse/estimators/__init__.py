@@ -1,10 +1,8 @@
 """scikit-learn estimators and preprocessing under differential privacy."""
 
-from privypurse.estimators.bounded_scaler import BoundedScaler
 from privypurse.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from privypurse.estimators.declared_one_hot import DeclaredOneHot
 from privypurse.estimators.fit_budget import SimulationWarning, UncountedSpending
-from privypurse.estimators.private_range_scaler import PrivateRangeScaler
 from privypurse.estimators.private_statistics import (
     default_candidates,
     private_class_counts,
@@ -13,7 +11,7 @@ from privypurse.estimators.private_statistics import (
     private_quantiles,
 )
 from privypurse.estimators.regressors import PrivateHuberRegressor, PrivateRidge
-from privypurse.estimators.row_normalizer import RowNormalizer
+from privypurse.estimators.scalers import BoundedScaler, PrivateRangeScaler, RowNormalizer
 from privypurse.estimators.search import PrivateSearchCV
 from privypurse.estimators.uncovered import declare_fitted, declare_pipeline, uncovered_steps
 

@@ -5,9 +5,11 @@ import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -15,15 +17,18 @@ from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.core.checks import FloatArray, non_negative, positive, shown
 from privypurse.core.errors import InvalidArgument, LedgerCorrupt
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators.compat import same_attributes, validate
+from privypurse.estimators.compat import FLOATS, same_attributes, validate
 from privypurse.estimators.fit_budget import LeavesItsPurse, open_budget
 from privypurse.estimators.preparation import Preparation, Preparer
 from privypurse.losses.linear import Logistic
+from privypurse.losses.softmax import Softmax
 from privypurse.methods.auto import Auto
 from privypurse.methods.by_name import method_by_name
 from privypurse.methods.warm import WarmStarted
+from privypurse.oracles.linear import DenseOracle, SparseOracle
 from privypurse.oracles.rows import Rows
 from privypurse.oracles.scores import Targets
+from privypurse.oracles.softmax import SoftmaxOracle
 from privypurse.purse.holds import held
 from privypurse.purse.opening import check_delta
 from privypurse.purse.purse import Purse
@@ -56,8 +61,35 @@ preparation_ : Preparation
     The public numbers that rows were prepared with."""
 
 
+class Common(TypedDict, total=False):
+    """Settings of every model, which subclasses pass on to `PrivateLinearModel`."""
+
+    delta: float | None
+    method: str | Method
+    neighbouring: Neighbouring | str | None
+    fit_intercept: bool
+    l2: float
+    feature_norm: float | None
+    n_public: int | None
+    standardize: bool
+    purse: Purse | None
+    warm_start: bool
+    copy_X: bool
+    random_state: Any
+    noise: str
+    callbacks: Sequence[Callback]
+    verbose: bool
+
+
 def with_common_parameters(model: Model) -> Model:
-    """Fill the places marked ``{common}`` and ``{attributes}`` in a class's docstring."""
+    """Fill in ``**common`` of the signature, which scikit-learn reads, and of the docstring.
+
+    There ``{common}`` and ``{attributes}`` mark the places.
+    """
+    init: Any = model.__init__  # type: ignore[misc]
+    own, all_of_them = inspect.signature(init), inspect.signature(PrivateLinearModel.__init__).parameters
+    named = {name: one for name, one in own.parameters.items() if one.kind is not one.VAR_KEYWORD}
+    init.__signature__ = own.replace(parameters=list((named | (all_of_them | named)).values()))
     if model.__doc__:  # absent under python -OO
         common = inspect.cleandoc(PrivateLinearModel.__doc__ or "").split("----------\n")[1]
         text = inspect.cleandoc(model.__doc__)
@@ -70,8 +102,6 @@ CHECKED = (
     "that the table passed the checks before payment: finite numbers, none missing, proper labels, more than one row"
 )
 CUT_SHORT = "the training was CUT SHORT"
-# Makes an oracle from prepared rows and the preparation.
-MakeOracle = Callable[[Any, Preparation], BoundedOracle]
 
 
 class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
@@ -128,6 +158,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     _room: float = 1.0
     # Whether every number is from 0 to 1, as after a `TableEncoder`.
     _declared_scales: bool = False
+    _takes_any_rows: bool = False  # see `validate`
 
     preparation_: Preparation
     coef_: Any
@@ -138,8 +169,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         epsilon: float | None = 1.0,
         *,
         delta: float | None = None,
-        method: "str | Method" = "auto",
-        neighbouring: "Neighbouring | str | None" = None,
+        method: str | Method = "auto",
+        neighbouring: Neighbouring | str | None = None,
         fit_intercept: bool = True,
         l2: float = 0.0,
         feature_norm: float | None = None,
@@ -170,12 +201,11 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         self.callbacks = callbacks
         self.verbose = verbose
 
-    def _check_settings(self) -> "Method":
+    def _check_settings(self) -> Method:
         """Return the method. Raise InvalidArgument for wrong settings."""
-        positive_or_none = {"feature_norm": self.feature_norm, "n_public": self.n_public}
-        for name, value in positive_or_none.items():
-            if value is not None:
-                positive(**{name: value})
+        for name in ("feature_norm", "n_public"):
+            if getattr(self, name) is not None:
+                positive(**{name: getattr(self, name)})
         non_negative(l2=self.l2)
         check_callbacks(self.callbacks)
         for name in ("fit_intercept", "standardize", "warm_start", "copy_X"):
@@ -191,17 +221,9 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         return self.method
 
     def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Check settings, rows and targets as `fit` does, without spending or changing anything.
+        """Check settings, rows and targets as `fit` does; return rows and targets as arrays.
 
-        Parameters
-        ----------
-        X, y
-            As for `fit`.
-
-        Returns
-        -------
-        X, y
-            Arrays, or a sparse matrix.
+        Nothing is spent or changed. The rows may be a sparse matrix.
         """
         return same_attributes(self)._check_input(X, y)
 
@@ -209,10 +231,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _validated(self, X: Any, y: Any, *, y_numeric: bool) -> tuple[Any, Any]:
-        """Validate a table and its targets as scikit-learn does. Messages quote no value."""
-        settings = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "ensure_min_samples": 2}
-        X, y = validate(self, X, True, y, y_numeric=y_numeric, **settings)
-        return X, y
+        settings = {"accept_sparse": "csr", "dtype": FLOATS, "ensure_min_samples": 2}
+        return cast(tuple[Any, Any], validate(self, X, True, y, y_numeric=y_numeric, **settings))
 
     def _check_schedule(self, method: Method, purse: Purse) -> bool:
         """Whether a method needs its own purse with a fixed schedule, without preparation."""
@@ -234,6 +254,13 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             )
         return needs_one
 
+    def _oracle(self, table: Any, target: Any, loss: Any, preparation: Preparation, **settings: Any) -> BoundedOracle:
+        """Join prepared rows with their targets."""
+        in_memory = SparseOracle if sparse.issparse(table) else DenseOracle
+        kind: Any = SoftmaxOracle if isinstance(loss, Softmax) else in_memory
+        settings |= {"row_limit": preparation.row_limit, "constant": preparation.constant or False}
+        return cast(BoundedOracle, kind(table, target, loss=loss, may_be_empty=self._takes_any_rows, **settings))
+
     def _earlier_model(self, outputs: int | None) -> FloatArray | None:
         """Return the weights of the last fit for a warm start, else None.
 
@@ -244,11 +271,11 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         """
         if not (self.warm_start and hasattr(self, "preparation_")):
             return None
-        dataset, head = getattr(self, "_paid_by", None) or ("", None)
+        purse, (dataset, head) = cast(Purse, self.purse), getattr(self, "_paid_by", None) or ("", None)
+        same = head is not None and dataset == purse.dataset
         try:
-            same = head is not None and self.purse is not None and dataset == self.purse.dataset
-            if same and self.purse is not None:
-                self.purse.ledger.verify(head)
+            if same:
+                purse.ledger.verify(head)
         except LedgerCorrupt:
             same = False
         if not same:
@@ -261,18 +288,21 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
 
     def _train(
         self,
-        rows: Rows,
-        make_oracle: MakeOracle,
-        outputs: int | None,
-        uncovered: Sequence[str],
+        X: Any,
+        make_oracle: Callable[[Any, Preparation], BoundedOracle],
+        *,
+        labels: NDArray[np.intp] | None = None,
+        classes: int = 0,
         target: Targets | None = None,
+        uncovered: Sequence[str] = (),
     ) -> None:
         """Open the budget, prepare, train, and set the fitted attributes.
 
         `make_oracle` joins the prepared rows with the targets, which must be checked: it may not
-        fail. `outputs` is the number of columns of weights, None for one. `uncovered` names what
-        was read from the data without paying.
+        fail. `uncovered` names what was read from the data without paying.
         """
+        rows = Rows(X, labels, classes, overwrite=not self.copy_X, may_be_empty=self._takes_any_rows)
+        outputs = classes if classes > 2 else None  # columns of weights; None for one
         method = self._check_settings()
         begin = self._earlier_model(outputs)
         goes_on = begin is not None
@@ -293,8 +323,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                 preparation = self.preparation_
                 preparation.apply(rows)
             else:
-                preparer = Preparer(rows, purse, intercept=bool(self.fit_intercept))
-                preparation = preparer.run(
+                preparation = Preparer(rows, purse, intercept=bool(self.fit_intercept)).run(
                     records=None if self.n_public is None else float(self.n_public),
                     feature_norm=None if self.feature_norm is None else float(self.feature_norm),
                     standardize=bool(self.standardize),
@@ -321,10 +350,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                 purse = Purse.with_filter(method.filter(facts), noise=purse.noise)
                 for what in (*uncovered, CHECKED):
                     purse.declare_uncovered(what)
-            bar = [ProgressBar(purse, show=True)] if self.verbose else []
-            result = fit(
-                oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=[*self.callbacks, *bar]
-            )
+            callbacks = [*self.callbacks, *([ProgressBar(purse, show=True)] if self.verbose else [])]
+            result = fit(oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=callbacks)
         if result.trace.stop_reason == "others":
             warnings.warn(
                 f"{CUT_SHORT} after {len(result.trace.steps)} steps: others spent from the same purse meanwhile, "
@@ -347,15 +374,20 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> FloatArray:
         check_is_fitted(self)
-        table = validate(self, X, False, accept_sparse="csr", dtype=[np.float64, np.float32])
+        table = validate(self, X, False, accept_sparse="csr", dtype=FLOATS)
         return self.preparation_.limited(table, self.coef_.T, np.asarray(self.intercept_))
 
 
-def set_tags(tags: Any) -> Any:
-    """Set the tags that all private linear models share."""
-    tags.input_tags.sparse = True
-    for kind in (tags.classifier_tags, tags.regressor_tags):
-        if kind is not None:
-            # Noise hides small data, so no score can be promised there.
-            kind.poor_score = True
-    return tags
+class NoisyTags:
+    """Tags that all private linear models share, for scikit-learn before and after 1.6."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.sparse = True
+        for kind in (tags.classifier_tags, tags.regressor_tags):
+            if kind is not None:
+                kind.poor_score = True  # noise hides small data, so no score can be promised there
+        return tags
+
+    def _more_tags(self) -> dict[str, bool]:
+        return {"poor_score": True}

@@ -3,89 +3,38 @@
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse, special
+from scipy import special
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from privypurse.core.checks import FloatArray, shown
 from privypurse.core.errors import InvalidArgument
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators.base import PrivateLinearModel, set_tags, with_common_parameters
+from privypurse.estimators.base import Common, NoisyTags, PrivateLinearModel, with_common_parameters
 from privypurse.estimators.compat import all_or_nothing
 from privypurse.estimators.preparation import Preparation
 from privypurse.losses.linear import HuberHinge, LinearLoss, Logistic
 from privypurse.losses.softmax import OneVsRest, Softmax
-from privypurse.oracles.linear import DenseOracle, SparseOracle
-from privypurse.oracles.rows import Rows
-from privypurse.oracles.softmax import SoftmaxOracle
-from privypurse.purse.purse import Purse
 from privypurse.training.fit import BoundedOracle
-from privypurse.training.plan import Method
-from privypurse.training.progress import Callback
 
 LABELS_READ = "the set of class labels, which was read from y: declare it with classes=[...]"
 
 
-class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
+class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """Base class of the classifiers."""
 
     classes_: NDArray[Any]
 
     def __init__(
-        self,
-        epsilon: float | None = 1.0,
-        *,
-        delta: float | None = None,
-        method: "str | Method" = "auto",
-        neighbouring: "Neighbouring | str | None" = None,
-        classes: Sequence[Any] | None = None,
-        fit_intercept: bool = True,
-        l2: float = 0.0,
-        feature_norm: float | None = None,
-        n_public: int | None = None,
-        standardize: bool = True,
-        purse: Purse | None = None,
-        warm_start: bool = False,
-        copy_X: bool = True,
-        random_state: Any = None,
-        noise: str = "auto",
-        callbacks: Sequence[Callback] = (),
-        verbose: bool = False,
+        self, epsilon: float | None = 1.0, *, classes: Sequence[Any] | None = None, **common: Unpack[Common]
     ) -> None:
-        super().__init__(
-            epsilon,
-            delta=delta,
-            method=method,
-            neighbouring=neighbouring,
-            fit_intercept=fit_intercept,
-            l2=l2,
-            feature_norm=feature_norm,
-            n_public=n_public,
-            standardize=standardize,
-            purse=purse,
-            warm_start=warm_start,
-            copy_X=copy_X,
-            random_state=random_state,
-            noise=noise,
-            callbacks=callbacks,
-            verbose=verbose,
-        )
+        super().__init__(epsilon, **common)
         self.classes = classes
 
-    def __sklearn_tags__(self) -> Any:
-        return set_tags(super().__sklearn_tags__())
-
-    def _more_tags(self) -> dict[str, bool]:  # scikit-learn 1.5 and older
-        return {"poor_score": True}
-
-    def _two_class_loss(self, slack: float) -> LinearLoss:
-        raise NotImplementedError
-
-    def _many_class_loss(self, classes: int, slack: float) -> Softmax:
+    def _loss(self, classes: int, slack: float) -> LinearLoss | Softmax:
         raise NotImplementedError
 
     @all_or_nothing
@@ -115,27 +64,15 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
         target = _encode(y, classes)
         if self.warm_start and hasattr(self, "classes_") and not np.array_equal(classes, self.classes_):
             raise InvalidArgument("classes must be those of the first fit with warm_start=True. Pass classes=[...].")
-        many = classes.size > 2
-        labels = range(classes.size)
 
         def make_oracle(table: Any, preparation: Preparation) -> BoundedOracle:
-            limits: dict[str, Any] = {"row_limit": preparation.row_limit, "constant": preparation.constant or False}
-            if many:
-                return SoftmaxOracle(
-                    table, target, loss=self._many_class_loss(classes.size, preparation.slack), classes=labels, **limits
-                )
-            kind = SparseOracle if sparse.issparse(table) else DenseOracle
-            return kind(table, target, loss=self._two_class_loss(preparation.slack), classes=labels, **limits)
+            loss = self._loss(classes.size, preparation.slack)
+            return self._oracle(table, target, loss, preparation, classes=range(classes.size))
 
         uncovered = [] if self.classes is not None else [LABELS_READ]
-        self._train(
-            Rows(X, target, classes.size, overwrite=not self.copy_X),
-            make_oracle,
-            classes.size if many else None,
-            uncovered,
-        )
+        self._train(X, make_oracle, labels=target, classes=classes.size, uncovered=uncovered)
         self.classes_ = classes
-        if not many:
+        if classes.size == 2:
             self.coef_, self.intercept_ = self.coef_.reshape(1, -1), self.intercept_.reshape(1)
         return self
 
@@ -240,11 +177,10 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
             return np.asarray(special.log_softmax(scores, axis=1))
         return np.column_stack([special.log_expit(-scores), special.log_expit(scores)])
 
-    def _two_class_loss(self, slack: float) -> LinearLoss:
-        # At zero weights the derivative is 1/2: nothing is clipped there, and the noise is halved.
-        return Logistic(clip_derivative=min(0.5 * slack, 1.0))
-
-    def _many_class_loss(self, classes: int, slack: float) -> Softmax:
+    def _loss(self, classes: int, slack: float) -> LinearLoss | Softmax:
+        if classes == 2:
+            # At zero weights the derivative is 1/2: nothing is clipped there, and the noise is halved.
+            return Logistic(clip_derivative=min(0.5 * slack, 1.0))
         return Softmax(classes, clip_derivative=min(math.sqrt(1 - 1 / classes) * slack, math.sqrt(2)))
 
 
@@ -278,8 +214,5 @@ class PrivateLinearSVC(PrivateLinearClassifier):
     (True, ['no', 'yes'])
     """
 
-    def _two_class_loss(self, slack: float) -> LinearLoss:
-        return HuberHinge(width=0.5)
-
-    def _many_class_loss(self, classes: int, slack: float) -> Softmax:
-        return OneVsRest(classes)
+    def _loss(self, classes: int, slack: float) -> LinearLoss | Softmax:
+        return HuberHinge(width=0.5) if classes == 2 else OneVsRest(classes)

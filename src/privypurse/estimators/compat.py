@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.impute import SimpleImputer
 from sklearn.utils import check_array
 
-from privypurse.core.checks import check_positions, nothing_is_refused
+from privypurse.core.checks import check_positions
 from privypurse.core.errors import InvalidArgument, spending_noted
 
 try:
@@ -17,8 +17,8 @@ try:
 except ImportError:  # a method before 1.6
     validate_data = None
 
-
 Kind = TypeVar("Kind")
+FLOATS = [np.float64, np.float32]
 
 
 def all_or_nothing(fit: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,28 +47,20 @@ def same_attributes(estimator: Kind) -> Kind:
 
 
 def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation", **settings: Any) -> Any:
-    """Validate a table (and targets) as scikit-learn does.
+    """Validate a table, or a table and targets, as scikit-learn does, without quoting a value.
 
-    Parameters
-    ----------
-    estimator, X
-        The estimator and the table.
-    reset : bool or None
-        True stores the number and names of columns, False compares them with those stored by `fit`,
-        if any, None does neither.
-    y : array_like, optional
-        Targets. With them, return a pair.
-    **settings
-        For ``check_array``, as in scikit-learn 1.6 and later.
+    True for `reset` stores the number and names of columns, False compares them with those stored
+    by `fit`, if any, None does neither. Settings are those of ``check_array`` in scikit-learn 1.6.
 
     Guarantees
     ----------
-    Within `no_refusals` nothing about the records themselves is refused.
+    An estimator with `_takes_any_rows`, as in a trial of a search, refuses nothing about the
+    records themselves: not their number, nor a row that is not finite.
     """
     if sparse.issparse(X):
         check_positions(X)
-    if nothing_is_refused():
-        settings = {**settings, "ensure_min_samples": 0, "ensure_all_finite": False}
+    if getattr(estimator, "_takes_any_rows", False):
+        settings |= {"ensure_min_samples": 0, "ensure_all_finite": False}
     if validate_data is None and "ensure_all_finite" in settings:
         settings["force_all_finite"] = settings.pop("ensure_all_finite")
     names, seen = column_names(X), getattr(estimator, "feature_names_in_", None)
@@ -147,6 +139,22 @@ def column_names(X: Any) -> list[str] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
+def by_column_name(name: str, value: Any, features: int, names: list[str] | None, each: str) -> list[Any]:
+    """Return what is declared for each column of a data frame, in the order of its columns."""
+    if names is None:
+        raise InvalidArgument(
+            f"{name} {'are' if name.endswith('s') else 'is'} declared by column name, but X has no named columns. Pass a "
+            f"data frame, or a list with one {each} for each of the {features} columns."
+        )
+    missing = [column for column in names if column not in value]
+    if missing:
+        raise InvalidArgument(
+            f"{name} must have a {each} for every column of X; got none for {', '.join(map(repr, missing[:5]))}. "
+            "Add it, or leave the column to another transformer."
+        )
+    return [value[column] for column in names]
+
+
 def needs_fit(estimator: Any) -> bool:
     """Whether an estimator has to be fitted, by its tags; True without tags."""
     if isinstance(estimator, SimpleImputer) and estimator.strategy == "constant" and estimator.keep_empty_features:
@@ -168,6 +176,7 @@ class Tagged:
     All estimators here accept NaN: an error caused by one record would reveal it.
     """
 
+    _takes_any_rows: bool = False  # see `validate`
     _takes_sparse: ClassVar[bool] = False
     _takes_text: ClassVar[bool] = False
     _needs_fit: ClassVar[bool] = True

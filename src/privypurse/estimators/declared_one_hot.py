@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from privypurse.core.checks import shown
 from privypurse.core.errors import InvalidArgument
-from privypurse.estimators.compat import Tagged, all_or_nothing, column_names, validate
+from privypurse.estimators.compat import Tagged, all_or_nothing, by_column_name, column_names, validate
 
 UNKNOWN, MISSING = -1, -2
 
@@ -94,8 +94,7 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
             Ignored.
         """
         self._check()
-        names = column_names(X)
-        X = self._checked(X, reset=True)
+        names, X = column_names(X), self._checked(X, reset=True)
         self.categories_ = _lists(self.categories, X.shape[1], names)
         return self
 
@@ -108,8 +107,7 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
             The table.
         """
         self._check()
-        names = column_names(X)
-        X = self._checked(X, reset=False)
+        names, X = column_names(X), self._checked(X, reset=False)
         lists = self.categories_ if hasattr(self, "categories_") else _lists(self.categories, X.shape[1], names)
         target = np.empty(X.shape, dtype=np.int64)
         width = 0
@@ -150,14 +148,8 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
                     f"input_features should have length equal to number of features ({self.n_features_in_}), "
                     f"got {len(names)}. Leave it out."
                 )
-        return np.array(
-            [
-                f"{name}_{part}"
-                for name, listed in zip(names, self.categories_, strict=True)
-                for part in [*listed, *self._extra]
-            ],
-            dtype=object,
-        )
+        pairs = zip(names, self.categories_, strict=True)
+        return np.array([f"{name}_{part}" for name, listed in pairs for part in [*listed, *self._extra]], dtype=object)
 
     @property
     def _extra(self) -> list[str]:
@@ -196,27 +188,14 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
 def _lists(categories: Any, features: int, names: list[str] | None) -> list[list[Any]]:
     """Return the declared list of each column."""
     if isinstance(categories, Mapping):
-        if names is None:
-            raise InvalidArgument(
-                "categories are declared by column name, but X has no named columns. Pass a data frame, or a list with one "
-                f"list for each of the {features} columns."
-            )
-        without = [name for name in names if name not in categories]
-        if without:
-            raise InvalidArgument(
-                f"categories must have a list for every column of X; got none for {', '.join(map(repr, without[:5]))}. "
-                "Add it, or leave the column to another transformer."
-            )
-        lists = [categories[name] for name in names]
+        lists = by_column_name("categories", categories, features, names, "list")
     elif not _is_list(categories) or not len(categories):
         raise InvalidArgument(
             f"categories must be the declared categories; got {shown(categories)}. Pass for example "
             "[['no', 'yes'], [1, 2, 3]], one list for each column. They are not read from the data."
         )
-    elif not any(_is_list(listed) for listed in categories):
-        lists = [categories] * features
     else:
-        lists = list(categories)
+        lists = list(categories) if any(map(_is_list, categories)) else [categories] * features
     if len(lists) != features:
         raise InvalidArgument(
             f"categories must have one list for each of the {features} columns of X; got {len(lists)}. "
@@ -228,7 +207,7 @@ def _lists(categories: Any, features: int, names: list[str] | None) -> list[list
 def _list_of(listed: Any) -> list[Any]:
     values = (listed.tolist() if isinstance(listed, np.ndarray) else list(listed)) if _is_list(listed) else []
     try:
-        distinct = len(set(values)) == len(values) > 0 and not any(_is_missing(value) for value in values)
+        distinct = len(set(values)) == len(values) > 0 and not any(map(_is_missing, values))
     except TypeError:
         distinct = False
     if not distinct:

@@ -36,11 +36,6 @@ class PaidElsewhere:
 
     The model predicts without its purse. To fit again, pass one:
     ``model.set_params(purse=Purse.reopen(...))``.
-
-    Parameters
-    ----------
-    dataset, ledger : str
-        The data set and the location of its ledger.
     """
 
     def __init__(self, dataset: str, ledger: str) -> None:
@@ -76,18 +71,9 @@ def open_budget(
 ) -> Purse:
     """Return the purse for a fit: a new one, or an allowance from the given one.
 
-    Parameters
-    ----------
-    epsilon : float or None
-        Most that the fit may spend; None for all that is left in the purse.
-    delta, neighbouring
-        Default 1e-6 and add/remove; with a purse, the purse's.
-    purse : Purse or None
-        Purse to charge.
-    random_state : None, int, Generator or RandomState
-        A seed makes the fit a simulation.
-    noise : {"auto", "secure", "plain"}
-        How noise is drawn, where no purse is given.
+    The fit may spend at most `epsilon`, or all that is left in the purse if that is None. Delta and
+    neighbouring are by default the purse's, or 1e-6 and add/remove. A seed in `random_state` makes
+    the fit a simulation.
     """
     check_noise_name(noise)
     if epsilon is not None:
@@ -112,6 +98,16 @@ def open_budget(
             )
         rule = GdpFilter(epsilon, DELTA if delta is None else delta, relation or Neighbouring.ADD_REMOVE)
         return Purse.with_filter(rule, noise=source)
+    check_terms(purse, delta, relation, random_state)
+    if noise != "auto":
+        raise InvalidArgument(
+            f"noise must be 'auto' with a purse; got {noise!r}. The purse draws it: open it with noise={noise!r}."
+        )
+    return part_of(purse, epsilon)
+
+
+def check_terms(purse: Any, delta: float | None, relation: Neighbouring | None, random_state: Any) -> None:
+    """Raise InvalidArgument unless `purse` is one, on these terms, and draws the noise itself."""
     if not isinstance(purse, Purse):
         raise InvalidArgument(
             f"purse must be a Purse or None; got {shown(purse)}. "
@@ -121,16 +117,11 @@ def open_budget(
         if mine is not None and mine != its:
             words = [value.value if isinstance(value, Neighbouring) else value for value in (its, mine)]
             raise InvalidArgument(f"{name} must be that of the purse, {words[0]!r}; got {words[1]!r}. Omit it.")
-    if noise != "auto":
-        raise InvalidArgument(
-            f"noise must be 'auto' with a purse; got {noise!r}. The purse draws it: open it with noise={noise!r}."
-        )
-    if seed is not None:
+    if random_state is not None:
         raise InvalidArgument(
             f"random_state must be None with a purse; got {shown(random_state)}. The purse draws the noise: "
             "open it with noise=NoiseSource(seed=7) for a simulation."
         )
-    return part_of(purse, epsilon)
 
 
 def seed_from(random_state: Any) -> int | None:

@@ -3,6 +3,7 @@
 Each is declared by the user, or released for a small share of the budget. All of it is public.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,40 +51,18 @@ Measure = Callable[[FloatArray], Sensitive]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Preparation:
-    """Public numbers that prepare a row for the oracle: ``(x / unit - centre) * stretch``, clipped.
+    """Public numbers that prepare a row for the oracle: ``(x / unit - centre) * stretch``, clipped."""
 
-    Parameters
-    ----------
-    records : float
-        Number of records: declared, or noisy.
-    unit : float or ndarray of shape (d,)
-        Divisor of rows: one number, or one for each column.
-    centre, stretch : ndarray of shape (d,) or None
-        Subtracted from each column, then multiplied with it.
-    length : float
-        Clipping norm of rows after that.
-    constant : float
-        Value of the constant column that is added then; 0 for none.
-    log_odds : ndarray or None
-        Logarithms of the shares of the classes, if they were released.
-    target : pair of float
-        Middle and half-width of the range of a regression's target; (0, 1) for classes.
-    slack : float
-        Factor by which clipping is relaxed.
-    spread : ndarray of shape (d,) or None
-        Noisy standard deviation of each column, after `unit` and before `stretch`; at least 0.
-    """
-
-    records: float
-    unit: float | FloatArray
+    records: float  # declared, or noisy
+    unit: float | FloatArray  # of rows, or of each column
     centre: FloatArray | None
     stretch: FloatArray | None
-    length: float
-    constant: float
-    log_odds: FloatArray | None = None
-    target: tuple[float, float] = (0.0, 1.0)
-    slack: float = 1.0
-    spread: FloatArray | None = None
+    length: float  # clipping norm of prepared rows
+    constant: float  # value of the constant column that is added then; 0 for none
+    log_odds: FloatArray | None = None  # logarithms of the shares of the classes, if released
+    target: tuple[float, float] = (0.0, 1.0)  # middle and half-width of a regression's target
+    slack: float = 1.0  # factor by which clipping is relaxed
+    spread: FloatArray | None = None  # noisy standard deviation of columns in their unit; at least 0
 
     def start(self, outputs: int | None, columns: int) -> FloatArray | None:
         """Return weights that predict the shares of the classes, or None if these are unknown."""
@@ -111,8 +90,7 @@ class Preparation:
         if self.centre is not None:
             at_centre = intercept + self.centre @ (coefficients.T * self.unit).T
         scores = np.asarray(X @ coefficients) + (intercept - at_centre)
-        factors = self._factors(X)
-        return np.asarray((scores.T * factors).T + at_centre)
+        return np.asarray((scores.T * self._factors(X)).T + at_centre)
 
     def _factors(self, X: Any) -> FloatArray:
         lengths = np.empty(X.shape[0])
@@ -150,16 +128,9 @@ class Preparation:
 
 
 class Preparer:
-    """Computes a `Preparation`, releasing what is not declared.
+    """Prepares rows in place, releasing what is not declared for shares of what is left in a purse.
 
-    Parameters
-    ----------
-    rows : Rows
-        The table, prepared in place.
-    purse : Purse
-        Purse to charge. Shares are of what is left in it now.
-    intercept : bool
-        Whether the model has a constant. Without one, columns are not centred.
+    Without an intercept columns are not centred.
 
     Guarantees
     ----------
@@ -183,26 +154,12 @@ class Preparer:
     ) -> Preparation:
         """Release what is not declared, and prepare the rows.
 
-        Parameters
-        ----------
-        records : float or None
-            Declared number of records; None to release a noisy one.
-        feature_norm : float or None
-            Declared clipping norm of rows; None to select one.
-        standardize : bool
-            Whether to release the centre and the spread of columns.
-        declared_scales : bool, default False
-            Whether every number is known to be from 0 to 1: then no units are selected, and no
-            norms far from those of such rows.
-        room : float, default 1.0
-            Smallest factor from the selected norm to the clipping norm. Larger with a large budget.
-        target : Targets, optional
-            For regression.
+        With `declared_scales` every number is known to be from 0 to 1: then no units are selected,
+        and no norms far from those of such rows. The clipping norm is at least `room` times the
+        selected one. `target` is that of a regression.
         """
         rows, columns = self._rows, self._rows.columns
-        log_odds = None
-        if records is None:
-            records, log_odds = self._count()
+        records, log_odds = self._count() if records is None else (records, None)
         clarity = records * self._mu / math.sqrt(columns)
         worth_it = standardize and clarity >= LEAST_CLARITY
         slack = min(max((clarity / SLACK_AT) ** 0.5, 1.0), MOST_SLACK)
@@ -227,14 +184,13 @@ class Preparer:
         else:
             rows.move(unit)
         rows.limit(length)
-        constant = CONSTANT * length if self._intercept else 0.0
         return Preparation(
             records=records,
             unit=unit if units is None else unit * units,
             centre=centre,
             stretch=stretch,
             length=length,
-            constant=constant,
+            constant=CONSTANT * length if self._intercept else 0.0,
             log_odds=log_odds,
             target=goal,
             slack=slack,
@@ -268,13 +224,8 @@ class Preparer:
         prior = -np.log1p((10 * places) ** 2)  # prefers the middle
         chosen = self._select(target.medians(middle + half * places), share, prior, "middle of targets")
         median = float(middle + half * places[chosen])
-        spread = self._length(
-            lambda candidates: target.spreads(median, candidates),
-            "spread of targets",
-            records,
-            around=half / 4,
-            decades=6,
-        )
+        measure = functools.partial(target.spreads, median)
+        spread = self._length(measure, "spread of targets", records, around=half / 4, decades=6)
         return median, min(TARGET_ROOM * spread, max(high - median, median - low))
 
     @property
@@ -331,10 +282,8 @@ class Preparer:
 
     def _stretch(self, records: float) -> tuple[FloatArray, FloatArray]:
         """Return the noisy standard deviation and the factor of each column."""
-        columns = self._rows.columns
-        limit = self._length(
-            self._rows.limits_of_squares, "length of squares", records, around=columns**-0.25, decades=4
-        )
+        around, measure = self._rows.columns**-0.25, self._rows.limits_of_squares
+        limit = self._length(measure, "length of squares", records, around=around, decades=4)
         noise = self._budget.gaussian(SPREAD_SHARE)
         box = self._rows.total_of_squares(clip_norm=limit)
         squares = np.maximum(self._purse.release(box, noise, what="spread of columns").value / records, 0.0)

@@ -80,19 +80,13 @@ def private_quantiles(
     releases = asked.size * columns.shape[1]
     mechanism = selection(purse, share, releases)
     boxes = [
-        [
-            covering_scores(
-                columns[:, index], quantile=quantile, candidates=grid, side="lower" if quantile < 0.5 else "upper"
-            )
-            for quantile in asked
-        ]
-        for index in range(columns.shape[1])
+        covering_scores(column, quantile=quantile, candidates=grid, side="lower" if quantile < 0.5 else "upper")
+        for column in columns.T
+        for quantile in asked
     ]
-    chosen = np.empty((asked.size, columns.shape[1]))
     with purse.reserve(releases):
-        for index, column_boxes in enumerate(boxes):
-            for row, box in enumerate(column_boxes):
-                chosen[row, index] = grid[int(purse.release(box, mechanism, what="quantile of a column").value)]
+        places = [int(purse.release(box, mechanism, what="quantile of a column").value) for box in boxes]
+    chosen = grid[places].reshape(columns.shape[1], asked.size).T
     # Post-processing.
     answers = np.empty_like(chosen)
     answers[np.argsort(asked, kind="stable")] = np.sort(chosen, axis=0)

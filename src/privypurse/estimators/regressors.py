@@ -1,29 +1,21 @@
 """Private linear regression: ridge regression and Huber's robust loss."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from scipy import sparse
 from sklearn.base import RegressorMixin
 
 from privypurse.core.checks import FloatArray, positive, shown
 from privypurse.core.errors import InvalidArgument
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators.base import PrivateLinearModel, set_tags, with_common_parameters
+from privypurse.estimators.base import Common, NoisyTags, PrivateLinearModel, with_common_parameters
 from privypurse.estimators.compat import all_or_nothing
 from privypurse.estimators.preparation import TARGET_ROOM, Preparation
 from privypurse.losses.linear import Huber, LinearLoss, Squared
 from privypurse.oracles.encoding import check_target_bounds
-from privypurse.oracles.linear import DenseOracle, SparseOracle
-from privypurse.oracles.rows import Rows
 from privypurse.oracles.scores import Targets, checked_numbers
-from privypurse.purse.purse import Purse
 from privypurse.training.fit import BoundedOracle
-from privypurse.training.plan import Method
-from privypurse.training.progress import Callback
 
 
-class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
+class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     """Base class of the regressors.
 
     Targets are clipped to their declared range, which may be wide, and to a selected range around
@@ -38,47 +30,10 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
         epsilon: float | None = 1.0,
         *,
         target_bounds: tuple[float, float] | None = None,
-        delta: float | None = None,
-        method: "str | Method" = "auto",
-        neighbouring: "Neighbouring | str | None" = None,
-        fit_intercept: bool = True,
-        l2: float = 0.0,
-        feature_norm: float | None = None,
-        n_public: int | None = None,
-        standardize: bool = True,
-        purse: Purse | None = None,
-        warm_start: bool = False,
-        copy_X: bool = True,
-        random_state: Any = None,
-        noise: str = "auto",
-        callbacks: Sequence[Callback] = (),
-        verbose: bool = False,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(
-            epsilon,
-            delta=delta,
-            method=method,
-            neighbouring=neighbouring,
-            fit_intercept=fit_intercept,
-            l2=l2,
-            feature_norm=feature_norm,
-            n_public=n_public,
-            standardize=standardize,
-            purse=purse,
-            warm_start=warm_start,
-            copy_X=copy_X,
-            random_state=random_state,
-            noise=noise,
-            callbacks=callbacks,
-            verbose=verbose,
-        )
+        super().__init__(epsilon, **common)
         self.target_bounds = target_bounds
-
-    def __sklearn_tags__(self) -> Any:
-        return set_tags(super().__sklearn_tags__())
-
-    def _more_tags(self) -> dict[str, bool]:  # scikit-learn 1.5 and older
-        return {"poor_score": True}
 
     def _loss(self, half_range: float) -> LinearLoss:
         raise NotImplementedError
@@ -109,12 +64,10 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
         target = Targets(y, check_target_bounds(self.target_bounds))
 
         def make_oracle(table: Any, preparation: Preparation) -> BoundedOracle:
-            kind = SparseOracle if sparse.issparse(table) else DenseOracle
             mapped, loss = target.mapped(*preparation.target), self._loss(preparation.target[1])
-            limits: dict[str, Any] = {"row_limit": preparation.row_limit, "constant": preparation.constant or False}
-            return kind(table, mapped, loss=loss, target_bounds=(-1.0, 1.0), **limits)
+            return self._oracle(table, mapped, loss, preparation, target_bounds=(-1.0, 1.0))
 
-        self._train(Rows(X, overwrite=not self.copy_X), make_oracle, None, [], target)
+        self._train(X, make_oracle, target=target)
         self.intercept_ = float(self.intercept_)
         return self
 
@@ -206,41 +159,9 @@ class PrivateHuberRegressor(PrivateLinearRegressor):
         *,
         target_bounds: tuple[float, float] | None = None,
         threshold: float | None = None,
-        delta: float | None = None,
-        method: "str | Method" = "auto",
-        neighbouring: "Neighbouring | str | None" = None,
-        fit_intercept: bool = True,
-        l2: float = 0.0,
-        feature_norm: float | None = None,
-        n_public: int | None = None,
-        standardize: bool = True,
-        purse: Purse | None = None,
-        warm_start: bool = False,
-        copy_X: bool = True,
-        random_state: Any = None,
-        noise: str = "auto",
-        callbacks: Sequence[Callback] = (),
-        verbose: bool = False,
+        **common: Unpack[Common],
     ) -> None:
-        super().__init__(
-            epsilon,
-            target_bounds=target_bounds,
-            delta=delta,
-            method=method,
-            neighbouring=neighbouring,
-            fit_intercept=fit_intercept,
-            l2=l2,
-            feature_norm=feature_norm,
-            n_public=n_public,
-            standardize=standardize,
-            purse=purse,
-            warm_start=warm_start,
-            copy_X=copy_X,
-            random_state=random_state,
-            noise=noise,
-            callbacks=callbacks,
-            verbose=verbose,
-        )
+        super().__init__(epsilon, target_bounds=target_bounds, **common)
         self.threshold = threshold
 
     def _loss(self, half_range: float) -> LinearLoss:

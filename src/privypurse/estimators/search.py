@@ -1,7 +1,6 @@
 """[RAW DATA] Private hyper-parameter search: the best of a random number of private trials."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
@@ -11,28 +10,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from privypurse.accounting import rdp, repeat_and_select
 from privypurse.accounting.filters import GdpFilter, RdpFilter
-from privypurse.core.charges import RepeatAndSelectCharge
-from privypurse.core.checks import (
-    positive,
-    probability,
-    shown,
-    small_probability,
-)
+from privypurse.core.checks import positive, probability, shown, small_probability
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import SensitiveTrials
 from privypurse.estimators.compat import all_or_nothing
-from privypurse.estimators.fit_budget import LeavesItsPurse, warn_of_many_fits
+from privypurse.estimators.fit_budget import LeavesItsPurse, check_terms, warn_of_many_fits
 from privypurse.estimators.search_checks import (
+    Checked,
     after_the_search,
     check_data,
     check_estimator,
-    check_shares,
     for_a_trial,
     with_parameters,
 )
-from privypurse.estimators.search_trial import Measure, Trial, Winner, split, take, trial_limit
+from privypurse.estimators.search_trial import Measure, Trial, split, take, trial_limit
 from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
 from privypurse.purse.allowance import Allowance
 from privypurse.purse.certificate import Certificate
@@ -42,20 +35,6 @@ from privypurse.purse.purse import Purse, Spent
 RUNNING_TIME = (
     "how long the search took, and what it left in the memory of its process, which tell how many trials there were"
 )
-
-
-@dataclass(frozen=True, repr=False)
-class _Plan:
-    """The public settings of a search."""
-
-    candidates: list[dict[str, Any]]
-    uncovered: list[str]
-    mechanism: RepeatAndSelect
-    limit: GdpFilter
-    measure: Measure
-    validation: float
-    payer: Purse
-    rule: RdpFilter
 
 
 def _has(method: str) -> Callable[[Any], bool]:
@@ -192,8 +171,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
 
     def trial_budget(self) -> tuple[float, float]:
         """Return the public (epsilon, delta) of one trial. Spends nothing."""
-        mechanism = self._mechanism()
-        limit = self._limit(self._rule(), mechanism)
+        limit = self._limit(self._rule(), self._mechanism())
         return limit.epsilon, limit.delta
 
     @all_or_nothing
@@ -207,59 +185,76 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         y : array_like of shape (n,)
             The targets.
         """
-        plan = self._plan()
-        checked = check_data(self.estimator, plan.candidates, X, y, plan.validation)
-        X, targets = checked.X, plan.measure.targets(checked.y)
-        plan.uncovered.extend(checked.uncovered)
+        mechanism, validation, candidates, rule = self._settings()
+        relation, limit = rule.neighbouring, self._limit(rule, mechanism)
+        uncovered = check_estimator(self.estimator, candidates, limit, allow_unpaid=bool(self.allow_unpaid))
+        measure = Measure.of(self.scoring, self.error_bound, classifier=is_classifier(self.estimator))
+        payer = self._payer(rule)
+        checked = check_data(self.estimator, candidates, X, y, validation)
+        X, targets = checked.X, measure.targets(checked.y)
         if (X.shape[0] if hasattr(X, "shape") else len(X)) != targets.size:
             raise InvalidArgument("X and y must have the same number of rows; they do not. Check both.")
-        relation, noise = plan.limit.neighbouring, plan.payer.noise
-        training, scored = split(targets.size, plan.validation, noise)
+        training, scored = split(targets.size, validation, payer.noise)
+        if relation is Neighbouring.REPLACE_ONE:
+            records: float | None = float(scored.size)  # the split is by position, and their number is public
+        else:
+            records = None if self.n_public is None else float(self.n_public) * validation
         trial = Trial(
-            make=lambda candidate, purse: self._model(plan, candidate, purse, checked.classes),
+            make=lambda candidate, purse: self._model(candidates[candidate], purse, validation, checked),
             training=(take(X, training), targets[training]),
             scored=(take(X, scored), targets[scored]),
-            measure=plan.measure,
-            limit=plan.limit,
-            records=self._scored_records(scored.size, relation),
+            measure=measure,
+            limit=limit,
+            records=records,
         )
-        found: list[Winner | None] = []
+        best: list[tuple[Any, float] | None] = []
         stated: list[Certificate] = []
 
-        def opened(candidate: int, noise: NoiseSource) -> tuple[float, Winner]:
+        def state() -> None:
+            for item in (*uncovered, *checked.uncovered, RUNNING_TIME):
+                payer.declare_uncovered(item)
+            stated.append(payer.certificate())
+
+        def opened(candidate: int, noise: NoiseSource) -> tuple[float, tuple[Any, float]]:
             # Before the first trial: the time of a later entry would reveal their number.
             if not stated:
-                stated.append(self._state(plan))
+                state()
             return trial(candidate, noise)
 
-        two_changes = 2 * plan.limit.mu
         box = SensitiveTrials(
             opened,
-            candidates=len(plan.candidates),
+            candidates=len(candidates),
             # Under replace-one the public number of records is used, so there is no bound for
             # add/remove. Under add/remove a replacement is two changes, which doubles mu.
-            add_remove=plan.limit.mu if relation is Neighbouring.ADD_REMOVE else None,
-            replace_one=two_changes if relation is Neighbouring.ADD_REMOVE else plan.limit.mu,
-            hand_over=found.append,
+            add_remove=limit.mu if relation is Neighbouring.ADD_REMOVE else None,
+            replace_one=2 * limit.mu if relation is Neighbouring.ADD_REMOVE else limit.mu,
+            hand_over=best.append,
         )
         what = (
-            f"hyper-parameter search, {len(plan.candidates)} candidates, {plan.mechanism.mean:g} trials expected "
-            f"(shape {plan.mechanism.shape:g}; arXiv:2110.03620)"
+            f"hyper-parameter search, {len(candidates)} candidates, {mechanism.mean:g} trials expected "
+            f"(shape {mechanism.shape:g}; arXiv:2110.03620)"
         )
-        best, _ = plan.payer.release(box, plan.mechanism, what=what).value
-        certificate = stated[0] if stated else self._state(plan)  # the ledger may have been unavailable
-        self._keep(plan, plan.mechanism.charge(box, relation), certificate, plan.candidates[int(best)], found[0])
+        released = payer.release(box, mechanism, what=what)
+        if not stated:  # the ledger may have been unavailable
+            state()
+        params = candidates[int(released.value[0])]
+        if best[0] is None:
+            raise InvalidArgument(
+                f"the best trial failed, with the parameters {shown(params)}: estimator could not be fitted. The "
+                "search is paid for. Fit the estimator with them and a purse on synthetic data to see why."
+            )
+        epsilon = rule.epsilon_of(rule.after(rule.start(), mechanism.charge(box, relation)), rule.delta)
+        self.privacy_spent_, self.certificate_ = Spent(epsilon, rule.delta, 1), stated[0]
+        self.best_params_, (self.best_estimator_, self.best_score_) = params, best[0]
+        own = {"privacy_spent_": self.privacy_spent_, "certificate_": self.certificate_}
+        after_the_search(self.best_estimator_, with_parameters(self.estimator, params), own)
+        for name in ("classes_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self.best_estimator_, name):
+                setattr(self, name, getattr(self.best_estimator_, name))
         return self
 
-    @staticmethod
-    def _state(plan: _Plan) -> Certificate:
-        """Declare what is not covered and issue the certificate, once the search is charged."""
-        for item in (*plan.uncovered, RUNNING_TIME):
-            plan.payer.declare_uncovered(item)
-        return plan.payer.certificate()
-
-    def _plan(self) -> _Plan:
-        """Check the settings before anything is spent."""
+    def _settings(self) -> tuple[RepeatAndSelect, float, list[dict[str, Any]], RdpFilter]:
+        """Return mechanism, validation share, candidates and filter, checked."""
         if self.refit is not False:
             raise InvalidArgument(
                 f"refit must be False; got {shown(self.refit)}. Fitting again is another release: fit best_params_ "
@@ -282,48 +277,32 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             )
         rule = self._rule()
         check_delta(rule.delta, self.n_public)
-        uncovered = check_estimator(self.estimator, candidates, bool(self.allow_unpaid))
-        measure = Measure.of(self.scoring, self.error_bound, classifier=is_classifier(self.estimator))
-        limit = self._limit(rule, mechanism)
-        check_shares(self.estimator, candidates, limit)
-        return _Plan(candidates, uncovered, mechanism, limit, measure, validation, self._payer(rule), rule)
+        return mechanism, validation, candidates, rule
 
     def _mechanism(self) -> RepeatAndSelect:
         return RepeatAndSelect(positive(mean_trials=self.mean_trials), self.shape)
 
     def _rule(self) -> RdpFilter:
         """Return the filter of the search: for its epsilon, or the purse's if that is None."""
-        purse = self.purse
-        relation = Neighbouring.parse("add-remove" if self.neighbouring is None else self.neighbouring)
+        purse, epsilon = self.purse, self.epsilon
+        relation = None if self.neighbouring is None else Neighbouring.parse(self.neighbouring)
         if purse is None:
-            if self.epsilon is None:
+            if epsilon is None:
                 raise InvalidArgument("epsilon must be a number without a purse; got None. Pass epsilon=1.0.")
-            delta = 1e-6 if self.delta is None else self.delta
-            return self._fresh_rule(self.epsilon, delta, relation)
-        if not isinstance(purse, Purse):
-            raise InvalidArgument(f"purse must be a Purse; got {shown(purse)}. Pass Purse(..., filter='rdp').")
-        held = purse.filter
-        if not isinstance(held, RdpFilter):
-            raise InvalidArgument(
-                f"purse must have filter='rdp' for a search; got filter {held.name!r}, which has no price for the best of "
-                "several trials. Open it as Purse(epsilon, delta, neighbouring=..., filter='rdp'), or leave it out."
-            )
-        if self.delta is not None and self.delta != held.delta:
-            raise InvalidArgument(f"delta must be that of the purse, {held.delta!r}; got {self.delta!r}. Leave it out.")
-        if self.neighbouring is not None and relation is not held.neighbouring:
-            raise InvalidArgument(
-                f"neighbouring must be that of the purse, {held.neighbouring.value!r}; got {relation.value!r}. Leave it out."
-            )
-        if self.random_state is not None:
-            raise InvalidArgument(
-                "random_state must be None with a purse, which has its own noise. Leave it out, or for a simulation "
-                "open the purse with noise=NoiseSource(seed=...)."
-            )
-        return held if self.epsilon is None else self._fresh_rule(self.epsilon, held.delta, held.neighbouring)
-
-    def _fresh_rule(self, epsilon: Any, delta: Any, relation: Neighbouring) -> RdpFilter:
-        """Return a filter for one search, at the order with the least noise in its trials."""
+            delta, relation = 1e-6 if self.delta is None else self.delta, relation or Neighbouring.ADD_REMOVE
+        else:
+            check_terms(purse, self.delta, relation, self.random_state)
+            held = purse.filter
+            if not isinstance(held, RdpFilter):
+                raise InvalidArgument(
+                    f"purse must have filter='rdp' for a search; got filter {held.name!r}, which has no price for the best "
+                    "of several trials. Open it as Purse(epsilon, delta, neighbouring=..., filter='rdp'), or leave it out."
+                )
+            if epsilon is None:
+                return held
+            delta, relation = held.delta, held.neighbouring
         epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
+        # The order with the least noise in the trials.
         orders = repeat_and_select.SEARCH_ORDERS
         budget = [rdp.largest_cost(order, epsilon, delta) for order in orders]
         order = repeat_and_select.best_order(budget, orders, float(self.mean_trials), float(self.shape))
@@ -338,10 +317,8 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         """
         held = [rule] if self.purse is None else [rule, cast(RdpFilter, self.purse.filter)]
         orders = [order for one in held for order in one.orders]
-        fresh = self.purse is None or self.epsilon is not None
-        left = [
-            cost for one in held for cost in one.affordable(one.start() if fresh else cast(Purse, self.purse).totals)
-        ]
+        totals = None if self.purse is None or self.epsilon is not None else self.purse.totals
+        left = [cost for one in held for cost in one.affordable(one.start() if totals is None else totals)]
         multiplier = repeat_and_select.noise_multiplier_for(left, orders, mechanism.mean, mechanism.shape)
         if multiplier >= 1e8:
             raise BudgetExhausted(
@@ -357,40 +334,12 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             return Purse.with_filter(rule, noise=None if seed is None else NoiseSource(seed=seed))
         return self.purse if self.epsilon is None else Allowance(self.purse, rule)
 
-    def _model(self, plan: _Plan, candidate: int, purse: Purse, classes: dict[str, Any]) -> Any:
-        model = with_parameters(self.estimator, plan.candidates[candidate])
-        n_public = None if self.n_public is None else max(1, round((1 - plan.validation) * self.n_public))
+    def _model(self, candidate: dict[str, Any], purse: Purse, validation: float, checked: Checked) -> Any:
+        model = with_parameters(self.estimator, candidate)
+        n_public = None if self.n_public is None else max(1, round((1 - validation) * self.n_public))
         for_a_trial(model, purse, n_public)
-        undeclared = {name: labels for name, labels in classes.items() if model.get_params()[name] is None}
+        undeclared = {name: labels for name, labels in checked.classes.items() if model.get_params()[name] is None}
         return model.set_params(**undeclared)
-
-    def _scored_records(self, actual: int, relation: Neighbouring) -> float | None:
-        if relation is Neighbouring.REPLACE_ONE:
-            return float(actual)  # the split is by position, and the number of positions is public
-        return None if self.n_public is None else float(self.n_public) * float(self.validation)
-
-    def _keep(
-        self,
-        plan: _Plan,
-        charge: RepeatAndSelectCharge,
-        certificate: Certificate,
-        params: dict[str, Any],
-        winner: Winner | None,
-    ) -> None:
-        if winner is None:
-            raise InvalidArgument(
-                f"the best trial failed, with the parameters {shown(params)}: estimator could not be fitted. The "
-                "search is paid for. Fit the estimator with them and a purse on synthetic data to see why."
-            )
-        start = plan.rule.start()
-        spent = Spent(plan.rule.epsilon_of(plan.rule.after(start, charge), plan.rule.delta), plan.rule.delta, 1)
-        self.privacy_spent_, self.certificate_ = spent, certificate
-        stated = {"privacy_spent_": self.privacy_spent_, "certificate_": self.certificate_}
-        after_the_search(winner.model, with_parameters(self.estimator, params), stated)
-        self.best_params_, self.best_estimator_, self.best_score_ = params, winner.model, winner.score
-        for name in ("classes_", "n_features_in_", "feature_names_in_"):
-            if hasattr(winner.model, name):
-                setattr(self, name, getattr(winner.model, name))
 
     @available_if(_has("predict"))  # type: ignore[untyped-decorator,unused-ignore]
     def predict(self, X: Any) -> Any:

@@ -3,10 +3,10 @@
 After them no record can make a trial fail.
 """
 
+import bisect
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -15,16 +15,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from privypurse.accounting.filters import GdpFilter
-from privypurse.core.checks import (
-    check_positions,
-    shown,
-)
+from privypurse.core.checks import check_positions, shown
 from privypurse.core.errors import InvalidArgument
-from privypurse.estimators._ranges import FLOATS
-from privypurse.estimators.base import CHECKED
+from privypurse.estimators.base import CHECKED, PrivateLinearModel
 from privypurse.estimators.classifiers import LABELS_READ
-from privypurse.estimators.compat import needs_fit, validate
-from privypurse.estimators.private_range_scaler import PrivateRangeScaler
+from privypurse.estimators.compat import FLOATS, Tagged, needs_fit, validate
+from privypurse.estimators.scalers import PrivateRangeScaler
 from privypurse.purse.purse import Purse
 
 # Parameters that a trial sets on each step with a purse. The last such step gets the rest of the
@@ -34,45 +30,32 @@ _BUDGET = ("purse", "epsilon", "delta", "neighbouring", "random_state", "noise")
 _TELLING = ("verbose", "callbacks", "checkpoint")
 
 
-@dataclass(frozen=True)
-class Steps:
-    """The steps of an estimator, by their use of the data.
+class Steps(NamedTuple):
+    """The steps of an estimator, by their use of the data."""
 
-    Parameters
-    ----------
-    paying : tuple of (str, estimator)
-        Steps with a purse and the prefix of their parameters, in order.
-    foreign : tuple of str
-        Steps of other libraries, which may reject data that this one accepts.
-    unpaid : tuple of str
-        Steps that learn from data without a purse.
-    trusted : tuple of str
-        Steps that learn nothing but run a function of the user.
-    """
-
-    paying: tuple[tuple[str, Any], ...]
-    foreign: tuple[str, ...]
-    unpaid: tuple[str, ...]
-    trusted: tuple[str, ...]
+    paying: list[tuple[str, Any]]  # steps with a purse, with the prefix of their parameters
+    foreign: list[str]  # steps of other libraries, which may reject data that this one accepts
+    unpaid: list[str]  # steps that learn from data without a purse
+    trusted: list[str]  # steps that learn nothing but run a function of the user
 
 
 def look_through(estimator: Any) -> Steps:
     """Sort the steps of an estimator or a pipeline. Other meta-estimators are single steps."""
-    paying, foreign, unpaid, trusted = [], [], [], []
-    for prefix, step in _steps(estimator, ""):
+    found = Steps([], [], [], [])
+    for prefix, step in _steps(estimator):
         name = f"{prefix.removesuffix('__')} ({type(step).__name__})" if prefix else type(step).__name__
         if type(step).__module__.partition(".")[0] != "privypurse":
-            foreign.append(name)
+            found.foreign.append(name)
         if "purse" in step.get_params(deep=False):
-            paying.append((prefix, step))
+            found.paying.append((prefix, step))
         elif needs_fit(step):
-            unpaid.append(name)
+            found.unpaid.append(name)
         elif isinstance(step, FunctionTransformer) and step.func is not None:
-            trusted.append(name)
-    return Steps(tuple(paying), tuple(foreign), tuple(unpaid), tuple(trusted))
+            found.trusted.append(name)
+    return found
 
 
-def _steps(estimator: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+def _steps(estimator: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(estimator, Pipeline):
         if estimator.memory is not None:
             raise InvalidArgument(
@@ -85,8 +68,15 @@ def _steps(estimator: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         yield prefix, estimator
 
 
-def check_estimator(estimator: Any, candidates: list[dict[str, Any]], allow_unpaid: bool) -> list[str]:
-    """Raise InvalidArgument unless the search can be private. Return what is not covered."""
+def _our_steps(model: Any) -> list[Any]:
+    """Return the steps that validate with this library, subclasses included."""
+    return [step for _, step in _steps(model) if isinstance(step, PrivateLinearModel | Tagged)]
+
+
+def check_estimator(
+    estimator: Any, candidates: list[dict[str, Any]], limit: GdpFilter, *, allow_unpaid: bool
+) -> list[str]:
+    """Raise InvalidArgument unless trials within this limit are private. Return what is not covered."""
     if not hasattr(estimator, "get_params") or not hasattr(estimator, "fit") or isinstance(estimator, type):
         raise InvalidArgument(
             f"estimator must be a scikit-learn estimator; got {shown(estimator)}. "
@@ -107,6 +97,12 @@ def check_estimator(estimator: Any, candidates: list[dict[str, Any]], allow_unpa
             )
         for prefix, step in steps.paying:
             _check_paying(prefix, step, candidate, last=prefix == steps.paying[-1][0])
+        earlier = [GdpFilter(step.epsilon, limit.delta, limit.neighbouring).mu ** 2 for _, step in steps.paying[:-1]]
+        if sum(earlier) >= 0.99 * limit.mu**2:
+            raise InvalidArgument(
+                f"the steps before the last one that pays ask for all of a trial's epsilon, {limit.epsilon:.4g}. "
+                "Give them a smaller epsilon."
+            )
         if any(getattr(step, "classes", ...) is None for _, step in steps.paying):
             uncovered[LABELS_READ] = None
         uncovered.update(
@@ -146,18 +142,6 @@ def _check_paying(prefix: str, step: Any, candidate: dict[str, Any], *, last: bo
         )
 
 
-def check_shares(estimator: Any, candidates: list[dict[str, Any]], limit: GdpFilter) -> None:
-    """Raise InvalidArgument if earlier steps leave the last one no budget."""
-    for candidate in candidates:
-        earlier = look_through(with_parameters(estimator, candidate)).paying[:-1]
-        asked = sum(GdpFilter(step.epsilon, limit.delta, limit.neighbouring).mu ** 2 for _, step in earlier)
-        if asked >= 0.99 * limit.mu**2:
-            raise InvalidArgument(
-                f"the steps before the last one that pays ask for all of a trial's epsilon, {limit.epsilon:.4g}. "
-                "Give them a smaller epsilon."
-            )
-
-
 def with_parameters(estimator: Any, candidate: dict[str, Any]) -> Any:
     """Return a fresh estimator with a candidate's parameters."""
     # Values may be estimators: each trial must have its own.
@@ -172,7 +156,12 @@ def with_parameters(estimator: Any, candidate: dict[str, Any]) -> Any:
 
 
 def for_a_trial(model: Any, purse: Any, n_public: int | None) -> None:
-    """Set the purse of a trial on all steps that pay, and turn their output off."""
+    """Set the purse of a trial on all steps that pay, and turn their output off.
+
+    Steps of this library then take any rows, as `validate` says.
+    """
+    for step in _our_steps(model):
+        step._takes_any_rows = True
     paying = look_through(model).paying
     settings: dict[str, Any] = {}
     for prefix, step in paying:
@@ -194,6 +183,8 @@ def after_the_search(model: Any, template: Any, stated: dict[str, Any]) -> None:
 
     A certificate of the trial alone would be wrong, because choosing the trial costs, too.
     """
+    for step in _our_steps(model):
+        del step._takes_any_rows
     given = template.get_params(deep=True)
     settings: dict[str, Any] = {}
     for prefix, step in look_through(model).paying:
@@ -218,31 +209,20 @@ NOT_CHECKED = (
 SMALL = 1e-18
 
 
-@dataclass(frozen=True, eq=False)
-class Checked:
-    """Data that was checked before the search is charged.
-
-    Parameters
-    ----------
-    X, y
-        The data, validated by the model if no step precedes it.
-    classes : dict
-        Undeclared class labels to set in each trial, whose records may lack a rare class.
-    uncovered : tuple of str
-        What was checked, and what was not, for the certificate.
-    """
+class Checked(NamedTuple):
+    """Data that was checked before the search is charged; validated by the model if it is alone."""
 
     X: Any
     y: Any
-    classes: dict[str, Any]
-    uncovered: tuple[str, ...]
+    classes: dict[str, Any]  # undeclared labels to set in each trial, whose records may lack a rare class
+    uncovered: list[str]  # what was checked, and what was not, for the certificate
 
 
 def check_data(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: Any, validation: float) -> Checked:
     """Check data and candidates by every step that can do so before the search is charged.
 
     After steps that pay or learn, the model checks the targets only. In a trial it accepts the rows
-    that such steps return: those that are not finite contribute nothing (`no_refusals`).
+    that such steps return: those that are not finite contribute nothing.
     """
     if sparse.issparse(X):
         check_positions(X)  # scipy takes rows for the trials
@@ -250,7 +230,8 @@ def check_data(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: Any,
     uncovered: dict[str, None] = {}
     for candidate in candidates:
         whole = with_parameters(estimator, candidate)
-        uncovered |= dict.fromkeys(_enough_rows(X, validation) if look_through(whole).foreign else ())
+        if look_through(whole).foreign:
+            uncovered[_enough_rows(X, validation)] = None
         model, table, prefix, asked = _before_the_model(whole, X)
         if not hasattr(model, "check_input"):
             uncovered[NOT_CHECKED] = None
@@ -262,7 +243,7 @@ def check_data(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: Any,
         if getattr(model, "classes", ...) is None:
             classes = {f"{prefix}classes": np.unique(targets)}
         uncovered |= dict.fromkeys((CHECKED,) if asked else (TARGETS_CHECKED, NOT_CHECKED))
-    return Checked(checked, targets, classes, tuple(uncovered))
+    return Checked(checked, targets, classes, list(uncovered))
 
 
 def _before_the_model(model: Any, X: Any) -> tuple[Any, Any, str, bool]:
@@ -280,7 +261,7 @@ def _before_the_model(model: Any, X: Any) -> tuple[Any, Any, str, bool]:
                 table, asked = None, False
             elif ours and table is not None:
                 # It returns finite numbers for finite numbers, which later steps require.
-                validate(step, table, None, dtype=list(FLOATS))
+                validate(step, table, None, dtype=FLOATS)
                 table = None
             elif table is not None:
                 table = step.fit(table).transform(table)
@@ -288,7 +269,7 @@ def _before_the_model(model: Any, X: Any) -> tuple[Any, Any, str, bool]:
     return model, table, prefix, asked
 
 
-def _enough_rows(X: Any, validation: float) -> tuple[str, ...]:
+def _enough_rows(X: Any, validation: float) -> str:
     """Raise InvalidArgument for too few rows. Return what the certificate says of that check."""
     least = least_rows(validation)
     if _records(X) < least:
@@ -297,7 +278,7 @@ def _enough_rows(X: Any, validation: float) -> tuple[str, ...]:
             "has fewer. Such a step may reject a small training part, which would reveal its size. Use a smaller "
             "validation, or steps of this library."
         )
-    return (f"that there are at least {least} records, which was checked before payment",)
+    return f"that there are at least {least} records, which was checked before payment"
 
 
 def least_rows(validation: float) -> int:
@@ -312,15 +293,13 @@ def least_rows(validation: float) -> int:
     (29, 943, 66364968693)
     """
     falls = -math.log(validation)
-    low = max(1, math.floor(1 / falls))  # too few
-    high = 2 * low
-    while math.log(high + 1) - (high - 1) * falls > math.log(SMALL):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        enough = math.log(middle + 1) - (middle - 1) * falls <= math.log(SMALL)
-        low, high = (low, middle) if enough else (middle, high)
-    return high
+    return bisect.bisect_left(
+        range(2**62),
+        True,
+        max(2, math.floor(1 / falls) + 1),
+        2**62,
+        key=lambda rows: math.log(rows + 1) - (rows - 1) * falls <= math.log(SMALL),
+    )
 
 
 def _records(X: Any) -> int:

@@ -12,15 +12,11 @@ from numpy.typing import NDArray
 
 from privypurse.accounting import convert, gdp
 from privypurse.accounting.filters import GdpFilter
-from privypurse.core.checks import (
-    FloatArray,
-    no_refusals,
-    positive,
-    shown,
-)
+from privypurse.core.checks import FloatArray, positive, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
+from privypurse.core.sensitive import Sensitive
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.oracles.statistics import clipped_sum
 from privypurse.purse.purse import Purse
@@ -37,17 +33,10 @@ class Measure:
     """Score of one record's prediction, from -1/2 (worst) to 1/2 (best).
 
     The sensitivity of the sum is 1/2 under add/remove and 1 under replace-one.
-
-    Parameters
-    ----------
-    name : str
-        "accuracy", "neg_mean_absolute_error" or "neg_mean_squared_error".
-    largest : float
-        Errors are clipped at this. 1 for accuracy.
     """
 
-    name: str
-    largest: float = 1.0
+    name: str  # "accuracy", "neg_mean_absolute_error" or "neg_mean_squared_error"
+    largest: float = 1.0  # errors are clipped at this
 
     @classmethod
     def of(cls, scoring: object, error_bound: object, *, classifier: bool) -> "Measure":
@@ -98,24 +87,12 @@ class Measure:
         )
 
 
-@dataclass(frozen=True)
-class Winner:
-    """Model and score of the best trial."""
-
-    model: Any
-    score: float
-
-
 def trial_limit(mu: float, delta: float, neighbouring: Neighbouring) -> GdpFilter:
     """Return the limit of one trial as a filter with at most, and nearly, this mu."""
-    epsilon = convert.gdp_epsilon(mu, delta)
-    while epsilon == 0:
+    while (epsilon := convert.gdp_epsilon(mu, delta)) == 0:
         delta /= 10
-        epsilon = convert.gdp_epsilon(mu, delta)
-    limit = GdpFilter(epsilon, delta, neighbouring)
-    while limit.mu > mu:
+    while (limit := GdpFilter(epsilon, delta, neighbouring)).mu > mu:
         epsilon *= 1 - 1e-10
-        limit = GdpFilter(epsilon, delta, neighbouring)
     return limit
 
 
@@ -138,41 +115,32 @@ def take(X: Any, rows: RowIndexes) -> Any:
 class Trial:
     """One trial of a search.
 
-    Parameters
-    ----------
-    make : callable
-        Makes an unfitted model from the index of a candidate and a purse.
-    training, scored : tuple of (table, targets)
-        The two parts of the records.
-    measure : Measure
-        How predictions are scored.
-    limit : GdpFilter
-        The limit of a trial.
-    records : float or None
-        The public number of records in the scored part; None to count them with noise.
-
     Guarantees
     ----------
     * The model learns through a purse with this limit, and the score is released through another
       one with the same limit. A record is in one of the two parts, so either the model or the score
       given the model depends on it, not both: a trial is Gaussian-DP with the mu of the limit.
-    * The model may not refuse its part of the records for their number, or for a row that is not
-      finite: that would be an unpaid release. Targets were checked before payment.
+    * A model of this library may not refuse its part of the records for their number, or for a row
+      that is not finite (`for_a_trial`): that would be an unpaid release. Targets were checked
+      before payment.
     * Predictions are made for all rows at once; if that fails, for each half, down to single rows,
       and a row whose prediction fails counts as wrong. So one record changes its own score only,
       provided that `predict` treats each row alone.
     """
 
-    make: Callable[[int, Purse], Any]
+    make: Callable[[int, Purse], Any]  # makes an unfitted model from the index of a candidate
     training: tuple[Any, NDArray[Any]]
     scored: tuple[Any, NDArray[Any]]
     measure: Measure
     limit: GdpFilter
-    records: float | None
+    records: float | None  # public number of scored records; None to count them with noise
 
-    def __call__(self, candidate: int, noise: NoiseSource) -> tuple[float, Winner]:
-        """Run once. The mechanism handles exceptions."""
-        with _silence(), no_refusals():
+    def __call__(self, candidate: int, noise: NoiseSource) -> tuple[float, tuple[Any, float]]:
+        """Run once. Return the noisy total, and the model with its score.
+
+        The mechanism handles exceptions.
+        """
+        with _silence():
             purse = Purse.with_filter(self.limit, noise=noise)
             model = self.make(candidate, purse)
             model.fit(*self.training)
@@ -181,7 +149,7 @@ class Trial:
                     "the estimator took a purse and released nothing through it. Report this to its author."
                 )
             total, records = self._noisy_total(model, noise)
-            return total, Winner(model, self.measure.score(total / max(records, 1.0)))
+            return total, (model, self.measure.score(total / max(records, 1.0)))
 
     def _noisy_total(self, model: Any, noise: NoiseSource) -> tuple[float, float]:
         """Return the noisy sum of scores, and the number to divide it by."""
@@ -189,15 +157,16 @@ class Trial:
         judged = self._judge(model, np.arange(targets.size))
         box = clipped_sum(judged.reshape(-1, 1), clip_norm=0.5)
         purse = Purse.with_filter(self.limit, noise=noise)
+
+        def released(box: Sensitive, multiplier: float, what: str) -> float:
+            return float(purse.release(box, Gaussian(multiplier), what=what).value[0])
+
+        rest = self.limit.smallest_noise_multiplier
         if self.records is not None:
-            multiplier = self.limit.smallest_noise_multiplier(purse.totals)
-            return float(purse.release(box, Gaussian(multiplier), what=_SCORE).value[0]), self.records
-        multiplier = gdp.noise_multiplier_for((1 - _COUNT_SHARE) * self.limit.mu**2)
-        total = purse.release(box, Gaussian(multiplier), what=_SCORE).value
+            return released(box, rest(purse.totals), _SCORE), self.records
+        total = released(box, gdp.noise_multiplier_for((1 - _COUNT_SHARE) * self.limit.mu**2), _SCORE)
         everyone = clipped_sum(np.ones((targets.size, 1)), clip_norm=1.0)
-        multiplier = self.limit.smallest_noise_multiplier(purse.totals)
-        count = purse.release(everyone, Gaussian(multiplier), what="number of records that a trial is scored on").value
-        return float(total[0]), float(count[0])
+        return total, released(everyone, rest(purse.totals), "number of records that a trial is scored on")
 
     def _judge(self, model: Any, rows: RowIndexes) -> FloatArray:
         table, targets = self.scored
@@ -218,10 +187,7 @@ class Trial:
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
     """Suppress warnings and output of a trial, which would reveal the number of trials."""
-    with (
-        warnings.catch_warnings(),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
+    nowhere = io.StringIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         warnings.simplefilter("ignore")
         yield

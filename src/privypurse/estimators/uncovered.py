@@ -99,8 +99,7 @@ def uncovered_steps(pipeline: Any, purse: Purse | None = None) -> list[str]:
     listed = []
     for name, step in _steps(None, pipeline):
         if _is_ours(step):
-            payer = getattr(step, "purse", None)
-            if purse is not None and hasattr(step, "purse") and not _is_same(payer, purse):
+            if purse is not None and hasattr(step, "purse") and not _is_same(step.purse, purse):
                 listed.append(_words(step, name, "paid from another budget than this purse"))
         elif needs_fit(step):
             listed.append(_words(step, name))
@@ -109,21 +108,21 @@ def uncovered_steps(pipeline: Any, purse: Purse | None = None) -> list[str]:
 
 def _steps(name: str | None, step: Any) -> Iterator[tuple[str | None, Any]]:
     """Yield the innermost steps of a pipeline with their names."""
-    inner: list[Any] | None = None
-    for attribute in ("steps", "transformer_list", "transformers_", "transformers"):
-        found = getattr(step, attribute, None)
-        if isinstance(found, list) and all(isinstance(part, tuple) and len(part) >= 2 for part in found):
-            inner = found
-            break
+    lists = (getattr(step, name, None) for name in ("steps", "transformer_list", "transformers_", "transformers"))
+    inner = next((found for found in lists if isinstance(found, list) and all(map(_is_named, found))), None)
     if inner is None:
         if hasattr(step, "fit"):  # "drop", "passthrough" and None do not
             yield name, step
         return
-    for part in inner:
-        yield from _steps(part[0] if name is None else f"{name}__{part[0]}", part[1])
     # The transformer of the remaining columns; a fitted ColumnTransformer lists it with the others.
     if not hasattr(step, "transformers_") and hasattr(getattr(step, "remainder", None), "fit"):
-        yield from _steps("remainder" if name is None else f"{name}__remainder", step.remainder)
+        inner = [*inner, ("remainder", step.remainder)]
+    for part in inner:
+        yield from _steps(part[0] if name is None else f"{name}__{part[0]}", part[1])
+
+
+def _is_named(part: Any) -> bool:
+    return isinstance(part, tuple) and len(part) >= 2
 
 
 def _is_ours(step: Any) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
 
-from privypurse.core.checks import check_positions, nothing_is_refused, shown
+from privypurse.core.checks import check_positions, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.losses.linear import LinearLoss
 
@@ -102,9 +102,9 @@ def stored_by_column(table: NDArray[Any]) -> bool:
     return bool(table.shape[1] > 1 and 0 < to_next_row <= to_next_column)
 
 
-def check_some_rows(rows: int) -> None:
+def check_some_rows(rows: int, may_be_empty: bool) -> None:
     """Raise InvalidArgument for a table without records; a chunk or a sample may be empty."""
-    if rows == 0 and not nothing_is_refused():
+    if rows == 0 and not may_be_empty:
         raise InvalidArgument("X must have at least one row; got none. Check that the data was loaded.")
 
 

@@ -374,6 +374,8 @@ class DenseOracle(LinearOracle):
         The records. Other number types are converted once; float32 and float64 are not copied.
     y : array_like of shape (n,)
         Labels, or numbers for regression.
+    may_be_empty : bool, default False
+        Whether X may have no rows, where an error would reveal that. All answers are then zero.
     **settings
         As for `LinearOracle`, without `features`.
 
@@ -386,9 +388,9 @@ class DenseOracle(LinearOracle):
     <Sensitive: shape (3,), l2 bound 0.5 (add-remove), 1.0 (replace-one)>
     """
 
-    def __init__(self, X: ArrayLike, y: ArrayLike, **settings: Any) -> None:
+    def __init__(self, X: ArrayLike, y: ArrayLike, *, may_be_empty: bool = False, **settings: Any) -> None:
         table = check_dense(X)
-        check_some_rows(table.shape[0])
+        check_some_rows(table.shape[0], may_be_empty)
         super().__init__(features=table.shape[1], **settings)
         target = encode_targets(y, table.shape[0], table.dtype, self._loss, self._classes, self._target_bounds)
         self._part = DensePartition(table, target, self._frame, by_column=stored_by_column(table))
@@ -404,13 +406,13 @@ class SparseOracle(LinearOracle):
     ----------
     X : sparse matrix of shape (n, d)
         The records.
-    y, **settings
+    y, may_be_empty, **settings
         As for `DenseOracle`.
     """
 
-    def __init__(self, X: Any, y: ArrayLike, **settings: Any) -> None:
+    def __init__(self, X: Any, y: ArrayLike, *, may_be_empty: bool = False, **settings: Any) -> None:
         matrix = check_sparse(X)
-        check_some_rows(matrix.shape[0])
+        check_some_rows(matrix.shape[0], may_be_empty)
         super().__init__(features=matrix.shape[1], **settings)
         target = encode_targets(y, matrix.shape[0], np.float64, self._loss, self._classes, self._target_bounds)
         self._part = SparsePartition(matrix, target, self._frame)

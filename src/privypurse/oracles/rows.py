@@ -32,6 +32,8 @@ class Rows:
         How many classes there are. Public.
     overwrite : bool, default False
         Whether X may be changed in place, if it is an array in single precision by row.
+    may_be_empty : bool, default False
+        Whether X may have no rows, as the part of a trial of a search.
 
     Guarantees
     ----------
@@ -43,10 +45,16 @@ class Rows:
     """
 
     def __init__(
-        self, X: Any, target: NDArray[np.intp] | None = None, classes: int = 0, *, overwrite: bool = False
+        self,
+        X: Any,
+        target: NDArray[np.intp] | None = None,
+        classes: int = 0,
+        *,
+        overwrite: bool = False,
+        may_be_empty: bool = False,
     ) -> None:
         self._table: Any = check_sparse(X) if sparse.issparse(X) else check_dense(X)
-        check_some_rows(self._table.shape[0])
+        check_some_rows(self._table.shape[0], may_be_empty)
         self._target, self._classes = target, classes
         # Whether the table may be changed: it is a copy, or `overwrite` was set.
         self._own = bool(

@@ -42,6 +42,8 @@ class SoftmaxOracle:
         The labels, in the order of the scores. Public.
     row_limit, constant
         As for `LinearOracle`; there must be a limit.
+    may_be_empty : bool, default False
+        As for `DenseOracle`.
 
     Guarantees
     ----------
@@ -61,13 +63,14 @@ class SoftmaxOracle:
         classes: Sequence[Any],
         row_limit: float = 1.0,
         constant: bool | float = True,
+        may_be_empty: bool = False,
     ) -> None:
         if not isinstance(loss, Softmax):
             raise InvalidArgument(
                 f"loss must be a Softmax; got {shown(loss)}. Pass for example loss=Softmax(classes=3)."
             )
         self._table = check_sparse(X) if sparse.issparse(X) else check_dense(X)
-        check_some_rows(self._table.shape[0])
+        check_some_rows(self._table.shape[0], may_be_empty)
         self._loss, self._row_limit, self._constant = loss, ordinary(row_limit=row_limit), constant_value(constant)
         self._labels = list(map(str, classes))
         self._target = _encode(np.asarray(y), self._table.shape[0], classes, loss.classes)

@@ -331,9 +331,9 @@ def compiled(kernel, arguments):
 def dense_arguments(dtype):
     X = np.zeros((3, 20), dtype)
     X.flags.writeable = False
-    start = (X, X[:, 0].copy(), np.zeros(21, dtype), (1.0,) * 4, (0, 1.0, 1.0, 1.0, 1.0), 1.0)
+    start = ((X, X[:, 0].copy()), np.zeros(21, dtype), (1.0,) * 4, (0, 1.0, 1.0, 1.0, 1.0))
     whole_type = np.int32 if dtype == np.float32 else np.int64
-    return start, (1.0, np.zeros(20, whole_type), False, (1, 0, 3), np.zeros((3, 21), np.int64))
+    return start, ((1.0, 1.0, np.zeros(20, whole_type)), False, (1, 0, 3), np.zeros((3, 21), np.int64))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
@@ -344,16 +344,16 @@ def test_compiled_dense_sums_have_no_licence_to_reorder(dtype):
     assert not LICENCE.findall(code)
     assert "fmadd" not in machine
     # The plain kernel is what the pattern looks for.
-    plain, _ = compiled(_kernels.dense_gradient, (*start, False, (1, 0, 3), np.zeros((3, 21))))
+    plain, _ = compiled(_kernels.dense_gradient, (*start, 1.0, False, (1, 0, 3), np.zeros((3, 21))))
     assert LICENCE.search(plain)
 
 
 def test_other_compiled_sums_have_no_licence_to_reorder():
     ones, floats = np.zeros(5), np.zeros((3, 21))
     rows = (ones, ones.astype(np.uint32), ones.astype(np.uint32), False)
-    ends = ((1.0,) * 4, (0, 1.0, 1.0, 1.0, 1.0), 1.0, 1.0, (1, 0, 3), floats.astype(np.int64))
+    ends = ((1.0,) * 4, (0, 1.0, 1.0, 1.0, 1.0), (1.0, 1.0), (1, 0, 3), floats.astype(np.int64))
     arguments = {
-        "sparse": (rows, ones, ones, *ends),
+        "sparse": ((rows, ones), ones, *ends),
         "softmax rows": (floats, 1.0, 1.0, 1.0, floats),
         "softmax slopes": (False, 1.0, 1.0, 1.0, floats, ones.astype(np.intp), (1.0,) * 3, floats),
     }

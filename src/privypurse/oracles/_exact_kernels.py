@@ -219,22 +219,13 @@ def _add_finite_rows(table: Any, start: int, count: int, factor: Any, scale: Any
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def dense_gradient(
-    table: Any,
-    target: Any,
-    weights: Any,
-    frame: Any,
-    loss: Any,
-    clip_norm: float,
-    per_unit: float,
-    block_sum: Any,
-    by_column: bool,
-    segments: Any,
-    partial: Any,
+    rows: Any, weights: Any, frame: Any, loss: Any, units: Any, by_column: bool, segments: Any, partial: Any
 ) -> None:
     """Sum clipped gradients in whole steps of ``1/per_unit``; other arguments as in ``_kernels``.
 
     `block_sum` is scratch space for a block's sums: 32 bits for a float32 table, else 64.
     """
+    (table, target), (clip_norm, per_unit, block_sum) = rows, units
     n, d = table.shape
     rows_of_segment, first_segment, last_segment = segments
     code, parameter, clip, _, _ = loss
@@ -274,8 +265,8 @@ def dense_gradient(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _add_sparse_rows(rows: Any, b: int, count: int, factor: Any, scale: Any, out: Any) -> None:
-    values, columns, starts, ones = rows
+def _add_sparse_rows(table: Any, b: int, count: int, factor: Any, scale: Any, out: Any) -> None:
+    values, columns, starts, ones = table
     for i in range(count):
         f, k, stop = factor[i], np.intp(starts[b + i]), np.intp(starts[b + i + 1])
         if scale[i] > 0.0:
@@ -298,21 +289,12 @@ def _add_sparse_rows(rows: Any, b: int, count: int, factor: Any, scale: Any, out
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sparse_gradient(
-    rows: Any,
-    target: Any,
-    weights: Any,
-    frame: Any,
-    loss: Any,
-    clip_norm: float,
-    per_unit: float,
-    segments: Any,
-    partial: Any,
-) -> None:
+def sparse_gradient(rows: Any, weights: Any, frame: Any, loss: Any, units: Any, segments: Any, partial: Any) -> None:
     """Sum clipped gradients in whole steps of ``1/per_unit``; as in ``_sparse_kernels``.
 
     Whether all values are 1 must not affect any row: a step count times 1 is rounded as it is.
     """
+    (table, target), (clip_norm, per_unit) = rows, units
     d = weights.size - 1
     rows_of_segment, first_segment, last_segment = segments
     code, parameter, clip, _, _ = loss
@@ -323,8 +305,8 @@ def sparse_gradient(
         stop = min((segment + 1) * rows_of_segment, target.size)
         for b in range(segment * rows_of_segment, stop, BLOCK):
             count = min(BLOCK, stop - b)
-            _sparse_products(rows, b, count, weights, raw, squared)
+            _sparse_products(table, b, count, weights, raw, squared)
             _finish_scores(raw, squared, weights[d], frame, score, scale, count)
             _slopes(code, parameter, clip, score, target[b : b + count], slope, count)
             out[d] += _in_units(slope, scale, squared, frame, clip_norm, per_unit, factor, count)
-            _add_sparse_rows(rows, b, count, factor, scale, out)
+            _add_sparse_rows(table, b, count, factor, scale, out)

@@ -15,6 +15,9 @@ adding phase, because zero times NaN is NaN.
 
 Shared arguments:
 
+* ``rows``: the table and its targets;
+* ``along``: two weight vectors and the largest score along the second;
+* ``sums``: the clip of losses, the steps, and the clips of first and second derivatives;
 * ``frame``: value of the constant column, row limit, and the factor and the amount by which squared
   lengths are enlarged;
 * ``loss``: its code, its parameter, the clip of its derivative, its knee and its slope there;
@@ -183,17 +186,10 @@ def _transpose(table: Any, start: int, count: int, columns: Any) -> None:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def dense_gradient(
-    table: Any,
-    target: Any,
-    weights: Any,
-    frame: Any,
-    loss: Any,
-    clip_norm: float,
-    by_column: bool,
-    segments: Any,
-    partial: Any,
+    rows: Any, weights: Any, frame: Any, loss: Any, clip_norm: float, by_column: bool, segments: Any, partial: Any
 ) -> None:
     """Sum clipped gradients; the last entry of an answer is the constant column's."""
+    table, target = rows
     n, d = table.shape
     rows_of_segment, first_segment, last_segment = segments
     code, parameter, clip, _, _ = loss
@@ -242,19 +238,9 @@ def dense_gradient(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _dense_two_scores(
-    table: Any,
-    target: Any,
-    b: int,
-    count: int,
-    first: Any,
-    second: Any,
-    reach: float,
-    frame: Any,
-    by_column: bool,
-    work: Any,
-) -> None:
+def _dense_two_scores(rows: Any, b: int, count: int, along: Any, frame: Any, by_column: bool, work: Any) -> None:
     """Compute a block's scores along two vectors in work[0] and work[1]."""
+    (table, target), (first, second, reach) = rows, along
     d = table.shape[1]
     zero = first[0] - first[0]
     if by_column:
@@ -282,12 +268,11 @@ def common_weights(target: Any, reach: float, work: Any, count: int) -> None:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def block_losses(loss: Any, clip_loss: float, steps: Any, work: Any, count: int, out: Any) -> None:
-    """Add a block's losses at each step, relative to the first step, so that sums stay small.
+    """Add a block's losses at each step, relative to the first, so that sums stay small.
 
-    The rounding of this difference depends on the size of the losses; the oracle adds it to the
-    bound.
+    The oracle adds the rounding of this difference, which depends on the size of the losses, to the bound.
     """
-    code, parameter, _, knee, slope = loss
+    code, _, _, knee, slope = loss
     if code == EVEN_LOGISTIC:
         spacing = (steps[steps.size - 1] - steps[0]) / (steps.size - 1)
         start_even_losses(knee, work, steps[0], spacing, count)
@@ -296,11 +281,9 @@ def block_losses(loss: Any, clip_loss: float, steps: Any, work: Any, count: int,
         for k in range(1, steps.size):
             out[k] += next_even_loss(at_knee, slope, work, count) - base
         return
-    score, shift, target, weight = work[0], work[1], work[10], work[2]
-    base = sum_of_losses(code, parameter, knee, slope, clip_loss, score, shift, steps[0], target, weight, count)
+    base = sum_of_losses(loss, clip_loss, steps[0], work, count)
     for k in range(1, steps.size):
-        value = sum_of_losses(code, parameter, knee, slope, clip_loss, score, shift, steps[k], target, weight, count)
-        out[k] += value - base
+        out[k] += sum_of_losses(loss, clip_loss, steps[k], work, count) - base
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -319,51 +302,19 @@ def block_derivatives(loss: Any, clips: Any, work: Any, count: int, out: Any) ->
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def dense_losses(
-    table: Any,
-    target: Any,
-    first: Any,
-    second: Any,
-    reach: float,
-    frame: Any,
-    loss: Any,
-    clip_loss: float,
-    steps: Any,
-    by_column: bool,
-    segments: Any,
-    partial: Any,
+def dense_along(
+    rows: Any, along: Any, frame: Any, loss: Any, sums: Any, by_column: bool, segments: Any, partial: Any
 ) -> None:
-    """Sum losses at each step along a direction, relative to the first step."""
+    """Sum losses at each step along a direction, relative to the first, or derivatives if there are no steps."""
+    clip_loss, steps, clips = sums
     work = np.empty((11, BLOCK))
     rows_of_segment, first_segment, last_segment = segments
     for segment in range(first_segment, last_segment):
-        stop = min((segment + 1) * rows_of_segment, table.shape[0])
+        stop = min((segment + 1) * rows_of_segment, rows[1].size)
         for b in range(segment * rows_of_segment, stop, BLOCK):
             count = min(BLOCK, stop - b)
-            _dense_two_scores(table, target, b, count, first, second, reach, frame, by_column, work)
-            block_losses(loss, clip_loss, steps, work, count, partial[segment])
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def dense_derivatives(
-    table: Any,
-    target: Any,
-    first: Any,
-    second: Any,
-    reach: float,
-    frame: Any,
-    loss: Any,
-    clips: Any,
-    by_column: bool,
-    segments: Any,
-    partial: Any,
-) -> None:
-    """Sum slopes and curvatures along a direction, clipped to the two `clips`."""
-    work = np.empty((11, BLOCK))
-    rows_of_segment, first_segment, last_segment = segments
-    for segment in range(first_segment, last_segment):
-        stop = min((segment + 1) * rows_of_segment, table.shape[0])
-        for b in range(segment * rows_of_segment, stop, BLOCK):
-            count = min(BLOCK, stop - b)
-            _dense_two_scores(table, target, b, count, first, second, reach, frame, by_column, work)
-            block_derivatives(loss, clips, work, count, partial[segment])
+            _dense_two_scores(rows, b, count, along, frame, by_column, work)
+            if steps.size > 0:
+                block_losses(loss, clip_loss, steps, work, count, partial[segment])
+            else:
+                block_derivatives(loss, clips, work, count, partial[segment])

@@ -95,25 +95,15 @@ def curvatures(code: int, parameter: float, clip: float, score: Any, target: Any
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
-def sum_of_losses(
-    code: int,
-    parameter: float,
-    knee: float,
-    slope: float,
-    clip_loss: float,
-    score: Any,
-    shift: Any,
-    step: float,
-    target: Any,
-    weight: Any,
-    count: int,
-) -> float:
+def sum_of_losses(loss: Any, clip_loss: float, step: float, work: Any, count: int) -> float:
     """Return a block's sum of ``weight * min(loss(score - step * shift), clip_loss)``.
 
     Weights are 0 or 1. Only differences between steps are meaningful: a constant may be added. The
     loss is linear with this slope beyond the knee. The logarithms of the logistic loss are taken of
     the product of up to 256 factors between 1 and 2, which fits in a double.
     """
+    code, parameter, _, knee, slope = loss
+    score, shift, weight, target = work[0], work[1], work[2], work[10]
     total = 0.0
     if code == LOGISTIC and clip_loss == math.inf:
         # A row of weight 0 has score and target 0, so it adds ln 2 at every step, which cancels.
@@ -128,9 +118,7 @@ def sum_of_losses(
         product = 1.0
         # Margin at which the loss reaches its clip: on the linear or on the curved part.
         at_knee = math.log1p(math.exp(-knee)) if knee > -700.0 else math.inf
-        if clip_loss == math.inf:
-            threshold = -math.inf
-        elif at_knee < clip_loss:
+        if at_knee < clip_loss:
             threshold = knee - (clip_loss - at_knee) / slope
         else:
             threshold = -math.log(math.expm1(clip_loss)) if clip_loss < 700.0 else -clip_loss

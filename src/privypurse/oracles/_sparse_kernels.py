@@ -1,7 +1,7 @@
 """Sums for sparse rows (CSR), with the phases, bounds, rounding and arguments of ``_kernels``.
 
-`rows` holds the table: its values, their columns, the row starts, and whether every value is 1 (as
-in one-hot tables), in which case the values are not read.
+The table of `rows` is its values, their columns, the row starts, and whether every value is 1 (as in
+one-hot tables), in which case the values are not read.
 """
 
 from typing import Any
@@ -21,14 +21,14 @@ from privypurse.oracles._links import slopes
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _raw_products(rows: Any, b: int, count: int, vector: Any, raw: Any, squared: Any) -> None:
+def _raw_products(table: Any, b: int, count: int, vector: Any, raw: Any, squared: Any) -> None:
     """Compute scores and squared lengths of a block.
 
     Four explicit partial sums without reordering: the compiler would otherwise use slower gather
     instructions. Both branches add in the same order, so that a row of ones has the same score
     whatever the other rows hold.
     """
-    values, columns, starts, ones = rows
+    values, columns, starts, ones = table
     for i in range(count):
         k, stop = np.intp(starts[b + i]), np.intp(starts[b + i + 1])
         length = float(stop - k)
@@ -62,8 +62,8 @@ def _raw_products(rows: Any, b: int, count: int, vector: Any, raw: Any, squared:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _add_rows(rows: Any, b: int, count: int, coefficient: Any, scale: Any, out: Any) -> None:
-    values, columns, starts, ones = rows
+def _add_rows(table: Any, b: int, count: int, coefficient: Any, scale: Any, out: Any) -> None:
+    values, columns, starts, ones = table
     for i in range(count):
         c, k, stop = coefficient[i], np.intp(starts[b + i]), np.intp(starts[b + i + 1])
         if scale[i] > 0.0:
@@ -86,9 +86,10 @@ def _add_rows(rows: Any, b: int, count: int, coefficient: Any, scale: Any, out: 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def sparse_gradient(
-    rows: Any, target: Any, weights: Any, frame: Any, loss: Any, clip_norm: float, segments: Any, partial: Any
+    rows: Any, weights: Any, frame: Any, loss: Any, clip_norm: float, segments: Any, partial: Any
 ) -> None:
     """Sum clipped gradients; the last entry of an answer is the constant column's."""
+    table, target = rows
     d = weights.size - 1
     rows_of_segment, first_segment, last_segment = segments
     code, parameter, clip, _, _ = loss
@@ -102,11 +103,11 @@ def sparse_gradient(
         bias_sum, pending = 0.0, 0
         for b in range(segment * rows_of_segment, stop, BLOCK):
             count = min(BLOCK, stop - b)
-            _raw_products(rows, b, count, weights, raw, squared)
+            _raw_products(table, b, count, weights, raw, squared)
             finish_scores(raw[:count], squared[:count], weights[d], frame, score, scale)
             slopes(code, parameter, clip, score, target[b : b + count], slope, count)
             bias_sum += limit_coefficients(slope, scale, squared, frame, clip_norm, count)
-            _add_rows(rows, b, count, slope, scale, group_sum)
+            _add_rows(table, b, count, slope, scale, group_sum)
             pending += count
             if pending >= group_rows or b + BLOCK >= stop:
                 for j in range(d):
@@ -117,13 +118,13 @@ def sparse_gradient(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _two_products_of_ones(rows: Any, b: int, count: int, first: Any, second: Any, work: Any) -> None:
+def _two_products_of_ones(table: Any, b: int, count: int, first: Any, second: Any, work: Any) -> None:
     """Compute scores of one-hot rows for two vectors, and squared lengths; read the columns once.
 
     Added in the order of `_raw_products`: the rounding must not depend on whether all rows are
     one-hot.
     """
-    _, columns, starts, _ = rows
+    _, columns, starts, _ = table
     for i in range(count):
         k, stop = np.intp(starts[b + i]), np.intp(starts[b + i + 1])
         work[4, i] = float(stop - k)
@@ -148,67 +149,34 @@ def _two_products_of_ones(rows: Any, b: int, count: int, first: Any, second: Any
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _two_scores(
-    rows: Any, target: Any, b: int, count: int, first: Any, second: Any, reach: float, frame: Any, work: Any
-) -> None:
+def _two_scores(rows: Any, b: int, count: int, along: Any, frame: Any, work: Any) -> None:
+    (table, target), (first, second, reach) = rows, along
     d = first.size - 1
-    if rows[3]:
-        _two_products_of_ones(rows, b, count, first, second, work)
+    if table[3]:
+        _two_products_of_ones(table, b, count, first, second, work)
     else:
-        _raw_products(rows, b, count, first, work[3], work[4])
-        _raw_products(rows, b, count, second, work[5], work[6])
+        _raw_products(table, b, count, first, work[3], work[4])
+        _raw_products(table, b, count, second, work[5], work[6])
     finish_scores(work[3, :count], work[4, :count], first[d], frame, work[0], work[7])
     finish_scores(work[5, :count], work[4, :count], second[d], frame, work[1], work[9])
     common_weights(target[b : b + count], reach, work, count)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sparse_losses(
-    rows: Any,
-    target: Any,
-    first: Any,
-    second: Any,
-    reach: float,
-    frame: Any,
-    loss: Any,
-    clip_loss: float,
-    steps: Any,
-    segments: Any,
-    partial: Any,
-) -> None:
-    """Sum losses at each step along a direction, relative to the first step."""
+def sparse_along(rows: Any, along: Any, frame: Any, loss: Any, sums: Any, segments: Any, partial: Any) -> None:
+    """Sum losses at each step along a direction, relative to the first, or derivatives if there are no steps."""
+    clip_loss, steps, clips = sums
     work = np.empty((11, BLOCK))
     rows_of_segment, first_segment, last_segment = segments
     for segment in range(first_segment, last_segment):
-        stop = min((segment + 1) * rows_of_segment, target.size)
+        stop = min((segment + 1) * rows_of_segment, rows[1].size)
         for b in range(segment * rows_of_segment, stop, BLOCK):
             count = min(BLOCK, stop - b)
-            _two_scores(rows, target, b, count, first, second, reach, frame, work)
-            block_losses(loss, clip_loss, steps, work, count, partial[segment])
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def sparse_derivatives(
-    rows: Any,
-    target: Any,
-    first: Any,
-    second: Any,
-    reach: float,
-    frame: Any,
-    loss: Any,
-    clips: Any,
-    segments: Any,
-    partial: Any,
-) -> None:
-    """Sum slopes and curvatures along a direction, clipped to the two `clips`."""
-    work = np.empty((11, BLOCK))
-    rows_of_segment, first_segment, last_segment = segments
-    for segment in range(first_segment, last_segment):
-        stop = min((segment + 1) * rows_of_segment, target.size)
-        for b in range(segment * rows_of_segment, stop, BLOCK):
-            count = min(BLOCK, stop - b)
-            _two_scores(rows, target, b, count, first, second, reach, frame, work)
-            block_derivatives(loss, clips, work, count, partial[segment])
+            _two_scores(rows, b, count, along, frame, work)
+            if steps.size > 0:
+                block_losses(loss, clip_loss, steps, work, count, partial[segment])
+            else:
+                block_derivatives(loss, clips, work, count, partial[segment])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

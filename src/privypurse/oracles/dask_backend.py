@@ -1,6 +1,8 @@
 """[RAW DATA] The oracle for rows on a cluster: partitions stay on their workers."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import distributed
@@ -10,7 +12,7 @@ from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument, PrivypurseError
 from privypurse.core.randomness import NoiseSource
 from privypurse.oracles.linear import LinearOracle
-from privypurse.oracles.partitions import ExactGradientWork, IntegerArray, Partition, Work, make_partition, pairwise_sum
+from privypurse.oracles.partitions import Partition, Work, make_partition, pairwise_sum
 from privypurse.oracles.sampling import poisson_rows
 
 
@@ -63,41 +65,21 @@ class DaskOracle(LinearOracle):
     def _parts(self) -> Iterable[Partition]:
         return ()  # partitions never leave their workers
 
-    def _total(self, work: Work, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
-        return self._over_partitions(work.size, sample_prob, noise, _sum, work, self._threads)
-
-    def _exact_total(self, work: ExactGradientWork, sample_prob: float, noise: NoiseSource) -> IntegerArray:
-        sums = self._each_partition(sample_prob, noise, _exact_sum, work, self._threads)
-        return pairwise_sum(sums) if sums else np.zeros(work.size, np.int64)
-
     def _total_in_double(self) -> Callable[[Work], FloatArray]:
-        return lambda work: self._over_partitions(work.size, 1.0, None, _sum_in_double, work, self._threads)
+        def total(work: Work) -> FloatArray:
+            sums = self._each(partial(_sum_in_double, work=work, threads=self._threads), 1.0, None)
+            return pairwise_sum(sums, np.zeros(work.size))
 
-    def _tally(self, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
-        return self._over_partitions(3, sample_prob, noise, _tally)
+        return total
 
-    def _over_partitions(
-        self, size: int, sample_prob: float, noise: NoiseSource | None, work: Callable[..., Any], *more: Any
-    ) -> FloatArray:
-        """Run a function on every partition, or on a sample of it, and add the vectors in order."""
-        sums = self._each_partition(sample_prob, noise, work, *more)
-        return pairwise_sum(sums) if sums else np.zeros(size)
-
-    def _each_partition(
-        self, sample_prob: float, noise: NoiseSource | None, work: Callable[..., Any], *more: Any
-    ) -> list[Any]:
-        sums = [
-            self._submit(work, part, rows, *more)
-            for part, rows in zip(self._kept, self._samples(sample_prob, noise), strict=True)
-        ]
+    def _each(self, call: Callable[[Partition], Any], sample_prob: float, noise: NoiseSource | None) -> list[Any]:
+        # Samples are drawn here, where the secret coins are; None stands for all rows.
+        samples: list[Any] = [None] * len(self._kept)
+        if sample_prob < 1 and noise is not None:
+            tallies = [self._submit(_on_rows, part, None, methodcaller("tally")) for part in self._kept]
+            samples = [poisson_rows(int(_result(tally)[2]), sample_prob, noise) for tally in tallies]
+        sums = [self._submit(_on_rows, part, rows, call) for part, rows in zip(self._kept, samples, strict=True)]
         return [_result(one) for one in sums]
-
-    def _samples(self, sample_prob: float, noise: NoiseSource | None) -> list[Any]:
-        """Draw each partition's sample here, where the secret coins are; None for all rows."""
-        if sample_prob == 1 or noise is None:
-            return [None] * len(self._kept)
-        sizes = [self._submit(_tally, part, None) for part in self._kept]
-        return [poisson_rows(int(_result(size)[2]), sample_prob, noise) for size in sizes]
 
     def _submit(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return self._client.submit(work, *arguments, retries=self._retries, pure=False)
@@ -134,17 +116,9 @@ def _make(x: Any, labels: Any, *checks: Any) -> Partition:
     return make_partition(table, np.asarray(labels), *checks)
 
 
-def _sum(part: Partition, rows: Any, work: Work, threads: int) -> FloatArray:
-    return (part if rows is None else part.take(rows)).sum(work, threads)
+def _on_rows(part: Partition, rows: Any, call: Callable[[Partition], Any]) -> Any:
+    return call(part if rows is None else part.take(rows))
 
 
-def _exact_sum(part: Partition, rows: Any, work: ExactGradientWork, threads: int) -> IntegerArray:
-    return (part if rows is None else part.take(rows)).exact_sum(work, threads)
-
-
-def _sum_in_double(part: Partition, rows: Any, work: Work, threads: int) -> FloatArray:
+def _sum_in_double(part: Partition, work: Work, threads: int) -> FloatArray:
     return part.in_double().sum(work, threads)
-
-
-def _tally(part: Partition, rows: Any) -> FloatArray:
-    return (part if rows is None else part.take(rows)).tally()

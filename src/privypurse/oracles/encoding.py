@@ -31,13 +31,6 @@ def lattice_unit(bound: float, dimension: int) -> float:
 
     Rounding a vector of n numbers adds at most half of sqrt(n) steps to its length. Half the
     rounding margin must cover it, so beyond four million numbers the step is finer.
-
-    Examples
-    --------
-    >>> lattice_unit(1.0, 100) == 2.0**-22
-    True
-    >>> lattice_unit(1.999, 100) == 2.0**-22
-    True
     """
     exponent = math.frexp(bound)[1] - 1 - _BITS
     while math.sqrt(dimension) / 2 * math.ldexp(1.0, exponent) > ROUNDING_MARGIN / 2 * bound:
@@ -139,9 +132,20 @@ def check_sparse(X: Any) -> Any:
     return matrix
 
 
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only view: kernels are compiled once for these, also for memory maps."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def unsigned(indices: NDArray[Any]) -> NDArray[Any]:
+    """Reinterpret signed indices as unsigned."""
+    return indices.view(f"u{indices.dtype.itemsize}")
+
+
 def _is_canonical(matrix: Any) -> bool:
     from privypurse.oracles import _sparse_kernels
-    from privypurse.oracles.partitions import read_only, unsigned
 
     columns, starts = read_only(unsigned(matrix.indices)), read_only(unsigned(matrix.indptr))
     return bool(_sparse_kernels.canonical(columns, starts, matrix.shape[1]))
@@ -162,11 +166,7 @@ def encode_targets(
     Unless `strict`, an undeclared label and a non-numeric target become NaN, too: chunks are read
     while a budget is spent, when an error would reveal a record.
     """
-    labels = np.asarray(y)
-    if labels.shape != (rows,):
-        raise InvalidArgument(
-            f"y must have one entry for each of the {rows} rows of X; got shape {labels.shape}. Check y."
-        )
+    labels = checked_labels(y, rows)
     if loss.classification:
         return _encode_labels(labels, classes, strict).astype(dtype)
     low, high = check_target_bounds(target_bounds)
@@ -176,6 +176,25 @@ def encode_targets(
         raise InvalidArgument(f"y must hold numbers for {loss!r}; got {labels.dtype}. Convert it first.")
     with np.errstate(over="ignore"):
         return np.clip(labels.astype(np.float64), low, high).astype(dtype)
+
+
+def checked_labels(y: ArrayLike, rows: int) -> NDArray[Any]:
+    """Return the targets as an array. Raise InvalidArgument unless there is one for each row."""
+    labels = np.asarray(y)
+    if labels.shape != (rows,):
+        raise InvalidArgument(
+            f"y must have one entry for each of the {rows} rows of X; got shape {labels.shape}. Check y."
+        )
+    return labels
+
+
+def check_declared(known: NDArray[np.bool_], labels: NDArray[Any], classes: Sequence[Any]) -> None:
+    """Raise InvalidArgument if some labels are not known."""
+    if not known.all():
+        raise InvalidArgument(
+            f"y must hold only the declared classes {tuple(classes)!r}, and of their type; got {labels.dtype} labels "
+            "with others among them. Pass classes=... as they are in y."
+        )
 
 
 def check_target_bounds(target_bounds: tuple[float, float] | None) -> tuple[float, float]:
@@ -208,9 +227,6 @@ def _encode_labels(labels: NDArray[Any], classes: Sequence[Any], strict: bool) -
     known = np.asarray(positive | negative)
     if known.shape != labels.shape:  # incomparable types
         known = positive = np.zeros(labels.shape, dtype=bool)
-    if strict and not known.all():
-        raise InvalidArgument(
-            f"y must hold only the declared classes {tuple(classes)!r}, and of their type; got {labels.dtype} labels "
-            "with others among them. Pass classes=... as they are in y."
-        )
+    if strict:
+        check_declared(known, labels, classes)
     return np.where(known, np.where(positive, 1.0, -1.0), math.nan)

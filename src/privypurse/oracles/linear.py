@@ -7,6 +7,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,6 @@ from privypurse.oracles.partitions import (
     ExactGradientWork,
     Frame,
     GradientWork,
-    IntegerArray,
     LossesWork,
     Partition,
     SparsePartition,
@@ -203,7 +203,8 @@ class LinearOracle(ABC):
         if noise is not None and noise.secure:
             unit = lattice_unit(bound, weights.size)
             work = ExactGradientWork(self._loss, weights, *clips, unit)
-            total = unit * self._exact_total(work, sample_prob, noise)[: self.dimension]
+            partial = self._each(methodcaller("exact_sum", work, self._threads), sample_prob, noise)
+            total = unit * pairwise_sum(partial, np.zeros(work.size, np.int64))[: self.dimension]
         else:
             total = self._total(GradientWork(self._loss, weights, *clips), sample_prob, noise)[: self.dimension]
         return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
@@ -275,8 +276,7 @@ class LinearOracle(ABC):
 
         def total(work: Work) -> FloatArray:
             read = (part.in_double() for part in self._parts()) if held is None else held
-            partial = [part.sum(work, self._threads) for part in read]
-            return pairwise_sum(partial) if partial else np.zeros(work.size)
+            return pairwise_sum([part.sum(work, self._threads) for part in read], np.zeros(work.size))
 
         return total
 
@@ -298,23 +298,19 @@ class LinearOracle(ABC):
     def _counts(self, query: Count | ClassCounts, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
         if isinstance(query, ClassCounts) and not self._loss.classification:
             raise InvalidArgument(f"query asks for classes, but {self._loss!r} has none. Pass Count() instead.")
-        negative, positive, rows = self._tally(sample_prob, noise)
+        tallies = self._each(methodcaller("tally"), sample_prob, noise)
+        negative, positive, rows = pairwise_sum(tallies, np.zeros(3))
         counts = (negative, positive) if isinstance(query, ClassCounts) else rows
         replace_one = math.sqrt(2) if isinstance(query, ClassCounts) else 1.0
         return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=replace_one, sample_prob=sample_prob)
 
-    def _tally(self, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
-        """Count negative targets, positive targets and rows."""
-        return np.asarray(sum((part.tally() for part in self._sampled(sample_prob, noise)), np.zeros(3)))
-
     def _total(self, work: Work, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
-        partial = [part.sum(work, self._threads) for part in self._sampled(sample_prob, noise)]
-        return pairwise_sum(partial) if partial else np.zeros(work.size)
+        partial = self._each(methodcaller("sum", work, self._threads), sample_prob, noise)
+        return pairwise_sum(partial, np.zeros(work.size))
 
-    def _exact_total(self, work: ExactGradientWork, sample_prob: float, noise: NoiseSource) -> IntegerArray:
-        """Sum whole numbers of units, exactly."""
-        partial = [part.exact_sum(work, self._threads) for part in self._sampled(sample_prob, noise)]
-        return pairwise_sum(partial) if partial else np.zeros(work.size, np.int64)
+    def _each(self, call: Callable[[Partition], Any], sample_prob: float, noise: NoiseSource | None) -> list[Any]:
+        """Call a function of each part of the rows, or of a sample of it."""
+        return [call(part) for part in self._sampled(sample_prob, noise)]
 
     def _sampled(self, sample_prob: float, noise: NoiseSource | None) -> Iterator[Partition]:
         for part in self._parts():

@@ -1,17 +1,17 @@
 """[RAW DATA] Tables of rows with targets, dense or sparse, that oracles sum over."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument
 from privypurse.losses.linear import LinearLoss, Logistic
-from privypurse.oracles.encoding import check_dense, check_sparse, encode_targets
+from privypurse.oracles.encoding import check_dense, check_sparse, encode_targets, read_only, unsigned
 from privypurse.oracles.threads import sum_over_segments
 
 IntegerArray = NDArray[np.int64]
@@ -20,26 +20,20 @@ Number = TypeVar("Number", np.float64, np.int64)
 
 @dataclass(frozen=True)
 class Frame:
-    """Public facts about how the model sees a row.
-
-    Parameters
-    ----------
-    features : int
-        Number of columns.
-    constant : float
-        Value of the constant column, added before the length is limited; 0.0 for none.
-    row_limit : float
-        Rows, with the constant, are scaled down to this length; infinity for no limit.
-    """
+    """Public facts about how the model sees a row."""
 
     features: int
-    constant: float
-    row_limit: float
+    constant: float  # value of the constant column, added before the length is limited; 0.0 for none
+    row_limit: float  # rows, with the constant, are scaled down to this length; infinity for no limit
 
-    @property
-    def scales(self) -> tuple[float, float]:
-        """Values for the kernels; no limit becomes one whose square is still finite."""
-        return self.constant, min(self.row_limit, 1e149)
+    def for_kernels(self, dtype: Any) -> tuple[float, float, float, float]:
+        """Return the constant, the limit, and how to make a computed sum of squares at least the true one.
+
+        No limit becomes one whose square is still finite. Squares are enlarged by a factor, for the
+        worst relative error of a sum of that many terms, and an amount, for underflow.
+        """
+        kind, terms = np.finfo(dtype), self.features + 16
+        return self.constant, min(self.row_limit, 1e149), 1.0 + terms * float(kind.eps), terms * float(kind.tiny)
 
 
 @dataclass(frozen=True)
@@ -84,6 +78,11 @@ class LossesWork:
         return self.steps.size
 
     @property
+    def sums(self) -> tuple[float, FloatArray, tuple[float, float]]:
+        """What the kernels sum."""
+        return self.clip_loss, self.steps, (math.inf, math.inf)
+
+    @property
     def even(self) -> bool:
         """Whether logistic losses at neighbouring steps differ by a factor in the exponential.
 
@@ -109,37 +108,34 @@ class DerivativesWork:
     direction: FloatArray
     reach: float
     clips: tuple[float, float]
+    size: ClassVar[int] = 2
 
     @property
-    def size(self) -> int:
-        """Length of the answer."""
-        return 2
+    def sums(self) -> tuple[float, FloatArray, tuple[float, float]]:
+        """What the kernels sum."""
+        return math.inf, np.empty(0), self.clips
 
 
 Work = GradientWork | LossesWork | DerivativesWork
+Segments = tuple[int, int, int]
 
 
 class DensePartition:
-    """Rows of a dense float32 or float64 table, by row or by column, in the caller's memory.
+    """Rows of a dense float32 or float64 table, in the caller's memory.
 
-    Parameters
-    ----------
-    table, target, frame
-        The rows, their targets, and how the model sees a row.
-    by_column : bool, default False
-        Order in which a row's products are added, and which memory order is fast. For whole tables
-        only: the layout of a chunk or a sample may depend on the number of records.
+    `by_column` is the order in which a row's products are added, and which memory order is fast. For
+    whole tables only: the layout of a chunk or a sample may depend on the number of records.
 
     Guarantees
     ----------
     Each row's contribution to `sum` is bounded as the work says, from the row as read at that
-    moment. A row with NaN, infinity or an overflowing square contributes nothing.
+    moment. A row with NaN, infinity or an overflowing square contributes nothing. Each row adds
+    integers to `exact_sum` that depend on this row and on public values alone.
     """
 
     def __init__(self, table: NDArray[Any], target: FloatArray, frame: Frame, *, by_column: bool = False) -> None:
         self._by_column = by_column
         self._table, self._target, self._frame = read_only(table), read_only(target), frame
-        self._enlarge = _enlarge(frame.features, table.dtype)
 
     @property
     def rows(self) -> int:
@@ -164,40 +160,34 @@ class DensePartition:
         """Return the sum over all rows."""
         from privypurse.oracles import _kernels
 
-        rows, loss, frame = (self._table, self._target), _for_kernels(work), (*self._frame.scales, *self._enlarge)
-        weights = work.weights.astype(self._table.dtype)
-        along = () if isinstance(work, GradientWork) else (work.direction.astype(self._table.dtype), work.reach)
+        kind, rows, model = self._table.dtype, (self._table, self._target), self._model(work)
+        weights = work.weights.astype(kind)
+        along = None if isinstance(work, GradientWork) else (weights, work.direction.astype(kind), work.reach)
 
-        def add(segments: tuple[int, int, int], partial: FloatArray) -> None:
-            ends = (self._by_column, segments, partial)
+        def add(segments: Segments, partial: FloatArray) -> None:
             if isinstance(work, GradientWork):
-                _kernels.dense_gradient(*rows, weights, frame, loss, work.clip_norm, *ends)
-            elif isinstance(work, LossesWork):
-                _kernels.dense_losses(*rows, weights, *along, frame, loss, work.clip_loss, work.steps, *ends)
+                _kernels.dense_gradient(rows, weights, *model, work.clip_norm, self._by_column, segments, partial)
             else:
-                _kernels.dense_derivatives(*rows, weights, *along, frame, loss, work.clips, *ends)
+                _kernels.dense_along(rows, along, *model, work.sums, self._by_column, segments, partial)
 
         return sum_over_segments(self.rows, self._frame.features, work.size, add, threads)
 
     def exact_sum(self, work: ExactGradientWork, threads: int) -> IntegerArray:
-        """Return the sum over all rows, in units.
-
-        Guarantees
-        ----------
-        Each row adds integers that depend on this row and on public values alone.
-        """
+        """Return the sum over all rows, in units."""
         from privypurse.oracles import _exact_kernels
 
-        rows, loss, frame = (self._table, self._target), _for_kernels(work), (*self._frame.scales, *self._enlarge)
-        weights = work.weights.astype(self._table.dtype)
-        narrow = np.int32 if self._table.dtype == np.float32 else np.int64
+        kind, rows, model = self._table.dtype, (self._table, self._target), self._model(work)
+        weights = work.weights.astype(kind)
 
-        def add(segments: tuple[int, int, int], partial: IntegerArray) -> None:
-            block_sum = np.empty(self._frame.features, narrow)
+        def add(segments: Segments, partial: IntegerArray) -> None:
+            block_sum = np.empty(self._frame.features, np.int32 if kind == np.float32 else np.int64)
             units = (work.clip_norm, 1 / work.unit, block_sum)
-            _exact_kernels.dense_gradient(*rows, weights, frame, loss, *units, self._by_column, segments, partial)
+            _exact_kernels.dense_gradient(rows, weights, *model, units, self._by_column, segments, partial)
 
         return sum_over_segments(self.rows, self._frame.features, work.size, add, threads, np.int64)
+
+    def _model(self, work: Work) -> tuple[Any, Any]:
+        return self._frame.for_kernels(self._table.dtype), _loss_for_kernels(work)
 
 
 class SparsePartition:
@@ -218,7 +208,6 @@ class SparsePartition:
         self._ones = bool(_sparse_kernels.all_ones(read_only(matrix.data)))
         # One-hot tables need no values: they are all 1, whatever happens to the caller's array.
         self._values = read_only(matrix.data[:0] if self._ones else matrix.data)
-        self._enlarge = _enlarge(frame.features, np.dtype(np.float64))
 
     @property
     def rows(self) -> int:
@@ -235,44 +224,42 @@ class SparsePartition:
 
     def take(self, rows: NDArray[np.intp]) -> "SparsePartition":
         """Return some of the rows."""
-        from scipy import sparse
-
         values = np.ones(self._columns.size, np.float32) if self._ones else self._values
-        pieces = (values, _signed(self._columns), _signed(self._starts))
-        matrix = sparse.csr_matrix(pieces, shape=(self.rows, self._frame.features), copy=False)
+        columns, starts = (places.view(f"i{places.dtype.itemsize}") for places in (self._columns, self._starts))
+        shape = (self.rows, self._frame.features)
+        matrix = sparse.csr_matrix((values, columns, starts), shape=shape, copy=False)
         return SparsePartition(matrix[rows], self._target[rows], self._frame)
 
     def sum(self, work: Work, threads: int) -> FloatArray:
         """Return the sum over all rows."""
-        from privypurse.oracles import _sparse_kernels as kernels
+        from privypurse.oracles import _sparse_kernels
 
-        loss, frame = _for_kernels(work), (*self._frame.scales, *self._enlarge)
-        rows = ((self._values, self._columns, self._starts, self._ones), self._target)
-        along = () if isinstance(work, GradientWork) else (work.direction, work.reach)
+        rows, model = self._for_kernels(work)
+        along = None if isinstance(work, GradientWork) else (work.weights, work.direction, work.reach)
 
-        def add(segments: tuple[int, int, int], partial: FloatArray) -> None:
-            ends = (segments, partial)
+        def add(segments: Segments, partial: FloatArray) -> None:
             if isinstance(work, GradientWork):
-                kernels.sparse_gradient(*rows, work.weights, frame, loss, work.clip_norm, *ends)
-            elif isinstance(work, LossesWork):
-                kernels.sparse_losses(*rows, work.weights, *along, frame, loss, work.clip_loss, work.steps, *ends)
+                _sparse_kernels.sparse_gradient(rows, work.weights, *model, work.clip_norm, segments, partial)
             else:
-                kernels.sparse_derivatives(*rows, work.weights, *along, frame, loss, work.clips, *ends)
+                _sparse_kernels.sparse_along(rows, along, *model, work.sums, segments, partial)
 
         return sum_over_segments(self.rows, self._width, work.size, add, threads)
 
     def exact_sum(self, work: ExactGradientWork, threads: int) -> IntegerArray:
-        """Return the sum over all rows, in units; as for `DensePartition`."""
+        """Return the sum over all rows, in units."""
         from privypurse.oracles import _exact_kernels
 
-        loss, frame = _for_kernels(work), (*self._frame.scales, *self._enlarge)
-        rows = ((self._values, self._columns, self._starts, self._ones), self._target)
+        rows, model = self._for_kernels(work)
 
-        def add(segments: tuple[int, int, int], partial: IntegerArray) -> None:
+        def add(segments: Segments, partial: IntegerArray) -> None:
             units = (work.clip_norm, 1 / work.unit)
-            _exact_kernels.sparse_gradient(*rows, work.weights, frame, loss, *units, segments, partial)
+            _exact_kernels.sparse_gradient(rows, work.weights, *model, units, segments, partial)
 
         return sum_over_segments(self.rows, self._width, work.size, add, threads, np.int64)
+
+    def _for_kernels(self, work: Work) -> tuple[Any, tuple[Any, Any]]:
+        rows = ((self._values, self._columns, self._starts, self._ones), self._target)
+        return rows, (self._frame.for_kernels(np.float64), _loss_for_kernels(work))
 
     @property
     def _width(self) -> int:
@@ -283,18 +270,8 @@ class SparsePartition:
 Partition = DensePartition | SparsePartition
 
 
-def make_partition(
-    X: Any,
-    y: Any,
-    dtype: Any,
-    frame: Frame,
-    loss: LinearLoss,
-    classes: Sequence[Any],
-    target_bounds: tuple[float, float] | None,
-    *,
-    strict: bool = True,
-) -> Partition:
-    """Check a chunk of rows and wrap it; `strict` as for `encode_targets`."""
+def make_partition(X: Any, y: Any, dtype: Any, frame: Frame, *labels: Any, strict: bool = True) -> Partition:
+    """Check a chunk of rows and wrap it; `labels` and `strict` as for `encode_targets`."""
     is_sparse = hasattr(X, "tocsr")
     # By row: the memory layout of a slice depends on the other rows, and the order of additions,
     # hence the rounding of every record, must not.
@@ -303,49 +280,23 @@ def make_partition(
         raise InvalidArgument(
             f"X must have {frame.features} columns in every chunk; got {table.shape[1]}. Check the source of chunks."
         )
-    kind = np.float64 if is_sparse else dtype
-    target = encode_targets(y, table.shape[0], kind, loss, classes, target_bounds, strict=strict)
+    target = encode_targets(y, table.shape[0], np.float64 if is_sparse else dtype, *labels, strict=strict)
     return SparsePartition(table, target, frame) if is_sparse else DensePartition(table, target, frame)
 
 
-def pairwise_sum(vectors: list[NDArray[Number]]) -> NDArray[Number]:
-    """Add vectors in pairs, so that the error grows with the logarithm of their number."""
+def pairwise_sum(vectors: list[NDArray[Number]], empty: NDArray[Number]) -> NDArray[Number]:
+    """Add vectors in pairs, so that the error grows with the logarithm of their number; `empty` if there are none."""
     while len(vectors) > 1:
         paired = [a + b for a, b in zip(vectors[::2], vectors[1::2], strict=False)]
         vectors = paired + vectors[len(vectors) - len(vectors) % 2 :]
-    return vectors[0]
-
-
-def _enlarge(features: int, dtype: Any) -> tuple[float, float]:
-    """Return the factor and the amount that make a computed sum of squares at least the true one.
-
-    They cover the worst relative error of a sum of that many terms, and underflow of small squares.
-    """
-    kind = np.finfo(dtype)
-    return 1.0 + (features + 16) * float(kind.eps), (features + 16) * float(kind.tiny)
+    return vectors[0] if vectors else empty
 
 
 def _tally(target: FloatArray) -> FloatArray:
     return np.array([np.count_nonzero(target < 0), np.count_nonzero(target > 0), target.size], dtype=np.float64)
 
 
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view: kernels are compiled once for these, also for memory maps."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def unsigned(indices: NDArray[Any]) -> NDArray[Any]:
-    """Reinterpret signed indices as unsigned."""
-    return indices.view(f"u{indices.dtype.itemsize}")
-
-
-def _signed(indices: NDArray[Any]) -> NDArray[Any]:
-    return indices.view(f"i{indices.dtype.itemsize}")
-
-
-def _for_kernels(work: Work) -> tuple[int, float, float, float, float]:
+def _loss_for_kernels(work: Work) -> tuple[int, float, float, float, float]:
     """Write a loss as the numbers that the kernels take."""
     from privypurse.oracles._links import EVEN_LOGISTIC
 

@@ -189,7 +189,9 @@ class Rows:
         for block, length in self._blocks(power):
             factor = limit / np.maximum(length, limit)
             sums.append(np.asarray(block.T @ factor).ravel())
-        return Sensitive(pairwise_sum(sums), norm=Norm.L2, add_remove=clip_norm, replace_one=2 * clip_norm)
+        return Sensitive(
+            pairwise_sum(sums, np.zeros(self.columns)), norm=Norm.L2, add_remove=clip_norm, replace_one=2 * clip_norm
+        )
 
     def _blocks(self, power: int) -> Iterator[tuple[Any, FloatArray]]:
         """Iterate over blocks in float64, entries raised to `power`; non-finite rows are zero."""

@@ -15,7 +15,14 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.losses.bounds import Bounds
 from privypurse.losses.softmax import Softmax
-from privypurse.oracles.encoding import ROUNDING_MARGIN, check_dense, check_some_rows, check_sparse
+from privypurse.oracles.encoding import (
+    ROUNDING_MARGIN,
+    check_declared,
+    check_dense,
+    check_some_rows,
+    check_sparse,
+    checked_labels,
+)
 from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, rounding_of_terms
 from privypurse.oracles.partitions import pairwise_sum
 from privypurse.oracles.sampling import check_sampling, poisson_rows
@@ -73,7 +80,7 @@ class SoftmaxOracle:
         check_some_rows(self._table.shape[0], may_be_empty)
         self._loss, self._row_limit, self._constant = loss, ordinary(row_limit=row_limit), constant_value(constant)
         self._labels = list(map(str, classes))
-        self._target = _encode(np.asarray(y), self._table.shape[0], classes, loss.classes)
+        self._target = _encode(y, self._table.shape[0], classes, loss.classes)
         self._columns = positive_integer(columns=self._table.shape[1]) + int(self.has_constant)
 
     @property
@@ -143,7 +150,7 @@ class SoftmaxOracle:
             slope *= (factor * (inside / np.maximum(norm, inside)))[:, None]
             block = x.T @ slope
             blocks.append(np.vstack([block, self._constant * slope.sum(axis=0)]) if self._constant else block)
-        return pairwise_sum(blocks) if blocks else np.zeros_like(weights)
+        return pairwise_sum(blocks, np.zeros_like(weights))
 
     def _exact_total(self, weights: FloatArray, rows: NDArray[np.intp] | None, bound: float) -> FloatArray:
         """Sum gradients exactly, in integers of a public unit."""
@@ -175,7 +182,7 @@ class SoftmaxOracle:
             score, shift = self._scores(x, factor, weights), self._scores(x, factor, direction)
             losses = [np.minimum(self._loss.value(score - step * shift, target), clip) for step in query.steps]
             blocks.append(-np.array([np.sum(loss - losses[0]) for loss in losses]))
-        total = pairwise_sum(blocks) if blocks else np.zeros(query.steps.size)
+        total = pairwise_sum(blocks, np.zeros(query.steps.size))
         if query.public_terms is not None:
             total = total - query.public_terms
         return Sensitive(total, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
@@ -225,22 +232,15 @@ class SoftmaxOracle:
             yield x, limit / np.maximum(length, limit), length, target
 
 
-def _encode(labels: NDArray[Any], rows: int, classes: Sequence[Any], count: int) -> NDArray[np.intp]:
+def _encode(y: ArrayLike, rows: int, classes: Sequence[Any], count: int) -> NDArray[np.intp]:
     listed = list(classes)
     if len(listed) != count or len(set(listed)) != count:
         raise InvalidArgument(
             f"classes must be {count} different labels, as the loss says; got {shown(classes)}. List them all."
         )
-    if labels.shape != (rows,):
-        raise InvalidArgument(
-            f"y must have one entry for each of the {rows} rows of X; got shape {labels.shape}. Check y."
-        )
+    labels = checked_labels(y, rows)
     target = np.full(rows, -1, dtype=np.intp)
     for index, label in enumerate(listed):
         target[labels == label] = index
-    if (target < 0).any():
-        raise InvalidArgument(
-            f"y must hold only the declared classes {tuple(listed)!r}, and of their type; got {labels.dtype} labels "
-            "with others among them. Pass classes=... as they are in y."
-        )
+    check_declared(target >= 0, labels, listed)
     return target

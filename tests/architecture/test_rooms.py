@@ -148,6 +148,18 @@ def test_only_the_purse_draws_noise_into_the_open():
     assert callers == {"purse/purse.py", "audit/listening.py"}
 
 
+def test_only_audits_observe_purses():
+    """The observer is set in one way, and read by the purse alone."""
+    users = {
+        str(path.relative_to(SOURCE)) for path in FILES if any(node.attr == "observed_by" for node in attributes(path))
+    }
+    assert users == {"audit/listening.py"}
+    readers = {
+        str(path.relative_to(SOURCE)) for path in FILES if any(node.attr == "observer" for node in attributes(path))
+    }
+    assert readers == {"purse/purse.py"}
+
+
 def test_help_is_quick():
     """A person who asks for help does not wait for compilers."""
     code = "import sys, privypurse.cli.app; print(*sys.modules)"

@@ -18,6 +18,7 @@ import numpy as np
 from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.queries import Released
 from privypurse.core.sensitive import Norm, Sensitive, SensitiveObjective, SensitiveTrials
 from privypurse.mechanisms.base import Mechanism
 from privypurse.mechanisms.perturbed_minimiser import TOLERANCE, OutputPerturbation
@@ -125,7 +126,7 @@ def record(run: Run, data: Any, purse: Purse) -> Transcript:
         Purse to charge.
     """
     transcript = Transcript()
-    _listen(run, data, purse, transcript, Watched)
+    _listen(run, data, purse, Ear(transcript))
     return transcript
 
 
@@ -135,7 +136,7 @@ def replay(run: Run, data: Any, purse: Purse, heard: Transcript) -> Transcript:
     Noise is drawn all the same, so that samples from a source with the same seed are equal.
     """
     transcript, answers = Transcript(), iter(heard.releases)
-    _listen(run, data, purse, transcript, lambda mechanism, owner: Repeating(mechanism, owner, answers))
+    _listen(run, data, purse, Ear(transcript, lambda mechanism, owner: Repeating(mechanism, owner, answers)))
     return transcript
 
 
@@ -167,7 +168,7 @@ class Watched:
         """Record the content of the box and draw."""
         self.paid_first = self._purse.totals.releases > self._before
         self.inside = opened(box, self.mechanism)
-        with _quiet(), self._listening_to_trials(box):
+        with Purse.observed_by(None), self._listening_to_trials(box):
             return self.mechanism.draw(box, neighbouring, noise)
 
     @contextlib.contextmanager
@@ -181,7 +182,7 @@ class Watched:
 
         def listened(candidate: int, noise: Any) -> Any:
             transcript = Transcript(noise_state=noise.state())
-            with _hearing(transcript, Watched):
+            with Purse.observed_by(Ear(transcript)):
                 score, outcome = trial(candidate, noise)
             transcript.result = flat(score)
             heard.append(transcript)
@@ -255,7 +256,7 @@ def _replayed_trial(
     if heard.noise_state is not None:
         noise.restore(heard.noise_state)
     try:
-        with _hearing(transcript, lambda mechanism, owner: Repeating(mechanism, owner, answers)):
+        with Purse.observed_by(Ear(transcript, lambda mechanism, owner: Repeating(mechanism, owner, answers))):
             score, outcome = trial(candidate, noise)
         transcript.result = flat(score)
     except Exception as error:
@@ -266,73 +267,38 @@ def _replayed_trial(
     return transcript, outcome
 
 
-_listening: list[Callable[..., Any]] = []
+@dataclass(eq=False)
+class Ear:
+    """Observer that records all releases, except for those that a mechanism makes itself."""
+
+    transcript: Transcript
+    make: Callable[[Mechanism, Purse], Watched] = Watched
+
+    def watch(self, purse: Purse, mechanism: Mechanism) -> Mechanism:
+        """Return a mechanism that records what it draws."""
+        return self.make(mechanism, purse)
+
+    def hear(self, purse: Purse, box: Sensitive, mechanism: Mechanism, what: str, released: Released | None) -> None:
+        """Record a release that gave an answer, or failed after its box was opened."""
+        watched: Any = mechanism
+        if watched.inside is not None or released is not None:
+            answer: Any = None if released is None else released.value
+            kept = np.array(answer.detach().cpu().numpy() if hasattr(answer, "detach") else answer)
+            public = (watched.mechanism, purse.neighbouring, kept, watched.paid_first)
+            trials = (watched.handed, watched.trial, watched.trials)
+            self.transcript.releases.append(Heard(what, box, watched.inside, *public, *trials))
+        self.transcript.charged += int(released is not None and watched.paid_first)
 
 
-@contextlib.contextmanager
-def _hearing(transcript: Transcript, watch: Callable[..., Watched]) -> Iterator[None]:
-    """Record all releases, except for those that a mechanism makes itself."""
-    patched = Purse.release
-    original = getattr(patched, "heard_gate", patched)  # not patched twice within a trial
-
-    def release(self: Purse, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Any:
-        if not _listening:  # within a mechanism
-            return original(self, box, mechanism, what=what)
-        watched = watch(mechanism, self)
-        answer: Any = None
-        try:
-            answer = original(self, box, watched, what=what)
-        finally:
-            if watched.inside is not None or answer is not None:
-                value: Any = getattr(answer, "value", None)
-                kept = np.array(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
-                transcript.releases.append(
-                    Heard(
-                        what,
-                        box,
-                        watched.inside,
-                        mechanism,
-                        self.neighbouring,
-                        kept,
-                        watched.paid_first,
-                        watched.handed,
-                        watched.trial,
-                        watched.trials,
-                    )
-                )
-        transcript.charged += int(watched.paid_first)
-        return answer
-
-    release.heard_gate = original  # type: ignore[attr-defined]
-    Purse.release = release  # type: ignore[method-assign]
-    _listening.append(release)
+def _listen(run: Run, data: Any, purse: Purse, ear: Ear) -> None:
+    before, transcript = purse.totals.releases, ear.transcript
     try:
-        yield
-    finally:
-        _listening.pop()
-        Purse.release = patched  # type: ignore[method-assign]
-
-
-def _listen(run: Run, data: Any, purse: Purse, transcript: Transcript, watch: Callable[..., Watched]) -> None:
-    before = purse.totals.releases
-    try:
-        with _hearing(transcript, watch):
+        with Purse.observed_by(ear):
             transcript.result = flat(run(data, purse))
     except Exception as error:
         transcript.failure = f"{type(error).__name__}: {error}"
     finally:
         transcript.charged = purse.totals.releases - before
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Do not record releases that a mechanism makes itself."""
-    held = list(_listening)
-    _listening.clear()
-    try:
-        yield
-    finally:
-        _listening.extend(held)
 
 
 def flat(result: Any) -> FloatArray:

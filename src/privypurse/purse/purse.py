@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from privypurse.accounting import filters
 from privypurse.accounting.totals import Filter, Totals
@@ -137,6 +137,16 @@ def choose_filter(filter: "Filter | str", epsilon: float, delta: float, neighbou
     return filter
 
 
+class Observer(Protocol):
+    """Sees every release of a process. For audits; see `Purse.observed_by`."""
+
+    def watch(self, purse: "Purse", mechanism: Mechanism) -> Mechanism:
+        """Return the mechanism to charge and draw from instead."""
+
+    def hear(self, purse: "Purse", box: Sensitive, mechanism: Mechanism, what: str, released: Released | None) -> None:
+        """Note a release of the mechanism that `watch` returned; None where it raised."""
+
+
 @dataclass(frozen=True)
 class Spent:
     """Privacy loss of the recorded releases.
@@ -208,6 +218,8 @@ class Purse(Shared):
     * A refused charge changes nothing; a smaller one that fits is then admitted.
     * ``copy``, ``deepcopy`` and scikit-learn's ``clone`` return the same purse; pickling works
       where the ledger is a file.
+    * `observer` is None except while an audit runs (`observed_by`). It belongs to the process, not
+      to a purse, so no copy, pickle or file carries one.
 
     Examples
     --------
@@ -221,6 +233,8 @@ class Purse(Shared):
     >>> round(purse.spent.epsilon, 3), purse.spent.releases
     (0.189, 1)
     """
+
+    observer: ClassVar[Observer | None] = None
 
     def __init__(
         self,
@@ -371,6 +385,17 @@ class Purse(Shared):
         UnsupportedCharge
             The filter has no price for it, or the box's Poisson sample was already released.
         """
+        observer, released = Purse.observer, None
+        if observer is None:
+            return self._release(box, mechanism, what)
+        watched = observer.watch(self, mechanism)
+        try:
+            released = self._release(box, watched, what)
+            return released
+        finally:
+            observer.hear(self, box, watched, what, released)
+
+    def _release(self, box: Sensitive, mechanism: Mechanism, what: str) -> Released:
         if not isinstance(box, Sensitive):
             raise InvalidArgument(
                 f"box must be a Sensitive value from an oracle; got {type(box).__name__}. A plain array carries no bound, "
@@ -389,6 +414,20 @@ class Purse(Shared):
             self._pay(charge, other, what, exact=noise.sampler if noise.secure else None)
         value = mechanism.draw(box, self.neighbouring, noise)
         return Released(value, charge, _noise_std(mechanism, box, self.neighbouring))
+
+    @staticmethod
+    @contextlib.contextmanager
+    def observed_by(observer: Observer | None) -> Iterator[None]:
+        """Show every release of this process to an observer. For audits only, on synthetic data.
+
+        All purses are covered, since a run may open purses of its own. An observer cannot change
+        what is released, except by another mechanism, which is charged.
+        """
+        before, Purse.observer = Purse.observer, observer
+        try:
+            yield
+        finally:
+            Purse.observer = before
 
     def _pay(self, charge: SingleCharge, other: SingleCharge | None, what: str, *, exact: str | None = None) -> None:
         """Record a charge, or raise. `exact` names the sampler if its noise is exact."""

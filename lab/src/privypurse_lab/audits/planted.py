@@ -186,13 +186,13 @@ def conversions_mixed_up() -> Planted:
 def filter_after_release() -> Planted:
     """Draw the answer before checking the filter."""
 
-    def release(self: Purse, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Released:
+    def release(self: Purse, box: Sensitive, mechanism: Mechanism, what: str) -> Released:
         answer = getattr(mechanism, "draw")(box, self.neighbouring, self.noise)  # noqa: B009
         charge = mechanism.charge(box, self.neighbouring)
         self._pay(charge, None, what)
         return Released(answer, charge)
 
-    with mock.patch.object(Purse, "release", release):
+    with mock.patch.object(Purse, "_release", release):
         yield
 
 
@@ -289,19 +289,19 @@ def add_remove_from_replace_one() -> Planted:
 @contextlib.contextmanager
 def empty_batch_skipped() -> Planted:
     """Skip the step of an empty sample, without charge or noise."""
-    sampled, release, empty = LinearOracle._sampled, Purse.release, {"now": False}
+    sampled, release, empty = LinearOracle._sampled, Purse._release, {"now": False}
 
     def parts(self: Any, sample_prob: float, noise: Any) -> Any:
         chosen = list(sampled(self, sample_prob, noise))
         empty["now"] = sample_prob < 1 and not any(part.rows for part in chosen)
         return iter(chosen)
 
-    def skipping(self: Purse, box: Sensitive, mechanism: Mechanism, *, what: str = "release") -> Released:
+    def skipping(self: Purse, box: Sensitive, mechanism: Mechanism, what: str) -> Released:
         if empty["now"]:
             return Released(np.zeros(box.shape), mechanism.charge(box, self.neighbouring), 0.0)
-        return release(self, box, mechanism, what=what)
+        return release(self, box, mechanism, what)
 
-    with mock.patch.object(LinearOracle, "_sampled", parts), mock.patch.object(Purse, "release", skipping):
+    with mock.patch.object(LinearOracle, "_sampled", parts), mock.patch.object(Purse, "_release", skipping):
         yield
 
 

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from privypurse import Gaussian, Neighbouring, NoiseSource, Norm, Purse, Sensitive
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
-from privypurse.core.sensitive import SensitiveObjective, SensitiveTensor
+from privypurse.core.sensitive import SensitiveObjective
 from privypurse.mechanisms import _exact_kernels, exact_lattice
 from privypurse.mechanisms.exact_gaussian import LARGEST_NOISE, LARGEST_STD
 from privypurse.mechanisms.exact_lattice import LARGEST_UNITS, Lattice
@@ -169,7 +169,7 @@ def test_a_perturbed_objective_refuses_exact_noise_before_payment():
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_tensors_get_the_same_release_as_arrays(precision):
     torch = pytest.importorskip("torch")
-    from privypurse.mechanisms.torch_gaussian import TorchGaussian
+    from privypurse.mechanisms.torch_gaussian import SensitiveTensor, TorchGaussian
 
     value = np.random.default_rng(0).normal(size=(3, 4)).astype(precision)
     value[0, 0], value[0, 1] = 1e30, -1e30

@@ -325,7 +325,7 @@ def test_normals_have_the_shape_that_is_asked_for(shape):
 
 def test_the_mechanism_on_tensors_is_priced_as_the_one_on_arrays():
     from privypurse import Gaussian, Neighbouring, Norm
-    from privypurse.core.sensitive import SensitiveTensor
+    from privypurse.mechanisms.torch_gaussian import SensitiveTensor
 
     box = SensitiveTensor(torch.zeros(3), norm=Norm.L2, add_remove=1.5, replace_one=3.0, sample_prob=0.2)
     for relation in Neighbouring:

@@ -264,45 +264,6 @@ class SensitiveObjective(Sensitive):
         return self._curvature
 
 
-class SensitiveTensor(Sensitive):
-    """A sealed sum of private values on a device such as a GPU.
-
-    Parameters
-    ----------
-    value : Tensor
-        The sum. Its shape is public.
-    norm, add_remove, replace_one, sample_prob, sample
-        As for `Sensitive`.
-
-    Guarantees
-    ----------
-    The maker bounded every record's contribution, so the sum is finite. It is not checked here,
-    which would wait for the device. Sealed like every box.
-    """
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        value: Any,
-        *,
-        norm: Norm,
-        add_remove: float | None,
-        replace_one: float | None,
-        sample_prob: float = 1.0,
-        sample: Sample | None = None,
-    ) -> None:
-        super().__init__(
-            0.0, norm=norm, add_remove=add_remove, replace_one=replace_one, sample_prob=sample_prob, sample=sample
-        )
-        self._value = value
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the value."""
-        return tuple(self._value.shape)
-
-
 class SensitiveTrials(Sensitive):
     """A sealed private experiment that may be run several times.
 

@@ -30,6 +30,27 @@ _DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
 _NORMALS_PER_BLOCK = 8
 
 
+class SensitiveTensor(Sensitive):
+    """A sealed sum of private values on a device such as a GPU; `bounds` are as for `Sensitive`.
+
+    Guarantees
+    ----------
+    The maker bounded every record's contribution, so the sum is finite. It is not checked here,
+    which would wait for the device. Sealed like every box.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, value: Tensor, **bounds: Any) -> None:
+        super().__init__(0.0, **bounds)
+        self._value = value  # type: ignore[assignment]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        return tuple(self._value.shape)
+
+
 def normals(shape: tuple[int, ...], device: torch.device, noise: NoiseSource) -> Tensor:
     """Draw standard normals in double precision on a device.
 

@@ -16,9 +16,9 @@ from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.checks import shown
 from privypurse.core.errors import BudgetExhausted, InvalidArgument, count_charge
 from privypurse.core.queries import ModuleGradient, Released, ShareWithin
-from privypurse.core.sensitive import Norm, Sample, SensitiveTensor
+from privypurse.core.sensitive import Norm, Sample
 from privypurse.mechanisms.gaussian import Gaussian
-from privypurse.mechanisms.torch_gaussian import TorchGaussian
+from privypurse.mechanisms.torch_gaussian import SensitiveTensor, TorchGaussian
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.budgets import AdaptiveClip
 from privypurse.training.checkpoint import remembered, single_charge
@@ -47,18 +47,7 @@ class Settings:
 class Payments:
     """Chooses the noise of each release before its sample is drawn, and charges it.
 
-    Parameters
-    ----------
-    purse : Purse
-        Purse to charge.
-    schedule : Schedule
-        Distribution of the budget over gradients.
-    clip_norm : float or AdaptiveClip
-        Clip norm; an adaptive one has looks, which are charged separately.
-    settings : Settings
-        Settings of the run.
-    callbacks : sequence of Callback
-        Called after each release.
+    An adaptive clip norm has looks at gradient norms, which are charged separately.
 
     Guarantees
     ----------
@@ -76,7 +65,7 @@ class Payments:
     ) -> None:
         self.purse, self.schedule, self.clip, self.settings = purse, schedule, clip_norm, settings
         self._adaptive = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
-        self._clip_norm = clip_norm.start if isinstance(clip_norm, AdaptiveClip) else clip_norm
+        self.clip_norm = clip_norm.start if isinstance(clip_norm, AdaptiveClip) else clip_norm  # the current one
         self._callbacks = list(callbacks)
         self._fixed = isinstance(purse.filter, FixedSchedule)
         self.trace = Trace()
@@ -87,11 +76,6 @@ class Payments:
         self._next: TorchGaussian | None = None
         self._started = self._reserved = False
         self._blocks = contextlib.ExitStack()
-
-    @property
-    def clip_norm(self) -> float:
-        """Current clip norm."""
-        return self._clip_norm
 
     @property
     def looking(self) -> bool:
@@ -118,12 +102,11 @@ class Payments:
             self.finish("budget")
             return
         # Schedules that divide the remaining budget always fit it; others are checked.
-        asks = not isinstance(self.schedule, Weighted | EvenSplit)
-        if asks and multiplier < self.purse.filter.smallest_noise_multiplier(
-            self.purse.totals, self.settings.sample_prob
-        ):
-            self.finish("budget")
-            return
+        if not isinstance(self.schedule, Weighted | EvenSplit):
+            smallest = self.purse.filter.smallest_noise_multiplier(self.purse.totals, self.settings.sample_prob)
+            if multiplier < smallest:
+                self.finish("budget")
+                return
         self._next = TorchGaussian(multiplier)
 
     def _noise_multiplier(self) -> float:
@@ -148,14 +131,9 @@ class Payments:
             self._reserved = True
         looking = self.looking
         # A look counts 1/2 for a record within the norm and -1/2 for others.
-        bound = 0.5 if looking else self.clip_norm
+        bound, rate = 0.5 if looking else self.clip_norm, self.settings.sample_prob
         box = SensitiveTensor(
-            value,
-            norm=Norm.L2,
-            add_remove=bound,
-            replace_one=2 * bound,
-            sample_prob=self.settings.sample_prob,
-            sample=sample,
+            value, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=rate, sample=sample
         )
         query = ShareWithin(clip_norm=self.clip_norm) if looking else ModuleGradient(clip_norm=self.clip_norm)
         released = self.purse.release(box, self._next, what=type(query).__name__)
@@ -179,7 +157,7 @@ class Payments:
     def move_clip_norm(self, noisy_count: float) -> None:
         """Update the clip norm from the result of a look."""
         assert self._adaptive is not None
-        self._clip_norm = self._adaptive.moved(self._clip_norm, noisy_count, self.settings.expected_batch)
+        self.clip_norm = self._adaptive.moved(self.clip_norm, noisy_count, self.settings.expected_batch)
 
     def finish(self, reason: str) -> None:
         """End the run."""
@@ -211,7 +189,7 @@ class Payments:
             "clip": repr(self.clip),
             "trace": self.trace.to_json(),
             "start": [list(start.quanta), start.releases, start.non_private],
-            "clip_norm": self._clip_norm,
+            "clip_norm": self.clip_norm,
             "look_noise": self._look_noise,
         }
 
@@ -223,7 +201,7 @@ class Payments:
     def go_on(self, state: dict[str, Any], vectors: list[Any]) -> None:
         """Continue a run from its `state`."""
         self.trace = Trace.from_json(state["trace"])
-        self._clip_norm, self._look_noise = state["clip_norm"], state["look_noise"]
+        self.clip_norm, self._look_noise = state["clip_norm"], state["look_noise"]
         gradients = [step for step in self.trace.steps if step.query == GRADIENT]
         self.gradients = len(gradients)
         quanta, releases, non_private = state["start"]

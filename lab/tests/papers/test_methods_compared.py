@@ -8,14 +8,15 @@ import pytest
 from scipy import stats
 
 from privypurse.accounting.filters import DeclaredNonPrivate, GdpFilter
-from privypurse.core.errors import DataUnavailable, InvalidArgument
+from privypurse.core.charges import GaussianCharge, RepeatedCharge
+from privypurse.core.errors import BudgetExhausted, DataUnavailable, InvalidArgument
 from privypurse.core.randomness import NoiseSource
 from privypurse.methods import Nesterov
 from privypurse.oracles import DenseOracle
 from privypurse.purse.purse import Purse
 from privypurse.training import fit
 from privypurse_lab.data import Table
-from privypurse_lab.papers import drawing, methods_compared, prepared_data
+from privypurse_lab.papers import dp_agd, drawing, methods_compared, prepared_data
 from privypurse_lab.papers.accuracy_study import (
     FOLDS,
     QUICK_ROWS,
@@ -39,9 +40,11 @@ from privypurse_lab.papers.methods_compared import (
     PLAIN,
     UNIT,
     Contestant,
+    PublishedSGDMA,
     cannot_run,
     fitted,
     is_private,
+    sgd_ma_in_words,
 )
 from privypurse_lab.papers.published_numbers import ADULT, SOUND, Comparison, Published, compared, numbers_sheet
 
@@ -279,7 +282,8 @@ def made_up(cell):
         return {"accuracy": [], "loss": [], "seconds": []}
     random = np.random.default_rng(int(cell.key, 16) % 2**32)
     names = {"accuracy": 70 + 15 * random.random(5), "loss": random.random(5), "seconds": random.random(5)}
-    return {name: values.tolist() for name, values in names.items()}
+    resampled = {"attacks": 80.0, "rows": 50} if "variant" in cell.arguments else {}
+    return {name: values.tolist() for name, values in names.items()} | resampled
 
 
 STUDIES = [("dp-agd", "1"), *((name, number) for name in ("adp-sgd", "dp-agd") for number in "234"), ("adp-sgd", "5")]
@@ -312,6 +316,45 @@ def test_whatever_is_found_has_a_verdict_and_rows(name, number, quick, monkeypat
         shown = svg.read_text(encoding="utf-8")
         assert NOT_PRIVATE in shown
         assert "my own one" in shown or (name, number) == ("dp-agd", "1")
+
+
+@pytest.mark.parametrize(("accuracies", "reason"), [((99.0, 98.5), "the data"), ((99.0, 96.9), "the method")])
+def test_the_verdict_on_kdd_cup_names_the_reason(accuracies, reason):
+    without, private = accuracies
+    variants = {
+        (variant, method): {"accuracy": [without if method == "Non-private" else private], "attacks": 80.3, "rows": 50}
+        for variant in dp_agd.KDD_VARIANTS
+        for method in dp_agd.KDD_METHODS
+    }
+    found = [some(name, data="kddcup99", epsilon=0.05) for name in (dp_agd.MENDED, dp_agd.PUBLISHED, "ObjPert")]
+    verdict = dp_agd._kdd_verdict(found, variants)
+    assert f"So it is {reason}:" in verdict.why
+    assert "80.30 % attacks, the whole one 80.14 %" in verdict.why
+    assert verdict.reached == "nothing printed"
+
+
+@pytest.mark.parametrize(
+    ("positives", "share", "expected"), [(None, 1.0, (80, 20)), (0.5, 1.0, (20, 20)), (0.9, 1.0, (80, 9))]
+)
+def test_resampled_rows_have_the_share_asked_for(positives, share, expected):
+    y = np.repeat([1, 0], (80, 20))
+    kept = dp_agd.resampled(y, positives, share)
+    assert len(set(kept.tolist())) == len(kept)
+    assert (int(y[kept].sum()), int((y[kept] == 0).sum())) == expected
+    assert len(dp_agd.resampled(y, None, 0.1)) == 10
+
+
+@pytest.mark.parametrize(("records", "epsilon", "steps"), [(39_074, 0.8, 13_095), (39_074, 1.6, 50_554)])
+def test_sgd_ma_runs_until_its_accountant_ends_it(records, epsilon, steps):
+    method = PublishedSGDMA(records**-0.5)
+    rule = method.accountant(epsilon, 1e-8, "add-remove")
+    assert method.steps_in(rule) == steps
+    charge = GaussianCharge(4.0, records**-0.5)
+    rule.admit(rule.start(), RepeatedCharge(charge, steps))
+    with pytest.raises(BudgetExhausted):
+        rule.admit(rule.start(), RepeatedCharge(charge, steps + 1))
+    said = sgd_ma_in_words({"Adult": 39_074, "KDD Cup '99": 395_217})
+    assert "Adult 13,095 and 50,554; KDD Cup '99 60,000 of 133,371 and 60,000 of 513,441." in said
 
 
 # Published numbers beside ours.

@@ -14,7 +14,7 @@ from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.entries import as_method
 from privypurse_lab.papers.intervals import half_width
 from privypurse_lab.papers.items import GIVEN_SCALING, NOT_PRIVATE, Settings, Sheet
-from privypurse_lab.papers.methods_compared import Contestant, Model, cannot_run, fitted, is_private
+from privypurse_lab.papers.methods_compared import Contestant, Model, cannot_run, fitted, is_private, sgd_ma_in_words
 
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 FOLDS = 5
@@ -243,6 +243,12 @@ def stamp(contestant: str, data: str) -> str:
     if not is_private(contestant):
         return NOT_PRIVATE
     return GIVEN_SCALING if data in prepared_data.SCALED else "yes"
+
+
+def sgd_ma_note(data: Sequence[str]) -> str:
+    """Return how many steps SGD-MA makes on the available ones of some data sets."""
+    sizes = {name: len(prepared_data.table(name).y) for name in prepared_data.here(data)}
+    return sgd_ma_in_words({LABELS[name]: round(size * (FOLDS - 1) / FOLDS) for name, size in sizes.items()})
 
 
 def uncovered_notes(data: Sequence[str]) -> list[str]:

@@ -32,7 +32,7 @@ ADULT = (
     Published("svm", 0.2, "ADP-SGD, as published", 83.50, 2.68),
     Published("svm", 0.8, "DP-AGD, as published", 84.25, 26.93),
     Published("svm", 0.8, "ADP-SGD, as published", 84.05, 4.30),
-    Published("svm", 0.8, "SGD-MA (orders to 32)", 84.22, 11.76),  # sound, and run for 500 steps here
+    Published("svm", 0.8, "SGD-MA (orders to 32)", 84.22, 11.76),  # sound
 )
 SOUND = {
     "DP-AGD, as published": "DP-AGD, mended",

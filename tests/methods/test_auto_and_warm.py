@@ -13,7 +13,7 @@ from privypurse.core.charges import GaussianCharge
 from privypurse.core.queries import GradientAt, Released
 from privypurse.losses import HuberHinge, Logistic, OneVsRest, Softmax
 from privypurse.methods import DPAGD, PUR, Auto, FiniteModels, Nesterov, NoisyPGD
-from privypurse.methods.warm import WarmStarted
+from privypurse.methods.base import WarmStarted
 from privypurse.oracles import DenseOracle, SoftmaxOracle
 from privypurse.training import facts_for, fit
 from privypurse.training.facts import Facts

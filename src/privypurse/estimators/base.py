@@ -23,8 +23,8 @@ from privypurse.estimators.preparation import Preparation, Preparer
 from privypurse.losses.linear import Logistic
 from privypurse.losses.softmax import Softmax
 from privypurse.methods.auto import Auto
+from privypurse.methods.base import WarmStarted
 from privypurse.methods.by_name import method_by_name
-from privypurse.methods.warm import WarmStarted
 from privypurse.oracles.linear import DenseOracle, SparseOracle
 from privypurse.oracles.rows import Rows
 from privypurse.oracles.scores import Targets

@@ -1,6 +1,7 @@
 """Base class of methods, checks of their settings, and rehearsal of a run without data."""
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -8,11 +9,12 @@ import numpy as np
 from privypurse.accounting.filters import BY_NAME
 from privypurse.accounting.totals import Filter
 from privypurse.core.charges import BoundedRangeCharge, GaussianCharge, SingleCharge
-from privypurse.core.checks import positive, positive_integer
+from privypurse.core.checks import FloatArray, positive, positive_integer
 from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.queries import GradientAt, LossesAlong, LossesAt, Released
 from privypurse.training.facts import Facts
-from privypurse.training.plan import Plan, Recipe
+from privypurse.training.optimizers.projections import StartingAt
+from privypurse.training.plan import Method, Plan, Recipe
 from privypurse.training.schedules.base import Budget
 
 
@@ -41,24 +43,27 @@ def rehearse(name: str, recipe: Recipe, facts: Facts) -> Plan:
             released = Released(longest, charge, std)
             noise_std.append(std)
             mu.append(1 / mechanism.noise_multiplier)
-        elif isinstance(query, LossesAlong):
+        elif isinstance(query, LossesAlong | LossesAt):
             charge = BoundedRangeCharge(mechanism.epsilon, recipe.sample_prob)
-            middle = query.steps.size // 2
+            middle = query.steps.size // 2 if isinstance(query, LossesAlong) else 0
             released = Released(np.asarray(middle), charge)
             epsilons.append(mechanism.epsilon)
-            sizes.append(float(query.steps[middle]))
-        elif isinstance(query, LossesAt):
-            charge = BoundedRangeCharge(mechanism.epsilon, recipe.sample_prob)
-            released = Released(np.asarray(0), charge)
-            epsilons.append(mechanism.epsilon)
+            if isinstance(query, LossesAlong):
+                sizes.append(float(query.steps[middle]))
         else:
             break
         past.append(released)
         budget = budget.after(charge)
         state = recipe.optimizer.tell(state, released)
     listed = recipe.step_sizes or tuple(sizes)
+    bound, note = None, "The bound is for at most the stated number of records."
     # The bound assumes the method's own noise and unclipped gradients of the loss.
-    holds = not facts.clips and facts.rule.name in BY_NAME
+    if facts.clips:
+        note = "Gradients are clipped below the bound of the loss: no bound is stated."
+    elif facts.rule.name not in BY_NAME:
+        note = "The noise was fixed in advance, not by this plan: no bound is stated."
+    else:
+        bound = recipe.bound
     return Plan(
         method=name,
         steps=len(noise_std) or len(epsilons),
@@ -68,19 +73,9 @@ def rehearse(name: str, recipe: Recipe, facts: Facts) -> Plan:
         mu=tuple(mu),
         selection_epsilon=tuple(epsilons),
         sample_prob=recipe.sample_prob,
-        bound=recipe.bound if holds else None,
-        notes=(*recipe.notes, *_notes(recipe, facts)),
+        bound=bound,
+        notes=(*recipe.notes, note) if recipe.bound is not None else recipe.notes,
     )
-
-
-def _notes(recipe: Recipe, facts: Facts) -> tuple[str, ...]:
-    if recipe.bound is None:
-        return ()
-    if facts.clips:
-        return ("Gradients are clipped below the bound of the loss: no bound is stated.",)
-    if facts.rule.name not in BY_NAME:
-        return ("The noise was fixed in advance, not by this plan: no bound is stated.",)
-    return ("The bound is for at most the stated number of records.",)
 
 
 class PlannedMethod(ABC):
@@ -99,6 +94,32 @@ class PlannedMethod(ABC):
     def filter(self, facts: Facts) -> Filter:
         """Return the filter to run under: the facts' own."""
         return facts.rule
+
+
+@dataclass(frozen=True, eq=False)
+class WarmStarted:
+    """Run another method from a public start."""
+
+    method: Method
+    start: FloatArray
+
+    @property
+    def name(self) -> str:
+        """Name of the inner method."""
+        return self.method.name
+
+    def recipe(self, facts: Facts) -> Recipe:
+        """Return the inner method's recipe with another start."""
+        recipe = self.method.recipe(facts)
+        return replace(recipe, optimizer=StartingAt(recipe.optimizer, self.start))
+
+    def plan(self, facts: Facts) -> Plan:
+        """Return the inner method's plan."""
+        return self.method.plan(facts)
+
+    def filter(self, facts: Facts) -> Filter:
+        """Return the inner method's filter."""
+        return self.method.filter(facts)
 
 
 def check_steps_and_size(steps: int | None, step_size: float | None) -> None:

@@ -3,14 +3,7 @@
 from collections.abc import Callable
 
 from privypurse.core.errors import InvalidArgument
-from privypurse.methods.adp_sgd import ADPSGD
-from privypurse.methods.auto import Auto
-from privypurse.methods.dp_agd import DPAGD
-from privypurse.methods.dp_sgd import DPSGD
-from privypurse.methods.dynamic import Dynamic
-from privypurse.methods.nesterov import Nesterov
-from privypurse.methods.noisy_pgd import NoisyPGD
-from privypurse.methods.pur import PUR
+from privypurse.methods import ADPSGD, DPAGD, DPSGD, PUR, Auto, Dynamic, Nesterov, NoisyPGD
 from privypurse.training.plan import Method
 
 BY_NAME: dict[str, Callable[[], Method]] = {
@@ -31,18 +24,7 @@ RIDGES = {"pur-strongly-convex": 1e-3}
 
 
 def method_by_name(name: str) -> Method:
-    """Return a method with its default settings.
-
-    Parameters
-    ----------
-    name : str
-        One of ``BY_NAME``.
-
-    Examples
-    --------
-    >>> method_by_name("pur-convex").name
-    'pur-convex'
-    """
+    """Return a method of ``BY_NAME`` with its default settings."""
     if name not in BY_NAME:
         raise InvalidArgument(f"method must be one of {', '.join(BY_NAME)}; got {name!r}. Omit it for 'auto'.")
     return BY_NAME[name]()

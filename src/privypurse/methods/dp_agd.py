@@ -67,6 +67,5 @@ class DPAGD(PlannedMethod):
         # releases.
         most = 2 * rounds + 2 * int(rounds / min(self.growth, self.selection_share)) + 10
         schedule = GrowingBudget(rounds, self.selection_share, self.growth)
-        return Recipe(
-            optimizer, schedule, most, notes=("If no gradient is refused; step sizes are the middle of the range.",)
-        )
+        notes = ("If no gradient is refused; step sizes are the middle of the range.",)
+        return Recipe(optimizer, schedule, most, notes=notes)

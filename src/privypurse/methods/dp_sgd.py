@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -32,28 +32,12 @@ from privypurse.training.schedules.weighted import ConstantNoise, Weighted
 LEVELS = 12
 
 
-class Target(Protocol):
-    """A budget to spend: facts, or a filter."""
-
-    @property
-    def epsilon(self) -> float:
-        """Its epsilon."""
-
-    @property
-    def delta(self) -> float:
-        """Its delta."""
-
-    @property
-    def neighbouring(self) -> Neighbouring:
-        """Its relation."""
-
-
-def fixed_schedule(weights: Sequence[float], sample_prob: float, target: Target) -> FixedSchedule:
+def fixed_schedule(weights: Sequence[float], sample_prob: float, target: Facts | Filter) -> FixedSchedule:
     """Return the schedule with noise in proportion to weights that spends the budget (PLD)."""
     return calibrated(relative_charges(weights, sample_prob), target)
 
 
-def calibrated(charges: Sequence[GaussianCharge], target: Target) -> FixedSchedule:
+def calibrated(charges: Sequence[GaussianCharge], target: Facts | Filter) -> FixedSchedule:
     """Return the schedule with noise in these proportions that spends the budget."""
     runs = [RepeatedCharge(charge, sum(1 for _ in same)) for charge, same in itertools.groupby(charges)]
     scaled = scale_to_budget(runs, target.epsilon, target.delta, target.neighbouring)

@@ -200,26 +200,21 @@ class Dynamic(PlannedMethod):
         # With momentum the paper's contraction, 1 - 1/(2 kappa), is for steps of 1/(2M).
         size = 1 / facts.smoothness if self.momentum == 0 else 1 / (2 * facts.smoothness)
         records = facts.sampled(self.sample_prob)
-        optimizer: Optimizer
-        if self.momentum == 0:
-            optimizer = GradientDescent(size, records, clip_norm=facts.clip_norm, l2=facts.l2)
-        else:
+        optimizer: Optimizer = GradientDescent(size, records, clip_norm=facts.clip_norm, l2=facts.l2)
+        if self.momentum > 0:
             optimizer = SmoothedDescent(size, records, facts.clip_norm, self.momentum, facts.l2)
         schedule = Weighted(weights)
         bound = None
         if self.momentum == 0 and self.sample_prob == 1:
             relative = loss_bound(schedule.shares, gamma, relative_noise(facts))
-            bound = Bound(
-                f"expected excess loss, if the condition number is {self._kappa(facts):g}",
-                relative * facts.bounds.initial_gap,
-            )
+            words = f"expected excess loss, if the condition number is {self._kappa(facts):g}"
+            bound = Bound(words, relative * facts.bounds.initial_gap)
         return Recipe(optimizer, schedule, steps, self.sample_prob, step_sizes=(size,), bound=bound)
 
     def plan(self, facts: Facts) -> Plan:
         """Return what a run will do under the method's own filter."""
-        return super().plan(
-            replace(facts, rule=self.filter(facts), spent=None if self.sample_prob < 1 else facts.spent)
-        )
+        spent = None if self.sample_prob < 1 else facts.spent
+        return super().plan(replace(facts, rule=self.filter(facts), spent=spent))
 
     def filter(self, facts: Facts) -> Filter:
         """Return the facts' own filter, or for samples a fixed schedule."""

@@ -43,12 +43,7 @@ def excess_bound(distance: float, gradient: float, noise_squared: float, steps: 
 
     ``R sqrt((G^2 + d s^2)/T)`` for a convex loss whose mean gradient has norm at most G, a start
     within R of the best point, and noise with ``E|noise|^2 = d s^2``, averaged over the T points
-    with gradients.
-
-    Parameters
-    ----------
-    distance, gradient, noise_squared, steps
-        R, G, d s^2 and T.
+    with gradients. The arguments are R, G, d s^2 and T.
     """
     return distance * math.sqrt((gradient**2 + noise_squared) / steps)
 

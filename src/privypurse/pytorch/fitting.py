@@ -11,10 +11,9 @@ from privypurse.core.checks import positive
 from privypurse.core.errors import InvalidArgument, spending_noted
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
-from privypurse.methods.base import PlannedMethod, check_steps_and_size
+from privypurse.methods.base import PlannedMethod, WarmStarted, check_steps_and_size
 from privypurse.methods.by_name import method_by_name
 from privypurse.methods.noisy_pgd import balanced_steps
-from privypurse.methods.warm import WarmStarted
 from privypurse.purse.certificate import Certificate
 from privypurse.purse.holds import held
 from privypurse.purse.opening import part_of

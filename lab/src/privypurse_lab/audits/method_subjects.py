@@ -12,18 +12,21 @@ from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS, Subject, on_last_
 from privypurse.core.checks import FloatArray
 from privypurse.core.randomness import NoiseSource
 from privypurse.losses.linear import Logistic
-from privypurse.methods.adp_sgd import ADPSGD
-from privypurse.methods.auto import Auto
-from privypurse.methods.dp_agd import DPAGD
-from privypurse.methods.dp_sgd import DPSGD
-from privypurse.methods.dynamic import Dynamic
-from privypurse.methods.finite_models import FiniteModels
-from privypurse.methods.nesterov import Nesterov
-from privypurse.methods.noisy_pgd import NoisyPGD
-from privypurse.methods.objective_perturbation import ObjPert
-from privypurse.methods.output_perturbation import OutPert
-from privypurse.methods.priv_gene import PrivGene
-from privypurse.methods.pur import PUR, AdaptivePUR
+from privypurse.methods import (
+    ADPSGD,
+    DPAGD,
+    DPSGD,
+    PUR,
+    AdaptivePUR,
+    Auto,
+    Dynamic,
+    FiniteModels,
+    Nesterov,
+    NoisyPGD,
+    ObjPert,
+    OutPert,
+    PrivGene,
+)
 from privypurse.oracles.linear import DenseOracle
 from privypurse.purse.purse import Purse
 from privypurse.training.fit import fit, open_purse

@@ -14,10 +14,11 @@ from privypurse.accounting.convert import (
     gdp_delta,
     gdp_epsilon,
     gdp_mu,
-    pure_mu,
     zcdp_epsilon,
     zcdp_rho,
 )
+from privypurse.accounting.gdp import mu_squared
+from privypurse.core.charges import BoundedRangeCharge, PureCharge
 from privypurse.core.errors import InvalidArgument
 
 # Canonne-Kamath-Steinke and Bun-Steinke budgets beside the exact ones, computed independently to four digits:
@@ -131,7 +132,7 @@ def test_mu_of_a_selection_dominates_every_two_point_pair(epsilon):
 def test_mu_of_a_selection_is_the_closed_form(epsilon):
     closed = 2 * special.ndtri(np.exp(epsilon / 2) / (1 + np.exp(epsilon / 2)))
     assert bounded_range_mu(epsilon) == pytest.approx(closed, rel=1e-9)
-    assert pure_mu(epsilon) == bounded_range_mu(2 * epsilon)
+    assert mu_squared(PureCharge(epsilon)) == mu_squared(BoundedRangeCharge(2 * epsilon))
 
 
 def test_a_tiny_selection_still_costs_something():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from privypurse.accounting import convert, gdp, pld, rdp, zcdp
+from privypurse.accounting import convert, gdp, pld, rdp
 from privypurse.accounting.fixed_schedule import _is_too_dear
 from privypurse.core.charges import (
     BoundedRangeCharge,
@@ -146,13 +146,13 @@ def test_release_without_noise_costs_infinity_everywhere():
         assert pld.pld_epsilon([GaussianCharge(1.0), charge], 1e-5, ADD_REMOVE) == math.inf
         assert set(rdp.curve(charge, ADD_REMOVE)) == {math.inf}
     for charge in (NonPrivateCharge("debugging"), GaussianCharge(0.0)):
-        assert gdp.mu_squared(charge) == zcdp.rho(charge) == math.inf
+        assert gdp.mu_squared(charge) == gdp.rho(charge) == math.inf
 
 
 def test_selections():
     charge, pure = BoundedRangeCharge(0.4), PureCharge(0.4)
-    assert zcdp.rho(charge) == pytest.approx(0.4**2 / 8, rel=1e-12)
-    assert zcdp.rho(pure) == pytest.approx(0.4**2 / 2, rel=1e-12)
+    assert gdp.rho(charge) == pytest.approx(0.4**2 / 8, rel=1e-12)
+    assert gdp.rho(pure) == pytest.approx(0.4**2 / 2, rel=1e-12)
     assert rdp.curve(charge, ADD_REMOVE, (2, 1000)) == pytest.approx((2 * 0.02, 0.4), rel=1e-12)
     sampled = rdp.curve(BoundedRangeCharge(0.4, 0.01), ADD_REMOVE, (2, 1000))
     amplified = math.log1p(0.01 * math.expm1(0.4))
@@ -163,7 +163,7 @@ def test_selections():
     )
 
 
-@pytest.mark.parametrize("price", [gdp.mu_squared, zcdp.rho])
+@pytest.mark.parametrize("price", [gdp.mu_squared, gdp.rho])
 def test_sampled_and_unknown_charges_are_refused(price):
     for charge in (GaussianCharge(1.0, 0.5), BoundedRangeCharge(1.0, 0.5), PureCharge(1.0, 0.5)):
         with pytest.raises(UnsupportedCharge, match="filter='rdp'"):

@@ -85,7 +85,7 @@ def scale_to_budget(
         return math.log(max(spent, 1e-12) / epsilon) if math.isfinite(spent) else 50.0
 
     # Rényi accounting is fast and slightly pessimistic; a coarse grid then comes nearer.
-    root, reach = _rdp_log_factor(listed, epsilon, delta, relation), 0.2
+    root, reach = math.log(rdp_noise_factor(listed, epsilon, delta, relation)), 0.2
     for grid, tolerance in ((max(interval, epsilon / 200), 1e-4), (interval, 1e-5)):
         root = _root(functools.partial(log_overshoot, grid=grid), root, reach, tolerance, epsilon, interval)
         reach = 0.01
@@ -119,16 +119,12 @@ def _root(
 
 
 def rdp_noise_factor(charges: Iterable[Charge], epsilon: float, delta: float, neighbouring: Neighbouring) -> float:
-    """Return a noise factor that meets a target: fast Rényi accounting, slightly pessimistic."""
-    return math.exp(_rdp_log_factor(tuple(charges), epsilon, delta, neighbouring))
-
-
-def _rdp_log_factor(charges: tuple[Charge, ...], epsilon: float, delta: float, neighbouring: Neighbouring) -> float:
-    """Return the log of the noise factor that meets a target by Rényi accounting; 40 if none."""
+    """Return a noise factor that meets a target: fast Rényi accounting, slightly pessimistic; e^40 if none does."""
+    listed = tuple(charges)
 
     def overshoots(log_factor: float) -> bool:
         costs = np.zeros(len(rdp.ORDERS))
-        for charge, count in tally(_scaled(charges, math.exp(log_factor))).items():
+        for charge, count in tally(_scaled(listed, math.exp(log_factor))).items():
             costs += count * np.array(rdp.curve(charge, neighbouring))
         return rdp.rdp_epsilon(rdp.ORDERS, costs.tolist(), delta) > epsilon
 
@@ -136,7 +132,7 @@ def _rdp_log_factor(charges: tuple[Charge, ...], epsilon: float, delta: float, n
     while high - low > 0.01:
         middle = (low + high) / 2
         low, high = (middle, high) if overshoots(middle) else (low, middle)
-    return high
+    return math.exp(high)
 
 
 def _scaled(charges: tuple[Charge, ...], factor: float) -> tuple[Charge, ...]:

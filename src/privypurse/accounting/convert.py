@@ -166,12 +166,7 @@ def bounded_range_mu(epsilon: float) -> float:
     """Return the mu for which every epsilon-bounded-range mechanism is mu-GDP; rounded up.
 
     ``2 Phi^-1(e^(epsilon/2) / (1 + e^(epsilon/2)))``, about 0.627 epsilon; proof in
-    ``docs/proofs/selection.md``.
-
-    Examples
-    --------
-    >>> round(bounded_range_mu(0.1), 5)
-    0.06266
+    ``docs/proofs/selection.md``. An epsilon-DP mechanism has a range of 2 epsilon.
     """
     half = positive(epsilon=epsilon) / 2
     # Phi^-1(1/2 + tanh(half/2)/2), by a formula that keeps its digits on each side.
@@ -180,14 +175,6 @@ def bounded_range_mu(epsilon: float) -> float:
     else:
         quantile = -float(special.ndtri_exp(special.log_expit(-half)))
     return max(2 * quantile * (1 + _DELTA_MARGIN), 5e-324)
-
-
-def pure_mu(epsilon: float) -> float:
-    """Return the mu for which every epsilon-DP mechanism is mu-GDP; rounded up.
-
-    A privacy loss within [-epsilon, epsilon] has a range of 2 epsilon.
-    """
-    return bounded_range_mu(2 * positive(epsilon=epsilon))
 
 
 def _conversion(conversion: str) -> str:
@@ -226,15 +213,10 @@ def _minus_erfcx_slope(x: np.ndarray) -> np.ndarray:
     direct = 2 / math.sqrt(math.pi) - 2 * x * special.erfcx(x)
     # Asymptotic series 1/(sqrt(pi) x^2) (1 - 3/(2x^2) + 15/(4x^4) - 105/(8x^6) + 945/(16x^8)).
     inverse = (1 / np.maximum(x, 20.0)) ** 2
-    series = inverse / math.sqrt(math.pi) * _horner(inverse, (1.0, -1.5, 3.75, -13.125, 59.0625))
+    series = (
+        inverse / math.sqrt(math.pi) * np.polynomial.polynomial.polyval(inverse, (1.0, -1.5, 3.75, -13.125, 59.0625))
+    )
     return np.asarray(np.where(x > 20, series, direct))
-
-
-def _horner(x: np.ndarray, coefficients: tuple[float, ...]) -> np.ndarray:
-    value = np.zeros_like(x)
-    for coefficient in reversed(coefficients):
-        value = value * x + coefficient
-    return value
 
 
 def _smallest(holds: Callable[[float], bool], low: float, high: float) -> float:

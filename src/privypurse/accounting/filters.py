@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from privypurse.accounting import convert, gdp, rdp, zcdp
+from privypurse.accounting import convert, gdp, rdp
 from privypurse.accounting.additive import SELECTION, AdditiveFilter
 from privypurse.accounting.exact import float_up
 from privypurse.accounting.fixed_schedule import FixedSchedule
@@ -108,7 +108,7 @@ class ZcdpFilter(AdditiveFilter):
         super().__init__(epsilon, delta, neighbouring, [self.rho])
 
     def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
-        return (zcdp.rho(charge),)
+        return (gdp.rho(charge),)
 
     def _two_steps(self) -> tuple[float, float]:
         # Groups of two are (4 rho)-zCDP: Bun and Steinke 2016.
@@ -260,24 +260,20 @@ BY_NAME = {"gdp": GdpFilter, "zcdp": ZcdpFilter, "rdp": RdpFilter}
 def from_terms(terms: dict[str, Any]) -> Filter:
     """Rebuild a filter from the terms on a ledger."""
     with refusing("expected the terms of an account of this version of privypurse. Pass those of a ledger."):
-        return _from_terms(terms)
-
-
-def _from_terms(terms: dict[str, Any]) -> Filter:
-    name, relation = terms["filter"], terms["neighbouring"]
-    if name == FixedSchedule.name and "schedule" in terms:
-        return FixedSchedule.from_terms(terms)
-    if name == DeclaredNonPrivate.name:
-        return DeclaredNonPrivate(terms["delta"], relation)
-    epsilon, delta = terms["epsilon"], terms["delta"]
-    if name == GdpFilter.name:
-        return GdpFilter(epsilon, delta, relation)
-    if name == ZcdpFilter.name:
-        return ZcdpFilter(epsilon, delta, relation, terms["conversion"])
-    if name == RdpFilter.name:
-        reference = charge_format.from_json(terms["reference"])
-        if isinstance(reference, GaussianCharge):
-            return RdpFilter(epsilon, delta, relation, reference=reference, orders=terms["orders"])
+        name, relation = terms["filter"], terms["neighbouring"]
+        if name == FixedSchedule.name and "schedule" in terms:
+            return FixedSchedule.from_terms(terms)
+        if name == DeclaredNonPrivate.name:
+            return DeclaredNonPrivate(terms["delta"], relation)
+        target = (terms["epsilon"], terms["delta"], relation)
+        if name == GdpFilter.name:
+            return GdpFilter(*target)
+        if name == ZcdpFilter.name:
+            return ZcdpFilter(*target, terms["conversion"])
+        if name == RdpFilter.name:
+            reference = charge_format.from_json(terms["reference"])
+            if isinstance(reference, GaussianCharge):
+                return RdpFilter(*target, reference=reference, orders=terms["orders"])
     raise InvalidArgument(
         f"an account with filter {name!r} cannot be reopened from its terms alone. "
         "Make the same filter again: Purse.with_filter(filter, ledger=...), or training.open_purse(..., ledger=...)."

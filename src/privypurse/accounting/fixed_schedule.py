@@ -114,9 +114,7 @@ class FixedSchedule:
 
     def in_order(self, spent: Totals, charges: Sequence[RepeatedCharge]) -> Sequence[Charge]:
         """Order counted charges like the schedule, if they are its next ones."""
-        counted: Counter[SingleCharge] = Counter()
-        for repeated in charges:
-            counted[repeated.charge] += repeated.count
+        counted = pld.tally(charges)
         position = spent.quanta[0]
         planned = self.schedule[position : position + counted.total()]
         return planned if Counter(planned) == counted else charges
@@ -136,8 +134,9 @@ class FixedSchedule:
 
     def smallest_noise_multiplier(self, spent: Totals, sample_prob: float = 1.0) -> float:
         planned = self._next(spent)
-        matches = isinstance(planned, GaussianCharge) and planned.sample_prob == sample_prob
-        return planned.noise_multiplier if isinstance(planned, GaussianCharge) and matches else math.inf
+        if isinstance(planned, GaussianCharge) and planned.sample_prob == sample_prob:
+            return planned.noise_multiplier
+        return math.inf
 
     def largest_epsilon(self, spent: Totals) -> float:
         planned = self._next(spent)
@@ -232,8 +231,5 @@ def _unfold(charges: Iterable[Charge]) -> tuple[SingleCharge, ...]:
         raise InvalidArgument(
             f"charges must be at most {MOST_RELEASES:,} in all; got {length:,}. Use filter='rdp', which needs no list."
         )
-    return tuple(
-        single
-        for charge in listed
-        for single in ([charge.charge] * charge.count if isinstance(charge, RepeatedCharge) else [charge])
-    )
+    runs = ([charge.charge] * charge.count if isinstance(charge, RepeatedCharge) else [charge] for charge in listed)
+    return tuple(itertools.chain.from_iterable(runs))

@@ -26,13 +26,7 @@ _MARGIN = 1e-9
 
 
 def exact_delta(noise_multiplier: float, curvature_ratio: float, epsilon: float) -> float:
-    """Return the delta at an epsilon of releasing the *exact* minimiser, under add/remove.
-
-    Examples
-    --------
-    >>> f"{exact_delta(100.0, 0.005, 0.05):.1e}"
-    '1.4e-08'
-    """
+    """Return the delta at an epsilon of releasing the *exact* minimiser, under add/remove."""
     m, left = 1 / positive(noise_multiplier=noise_multiplier), epsilon - math.log1p(curvature_ratio)
     if left >= m * m / 2:
         # E[1 - exp(left - m^2/2 - |X|)]+ is twice a Gaussian's delta.

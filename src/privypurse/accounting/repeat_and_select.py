@@ -29,13 +29,7 @@ SEARCH_ORDERS: tuple[int, ...] = (*range(2, 257), *(round(256 * 2 ** (k / 16)) f
 
 
 def curve(charge: RepeatAndSelectCharge, orders: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the Rényi divergence at each order; the same under either relation.
-
-    Examples
-    --------
-    >>> curve(RepeatAndSelectCharge(noise_multiplier=7.0, mean=5.0, shape=0.0), np.array([38.0])).round(3)
-    array([0.751])
-    """
+    """Return the Rényi divergence at each order; the same under either relation."""
     mu = 1 / charge.noise_multiplier
     rho = mu * mu / 2
     log_inverse = log_inverse_g(charge.mean, charge.shape)
@@ -45,19 +39,9 @@ def curve(charge: RepeatAndSelectCharge, orders: NDArray[np.float64]) -> NDArray
 
 
 def noise_multiplier_for(budget: Sequence[float], orders: Sequence[int], mean: float, shape: float) -> float:
-    """Return the least noise multiplier of a trial, within 1e-9, with which a search fits a budget.
+    """Return the least noise multiplier of a trial, within 1e-9, with which a search fits a budget at each order.
 
-    Parameters
-    ----------
-    budget, orders : sequence
-        The largest divergence at each order, and the orders.
-    mean, shape : float
-        As for `RepeatAndSelectCharge`.
-
-    Returns
-    -------
-    float
-        Infinity where the choice among the trials alone costs more.
+    Infinity where the choice among the trials alone costs more.
     """
     at, limits = np.array(orders, dtype=float), np.array(budget, dtype=float)
     return least(lambda noise_multiplier: bool(_fits(noise_multiplier, mean, shape, at, limits).all()), _MOST_NOISE)

@@ -11,21 +11,11 @@ from privypurse.core.neighbouring import Neighbouring
 
 @dataclass(frozen=True)
 class Totals:
-    """Spent totals in a filter's own units: exact, ordered like the filter's limits.
+    """Spent totals in a filter's own units: exact, ordered like the filter's limits."""
 
-    Parameters
-    ----------
-    quanta : tuple of int
-        Spent quanta (see `privypurse.accounting.exact`), one entry for each limit of the filter.
-    releases : int
-        Number of releases.
-    non_private : int
-        Number of them that were declared non-private and cost infinity.
-    """
-
-    quanta: tuple[int, ...]
+    quanta: tuple[int, ...]  # see `exact`; one entry for each limit of the filter
     releases: int = 0
-    non_private: int = 0
+    non_private: int = 0  # releases that were declared non-private and cost infinity
 
     def minus(self, unused: "Totals") -> "Totals":
         """Subtract the unused part of a reservation. Raise LedgerCorrupt if it is too large."""

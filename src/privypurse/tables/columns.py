@@ -1,6 +1,6 @@
 """[RAW DATA] Convert columns of tables to Arrow arrays, numbers or list indices, cell by cell."""
 
-import contextlib
+import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -25,19 +25,15 @@ class Mixed:
 
         listed = list(values)
         self._rows = len(listed)
-        kinds: dict[str, list[int]] = {}
-        for row, value in enumerate(listed):
-            kinds.setdefault(_kind(value), []).append(row)
-        types: dict[str, tuple[Callable[[Any], Any], Any]] = {
-            "bool": (bool, pa.bool_()),
-            "number": (_as_float, pa.float64()),
-            "text": (_as_string, pa.string()),
-        }
-        self._parts = [
-            (np.array(rows), pa.array([types[kind][0](listed[row]) for row in rows], types[kind][1]))
-            for kind, rows in kinds.items()
-            if kind in types
-        ]
+        kinds = np.array([_kind(value) for value in listed], dtype=str)
+        self._parts = []
+        for kind, convert, type_ in (
+            ("bool", bool, pa.bool_()),
+            ("number", _as_float, pa.float64()),
+            ("text", _as_string, pa.string()),
+        ):
+            rows = np.flatnonzero(kinds == kind)
+            self._parts.append((rows, pa.array([convert(listed[row]) for row in rows], type_)))
 
     def __len__(self) -> int:
         return self._rows
@@ -121,11 +117,15 @@ def numbers(column: Any, missing_values: Sequence[str], decimal: str = ".") -> F
 
 def _numbers_in(missing_values: Sequence[str]) -> list[float]:
     """Return the missing values that are numbers, such as 999."""
-    found = []
-    for text in missing_values:
-        with contextlib.suppress(ValueError):
-            found.append(float(text))
+    found = map(_float_or_nan, missing_values)
     return [value for value in found if value == value]
+
+
+def _float_or_nan(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _with_point(text: Any, decimal: str) -> Any:
@@ -167,22 +167,15 @@ def places(column: Any, listed: Sequence[str], missing_values: Sequence[str]) ->
         return _numeric_places(numbers(column, missing_values), listed)
     text = as_text(column, missing_values)
     found = pc.index_in(text, value_set=pa.array(list(listed), pa.string()), skip_nulls=True)
-    is_missing = pc.is_null(text)
-    return np.where(
-        is_missing.to_numpy(zero_copy_only=False),
-        MISSING,
-        found.fill_null(UNKNOWN).to_numpy(zero_copy_only=False),
-    ).astype(np.int32)
+    codes = pc.if_else(pc.is_null(text), MISSING, found.fill_null(UNKNOWN))
+    return np.asarray(codes.to_numpy(zero_copy_only=False), dtype=np.int32)
 
 
 def _numeric_places(values: FloatArray, listed: Sequence[str]) -> NDArray[np.int32]:
     """Look numbers up in a list of texts: 1, 1.0 and "1" are one category."""
     codes = np.where(np.isnan(values), MISSING, UNKNOWN).astype(np.int32)
     for index, text in enumerate(listed):
-        try:
-            codes[values == float(text)] = index
-        except ValueError:
-            continue
+        codes[values == _float_or_nan(text)] = index
     return codes
 
 

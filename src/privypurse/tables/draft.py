@@ -110,18 +110,11 @@ def draft_schema(
     # One column of numbers such as 80,5 decides for all.
     if any(one.commas > 0.5 * one.present > 0 for one in seen.values()):
         seen, decimal = _look(file, ",", progress), ","
-    columns: list[Column] = []
-    remarks: dict[str, str] = {}
-    for name in file.columns:
-        if name == target:
-            continue
-        column, remark = _describe(name, seen[name])
-        if column is not None:
-            columns.append(column)
-        if remark:
-            remarks[name] = remark
+    found = {name: _describe(name, seen[name]) for name in file.columns if name != target}
+    columns = tuple(column for column, _ in found.values() if column is not None)
+    remarks = {name: remark for name, (_, remark) in found.items() if remark}
     described = None if target is None else _target(target, seen[target])
-    return Schema(tuple(columns), described, kinds=Source.DATA, decimal=decimal), remarks
+    return Schema(columns, described, kinds=Source.DATA, decimal=decimal), remarks
 
 
 def _look(file: TableFile, decimal: str, progress: ProgressCallback) -> dict[str, _Seen]:
@@ -133,8 +126,7 @@ def _look(file: TableFile, decimal: str, progress: ProgressCallback) -> dict[str
 
 
 def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:
-    missing = seen.missing > 0
-    distinct = len(seen.values)
+    missing, distinct = seen.missing > 0, len(seen.values)
     if seen.unusable:
         return None, "left out: its type cannot be used"
     if seen.present == 0:
@@ -143,18 +135,17 @@ def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:
     if seen.is_number and not few:
         if seen.whole == seen.numbers and distinct > 0.95 * seen.counted > 100:
             return None, "left out: almost every record has a number of its own, as an identifier does"
-        bounds = _rounded(seen.low, seen.high)
-        return Number(name=name, range=bounds, missing=missing, source=Source.DATA), ""
+        return Number(name=name, range=_rounded(seen.low, seen.high), missing=missing, source=Source.DATA), ""
     if seen.dates > 0.5 * seen.present:
         return None, "left out: it looks like dates; make numbers of them first, such as days since some day"
     if seen.too_many or distinct > 0.5 * seen.present > 50:
         return None, "left out: text with too many different values"
     if distinct == 1:
         return None, "left out: all records have one value"
-    listed = sorted(value for value, _ in seen.values.most_common(MOST_LISTED))
-    remark = f"the {MOST_LISTED} most frequent of {distinct} values" if distinct > MOST_LISTED else ""
+    listed = tuple(sorted(value for value, _ in seen.values.most_common(MOST_LISTED)))
     other = distinct > MOST_LISTED
-    return Category(name=name, categories=tuple(listed), other=other, missing=missing, source=Source.DATA), remark
+    remark = f"the {MOST_LISTED} most frequent of {distinct} values" if other else ""
+    return Category(name=name, categories=listed, other=other, missing=missing, source=Source.DATA), remark
 
 
 def _target(name: str, seen: _Seen) -> Target:

@@ -82,34 +82,26 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
         ndarray of shape (n, d), float32
             A sparse matrix if there are more than 512 columns.
         """
-        columns = {column.name: column_of(X, column.name) for column in self._checked().columns}
-        rows = {len(column) for column in columns.values()}
+        schema = self._checked()
+        columns = [column_of(X, column.name) for column in schema.columns]
+        rows = {len(column) for column in columns}
         if len(rows) != 1:
             raise InvalidArgument("expected columns of one length, got several lengths. Check the table.")
-        encoded = np.zeros((rows.pop(), len(self.schema.features)), dtype=np.float32)
-        self._fill(columns, encoded)
+        encoded = np.zeros((rows.pop(), len(schema.features)), dtype=np.float32)
+        start = 0
+        for column, values in zip(schema.columns, columns, strict=True):
+            part = encoded[:, start : start + len(column.features)]
+            start += len(column.features)
+            if isinstance(column, Category):
+                _fill_category(part, places(values, column.categories, schema.missing_values), column)
+            else:
+                _fill_number(part, numbers(values, schema.missing_values, schema.decimal), column)
         return sparse.csr_matrix(encoded) if self.is_sparse else encoded
 
     @property
     def is_sparse(self) -> bool:
         """Whether the result is a sparse matrix."""
         return len(self.schema.features) > MOST_DENSE_COLUMNS
-
-    def _fill(self, columns: dict[str, Any], encoded: NDArray[np.float32]) -> None:
-        start = 0
-        for column in self.schema.columns:
-            width = len(column.features)
-            part = encoded[:, start : start + width]
-            values = columns[column.name]
-            if isinstance(column, Category):
-                codes = places(values, column.categories, self.schema.missing_values)
-                listed = len(column.categories)
-                targets = np.where(codes == UNKNOWN, listed if column.other else -1, codes)
-                targets = np.where(codes == MISSING, width - 1 if column.missing else -1, targets)
-                _mark(part, targets)
-            else:
-                _fill_number(part, numbers(values, self.schema.missing_values, self.schema.decimal), column)
-            start += width
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Name the columns of the result."""
@@ -126,6 +118,11 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
                 "budget; or call Schema.with_ranges."
             )
         return self.schema
+
+
+def _fill_category(part: NDArray[np.float32], codes: NDArray[np.int32], column: Category) -> None:
+    targets = np.where(codes == UNKNOWN, len(column.categories) if column.other else -1, codes)
+    _mark(part, np.where(codes == MISSING, part.shape[1] - 1 if column.missing else -1, targets))
 
 
 def _mark(part: NDArray[np.float32], targets: NDArray[Any]) -> None:

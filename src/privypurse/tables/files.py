@@ -11,17 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from privypurse.core.errors import FileUnusable, InvalidArgument
-from privypurse.tables.lines import (
-    FIELDS,
-    LONGEST_LINE,
-    Lines,
-    Tally,
-    is_whole,
-    is_wide,
-    known_encoding,
-    not_text,
-    not_whole,
-)
+from privypurse.tables import lines
+from privypurse.tables.lines import FIELDS, LONGEST_LINE, Lines, Tally, not_text, not_whole
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 BLOCK_BYTES = 1 << 20
@@ -69,7 +60,7 @@ class TableFile:
 
     def __init__(self, path: str | os.PathLike[str], *, delimiter: str | None = None, encoding: str = "utf-8") -> None:
         self.path = pathlib.Path(path)
-        self.encoding = known_encoding(encoding)
+        self.encoding = lines.known_encoding(encoding)
         if not self.path.is_file():
             what = "expected a file, got a folder" if self.path.is_dir() else "no such file"
             raise InvalidArgument(f"{what}: {str(path)!r}. Pass a CSV or Parquet file.")
@@ -172,7 +163,7 @@ class TableFile:
             raise InvalidArgument(
                 f"file {self.path.name!r} has a first line that cannot be a header. Pass a file with a header line."
             ) from None
-        if not is_whole(line.rstrip("\r\n"), self.delimiter):
+        if not lines.is_whole(line.rstrip("\r\n"), self.delimiter):
             raise InvalidArgument(
                 f"file {self.path.name!r} has a first line that is too long for a header, or has an open "
                 "quotation mark. Check it."
@@ -184,7 +175,7 @@ class TableFile:
     def _first_line(self) -> str:
         """Return the header line. Errors in later lines do not matter here."""
         with gzip.open(self.path) if self.is_gzip else self.path.open("rb") as file:
-            if not is_wide(self.encoding):
+            if not lines.is_wide(self.encoding):
                 return bytes(file.readline(LONGEST_LINE + 9)).decode(self.encoding).removeprefix("\ufeff")
             decoder, text = codecs.getincrementaldecoder(self.encoding)("replace"), ""
             while "\n" not in text and len(text) <= LONGEST_LINE and (chunk := file.read(4_096)):
@@ -205,7 +196,7 @@ class TableFile:
         from pyarrow import csv as arrow_csv
 
         self.tally = tally = Tally()
-        given = 0
+        name, given = self.path.name, 0
 
         def skip(row: Any) -> str:
             tally.left_out[FIELDS] += 1
@@ -214,21 +205,14 @@ class TableFile:
         try:
             with self.path.open("rb") as raw:
                 unpacked = pa.input_stream(raw, compression="gzip") if self.is_gzip else raw
-                lines = Lines(
-                    unpacked,
-                    delimiter=self.delimiter,
-                    encoding=self.encoding,
-                    strict=strict,
-                    name=self.path.name,
-                    tally=tally,
+                kept = Lines(
+                    unpacked, delimiter=self.delimiter, encoding=self.encoding, strict=strict, name=name, tally=tally
                 )
                 reader = arrow_csv.open_csv(
-                    lines,
+                    kept,
+                    # Threads would read far ahead.
                     read_options=arrow_csv.ReadOptions(
-                        column_names=self.columns,
-                        skip_rows=1,
-                        block_size=BLOCK_BYTES,
-                        use_threads=False,  # threads would read far ahead
+                        column_names=self.columns, skip_rows=1, block_size=BLOCK_BYTES, use_threads=False
                     ),
                     parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, invalid_row_handler=skip),
                     convert_options=arrow_csv.ConvertOptions(
@@ -240,22 +224,22 @@ class TableFile:
                 for batch in reader:
                     tally.read += batch.num_rows
                     # The parser reads ahead, so count its output.
-                    given = min(given + BLOCK_BYTES, lines.taken)
-                    progress(raw.tell() * given // max(lines.taken, 1))
+                    given = min(given + BLOCK_BYTES, kept.taken)
+                    progress(raw.tell() * given // max(kept.taken, 1))
                     yield pa.Table.from_batches([batch])
         except (pa.ArrowException, UnicodeError) as error:
             if tally.read or not str(error).startswith(("Empty CSV", "Could not skip")):
                 raise self._unreadable(str(error), strict and tally.left_out[FIELDS] > 0) from None
         except (OSError, EOFError) as error:
             raise FileUnusable(
-                f"file {self.path.name!r} cannot be read to its end ({type(error).__name__}). It may be truncated."
+                f"file {name!r} cannot be read to its end ({type(error).__name__}). It may be truncated."
             ) from None
         if tally.read or may_be_empty:
             return
         if not tally.left_out:
-            raise InvalidArgument(f"file {self.path.name!r} has a header and no rows. Pass a file with records.")
+            raise InvalidArgument(f"file {name!r} has a header and no rows. Pass a file with records.")
         raise InvalidArgument(
-            f"file {self.path.name!r} has no line with {len(self.columns)} fields, like its header, and "
+            f"file {name!r} has no line with {len(self.columns)} fields, like its header, and "
             "closed quotes. Check the delimiter (--delimiter) and the first line."
         )
 

@@ -6,6 +6,7 @@ return. Invalid bytes are replaced within their line. Lines left out are counted
 """
 
 import codecs
+import contextlib
 import io
 import math
 import re
@@ -35,25 +36,16 @@ OPEN_QUOTE, FIELDS, RETURN, TOO_LONG = (
 
 @dataclass
 class Tally:
-    """Exact counts of the lines of a file. Private.
+    """Exact counts of the lines of a file. Private."""
 
-    Parameters
-    ----------
-    read : int
-        Lines, or rows of a Parquet file, read as records.
-    left_out : Counter of str
-        Lines that are not a record by themselves, by cause. Blank lines are neither.
-    blank : int
-        Blank lines.
-    """
-
-    read: int = 0
-    left_out: "Counter[str]" = field(default_factory=Counter)
-    blank: int = 0
+    read: int = 0  # lines, or rows of a Parquet file, read as records
+    left_out: "Counter[str]" = field(default_factory=Counter)  # lines that are no record by themselves, by cause
+    blank: int = 0  # neither
 
     def __str__(self) -> str:
         causes = ", ".join(f"{count:,} {cause}" for cause, count in self.left_out.most_common())
-        return f"{self.left_out.total():,} of {self.read + self.left_out.total():,} lines cannot be read by themselves: {causes}"
+        lost = self.left_out.total()
+        return f"{lost:,} of {self.read + lost:,} lines cannot be read by themselves: {causes}"
 
     def box(self, *, unused: int = 0) -> Sensitive:
         """Return the numbers of lines that are used, unreadable, and read but `unused`.
@@ -114,22 +106,10 @@ def is_whole(line: str, delimiter: str) -> bool:
 
 
 class Lines(io.RawIOBase):
-    """A stream of the lines that can be parsed, as UTF-8.
+    """A stream of the lines of a binary file that can be parsed, as UTF-8.
 
-    Parameters
-    ----------
-    source : file
-        Binary file.
-    delimiter : str
-        Separator of fields.
-    encoding : str
-        Result of `known_encoding`.
-    strict : bool
-        Raise InvalidArgument instead of leaving a line out.
-    name : str
-        Name of the file, for messages.
-    tally : Tally, optional
-        Counts lines left out.
+    The encoding is a result of `known_encoding`. `strict` raises InvalidArgument with the name of
+    the file instead of leaving a line out.
 
     Guarantees
     ----------
@@ -193,18 +173,13 @@ class Lines(io.RawIOBase):
         self._tally.blank += listed.count(b"") + listed.count(b"\r") - (not listed[-1])
         plain = b'"' not in lines and lines.count(b"\r") == lines.count(b"\r\n")
         if plain and max(map(len, listed)) <= LONGEST_LINE:
-            try:
+            with contextlib.suppress(UnicodeDecodeError):
                 text = lines.decode(self._encoding)
                 self._first = False
                 return text.encode("utf-8")
-            except UnicodeDecodeError:
-                pass
         self._check_encoding(listed)
-        ends_with_line = not listed[-1]
-        kept = [
-            checked for line in listed[: -1 if ends_with_line else None] if (checked := self._checked(line)) is not None
-        ]
-        return b"".join(line + b"\n" for line in kept)
+        checked = map(self._checked, listed[: None if listed[-1] else -1])
+        return b"".join(line + b"\n" for line in checked if line is not None)
 
     def _checked(self, line: bytes) -> bytes | None:
         """Return a line as UTF-8, or None if it is left out."""

@@ -6,6 +6,7 @@ import itertools
 import json
 import pathlib
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -173,10 +174,7 @@ class Schema:
             )
         if not self.columns:
             raise InvalidArgument("expected at least one column in the schema, got none. Add a table [columns.NAME].")
-        names = [column.name for column in self.columns]
-        target = () if self.target is None else (self.target.name,)
-        twice = sorted({name for name in (*names, *target) if [*names, *target].count(name) > 1})
-        if twice:
+        if twice := sorted(name for name, times in Counter(self.names).items() if times > 1):
             raise InvalidArgument(
                 f"column {twice[0]!r} is described twice, or is both a column and the target. Describe it once."
             )
@@ -196,7 +194,7 @@ class Schema:
     @property
     def names(self) -> list[str]:
         """Names of the columns to read, the target last."""
-        return [column.name for column in self.columns] + ([] if self.target is None else [self.target.name])
+        return [part.name for part in self.parts]
 
     @property
     def to_buy(self) -> list[Number]:
@@ -213,16 +211,17 @@ class Schema:
     @property
     def uncovered(self) -> list[str]:
         """What was read from the data without paying, in words for a certificate."""
-        columns = [part.name for part in self.columns if part.source is Source.DATA]
+        read, earlier = (
+            [part.name for part in self.columns if part.source is source] for source in (Source.DATA, Source.EARLIER)
+        )
         lines = []
         if self.kinds is Source.DATA:
             lines.append(
                 "which columns are used, of which kind they are and where values are missing, read from the data"
             )
-        if columns:
-            shortened = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
+        if read:
+            shortened = ", ".join(read[:8]) + (f" and {len(read) - 8} more" if len(read) > 8 else "")
             lines.append(f"ranges and categories of columns, read from the data without paying: {shortened}")
-        earlier = [part.name for part in self.columns if part.source is Source.EARLIER]
         if earlier:
             lines.append(f"ranges of columns that the schema says were bought in an earlier run: {', '.join(earlier)}")
         if self.target is not None and self.target.source is Source.DATA:
@@ -237,27 +236,19 @@ class Schema:
 
     def buying_ranges(self) -> "Schema":
         """Return the schema without ranges that were read from the data: they will be bought."""
-        return replace(
-            self,
-            columns=tuple(
-                replace(column, range=None, source=Source.DECLARED)
-                if isinstance(column, Number) and column.source is Source.DATA and not column.cuts
-                else column
-                for column in self.columns
-            ),
-        )
+        numbers = (column for column in self.columns if isinstance(column, Number))
+        read = [column.name for column in numbers if column.source is Source.DATA and not column.cuts]
+        return self.with_ranges(dict.fromkeys(read), Source.DECLARED)
 
-    def with_ranges(self, bought: dict[str, tuple[float, float]], source: Source = Source.BOUGHT) -> "Schema":
-        """Return the schema with the given ranges."""
-        return replace(
-            self,
-            columns=tuple(
-                replace(column, range=bought[column.name], source=source)
-                if isinstance(column, Number) and column.name in bought
-                else column
-                for column in self.columns
-            ),
+    def with_ranges(self, bought: Mapping[str, tuple[float, float] | None], source: Source = Source.BOUGHT) -> "Schema":
+        """Return the schema with the given ranges of columns of numbers."""
+        columns = (
+            replace(column, range=bought[column.name], source=source)
+            if isinstance(column, Number) and column.name in bought
+            else column
+            for column in self.columns
         )
+        return replace(self, columns=tuple(columns))
 
     def with_target(self, name: str) -> "Schema":
         """Return the schema. Raise InvalidArgument unless its target has this name."""
@@ -278,8 +269,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_range(what: str, pair: Any) -> None:
-    ordered = isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_number, pair)) and pair[0] < pair[1]
-    if not ordered:
+    if not (isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_number, pair)) and pair[0] < pair[1]):
         raise InvalidArgument(
             f"expected two increasing numbers as {what}, got {shown(pair)}. Write for example range = [0, 100]."
         )
@@ -347,20 +337,13 @@ def parse_schema(text: str) -> Schema:
     described = fields.get("columns", {})
     if not isinstance(described, dict):
         raise InvalidArgument("expected a table for each column: write [columns.age] and below it range = [0, 120].")
-    columns = tuple(
-        column for name, settings in described.items() if (column := _column(name, settings, default)) is not None
-    )
+    columns = (_column(name, settings, default) for name, settings in described.items())
     missing = fields.get("missing_values", list(MISSING_VALUES))
     if not isinstance(missing, list) or not all(isinstance(value, str) for value in missing):
         raise InvalidArgument(f'expected a list of texts as missing_values, got {shown(missing)}. Write ["?", "NA"].')
-    target = fields.get("target")
-    return Schema(
-        columns,
-        None if target is None else _target(target, default),
-        tuple(missing),
-        default,
-        fields.get("decimal", "."),
-    )
+    target = None if fields.get("target") is None else _target(fields["target"], default)
+    used = tuple(column for column in columns if column is not None)
+    return Schema(used, target, tuple(missing), default, fields.get("decimal", "."))
 
 
 def _column(name: str, settings: Any, default: Source) -> Column | None:
@@ -379,25 +362,23 @@ def _column(name: str, settings: Any, default: Source) -> Column | None:
             f"{what} needs either range = [low, high] (numbers) or categories = [...]. To leave it out, write "
             "ignore = true."
         )
+    missing = flags["missing"]
     if "categories" in settings:
-        listed = _list(settings["categories"], f"categories of {what}")
-        texts = tuple(_as_text(value) for value in listed)
-        return Category(
-            name=name, categories=texts, other=flags["other"], missing=flags["missing"], source=_unless_bought(source)
-        )
+        texts = tuple(map(_as_text, _list(settings["categories"], f"categories of {what}")))
+        own = _unless_bought(source)
+        return Category(name=name, categories=texts, other=flags["other"], missing=missing, source=own)
     cuts = tuple(map(_as_number, _list(settings.get("cuts", []), f"cuts of {what}")))
     pair = settings.get("range")
     if pair == "private":
         if cuts:
             raise InvalidArgument(f'{what} has cuts, which need no range. Leave out range = "private".')
-        return Number(
-            name=name, missing=flags["missing"], source=source if source is not Source.DATA else Source.DECLARED
-        )
+        return Number(name=name, missing=missing, source=Source.DECLARED if source is Source.DATA else source)
     if pair is None and not cuts:
         raise InvalidArgument(f"cuts of {what} are empty. Write for example cuts = [25, 40, 65], or a range.")
     range_ = None if pair is None else _pair(pair, what)
-    own = _unless_bought(source) if cuts else source
-    return Number(name=name, range=range_, cuts=cuts, missing=flags["missing"], source=own)
+    return Number(
+        name=name, range=range_, cuts=cuts, missing=missing, source=_unless_bought(source) if cuts else source
+    )
 
 
 def _target(settings: Any, default: Source) -> Target:
@@ -409,7 +390,7 @@ def _target(settings: Any, default: Source) -> Target:
     if ("classes" in settings) == ("range" in settings):
         raise InvalidArgument('[target] needs either classes = ["no", "yes"] or, for a number, range = [low, high].')
     if "classes" in settings:
-        classes = tuple(_as_text(value) for value in _list(settings["classes"], "classes"))
+        classes = tuple(map(_as_text, _list(settings["classes"], "classes")))
         return ClassTarget(name=name, classes=classes, source=source)
     return NumberTarget(name=name, range=_pair(settings["range"], f"target {name!r}"), source=source)
 
@@ -463,11 +444,10 @@ def _source(value: Any, what: str, default: Source) -> Source:
 
 
 def _check_keys(settings: Mapping[str, Any], known: Sequence[str], what: str) -> None:
-    for key in settings:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            guess = f" Did you mean {near[0]}?" if near else f" Known settings: {', '.join(known)}."
-            raise InvalidArgument(f"{what} has an unknown setting {key!r}.{guess}")
+    if unknown := [key for key in settings if key not in known]:
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        guess = f" Did you mean {near[0]}?" if near else f" Known settings: {', '.join(known)}."
+        raise InvalidArgument(f"{what} has an unknown setting {unknown[0]!r}.{guess}")
 
 
 def write_schema(schema: Schema, *, comments: Mapping[str, str] | None = None) -> str:
@@ -487,8 +467,7 @@ def write_schema(schema: Schema, *, comments: Mapping[str, str] | None = None) -
         lines.append(f"missing_values = {_texts(schema.missing_values)}")
     if schema.decimal != ".":
         lines.append(f"decimal = {_text(schema.decimal)}")
-    if schema.target is not None:
-        target = schema.target
+    if (target := schema.target) is not None:
         lines += ["", "[target]", f"column = {_text(target.name)}"]
         if isinstance(target, ClassTarget):
             lines.append(f"classes = {_texts(target.classes)}")

@@ -8,7 +8,8 @@ with sixty values of very different frequency, eight of which no record has. The
 numbers correlated at 0.95, and the synthetic census. Seeds are fixed: these are simulations.
 
 Run: ``python benchmarks/coefficient_intervals.py`` (about a quarter of an hour on an idle core),
-``--quick`` for a look. Exits with 1 where fewer than 90 of 100 nominal 95 % intervals of the first
+``--quick`` for a look. ``--time`` measures how long the intervals of `privypurse train` take beside
+the rest of it, on the synthetic census (a minute). Exits with 1 where fewer than 90 of 100 nominal 95 % intervals of the first
 table hold for some kind of column. Intervals of columns that depend on each other are known to be
 too narrow (docs/design.md).
 """
@@ -17,6 +18,8 @@ import argparse
 import json
 import pathlib
 import sys
+import tempfile
+import time
 import warnings
 
 import numpy as np
@@ -24,10 +27,13 @@ from scipy import special
 
 from privypurse.datasets import make_census
 from privypurse.estimators import PrivateLogisticRegression
-from privypurse.runs.census_schema import census_schema
+from privypurse.runs.account import Account
+from privypurse.runs.demo import census_schema
 from privypurse.runs.noise_intervals import noise_intervals
-from privypurse.runs.progress import Silent
+from privypurse.runs.progress import Progress
+from privypurse.runs.train import TrainSettings, train_file
 from privypurse.tables import Category, Number, Schema, TableEncoder
+from privypurse.tables.schema import write_schema
 
 EPSILONS = (0.3, 1.0, 3.0)
 ROWS, VALUES, EMPTY, NUMBERS, FEW = 10_000, 60, 8, 4, 20
@@ -93,7 +99,7 @@ def intervals_of(schema, X, y, epsilon, fits):
         model._declared_scales = True  # as `privypurse train` does
         model.fit(X, y)
         values.append(np.append(model.coef_, model.intercept_))
-        halves.append(np.concatenate([part.ravel() for part in noise_intervals(model, schema, Silent(), seed=seed)]))
+        halves.append(np.concatenate([part.ravel() for part in noise_intervals(model, schema, Progress(), seed=seed)]))
     return np.array(values), np.array(halves)
 
 
@@ -114,12 +120,59 @@ def coverage(epsilon, tables, fits):
     return found
 
 
+class Stopwatch(Progress):
+    """Measures the CPU seconds of each stage of a job, which other processes do not change."""
+
+    def __init__(self):
+        self.seconds, self._now = {}, ("starting", time.process_time())
+
+    def stage(self, what, total=None):
+        """End the last stage and begin another."""
+        last, since = self._now
+        self._now = what, time.process_time()
+        self.seconds[last] = self.seconds.get(last, 0.0) + self._now[1] - since
+
+
+def print_times(sizes=(1_000, 30_000, 300_000)):
+    """Print the CPU seconds of the stages of `privypurse train`, on the synthetic census. The first run compiles."""
+    print("| rows of the census | reading | preparing and training | noise intervals | measuring and writing |")
+    print("|---|---|---|---|---|")
+    for rows in sizes:
+        with tempfile.TemporaryDirectory() as name:
+            folder, census = pathlib.Path(name), make_census(rows, seed=1)
+            census.to_csv(folder / "census.csv")
+            (folder / "census.toml").write_text(write_schema(census_schema(census)))
+            watch = Stopwatch()
+            settings = TrainSettings(
+                data=folder / "census.csv",
+                target=census.target,
+                epsilon=1.0,
+                out=folder / "model",
+                account=Account(dataset="census", ledger=folder / "ledger.db"),
+                schema=folder / "census.toml",
+            )
+            train_file(settings, watch)
+            watch.stage("done")
+        spent = watch.seconds
+        reading = sum(seconds for stage, seconds in spent.items() if stage.startswith("reading"))
+        training = sum(seconds for stage, seconds in spent.items() if stage.startswith(("preparing", "training")))
+        rest = sum(seconds for stage, seconds in spent.items() if stage.startswith(("measuring", "writing")))
+        rehearsing = spent["rehearsing the noise"]
+        if rows != sizes[0]:
+            cells = (f"{seconds:.2f} s" for seconds in (reading, training, rehearsing, rest))
+            print(f"| {rows:,} | {' | '.join(cells)} |")
+    return 0
+
+
 def main():
     warnings.simplefilter("ignore")  # about seeds, which are what these runs are made of
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=pathlib.Path, help="also write the numbers here")
     parser.add_argument("--quick", action="store_true", help="epsilon 1, one table")
+    parser.add_argument("--time", action="store_true", help="measure the time of intervals instead")
     options = parser.parse_args()
+    if options.time:
+        return print_times()
     epsilons, tables, fits = ((1.0,), 1, 25) if options.quick else (EPSILONS, 4, 25)
     report, short = {}, False
     print("| kind of column | " + " | ".join(f"epsilon {epsilon:g}" for epsilon in epsilons) + " |")

@@ -16,7 +16,7 @@ from privypurse import SqliteLedger
 from privypurse.cli.app import run as run_command
 from privypurse.core.errors import LedgerError
 from privypurse.datasets import make_census
-from privypurse.runs.census_schema import census_schema
+from privypurse.runs.demo import census_schema
 from privypurse.tables.schema import write_schema
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import spoil_text

@@ -9,7 +9,7 @@ from typing import Any
 
 from privypurse.datasets import make_census
 from privypurse.runs.account import Account
-from privypurse.runs.census_schema import census_schema
+from privypurse.runs.demo import census_schema
 from privypurse.runs.describe import load_run, report_of
 from privypurse.runs.folder import MANIFEST, load_model, save_model
 from privypurse.runs.train import TrainSettings, train_file

@@ -15,7 +15,7 @@ import numpy as np
 
 from privypurse.core.errors import PrivypurseError
 from privypurse.datasets import make_census
-from privypurse.runs.census_schema import census_schema
+from privypurse.runs.demo import census_schema
 from privypurse.runs.progress import Silent
 from privypurse.runs.rows import read_rows
 from privypurse.tables.chunks import from_files

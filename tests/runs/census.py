@@ -6,7 +6,7 @@ from privypurse.datasets import make_census
 from privypurse.purse.entries import CHARGE, RESERVE
 from privypurse.purse.sqlite_ledger import SqliteLedger
 from privypurse.runs.account import Account
-from privypurse.runs.census_schema import census_schema
+from privypurse.runs.demo import census_schema
 from privypurse.runs.train import TrainSettings
 from privypurse.tables import ClassTarget, NumberTarget, Schema
 from privypurse.tables.schema import write_schema

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from privypurse.cli import compare, data, demo, evaluate, ledger, plan, predict, report, schema, train
+from privypurse.cli import compare, data, demo, ledger, models, plan, schema, train
 from privypurse.cli.output import checked, emit, stderr, warn
 from privypurse.core.errors import (
     BudgetExhausted,
@@ -82,12 +82,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("train")(checked(train.train))
-app.command("predict")(checked(predict.predict))
-app.command("evaluate")(checked(evaluate.evaluate))
+app.command("predict")(checked(models.predict))
+app.command("evaluate")(checked(models.evaluate))
 app.command("plan")(checked(plan.plan))
 app.command("compare")(checked(compare.compare))
 app.command("schema")(checked(schema.schema))
-app.command("report")(checked(report.report))
+app.command("report")(checked(models.report))
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(data.app, name="data")
 app.command("demo")(checked(demo.demo))
@@ -126,20 +126,18 @@ def _top(
 
 def exit_code(error: BaseException) -> int:
     """Return the exit code for an error."""
-    for kind, code in (
-        (SpentInVain, SPENT_IN_VAIN),
-        (BudgetExhausted, BUDGET_REFUSED),
-        (LedgerError, LEDGER_TROUBLE),
-        (FileUnusable, FILE_TROUBLE),
-        (InvalidArgument, WRONG_INPUT),
-        (DataUnavailable, FILE_TROUBLE),
-        (FileNotFoundError, WRONG_INPUT),
-        (OSError, FILE_TROUBLE),
-        (MemoryError, FILE_TROUBLE),
-    ):
-        if isinstance(error, kind):
-            return code
-    return FAILED
+    codes: dict[type[BaseException], int] = {
+        SpentInVain: SPENT_IN_VAIN,
+        BudgetExhausted: BUDGET_REFUSED,
+        LedgerError: LEDGER_TROUBLE,
+        FileUnusable: FILE_TROUBLE,
+        InvalidArgument: WRONG_INPUT,
+        DataUnavailable: FILE_TROUBLE,
+        FileNotFoundError: WRONG_INPUT,
+        OSError: FILE_TROUBLE,
+        MemoryError: FILE_TROUBLE,
+    }
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), FAILED)
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -183,10 +181,8 @@ def run(arguments: list[str] | None = None) -> int:
         if os.environ.get("PRIVYPURSE_DEBUG"):
             raise
         # The message of another library may quote a record.
-        message = (
-            f"internal error: {type(error).__name__}. PRIVYPURSE_DEBUG=1 prints a traceback, which may contain data."
-        )
-        return _failed("internal", message, FAILED, as_json)
+        advice = "PRIVYPURSE_DEBUG=1 prints a traceback, which may contain data."
+        return _failed("internal", f"internal error: {type(error).__name__}. {advice}", FAILED, as_json)
 
 
 def _failed(kind: str, message: str, code: int, as_json: bool) -> int:

@@ -48,9 +48,8 @@ def compare(
     from privypurse.runs import compare as job
     from privypurse.runs.account import put_on_record
     from privypurse.runs.folder import replace_file
-    from privypurse.tables.draft import draft_schema
+    from privypurse.runs.rows import describe_columns
     from privypurse.tables.files import TableFile
-    from privypurse.tables.schema import read_schema
 
     names, budgets = _texts(methods), _numbers(epsilons)
     job.check_choices(names, budgets, repeats)
@@ -60,22 +59,18 @@ def compare(
         stderr.print(job.NOT_PRIVATE, style="bold red", markup=False)
     purse: Any = None
     with shown_progress(quiet) as progress:
-        if schema is None:
-            progress.stage(f"drafting a schema from {file.path.name}", file.size)
-            described, _ = draft_schema(file, target, progress=progress.update)
-        else:
-            described = read_schema(schema).with_target(target)
+        described = describe_columns(file, target, schema, progress)
         account = options.account_for(
             data, ledger=ledger, dataset=dataset, budget=budget, delta=delta, neighbouring=neighbouring, who=who
         )
         if pay:
 
-            def open_purse() -> Any:
+            def purse_to_charge() -> Any:
                 nonlocal purse
                 purse, _ = account.open(None)
                 return purse
 
-            result = job.compare_paid(file, described, names, budgets, open_purse, progress)
+            result = job.compare_paid(file, described, names, budgets, purse_to_charge, progress)
         else:
             what = f"a comparison of methods on the records of {data.name}, and how many are left out, measured exactly"
             put_on_record([account], what)

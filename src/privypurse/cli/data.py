@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from privypurse.cli import options
 from privypurse.cli.output import check_outputs, checked, emit, note, say, table
 from privypurse.cli.progress import shown_progress
+from privypurse.core.formats import percent
 
 CENSUS = "census"
 # Data sets by name, with a description. Other distributions add theirs, and their loaders.
@@ -116,13 +117,13 @@ def data(
     else:
         say(f"{written['rows']:,} rows: {target}" + (f"; schema: {schema}" if schema else ""))
         if "best_accuracy" in written:
-            best, majority = (f"{100 * written[name]:.1f} %" for name in ("best_accuracy", "majority_accuracy"))
+            best, majority = percent(written["best_accuracy"]), percent(written["majority_accuracy"])
             say(f"best accuracy possible {best}, majority {majority}")
 
 
 def _census(target: pathlib.Path, rows: int, seed: int, schema: pathlib.Path | None) -> dict[str, Any]:
     from privypurse.datasets import make_census
-    from privypurse.runs.census_schema import census_schema
+    from privypurse.runs.demo import census_schema
     from privypurse.tables.schema import write_schema
 
     census = make_census(rows, seed)

@@ -35,14 +35,8 @@ def demo(
         result = run_demo(out, rows=rows, epsilon=epsilon, progress=progress)
     purse, report = result.trained.purse, out / "model" / "report.html"
     if json:
-        accuracies = {"private": result.private, "not_private": result.not_private, "majority": result.majority}
-        emit(
-            {
-                "accuracy": accuracies | {"best": result.best},
-                "spent_epsilon": purse.spent.epsilon,
-                "report": str(report),
-            }
-        )
+        accuracy = {name: getattr(result, name) for name in ("private", "not_private", "majority", "best")}
+        emit({"accuracy": accuracy, "spent_epsilon": purse.spent.epsilon, "report": str(report)})
         return
     say(
         f"accuracy on new people: private {percent(result.private)}, not private {percent(result.not_private)}, always the "

@@ -57,7 +57,8 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
     """Draw numbers as a line of bars from zero to the largest."""
     if not values:
         return ""
-    thinned = [values[int(index * len(values) / min(width, len(values)))] for index in range(min(width, len(values)))]
+    width = min(width, len(values))
+    thinned = [values[int(index * len(values) / width)] for index in range(width)]
     top = max(thinned) or 1.0
     return "".join(_BARS[max(1, round(value / top * (len(_BARS) - 1)))] for value in thinned)
 
@@ -117,14 +118,8 @@ def check_outputs(
 ) -> None:
     """Raise InvalidArgument or FileUnusable for files that a command must not or cannot write.
 
-    Parameters
-    ----------
-    files : mapping of str to path
-        Files to write, by the name of their option.
-    inputs : iterable of path
-        Files that the command reads, or folders of them.
-    overwrite : bool, default False
-        Whether other existing files may be replaced.
+    `files` are by the name of their option; `inputs` are files that the command reads, or folders
+    of them. `overwrite` allows to replace other existing files.
     """
     read = [*_all_files(inputs)]
     for option, path in files.items():
@@ -151,12 +146,11 @@ def check_folder(
     option: str, path: pathlib.Path, inputs: Iterable[pathlib.Path] = (), *, may_be_model: bool = False
 ) -> None:
     """Raise InvalidArgument for an output folder that is an input, a model or in a model."""
+    said = f"{option} {str(path)!r}"
     if any(_is_same(path, one) for one in inputs):
-        raise InvalidArgument(
-            f"{option} {str(path)!r} is an input of this command and is not overwritten. Pass another folder."
-        )
-    _check_not_model_or_ledger(f"{option} {str(path)!r}", path if may_be_model else path / "any")
-    _check_not_of_runs(f"{option} {str(path)!r}", path, inputs)
+        raise InvalidArgument(f"{said} is an input of this command and is not overwritten. Pass another folder.")
+    _check_not_model_or_ledger(said, path if may_be_model else path / "any")
+    _check_not_of_runs(said, path, inputs)
 
 
 def _check_not_model_or_ledger(said: str, path: pathlib.Path) -> None:

@@ -119,10 +119,8 @@ def _loss(rehearsed: Any) -> str:
 
 def _print_one(plan: Any, rehearsed: Any, settings: Any) -> None:
     say(f"{plan.method}: {_facts_line(settings)}")
-    say(
-        f"  steps       {plan.steps}"
-        + (f", each on a sample of {percent(plan.sample_prob)}" if plan.sample_prob < 1 else "")
-    )
+    sampled = f", each on a sample of {percent(plan.sample_prob)}" if plan.sample_prob < 1 else ""
+    say(f"  steps       {plan.steps}{sampled}")
     say(f"  clip norm   {short(plan.clip_norm)}")
     spending = [one**2 for one in plan.mu]
     for name, values in (("step size", plan.step_sizes), ("noise std", plan.noise_std), ("mu", plan.mu)):
@@ -135,20 +133,12 @@ def _print_one(plan: Any, rehearsed: Any, settings: Any) -> None:
         say(f"  spending    {sparkline(spending)}")
         picked = sorted({0, plan.steps // 4, plan.steps // 2, 3 * plan.steps // 4, plan.steps - 1})
         total = sum(spending)
-        table(
-            ("step", "step size", "noise std", "mu", "share of the spending so far"),
-            [
-                [
-                    str(index + 1),
-                    short(plan.step_sizes[index]) if index < len(plan.step_sizes) else "chosen",
-                    short(plan.noise_std[index]),
-                    short(plan.mu[index]),
-                    percent(sum(spending[: index + 1]) / total),
-                ]
-                for index in picked
-                if index < len(plan.noise_std)
-            ],
-        )
+        rows = []
+        for index in (index for index in picked if index < len(plan.noise_std)):
+            size = short(plan.step_sizes[index]) if index < len(plan.step_sizes) else "chosen"
+            share = percent(sum(spending[: index + 1]) / total)
+            rows.append([str(index + 1), size, short(plan.noise_std[index]), short(plan.mu[index]), share])
+        table(("step", "step size", "noise std", "mu", "share of the spending so far"), rows)
     if plan.bound is not None:
         say(f"  theory      {plan.bound.quantity}: at most {short(plan.bound.value)}")
     if 1 / settings.facts.noise_floor < 10:

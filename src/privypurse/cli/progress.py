@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich import progress
 
 from privypurse.cli.output import note, stderr
-from privypurse.runs.progress import Progress, Silent
+from privypurse.runs.progress import Progress
 
 
-class Bars:
+class Bars(Progress):
     """One bar for each stage."""
 
     def __init__(self, bars: progress.Progress) -> None:
@@ -34,22 +34,19 @@ class Bars:
             self._bars.update(self._task, total=total or 1, completed=total or 1)
 
 
-class Lines:
+class Lines(Progress):
     """A line for each stage."""
 
     def stage(self, what: str, total: float | None = None) -> None:
         """Print it."""
         note(f"{what} ...")
 
-    def update(self, done: float, note: str = "") -> None:
-        """Print nothing."""
-
 
 @contextlib.contextmanager
 def shown_progress(quiet: bool) -> Iterator[Progress]:
     """Show the progress of a job."""
     if quiet:
-        yield Silent()
+        yield Progress()
     elif not sys.stderr.isatty():
         yield Lines()
     else:

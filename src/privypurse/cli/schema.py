@@ -114,15 +114,11 @@ def _print_check(found: list[dict[str, Any]], tally: Any, json: bool) -> None:
     if json:
         emit({"covered": False, "columns": found, "lines_left_out": dict(tally.left_out)})
     else:
-        shares = [
-            [
-                "" if line[name] is None else f"{100 * line[name] / max(line['rows'], 1):.2f} %"
-                for name in ("unknown", "missing", "beyond")
-            ]
-            for line in found
-        ]
-        table(
-            ("column", "on no list, no number", "missing", "beyond the range"),
-            [[line["column"], *row] for line, row in zip(found, shares, strict=True)],
-        )
+        rows = []
+        for line in found:
+            counts = (line[name] for name in ("unknown", "missing", "beyond"))
+            rows.append(
+                [line["column"], *("" if n is None else f"{100 * n / max(line['rows'], 1):.2f} %" for n in counts)]
+            )
+        table(("column", "on no list, no number", "missing", "beyond the range"), rows)
     warn("exact shares of private records, not covered by any guarantee: for those who may see the records.")

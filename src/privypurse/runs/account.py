@@ -57,14 +57,8 @@ class Account:
     def open(self, epsilon: float | None, *, seed: int | None = None, noise: str = "auto") -> tuple[Purse, bool]:
         """Return the purse, and whether the account is new.
 
-        Parameters
-        ----------
-        epsilon : float or None
-            Epsilon of the job; the budget of a new account without one.
-        seed : int or None
-            For simulations.
-        noise : {"auto", "secure", "plain"}
-            How noise is drawn.
+        A new account without a budget has the epsilon of the job. A seed is for simulations; `noise`
+        is "auto", "secure" or "plain".
         """
         check_noise_name(noise)
         source = noise_source(noise, seed)
@@ -99,11 +93,9 @@ class Account:
         if not self.path.exists():
             return None
         ledger = SqliteLedger(self.path, must_exist=True)
-        return (
-            None
-            if ledger.terms(self.dataset) is None
-            else Purse.reopen(ledger, self.dataset, noise=noise, who=self.who)
-        )
+        if ledger.terms(self.dataset) is None:
+            return None
+        return Purse.reopen(ledger, self.dataset, noise=noise, who=self.who)
 
     def _check_terms(self, purse: Purse) -> None:
         for name, asked, its in (
@@ -119,7 +111,7 @@ class Account:
                 )
 
 
-def put_on_record(accounts: "Sequence[Account | None]", what: str) -> None:
+def put_on_record(accounts: Sequence[Account | None], what: str) -> None:
     """Declare an uncovered computation on the ledgers of those accounts that exist."""
     purses = [purse for account in accounts if account is not None and (purse := account.find()) is not None]
     for purse in {(purse.ledger.head(), purse.dataset): purse for purse in purses}.values():

@@ -1,5 +1,6 @@
 """[RAW DATA] Compare methods and budgets on one table, NOT PRIVATE or charged to its purse."""
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,8 +14,7 @@ from privypurse.accounting import convert
 from privypurse.core.checks import positive, shown
 from privypurse.core.errors import BudgetExhausted, InvalidArgument, spending_noted
 from privypurse.core.randomness import NoiseSource
-from privypurse.estimators import PrivateLogisticRegression, PrivateRidge
-from privypurse.methods.by_name import method_by_name, ridge_for
+from privypurse.methods.by_name import method_by_name
 from privypurse.purse.holds import held
 from privypurse.purse.opening import part_of
 from privypurse.purse.purse import Purse
@@ -23,7 +23,8 @@ from privypurse.runs.left_out import SHARE, count_left_out, exactly_left_out
 from privypurse.runs.measure import epsilon_beside_measuring, measure
 from privypurse.runs.on_record import counted, on_record
 from privypurse.runs.progress import Progress
-from privypurse.runs.rows import CHECKED, EncodedRows, read_rows
+from privypurse.runs.rows import CHECKED, EncodedRows, read_rows, target_of
+from privypurse.runs.train import unfitted_model
 from privypurse.tables.files import TableFile
 from privypurse.tables.schema import ClassTarget, Schema, Target
 
@@ -60,14 +61,7 @@ def compare_not_private(
 ) -> Comparison:
     """Compare by simulation, measured exactly. The result is as private as the records.
 
-    Parameters
-    ----------
-    file, schema
-        The table and its description.
-    methods, epsilons, repetitions
-        What to compare. Each repetition has its own split of the records and its own seed.
-    progress : Progress
-        Receives the number of fits.
+    Each repetition has its own split of the records and its own seed.
     """
     target = _target(schema)
     rows, _ = read_rows(file, schema, progress)
@@ -99,27 +93,18 @@ def compare_paid(
     schema: Schema,
     methods: Sequence[str],
     epsilons: Sequence[float],
-    open_purse: Callable[[], Purse],
+    purse_to_charge: Callable[[], Purse],
     progress: Progress,
 ) -> Comparison:
     """Compare with noisy releases: each fit costs its epsilon, of which 3 % measure it.
 
-    Parameters
-    ----------
-    file, schema
-        The table and its description.
-    methods, epsilons
-        What to compare, once each.
-    open_purse : callable
-        Returns the purse to charge; called when the file has been read. If it does not hold enough
-        for all fits, nothing is spent.
-    progress : Progress
-        Receives the number of fits.
+    `purse_to_charge` is called when the file has been read. If its purse does not hold enough for
+    all fits, nothing is spent.
     """
     check_choices(methods, epsilons, 1)
     target = _target(schema)
     train, test = read_rows(file, schema, progress, hold_out=HOLD_OUT)
-    purse = open_purse()
+    purse = purse_to_charge()
     run = part_of(purse, price(methods, epsilons, purse.delta))
     entries: list[Entry] = []
     note = PAID
@@ -135,12 +120,12 @@ def compare_paid(
             one.check(file.path.name)
         note = " ".join([PAID, *(f"In {file.path.name}: {one.remark}" for one in left_out)])
         progress.stage("comparing", len(methods) * len(epsilons))
-        for name, epsilon in [(name, epsilon) for epsilon in epsilons for name in methods]:
+        for epsilon, name in itertools.product(epsilons, methods):
             try:
                 # A share counted lines. Rounding of the sum may leave the last fit slightly less.
                 mu = convert.gdp_mu(epsilon, purse.delta) * math.sqrt(1 - SHARE)
                 own = part_of(run, min(convert.gdp_epsilon(mu, purse.delta), run.remaining.epsilon))
-                model = _model(target, name).set_params(epsilon=epsilon_beside_measuring(own), purse=own)
+                model = unfitted_model(target, name).set_params(epsilon=epsilon_beside_measuring(own), purse=own)
                 model.fit(train.X, train.y)
                 result = measure(model, test, target, on="records set aside", purse=own)
             except BudgetExhausted:
@@ -164,48 +149,22 @@ def _candidates(
     target: Target, methods: Sequence[str], epsilons: Sequence[float], repetition: int
 ) -> "list[tuple[str, float | None, Any]]":
     classifies = isinstance(target, ClassTarget)
-    listed: list[tuple[str, float | None, Any]] = []
-    for epsilon in epsilons:
-        for name in methods:
-            purse = Purse(epsilon, 1e-6, neighbouring="add-remove", noise=NoiseSource(seed=repetition))
-            listed.append((name, epsilon, _model(target, name).set_params(epsilon=None, purse=purse)))
     plain = LogisticRegression(max_iter=1000) if classifies else Ridge()
-    constant = _Constant(DummyClassifier() if classifies else DummyRegressor())
-    listed += [("scikit-learn, not private", None, plain), ("always the same answer", None, constant)]
-    return listed
+    constant = _ConstantClassifier() if classifies else DummyRegressor()
+    listed: list[tuple[str, float | None, Any]] = []
+    for epsilon, name in itertools.product(epsilons, methods):
+        purse = Purse(epsilon, 1e-6, neighbouring="add-remove", noise=NoiseSource(seed=repetition))
+        listed.append((name, epsilon, unfitted_model(target, name).set_params(epsilon=None, purse=purse)))
+    return [*listed, ("scikit-learn, not private", None, plain), ("always the same answer", None, constant)]
 
 
-class _Constant:
-    """A dummy model with a decision function."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    def fit(self, X: Any, y: Any) -> "_Constant":
-        """Learn the most frequent class, or the mean."""
-        self._model.fit(X, y)
-        self.classes_ = getattr(self._model, "classes_", None)
-        return self
-
-    def predict(self, X: Any) -> Any:
-        """Return the mean for every row."""
-        return self._model.predict(X)
+class _ConstantClassifier(DummyClassifier):  # type: ignore[misc]
+    """Predict the most frequent class, with a decision function."""
 
     def decision_function(self, X: Any) -> Any:
         """Score the classes of every row alike."""
-        shares = self._model.predict_proba(X)
+        shares = self.predict_proba(X)
         return shares[:, 1] - 0.5 if shares.shape[1] == 2 else shares
-
-
-def _model(target: Target, method: str) -> Any:
-    settings: dict[str, Any] = {"method": method, "l2": ridge_for(method)}
-    model: PrivateLogisticRegression | PrivateRidge
-    if isinstance(target, ClassTarget):
-        model = PrivateLogisticRegression(classes=list(range(len(target.classes))), **settings)
-    else:
-        model = PrivateRidge(target_bounds=target.range, **settings)
-    model._declared_scales = True
-    return model
 
 
 def _metric(target: Target) -> str:
@@ -213,11 +172,10 @@ def _metric(target: Target) -> str:
 
 
 def _target(schema: Schema) -> Target:
-    if schema.target is None:
-        raise InvalidArgument('the schema has no [target]. Add one: column = "income" and classes or range.')
+    target = target_of(schema)
     if schema.to_buy:
         raise InvalidArgument(
             f"range of column {schema.to_buy[0].name!r} is to be bought, which a comparison does not do. "
             "Declare the range in the schema."
         )
-    return schema.target
+    return target

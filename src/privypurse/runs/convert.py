@@ -30,19 +30,8 @@ class Converted:
 
 
 def convert_file(file: TableFile, out: pathlib.Path, progress: Progress) -> Converted:
-    """Write the records of a CSV file to a Parquet file, every column as text.
+    """Write the records of a CSV file to a Parquet file, every column as text. Replace the file.
 
-    Parameters
-    ----------
-    file : TableFile
-        The CSV file.
-    out : path
-        The Parquet file. An existing file is replaced.
-    progress : Progress
-        Receives the number of bytes read.
-
-    Notes
-    -----
     Without line breaks inside quotes, cells are the same as in `TableFile.blocks`. A record with
     too many or too few fields, or with quotes that RFC 4180 does not allow, raises InvalidArgument
     with the number of its first line.
@@ -84,18 +73,14 @@ def _blocks(file: TableFile, found: Converted, progress: Progress) -> Iterator[l
                 found.blank_lines += not record
                 found.with_line_breaks += reader.line_num + 1 > begins
                 begins = reader.line_num + 2
-                if record:
-                    block.append(record)
+                block += [record] if record else []
                 if len(block) == BLOCK_ROWS:
                     yield block
                     progress.update(raw.tell())
                     block = []
         except csv.Error:
-            raise _malformed(
-                name,
-                begins,
-                "has a quotation mark that is not closed, text after a closing one, or a stray carriage return",
-            ) from None
+            what = "has a quotation mark that is not closed, text after a closing one, or a stray carriage return"
+            raise _malformed(name, begins, what) from None
         except UnicodeError:
             raise not_text(name, file.encoding) from None
         except (EOFError, OSError, zlib.error) as error:

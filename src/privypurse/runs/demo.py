@@ -8,21 +8,18 @@ from dataclasses import dataclass
 from sklearn.linear_model import LogisticRegression
 
 from privypurse.core.errors import InvalidArgument, spending_noted
-from privypurse.datasets import make_census
+from privypurse.datasets import Census, make_census
 from privypurse.runs.account import LEDGER, Account
-from privypurse.runs.census_schema import census_schema
 from privypurse.runs.evaluate import evaluate_file
 from privypurse.runs.measure import measure
 from privypurse.runs.progress import Progress
-from privypurse.runs.rows import read_rows
+from privypurse.runs.rows import read_rows, target_of
 from privypurse.runs.train import TrainResult, TrainSettings, train_file
 from privypurse.tables.files import TableFile
-from privypurse.tables.schema import read_schema, write_schema
+from privypurse.tables.schema import Category, ClassTarget, Column, Number, Schema, read_schema, write_schema
 
 MARK = "made-by-privypurse-demo.txt"
 CENSUS, SCHEMA, NEW_PEOPLE, MODEL = "census.csv", "census.toml", "new_people.csv", "model"
-
-
 # Fewer may all be of one class.
 FEWEST_PEOPLE = 100
 
@@ -42,16 +39,7 @@ class DemoResult:
 def run_demo(folder: pathlib.Path, *, rows: int, epsilon: float, progress: Progress) -> DemoResult:
     """Write a synthetic census, train on it, evaluate on new people and compare with scikit-learn.
 
-    Parameters
-    ----------
-    folder : path
-        Folder for all output. The files of an earlier demo are replaced.
-    rows : int
-        Number of people in the census.
-    epsilon : float
-        The budget.
-    progress : Progress
-        Receives the stages.
+    The files of an earlier demo in the folder are replaced.
     """
     if rows < FEWEST_PEOPLE:
         raise InvalidArgument(f"expected rows to be {FEWEST_PEOPLE} or more, got {rows}. Leave it out for 30,000.")
@@ -80,9 +68,7 @@ def run_demo(folder: pathlib.Path, *, rows: int, epsilon: float, progress: Progr
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about convergence
         plain = LogisticRegression(max_iter=300).fit(rows_read.X, rows_read.y)
-    if schema.target is None:
-        raise InvalidArgument("the schema of the demo has no target. Run the demo again.")
-    not_private = measure(plain, test, schema.target, on="new people", public=True)
+    not_private = measure(plain, test, target_of(schema), on="new people", public=True)
     majority = dict(private.compared_with)["always the most frequent class"]
     return DemoResult(private.value, not_private.value, majority, others.best_accuracy, trained)
 
@@ -96,6 +82,18 @@ def _make_room(folder: pathlib.Path) -> None:
         # The people are synthetic, so their ledger may go.
         shutil.rmtree(folder)
     folder.mkdir(exist_ok=True)
-    (folder / MARK).write_text(
-        "Everything in this folder is synthetic, and is replaced by the next demo.\n", encoding="utf-8"
-    )
+    about = "Everything in this folder is synthetic, and is replaced by the next demo.\n"
+    (folder / MARK).write_text(about, encoding="utf-8")
+
+
+def census_schema(census: Census) -> Schema:
+    """Return the schema of a synthetic census without reading its rows."""
+    columns: list[Column] = []
+    for name, facts in census.schema_facts.items():
+        if name == census.target:
+            continue
+        if facts.lower is not None and facts.upper is not None:
+            columns.append(Number(name=name, range=(facts.lower, facts.upper), missing=facts.may_be_missing))
+        else:
+            columns.append(Category(name=name, categories=tuple(facts.categories), missing=facts.may_be_missing))
+    return Schema(tuple(columns), ClassTarget(name=census.target, classes=tuple(census.classes)))

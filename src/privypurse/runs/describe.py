@@ -103,25 +103,23 @@ def describe_run(
 
 
 def _task(target: str, schema: Schema) -> str:
-    model = "A linear model"
+    task = f"estimates the number {target}"
     if isinstance(schema.target, ClassTarget):
         classes = schema.target.classes
         listed = f"{classes[0]!r} or {classes[1]!r}" if len(classes) == 2 else f"one of {len(classes)} classes"
-        return f"{model} that says whether {target} is {listed}, from {len(schema.columns)} columns."
-    return f"{model} that estimates the number {target}, from {len(schema.columns)} columns."
+        task = f"says whether {target} is {listed}"
+    return f"A linear model that {task}, from {len(schema.columns)} columns."
 
 
 def _settings(settings: Any, purse: Purse) -> list[list[str]]:
+    seed = "secret" if settings.seed is None else f"seed {settings.seed} (SIMULATION)"
     return [
         ["command", settings.command],
         ["epsilon of this run", f"{settings.epsilon:g}"],
         ["delta", f"{purse.delta:g}"],
         ["relation", purse.neighbouring.value],
         ["set aside to measure", "nothing" if settings.test or not settings.hold_out else f"{settings.hold_out:.0%}"],
-        [
-            "noise",
-            f"{settings.noise}, " + ("secret" if settings.seed is None else f"seed {settings.seed} (SIMULATION)"),
-        ],
+        ["noise", f"{settings.noise}, {seed}"],
         ["privypurse", __version__],
         ["scikit-learn, numpy, Python", f"{sklearn.__version__}, {np.__version__}, {platform.python_version()}"],
     ]
@@ -144,31 +142,23 @@ def _prepared(schema: Schema, model: Any) -> list[list[str]]:
 
 def report_of(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> str:
     """Return the report as an HTML page. Raise InvalidArgument if `about` is damaged."""
-    with refusing("the description of this run is damaged. Restore run.json from a copy."):
-        return _report_of(pipeline, about, measurements)
-
-
-def _report_of(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> str:
     encoder, model = pipeline[0], pipeline[-1]
-    return render(
-        ReportContent(
-            title=about["title"],
-            task=about["task"],
-            certificate=model.certificate_,
-            trace=model.trace_,
-            method=about["method"],
-            folder=str(about.get("folder", "MODEL")),  # earlier versions did not write it
-            step_sizes=model.trace_.step_sizes,
-            budget=about["budget"],
-            prepared=_pairs(about["prepared"]),
-            measurements=tuple(measurements),
-            coefficients=coefficients_of(pipeline, about["half_widths"]),
-            coefficients_note=about["note"],
-            settings=_pairs(about["settings"]),
-            schema=write_schema(encoder.schema),
-            schema_declared=about["schema_declared"],
+    with refusing("the description of this run is damaged. Restore run.json from a copy."):
+        return render(
+            ReportContent(
+                **{name: about[name] for name in ("title", "task", "method", "budget", "schema_declared")},
+                certificate=model.certificate_,
+                trace=model.trace_,
+                folder=str(about.get("folder", "MODEL")),  # earlier versions did not write it
+                step_sizes=model.trace_.step_sizes,
+                prepared=_pairs(about["prepared"]),
+                measurements=tuple(measurements),
+                coefficients=coefficients_of(pipeline, about["half_widths"]),
+                coefficients_note=about["note"],
+                settings=_pairs(about["settings"]),
+                schema=write_schema(encoder.schema),
+            )
         )
-    )
 
 
 def coefficients_of(pipeline: Pipeline, half_widths: Any = None) -> tuple[Coefficient, ...]:
@@ -183,14 +173,13 @@ def coefficients_of(pipeline: Pipeline, half_widths: Any = None) -> tuple[Coeffi
     outputs = [""] if len(values) == 1 else [str(name) for name in model.classes_]
     return tuple(
         Coefficient(
-            name=name,
-            output=output,
-            value=float(values[row, column]),
-            low=None if halves is None else float(values[row, column] - halves[row, column]),
-            high=None if halves is None else float(values[row, column] + halves[row, column]),
+            name=names[place[1]],
+            output=outputs[place[0]],
+            value=float(values[place]),
+            low=None if halves is None else float(values[place] - halves[place]),
+            high=None if halves is None else float(values[place] + halves[place]),
         )
-        for row, output in enumerate(outputs)
-        for column, name in enumerate(names)
+        for place in np.ndindex(values.shape)
     )
 
 

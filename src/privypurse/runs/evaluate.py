@@ -41,22 +41,11 @@ def evaluate_file(
     epsilon: float | None = None,
     account: Account | None = None,
     public: bool = False,
-) -> "Evaluation":
-    """Measure a model and add the result to its report.
+) -> Evaluation:
+    """Measure a model on records that it was not trained on, and add the result to its report.
 
-    Parameters
-    ----------
-    folder : path
-        The model.
-    file : TableFile
-        Records that it was not trained on.
-    progress : Progress
-        Receives the number of bytes read.
-    epsilon, account
-        Budget of a noisy measurement and the account to charge. Without them the measurement is
-        exact and not covered.
-    public : bool, default False
-        Whether the records are declared public.
+    With an epsilon the measurement is noisy and charged to the account. Without one it is exact and
+    not covered, unless the records are declared `public`.
     """
     if epsilon is not None and public:
         raise InvalidArgument("expected epsilon or public, got both. Leave out --epsilon or --public.")
@@ -65,8 +54,7 @@ def evaluate_file(
     pipeline, about, measurements = load_run(folder)
     schema, model = pipeline[0].schema, pipeline[-1]
     rows, _ = read_rows(file, schema, progress)
-    purse = None
-    run = None
+    purse, run = None, None
     if epsilon is not None and account is not None:
         purse, _ = account.open(epsilon)
         run = part_of(purse, epsilon)

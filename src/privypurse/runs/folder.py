@@ -89,15 +89,16 @@ def model_from_json(text: str) -> PrivateLinearModel:
 def _check(model: Any) -> None:
     """Raise ValueError or TypeError unless shapes, classes and types of a model agree."""
     columns, classes = model.n_features_in_, getattr(model, "classes_", None)
-    outputs = np.atleast_1d(model.intercept_).shape
     count = 1 if classes is None or len(classes) == 2 else len(classes)
-    shapes = [np.atleast_2d(model.coef_).shape == (count, columns), outputs == (count,)]
-    shapes.append(model.coef_.ndim == (1 if classes is None else 2))
     check_fields(model.privacy_spent_)
     check_fields(model.preparation_)
-    for name in ("centre", "stretch", "spread", "unit"):
-        array = getattr(model.preparation_, name)
-        shapes.append(array is None or np.ndim(array) == 0 or np.shape(array) == (columns,))
+    arrays = (getattr(model.preparation_, name) for name in ("centre", "stretch", "spread", "unit"))
+    shapes = [
+        np.atleast_2d(model.coef_).shape == (count, columns),
+        np.atleast_1d(model.intercept_).shape == (count,),
+        model.coef_.ndim == (1 if classes is None else 2),
+        *(array is None or np.ndim(array) == 0 or np.shape(array) == (columns,) for array in arrays),
+    ]
     if isinstance(model, PrivateRidge | PrivateHuberRegressor) != (classes is None) or not all(shapes):
         raise ValueError("parts have other shapes")
     if classes is not None and (classes.ndim != 1 or len(classes) < 2 or len(set(classes.tolist())) < len(classes)):
@@ -130,8 +131,7 @@ MADE_AGAIN = ("report.html", "measurements.json")
 def replace_folder(new: pathlib.Path, there: pathlib.Path) -> None:
     """Replace a folder, or a link to one, by another folder beside it.
 
-    A crash between the two renames leaves the replaced folder under a hidden name that ends in
-    ``.old``. If the second rename fails, the replaced folder is put back.
+    If the second rename fails, the replaced folder is put back; see `ModelFolder` for a crash.
     """
     old = partial_path(there).with_suffix(".old")
     there.rename(old)
@@ -185,13 +185,14 @@ class ModelFolder:
 
     def __enter__(self) -> "ModelFolder":
         if self.folder.exists() or self.folder.is_symlink():
+            try:
+                self._check_replaceable()
+            except InvalidArgument as error:
+                if self._overwrite:
+                    raise
+                raise InvalidArgument(f"out exists, and would not be replaced: {error.message}") from None
             if not self._overwrite:
-                try:
-                    self._check_replaceable()
-                except InvalidArgument as error:
-                    raise InvalidArgument(f"out exists, and would not be replaced: {error.message}") from None
                 raise InvalidArgument(f"out {str(self.folder)!r} exists already. Pass another folder or --overwrite.")
-            self._check_replaceable()
         if not self.folder.parent.is_dir():
             raise InvalidArgument(
                 f"out {str(self.folder)!r} is in a folder that does not exist. Create {str(self.folder.parent)!r} first."
@@ -219,21 +220,16 @@ class ModelFolder:
             self._move_in_place()
         except (OSError, InvalidArgument) as error:
             why = error.strerror if isinstance(error, OSError) else "something else is there now"
-            refuge = None
+            lost = f"the model is trained and paid for, but cannot be written to {str(self.folder)!r} ({why})"
+            elsewhere = "the folder for temporary files"
             try:
                 refuge = pathlib.Path(tempfile.mkdtemp(prefix="privypurse-model-"))
+                elsewhere = repr(str(refuge))
                 # A report is large, and can be made again from the rest.
                 _write_all(refuge, {name: text for name, text in files.items() if name != "report.html"})
             except OSError:
-                elsewhere = "the folder for temporary files" if refuge is None else repr(str(refuge))
-                raise ModelNotSaved(
-                    f"the model is trained and paid for, but cannot be written to {str(self.folder)!r} "
-                    f"({why}), nor to {elsewhere}. Its payment stays on the ledger."
-                ) from error
-            raise ModelNotSaved(
-                f"the model is trained and paid for, but cannot be written to {str(self.folder)!r} "
-                f"({why}). It is in {str(refuge)!r}: move it from there."
-            ) from error
+                raise ModelNotSaved(f"{lost}, nor to {elsewhere}. Its payment stays on the ledger.") from error
+            raise ModelNotSaved(f"{lost}. It is in {elsewhere}: move it from there.") from error
 
     def _move_in_place(self) -> None:
         if not (self.folder.exists() or self.folder.is_symlink()):
@@ -270,10 +266,7 @@ class ModelFolder:
 
 
 def _claimed(folder: pathlib.Path) -> int:
-    """Create a folder, or empty one left by a killed run, and lock it. Return the lock.
-
-    Raise BlockingIOError if another run holds it.
-    """
+    """Create or empty a folder and lock it. Return the lock; BlockingIOError if another run has it."""
     while True:
         folder.mkdir(exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -25,23 +25,14 @@ SURE = 3.0
 class LeftOut:
     """A noisy count of the lines left out of a file for one cause. All of it is public.
 
-    Parameters
-    ----------
-    why : str
-        The cause.
-    count : float
-        Noisy number of lines.
-    low, high : float
-        Interval that holds the true number in 369 of 370 runs.
-    lines : float
-        Noisy number of all lines of the file.
+    The interval from `low` to `high` holds the true number in 369 of 370 runs.
     """
 
     why: str
     count: float
     low: float
     high: float
-    lines: float
+    lines: float  # noisy number of all lines of the file
 
     @property
     def remark(self) -> str:
@@ -66,21 +57,10 @@ class LeftOut:
 
 
 def count_left_out(file: TableFile, unused: int, purse: Purse) -> tuple[LeftOut, ...]:
-    """Count the lines that are left out, in one noisy release.
+    """Count unreadable lines, and records without a target, in one release for a share of the purse.
 
-    Parameters
-    ----------
-    file : TableFile
-        A file that has been read to its end.
-    unused : int
-        Exact number of records without a target. Private.
-    purse : Purse
-        Purse to charge, a share of what is left.
-
-    Returns
-    -------
-    tuple of LeftOut
-        Unreadable lines, except for a Parquet file, which has none; and records without a target.
+    The file has been read to its end. `unused` is the exact number of records without a target:
+    private. A Parquet file has no unreadable lines.
     """
     box, mechanism = file.tally.box(unused=unused), gaussian(purse, SHARE)
     noisy = [float(count) for count in purse.release(box, mechanism, what=WHAT).value]

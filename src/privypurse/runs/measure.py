@@ -30,31 +30,27 @@ LITTLE = 0.2
 def measure(
     model: Any, rows: EncodedRows, target: Target, *, on: str, purse: Purse | None = None, public: bool = False
 ) -> Measurement:
-    """Measure a fitted model.
+    """Measure a classifier for the sorted classes of the target, or a regressor, on unseen records.
 
-    Parameters
-    ----------
-    model : estimator
-        A classifier for the sorted classes of the target, or a regressor.
-    rows : EncodedRows
-        Records that it was not trained on.
-    target : ClassTarget or NumberTarget
-        Description of the target.
-    on : str
-        The records, in words.
-    purse : Purse, optional
-        Purse to charge. One release spends all that is left in it. Without it the values are exact
-        and not covered.
-    public : bool, default False
-        Whether the records are declared public.
+    `on` names the records. One release spends all that is left in the purse. Without a purse the
+    values are exact and not covered, unless the records are declared `public`.
 
     Guarantees
     ----------
     With a purse everything returned is computed from one noisy release and public numbers.
     """
-    if isinstance(target, ClassTarget):
-        return _accuracy(model, rows, target, on, purse, public)
-    return _error(model, rows, target, on, purse, public)
+    found, total = (
+        _accuracy(model, rows, target, purse) if isinstance(target, ClassTarget) else _error(model, rows, target, purse)
+    )
+    paid = purse is not None
+    return Measurement(
+        **found,
+        on=f"{on} (about {about(total)} records)" if paid else f"{on} ({total:,.0f} records)",
+        paid=paid,
+        public=public,
+        simulated=purse is not None and purse.noise.simulation,
+        when=now(),
+    )
 
 
 def epsilon_beside_measuring(run: Purse) -> float:
@@ -71,9 +67,8 @@ def _release(box: Sensitive, purse: Purse, what: str) -> tuple[FloatArray, float
     return noisy, mechanism.noise_std(box, purse.neighbouring), left.epsilon
 
 
-def _accuracy(
-    model: Any, rows: EncodedRows, target: ClassTarget, on: str, purse: Purse | None, public: bool
-) -> Measurement:
+def _accuracy(model: Any, rows: EncodedRows, target: ClassTarget, purse: Purse | None) -> tuple[dict[str, Any], float]:
+    """Return the fields of a measurement, and the number of records."""
     classes = sorted(target.classes)
     right = predicted_places(model, rows.X) == rows.y
     cells = [(place, hit) for place in range(len(classes)) for hit in (False, True)]
@@ -96,26 +91,20 @@ def _accuracy(
         for name, hit, size in zip(classes, hits, of_class, strict=True)
         if size > max(4 * error, 0.5)
     ]
-    return Measurement(
-        metric="accuracy",
-        value=value,
-        low=max(value - half, 0.0),
-        high=min(value + half, 1.0),
-        on=f"{on} (about {about(total)} records)" if purse is not None else f"{on} ({total:,.0f} records)",
-        paid=purse is not None,
-        public=public,
-        simulated=purse is not None and purse.noise.simulation,
-        epsilon=epsilon,
-        when=now(),
-        says_little=half > LITTLE,
-        compared_with=(("always the most frequent class", float(np.clip(of_class.max() / total, 0.0, 1.0))),),
-        details=tuple(recalls),
-    )
+    return {
+        "metric": "accuracy",
+        "value": value,
+        "low": max(value - half, 0.0),
+        "high": min(value + half, 1.0),
+        "epsilon": epsilon,
+        "says_little": half > LITTLE,
+        "compared_with": (("always the most frequent class", float(np.clip(of_class.max() / total, 0.0, 1.0))),),
+        "details": tuple(recalls),
+    }, total
 
 
-def _error(
-    model: Any, rows: EncodedRows, target: NumberTarget, on: str, purse: Purse | None, public: bool
-) -> Measurement:
+def _error(model: Any, rows: EncodedRows, target: NumberTarget, purse: Purse | None) -> tuple[dict[str, Any], float]:
+    """Return the fields of a measurement, and the number of records."""
     low, high = target.range
     width, middle = high - low, (low + high) / 2
     off = np.abs(np.clip(_in_blocks(model.predict, rows.X), low, high) - rows.y) / width
@@ -130,20 +119,15 @@ def _error(
     # The variance of an error between 0 and 1 with this mean is at most mean * (1 - mean).
     spread = math.sqrt(max(mean * (1 - mean), 0.0) / total)
     half = Z95 * math.hypot(error * math.sqrt(1 + mean**2) / total, spread)
-    return Measurement(
-        metric="mean absolute error",
-        value=mean * width,
-        low=max(mean - half, 0.0) * width,
-        high=(mean + half) * width,
-        on=f"{on} (about {about(total)} records)" if purse is not None else f"{on} ({total:,.0f} records)",
-        paid=purse is not None,
-        public=public,
-        simulated=purse is not None and purse.noise.simulation,
-        epsilon=epsilon,
-        when=now(),
-        says_little=half > max(mean, LITTLE / 2),
-        compared_with=(("always the middle of the range", baseline * width),),
-    )
+    return {
+        "metric": "mean absolute error",
+        "value": mean * width,
+        "low": max(mean - half, 0.0) * width,
+        "high": (mean + half) * width,
+        "epsilon": epsilon,
+        "says_little": half > max(mean, LITTLE / 2),
+        "compared_with": (("always the middle of the range", baseline * width),),
+    }, total
 
 
 def predicted_places(model: Any, X: Any) -> NDArray[np.intp]:

@@ -14,7 +14,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 
 from privypurse.accounting import convert
 from privypurse.accounting.filters import GdpFilter
@@ -24,6 +24,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.estimators.preparation import CENTRE_SHARE, Preparation
 from privypurse.purse.purse import Purse
 from privypurse.runs.on_record import Interrupts
+from privypurse.runs.plan import drawn_classes
 from privypurse.runs.progress import Progress
 from privypurse.tables.schema import Category, Schema
 
@@ -35,20 +36,9 @@ NOTICED = 0.1
 def made_rows(schema: Schema, preparation: Preparation, rows: int, rng: np.random.Generator, error: float) -> Any:
     """Draw encoded rows with independent columns and the released centre and spread.
 
-    Parameters
-    ----------
-    schema : Schema
-        The columns.
-    preparation : Preparation
-        Released values. Without a centre, categories are equally frequent; without a spread,
-        numbers fill their range.
-    rows : int
-        Number of rows.
-    rng : Generator
-        Source of randomness. Not used for privacy.
-    error : float
-        Standard deviation of the noise in the centre of a column. A category whose share is below
-        twice that counts as empty: noise moves the coefficients of empty categories furthest.
+    Without a centre, categories are equally frequent; without a spread, numbers fill their range.
+    `error` is the standard deviation of the noise in the centre of a column: a category whose share
+    is below twice that counts as empty, as noise moves the coefficients of empty categories furthest.
     """
     width = len(schema.features)
     means = np.full(width, np.nan) if preparation.centre is None else preparation.centre * preparation.unit
@@ -111,20 +101,10 @@ NOTE = (
 def noise_intervals(
     model: Any, schema: Schema, progress: Progress, *, interrupts: Interrupts | None = None, seed: int = 0
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Return half-widths of the intervals of ``coef_`` and ``intercept_``, or None if not possible.
+    """Return half-widths of the intervals of ``coef_`` and ``intercept_`` of a fitted model.
 
-    Parameters
-    ----------
-    model : estimator
-        A fitted private model, trained in Gaussian DP.
-    schema : Schema
-        The columns it was trained on.
-    progress : Progress
-        Receives the number of runs.
-    interrupts : Interrupts, optional
-        Return None on an interrupt.
-    seed : int, default 0
-        Seed of the synthetic rows and noise. Not used for privacy.
+    Return None if that is not possible, or on an interrupt. The seed is of synthetic rows and noise:
+    no privacy depends on it.
     """
     spent, preparation, columns = model.privacy_spent_, model.preparation_, model.n_features_in_
     if not math.isfinite(spent.epsilon) or model.coef_.size > MOST_WEIGHTS:
@@ -160,11 +140,7 @@ def _made_targets(model: Any, X: Any, rng: np.random.Generator) -> Any:
         low, high = model.target_bounds
         _, half = model.preparation_.target
         return np.clip(model.predict(X) + 0.25 * half * rng.standard_normal(len(X)), low, high)
-    scores = model.decision_function(X)
-    if scores.ndim == 1:
-        return (rng.random(len(X)) < special.expit(scores)).astype(int)
-    chances = np.cumsum(special.softmax(scores, axis=1), axis=1)
-    return np.minimum((rng.random((len(X), 1)) > chances).sum(axis=1), scores.shape[1] - 1)
+    return drawn_classes(model.decision_function(X), rng)
 
 
 def _like(model: Any, rows: int) -> Any:

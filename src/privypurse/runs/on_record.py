@@ -44,16 +44,10 @@ def held_back() -> Iterator[Interrupts]:
 
 @contextlib.contextmanager
 def on_record(purse: Purse, run: Purse, what: str) -> Iterator[dict[str, Any]]:
-    """Record the begin of a job on the ledger and, if it ends normally, its cost.
+    """Record the begin of a job on the ledger of `purse` and, if it ends normally, its cost.
 
-    Yield a mapping whose content is recorded with the end.
-
-    Parameters
-    ----------
-    purse, run : Purse
-        Purse of the data set, and the part of it that the job spends.
-    what : str
-        Public description, such as the names of files.
+    `run` is the part that the job spends, `what` a public description. What is put in the yielded
+    mapping is recorded with the end.
     """
     job = secrets.token_hex(8)
     purse.note(what, {"event": "begin", "job": job, "asked": run.epsilon})
@@ -74,15 +68,7 @@ def on_record(purse: Purse, run: Purse, what: str) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def counted(run: Purse, without: str) -> Iterator[None]:
-    """Raise SpentInVain with the amount if a job fails after spending.
-
-    Parameters
-    ----------
-    run : Purse
-        Purse of the job.
-    without : str
-        What is lost, for the message.
-    """
+    """Raise SpentInVain with the amount, and with what is lost, if a job fails after spending."""
     try:
         yield
     except (ModelNotSaved, SpentInVain):

@@ -67,21 +67,13 @@ def plan_for(name: str, settings: PlanSettings) -> Plan:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Accuracy on synthetic tables, over several seeds.
-
-    Parameters
-    ----------
-    private, non_private, majority : float
-        Mean accuracy.
-    loss, loss_std : float
-        Mean and standard deviation over seeds of non-private minus private.
-    """
+    """Mean accuracy on synthetic tables, over several seeds."""
 
     private: float
     non_private: float
     majority: float
-    loss: float
-    loss_std: float
+    loss: float  # non-private minus private
+    loss_std: float  # standard deviation over seeds
 
 
 def rehearse_accuracy(name: str, settings: PlanSettings, progress: Progress) -> Rehearsal | None:
@@ -89,20 +81,7 @@ def rehearse_accuracy(name: str, settings: PlanSettings, progress: Progress) -> 
 
     The tables have independent normal columns, a tenth of which have large weights, and a best
     accuracy of about 85 %. There are at most 10,000 rows, with noise scaled down in proportion.
-
-    Parameters
-    ----------
-    name : str
-        Name of the method.
-    settings : PlanSettings
-        The facts.
-    progress : Progress
-        Receives the number of runs.
-
-    Returns
-    -------
-    Rehearsal or None
-        None if the method cannot be rehearsed.
+    Return None if the method cannot be rehearsed.
     """
     rows = int(min(MOST_ROWS, max(MOST_NUMBERS // settings.features, 200), settings.records))
     mu = convert.gdp_mu(settings.epsilon, settings.delta) * settings.records / rows
@@ -130,31 +109,38 @@ def rehearse_accuracy(name: str, settings: PlanSettings, progress: Progress) -> 
 def _made_table(settings: PlanSettings, rows: int, seed: int) -> tuple[Any, Any]:
     rng = np.random.default_rng([seed, 1])
     X = rng.standard_normal((rows, settings.features), dtype=np.float32)
-    outputs = max(1, settings.classes if settings.classes > 2 else 1)
+    outputs = settings.classes if settings.classes > 2 else 1
     weights = rng.standard_normal((settings.features, outputs))
     weights[rng.random(settings.features) > 0.1] *= 0.1
     weights *= SIGNAL / np.linalg.norm(weights, axis=0)
     scores = X @ weights.astype(np.float32)
-    if outputs == 1:
-        return X, (rng.random(rows) < special.expit(scores[:, 0] - 1.0)).astype(int)
+    return X, drawn_classes(scores[:, 0] - 1.0 if outputs == 1 else scores, rng)
+
+
+def drawn_classes(scores: Any, rng: np.random.Generator) -> Any:
+    """Draw a class for each row by its score, or by its scores of several classes."""
+    if scores.ndim == 1:
+        return (rng.random(len(scores)) < special.expit(scores)).astype(int)
     chances = np.cumsum(special.softmax(scores, axis=1), axis=1)
-    return X, np.minimum((rng.random((rows, 1)) > chances).sum(axis=1), outputs - 1)
+    return np.minimum((rng.random((len(scores), 1)) > chances).sum(axis=1), scores.shape[1] - 1)
 
 
 def _fit(name: str, settings: PlanSettings, epsilon: float, seed: int, X: Any, y: Any) -> Any:
     classes = list(range(max(2, settings.classes)))
     if name == "dp-sgd":
         # A fixed list of releases allows no others, so declare what other methods release first.
-        declared: dict[str, Any] = {
-            "n_public": len(X),
-            "feature_norm": 1.25 * math.sqrt(X.shape[1]),
-            "standardize": False,
-        }
+        declared: dict[str, Any] = {"n_public": len(X), "feature_norm": 1.25 * math.sqrt(X.shape[1])}
+        model = PrivateLogisticRegression(
+            epsilon,
+            delta=settings.delta,
+            method=name,
+            classes=classes,
+            random_state=seed,
+            standardize=False,
+            **declared,
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = PrivateLogisticRegression(
-                epsilon, delta=settings.delta, method=name, classes=classes, random_state=seed, **declared
-            )
             return model.fit(X, y)
     rule = GdpFilter(epsilon, settings.delta, settings.neighbouring)
     purse = Purse.with_filter(rule, noise=NoiseSource(seed=seed))

@@ -33,10 +33,8 @@ class Odd:
                 unknown, missing = int((codes == UNKNOWN).sum()), int((codes == MISSING).sum())
             else:
                 absent = places(values, [], schema.missing_values) == MISSING
-                unknown, missing = (
-                    int((np.isnan(numbers(values, schema.missing_values, schema.decimal)) & ~absent).sum()),
-                    int(absent.sum()),
-                )
+                not_numbers = np.isnan(numbers(values, schema.missing_values, schema.decimal))
+                unknown, missing = int((not_numbers & ~absent).sum()), int(absent.sum())
             for counted, count in ((self.unknown, unknown), (self.missing, missing)):
                 if count:
                     counted[column.name] = counted.get(column.name, 0) + count
@@ -47,19 +45,8 @@ def predict_blocks(
 ) -> Iterator[tuple[Any, Any, list[Any]]]:
     """Yield predictions, class probabilities or None, and kept columns of each block of a file.
 
-    Parameters
-    ----------
-    pipeline : Pipeline
-        Result of `load_model`.
-    file : TableFile
-        New records, with or without the target. An unreadable line raises InvalidArgument, so that
-        predictions stay aligned with rows.
-    odd : Odd
-        Receives the counts of values that do not match the schema.
-    progress : Progress
-        Receives the number of bytes read.
-    keep : sequence of str
-        Columns of the file to pass through.
+    Values that do not match the schema are counted in `odd`. An unreadable line raises
+    InvalidArgument, so that predictions stay aligned with rows.
     """
     schema: Schema = pipeline[0].schema
     names = list(dict.fromkeys([*(column.name for column in schema.columns), *keep]))

@@ -1,30 +1,19 @@
 """Progress of a long job, in public terms only."""
 
-from typing import Protocol
-
 from privypurse.training.trace import Step, Trace
 
 
-class Progress(Protocol):
-    """Receives the progress of a job."""
+class Progress:
+    """Receives the progress of a job. This base class ignores it."""
 
     def stage(self, what: str, total: float | None = None) -> None:
         """Begin a stage. `total` is its length, if known."""
-        ...
 
     def update(self, done: float, note: str = "") -> None:
         """Report how much of the stage is done."""
-        ...
 
 
-class Silent:
-    """Ignores progress."""
-
-    def stage(self, what: str, total: float | None = None) -> None:
-        """Do nothing."""
-
-    def update(self, done: float, note: str = "") -> None:
-        """Do nothing."""
+Silent = Progress
 
 
 class TrainingStage:

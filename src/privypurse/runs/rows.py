@@ -2,7 +2,7 @@
 
 import math
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,10 @@ from scipy import sparse
 from privypurse.core.errors import InvalidArgument
 from privypurse.runs.progress import Progress
 from privypurse.tables.columns import MISSING, UNKNOWN, column_of, numbers, places
+from privypurse.tables.draft import draft_schema
 from privypurse.tables.encoder import TableEncoder
 from privypurse.tables.files import TableFile, release_memory
-from privypurse.tables.schema import Category, ClassTarget, NumberTarget, Schema
+from privypurse.tables.schema import Category, ClassTarget, Schema, Target, read_schema
 
 # Named on the certificate: a refusal depends on the data.
 CHECKED = (
@@ -68,64 +69,56 @@ class _Part:
     """Collects rows."""
 
     def __init__(self, encoder: TableEncoder, target_type: Any) -> None:
-        self._sparse: list[Any] | None = [] if encoder.is_sparse else None
+        self._is_sparse = encoder.is_sparse
+        self._sparse: list[Any] = []
         self._dense = _Growing(len(encoder.schema.features), np.float32)
         self._target = _Growing(None, target_type)
 
     def append(self, X: Any, y: NDArray[Any]) -> None:
-        if self._sparse is None:
-            self._dense.append(X)
-        else:
-            self._sparse.append(X)
+        (self._sparse if self._is_sparse else self._dense).append(X)
         self._target.append(y)
 
     def finish(self) -> EncodedRows:
-        X = self._dense.finish()
-        if self._sparse:
-            X = sparse.vstack(self._sparse, format="csr")
-        elif self._sparse is not None:
-            X = sparse.csr_matrix(X)
+        X: Any = self._dense.finish()
+        if self._is_sparse:
+            X = sparse.vstack(self._sparse, format="csr") if self._sparse else sparse.csr_matrix(X)
         return EncodedRows(X, self._target.finish())
+
+
+def describe_columns(file: TableFile, target: str, schema: pathlib.Path | None, progress: Progress) -> Schema:
+    """Read a schema with this target, or without one draft it from the file."""
+    if schema is not None:
+        return read_schema(schema).with_target(target)
+    file.require([target])
+    progress.stage(f"drafting a schema from {file.path.name}", file.size)
+    return draft_schema(file, target, progress=progress.update)[0]
+
+
+def target_of(schema: Schema) -> Target:
+    """Return the target. Raise InvalidArgument if there is none."""
+    if schema.target is None:
+        raise InvalidArgument('the schema has no [target]. Add one: column = "income" and classes or range.')
+    return schema.target
 
 
 def read_rows(
     file: TableFile, schema: Schema, progress: Progress, *, hold_out: float = 0.0, seed: int | None = None
 ) -> tuple[EncodedRows, EncodedRows]:
-    """Read and encode a file. Leave out rows whose target is missing or not listed.
+    """Read and encode a file. Return rows to train on, and rows held out with this probability.
 
-    Parameters
-    ----------
-    file, schema
-        The table and its description, with a target.
-    progress : Progress
-        Receives the number of bytes read.
-    hold_out : float, default 0.0
-        Probability with which each record is held out.
-    seed : int or None
-        For simulations.
-
-    Returns
-    -------
-    pair of EncodedRows
-        Rows to train on, and rows held out.
+    Rows whose target is missing or not listed are left out. A seed is for simulations.
 
     Guarantees
     ----------
     Whether a record is left out, held out or kept, and its encoding, depend on that record and on
     randomness of its own.
     """
-    encoder, target = TableEncoder(schema), schema.target
-    if target is None:
-        raise InvalidArgument('the schema has no [target]. Add one: column = "income" and classes or range.')
+    encoder, target = TableEncoder(schema), target_of(schema)
     rng = np.random.default_rng(seed)
     kept, aside = (_Part(encoder, np.intp if isinstance(target, ClassTarget) else np.float64) for _ in range(2))
     left_out = 0
-    for index, (block, done) in enumerate(_blocks(file, schema.names, progress)):
-        if index == 0:
-            check_kinds(block, schema, file.path.name)
-            _check_memory(file, block.num_rows, done, encoder)
-        y = _targets(block, target, schema)
-        known = _is_known(y, target)
+    for block in _blocks(file, encoder, schema, progress):
+        y, known = _targets(block, target, schema)
         left_out += int((~known).sum())
         X = encoder.transform(block)
         if hold_out > 0:
@@ -133,10 +126,10 @@ def read_rows(
             aside.append(X[known & out], y[known & out])
             known &= ~out
         kept.append(X if known.all() else X[known], y if known.all() else y[known])
-    finished = kept.finish(), aside.finish()
-    finished[0].left_out = left_out
+    train, held_out = kept.finish(), aside.finish()
+    train.left_out = left_out
     release_memory()
-    return finished
+    return train, held_out
 
 
 def read_columns(file: TableFile, schema: Schema, progress: Progress) -> tuple[NDArray[np.float64], int]:
@@ -144,23 +137,17 @@ def read_columns(file: TableFile, schema: Schema, progress: Progress) -> tuple[N
 
     Check all that `read_rows` checks. Also return the exact number of records without a target.
     """
-    names = [column.name for column in schema.to_buy]
-    table = _Growing(len(names), np.float64)
-    known = 0
+    table, known = _Growing(len(schema.to_buy), np.float64), 0
     for block, found in _checked_blocks(file, schema, progress):
         known += found
-        table.append(
-            np.column_stack([numbers(column_of(block, name), schema.missing_values, schema.decimal) for name in names])
-        )
+        columns = (column_of(block, column.name) for column in schema.to_buy)
+        table.append(np.column_stack([numbers(one, schema.missing_values, schema.decimal) for one in columns]))
     check_some(known, file.path.name)
     return table.finish(), file.tally.read - known
 
 
 def check_readable(file: TableFile, schema: Schema, progress: Progress) -> int:
-    """Read and encode a file to its end, to find errors before anything is spent.
-
-    Return the exact number of records without a target.
-    """
+    """Read and encode a file to find errors. Return the exact number of records without a target."""
     known = sum(found for _, found in _checked_blocks(file, schema, progress))
     return file.tally.read - known
 
@@ -169,19 +156,13 @@ def _checked_blocks(file: TableFile, schema: Schema, progress: Progress) -> Iter
     """Check each block as `read_rows` does. Yield it and the number of its rows with a target."""
     # Any range will do: whether a column can be encoded does not depend on it.
     encoder = TableEncoder(schema.with_ranges({column.name: (0.0, 1.0) for column in schema.to_buy}))
-    for index, (block, done) in enumerate(_blocks(file, schema.names, progress)):
-        if index == 0:
-            check_kinds(block, schema, file.path.name)
-            _check_memory(file, block.num_rows, done, encoder)
+    for block in _blocks(file, encoder, schema, progress):
         encoder.transform(block)
-        target = schema.target
-        yield (
-            block,
-            0 if target is None else int(_is_known(_targets(block, target, schema), target).sum()),
-        )
+        yield block, 0 if schema.target is None else int(_targets(block, schema.target, schema)[1].sum())
 
 
-def _blocks(file: TableFile, names: Sequence[str], progress: Progress) -> Iterator[tuple[Any, int]]:
+def _blocks(file: TableFile, encoder: TableEncoder, schema: Schema, progress: Progress) -> Iterator[Any]:
+    """Read the blocks of a file. Check kinds of values and memory by the first."""
     done = 0
 
     def read(so_far: int) -> None:
@@ -190,19 +171,21 @@ def _blocks(file: TableFile, names: Sequence[str], progress: Progress) -> Iterat
         progress.update(so_far)
 
     progress.stage(f"reading {file.path.name}", file.size)
-    for block in file.blocks(names, progress=read):
-        yield block, done
+    for index, block in enumerate(file.blocks(schema.names, progress=read)):
+        if index == 0:
+            _check_kinds(block, schema, file.path.name)
+            _check_memory(file, block.num_rows, done, encoder)
+        yield block
 
 
-def _targets(block: Any, target: ClassTarget | NumberTarget, schema: Schema) -> NDArray[Any]:
+def _targets(block: Any, target: Target, schema: Schema) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return the targets of a block, and which of them are known."""
     column = column_of(block, target.name)
     if isinstance(target, ClassTarget):
-        return places(column, sorted(target.classes), schema.missing_values).astype(np.intp)
-    return np.clip(numbers(column, schema.missing_values, schema.decimal), *target.range)
-
-
-def _is_known(y: NDArray[Any], target: ClassTarget | NumberTarget) -> NDArray[np.bool_]:
-    return np.asarray(y >= 0 if isinstance(target, ClassTarget) else ~np.isnan(y))
+        codes = places(column, sorted(target.classes), schema.missing_values).astype(np.intp)
+        return codes, codes >= 0
+    values = np.clip(numbers(column, schema.missing_values, schema.decimal), *target.range)
+    return values, ~np.isnan(values)
 
 
 def check_some(records: int, name: str) -> None:
@@ -214,9 +197,9 @@ def check_some(records: int, name: str) -> None:
         )
 
 
-def check_kinds(block: Any, schema: Schema, name: str) -> None:
+def _check_kinds(block: Any, schema: Schema, name: str) -> None:
     """Raise InvalidArgument if no value in a column of the first block is as the schema says."""
-    for part in (*schema.columns, *(() if schema.target is None else (schema.target,))):
+    for part in schema.parts:
         column = column_of(block, part.name)
         if isinstance(part, Category | ClassTarget):
             listed = part.categories if isinstance(part, Category) else part.classes
@@ -228,14 +211,11 @@ def check_kinds(block: Any, schema: Schema, name: str) -> None:
             absent = places(column, [], schema.missing_values) == MISSING
             wrong = bool(np.isnan(found).all() and (~absent).sum() >= FEW)
             what = "none of its first values is a number"
-            # The range is None if it is to be released.
-            if (
-                not wrong
-                and part.range is not None
-                and (found < part.range[0]).sum() + (found > part.range[1]).sum() >= FEW
-            ):
-                wrong = not ((found >= part.range[0]) & (found <= part.range[1])).any()
-                what = f"none of its first values lies in its range, {part.range[0]:g} to {part.range[1]:g}"
+            if not wrong and part.range is not None:  # None: to be released
+                low, high = part.range
+                outside = (found < low).sum() + (found > high).sum()
+                wrong = bool(outside >= FEW and not ((found >= low) & (found <= high)).any())
+                what = f"none of its first values lies in its range, {low:g} to {high:g}"
         if wrong:
             raise InvalidArgument(
                 f"column {part.name!r} of {name!r} does not match the schema: {what}. Check the schema or the delimiter."

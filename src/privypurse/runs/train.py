@@ -32,11 +32,19 @@ from privypurse.runs.measure import epsilon_beside_measuring, measure
 from privypurse.runs.noise_intervals import noise_intervals
 from privypurse.runs.on_record import Interrupts, counted, held_back, on_record
 from privypurse.runs.progress import Progress, Silent, TrainingStage
-from privypurse.runs.rows import CHECKED, EncodedRows, check_readable, check_some, read_columns, read_rows
-from privypurse.tables.draft import draft_schema
+from privypurse.runs.rows import (
+    CHECKED,
+    EncodedRows,
+    check_readable,
+    check_some,
+    describe_columns,
+    read_columns,
+    read_rows,
+    target_of,
+)
 from privypurse.tables.encoder import TableEncoder
 from privypurse.tables.files import TableFile
-from privypurse.tables.schema import ClassTarget, Schema, Source, read_schema
+from privypurse.tables.schema import ClassTarget, Schema, Source, Target
 from privypurse.training.trace import Trace
 
 # Shares of the budget of a run.
@@ -119,6 +127,11 @@ class TrainSettings:
     noise: str = "auto"
     command: str = ""
 
+    @property
+    def share_held_out(self) -> float:
+        """Share of records to hold out: none with other records to measure on."""
+        return 0.0 if self.test is not None else self.hold_out
+
     def check(self) -> None:
         """Raise InvalidArgument for wrong settings, without reading a file."""
         positive(epsilon=self.epsilon)
@@ -143,7 +156,7 @@ class TrainSettings:
 
 @dataclass
 class TrainResult:
-    """Result of a training run, and its folder."""
+    """Result of a training run."""
 
     folder: pathlib.Path
     pipeline: Pipeline
@@ -212,11 +225,17 @@ def train_file(
             # The model is paid for: do not stop before it is written.
             with held_back() as interrupts:
                 measurements = _measurements(settings, schema, model, aside, inputs.test, run, progress)
-                intervals = _intervals(model, schema, progress, interrupts) if settings.intervals else None
+                intervals = None
+                # Keep the paid model if noise cannot be rehearsed, as with a very small budget.
+                with contextlib.suppress(Exception):
+                    if settings.intervals:
+                        intervals = noise_intervals(model, schema, progress, interrupts=interrupts)
                 progress.stage("writing the model and its report")
                 model.certificate_, model.privacy_spent_ = run.certificate(), run.spent
                 record["certificate"] = fingerprint(model.certificate_)
-                _name_classes(model, schema)
+                if isinstance(schema.target, ClassTarget):  # predict names of classes, not their indices
+                    model.classes = sorted(schema.target.classes)
+                    model.classes_ = np.array(model.classes)
                 pipeline = Pipeline([("columns", TableEncoder(schema)), ("model", model)])
                 about = describe_run(settings, schema, pipeline, purse, intervals, left_out)
                 place.write(_files(pipeline, about, measurements))
@@ -252,16 +271,17 @@ def _read_all(settings: TrainSettings, progress: Progress) -> _Inputs:
             f"expected other records in test than in data, got {test.path.name!r} twice. Leave --test out "
             "to hold out a part of the records."
         )
-    schema = _schema(settings, file, progress)
+    schema = describe_columns(file, settings.target, settings.schema, progress)
+    schema = schema.buying_ranges() if settings.buy_ranges else schema
     file.require(schema.names)
-    inputs = _Inputs(file, test, schema, _model(settings, schema))
+    inputs = _Inputs(file, test, schema, _model(settings, target_of(schema)))
     if test is not None:
         test.require(schema.names)
         inputs.test_left_out = check_readable(test, schema, progress)
     if schema.to_buy:
         inputs.to_buy, inputs.left_out = read_columns(file, schema, progress)
     else:
-        inputs.rows = _read(settings, file, schema, progress)
+        inputs.rows = read_rows(file, schema, progress, hold_out=settings.share_held_out, seed=settings.seed)
         inputs.left_out = inputs.rows[0].left_out
         check_some(len(inputs.rows[0].y), file.path.name)
     return inputs
@@ -275,11 +295,12 @@ def _fitted(
     if inputs.to_buy is not None:
         schema = _buy_ranges(schema, inputs.to_buy, run, progress, seeded=settings.seed is not None)
         inputs.to_buy = None
-    train, aside = inputs.rows or _read(settings, inputs.file, schema, progress)
+    hold_out = settings.share_held_out
+    train, aside = inputs.rows or read_rows(inputs.file, schema, progress, hold_out=hold_out, seed=settings.seed)
     inputs.rows = None  # free the memory
     progress.stage("preparing: counts, lengths, centre and spread")
     before = 1 - run.fraction_left
-    model.set_params(purse=run, epsilon=epsilon_beside_measuring(run) if _hold_out(settings) > 0 else None)
+    model.set_params(purse=run, epsilon=epsilon_beside_measuring(run) if hold_out > 0 else None)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", CUT_SHORT)  # reported as a remark
         model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
@@ -300,46 +321,37 @@ def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measure
         return files
 
 
-def _read(
-    settings: TrainSettings, file: TableFile, schema: Schema, progress: Progress
-) -> tuple[EncodedRows, EncodedRows]:
-    return read_rows(file, schema, progress, hold_out=_hold_out(settings), seed=settings.seed)
-
-
-def _hold_out(settings: TrainSettings) -> float:
-    return 0.0 if settings.test is not None else settings.hold_out
-
-
-def _schema(settings: TrainSettings, file: TableFile, progress: Progress) -> Schema:
-    if settings.schema is not None:
-        schema = read_schema(settings.schema).with_target(settings.target)
-    else:
-        file.require([settings.target])
-        progress.stage(f"drafting a schema from {file.path.name}", file.size)
-        schema, _ = draft_schema(file, settings.target, progress=progress.update)
-    return schema.buying_ranges() if settings.buy_ranges else schema
-
-
-def _model(settings: TrainSettings, schema: Schema) -> Any:
-    classifies = isinstance(schema.target, ClassTarget)
-    name = settings.model or ("logistic" if classifies else "ridge")
-    kind, wants_classes = MODELS[name]
-    if wants_classes != classifies:
-        fitting = next(other for other, (_, wants) in MODELS.items() if wants == classifies)
+def _model(settings: TrainSettings, target: Target) -> Any:
+    classifies = isinstance(target, ClassTarget)
+    fitting = _default_model(target)
+    name = settings.model or fitting
+    if MODELS[name][1] != classifies:
         raise InvalidArgument(
             f"expected a model for {'classes' if classifies else 'numbers'}, as the schema describes the "
             f"target {settings.target!r}, got {name}. Pass --model {fitting}, or change the target in the schema."
         )
-    if classifies:
-        own: dict[str, Any] = {"classes": list(range(len(schema.target.classes)))}  # type: ignore[union-attr]
-    else:
-        own = {"target_bounds": schema.target.range}  # type: ignore[union-attr]
-    model = kind(method=settings.method, l2=ridge_for(settings.method), **own)
+    return unfitted_model(target, settings.method, name)
+
+
+def _default_model(target: Target) -> str:
+    return "logistic" if isinstance(target, ClassTarget) else "ridge"
+
+
+def unfitted_model(target: Target, method: str, name: str | None = None) -> Any:
+    """Return a model for encoded rows: one of ``MODELS``, by default the first for such a target."""
+    own: dict[str, Any] = (
+        {"classes": list(range(len(target.classes)))}
+        if isinstance(target, ClassTarget)
+        else {"target_bounds": target.range}
+    )
+    kind, _ = MODELS[name or _default_model(target)]
+    model = kind(method=method, l2=ridge_for(method), **own)
     model._declared_scales = True
     return model
 
 
 def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress, *, seeded: bool) -> Schema:
+    """Release the ranges of columns, widened."""
     progress.stage("buying ranges of columns")
     share = min(RANGE_SHARE * raw.shape[1], MOST_FOR_RANGES)
     low, high = private_quantiles(raw, RANGE_QUANTILES, purse=run, share=share)
@@ -354,10 +366,7 @@ def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress, *, see
 
 
 def _within_run(trace: Trace, before: float, after: float) -> Trace:
-    """Return the trace of a fit with `fraction_left` of the run's budget instead of the fit's.
-
-    `before` and `after` are the shares of the run's budget spent before and after the fit.
-    """
+    """Return a trace with `fraction_left` of the run's budget, spent to these shares by the fit."""
     if not trace.steps or trace.steps[-1].fraction_left >= 1:
         return trace
     share = (after - before) / (1 - trace.steps[-1].fraction_left)
@@ -424,17 +433,3 @@ def _exact(settings: TrainSettings, purse: Purse) -> list[str]:
     return [
         f"the quality of the model on the records of {settings.test.name}{public}, and how many are left out, measured exactly"
     ]
-
-
-def _intervals(model: Any, schema: Schema, progress: Progress, interrupts: Interrupts) -> Any:
-    try:
-        return noise_intervals(model, schema, progress, interrupts=interrupts)
-    except Exception:  # such as a budget too small to rehearse: keep the paid model
-        return None
-
-
-def _name_classes(model: Any, schema: Schema) -> None:
-    """Make the model predict names of classes instead of their indices in the sorted list."""
-    if isinstance(schema.target, ClassTarget):
-        model.classes = sorted(schema.target.classes)
-        model.classes_ = np.array(model.classes)

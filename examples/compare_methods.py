@@ -8,7 +8,7 @@ import numpy as np
 from privypurse.losses import Logistic
 from privypurse.methods import ADPSGD, DPAGD, DPSGD, PUR, AdaptivePUR, Dynamic, Majority, Nesterov, NoisyPGD, ObjPert
 from privypurse.oracles import DenseOracle
-from privypurse.training import facts_for, fit, linear_scores, open_purse
+from privypurse.training import facts_for, fit, linear_scores, purse_for
 
 BUDGET = {"epsilon": 0.2, "delta": 1e-6, "neighbouring": "add-remove"}
 METHODS = [
@@ -36,7 +36,7 @@ def main() -> None:
     print(f"{'method':24s} {'planned steps':>13s} {'noise, first and last':>22s} {'releases':>9s} {'accuracy':>9s}")
     purse = None
     for method in METHODS:
-        purse = open_purse(oracle, method, records=15_000, **BUDGET)
+        purse = purse_for(oracle, method, records=15_000, **BUDGET)
         plan = method.plan(facts_for(oracle, purse, records=15_000))
         result = fit(oracle, method, purse, records=15_000)
         accuracy = np.mean((linear_scores(X[test_rows], result.point) > 0) == (y[test_rows] == 1))

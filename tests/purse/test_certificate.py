@@ -30,7 +30,7 @@ from privypurse.methods.dp_sgd import DPSGD
 from privypurse.oracles.linear import DenseOracle
 from privypurse.purse.allowance import Allowance
 from privypurse.purse.certificate import NOT_STATED, UnderRelation, check_certificate, check_rest, fingerprint
-from privypurse.training.fit import fit, open_purse
+from privypurse.training.fit import fit, purse_for
 
 SCORES = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
 
@@ -125,7 +125,7 @@ def test_certificates_of_n_and_one_more_record_claim_nothing_where_they_tell_the
         X = np.random.default_rng(0).standard_normal((records, 3))
         oracle = DenseOracle(X, (X[:, 0] > 0).astype(int), loss=Logistic(clip_derivative=0.5))
         method = DPSGD(sample_prob=100 / len(X), steps=5)
-        purse = open_purse(oracle, method, epsilon=1.0, delta=1e-6, neighbouring="replace-one", records=len(X))
+        purse = purse_for(oracle, method, epsilon=1.0, delta=1e-6, neighbouring="replace-one", records=len(X))
         fit(oracle, method, purse, records=len(X))
         certificate = purse.certificate()
         told.append(certificate.groups[0].sample_prob)

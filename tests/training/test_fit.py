@@ -11,7 +11,7 @@ from privypurse.core.queries import Count
 from privypurse.losses import Hinge, Logistic, Squared
 from privypurse.methods import ADPSGD, DPAGD, DPSGD, PUR, Dynamic, Nesterov, NoisyPGD, NonPrivate, ObjPert, OraclePUR
 from privypurse.oracles import DenseOracle
-from privypurse.training import facts_for, fit, linear_scores, open_purse
+from privypurse.training import facts_for, fit, linear_scores, purse_for
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_methods_learn(method, oracle, data):
     X, y = data
     noise = NoiseSource(seed=1)
     budget = {"epsilon": 1.0, "delta": 1e-6, "neighbouring": "add-remove"}
-    purse = open_purse(oracle, method, records=3_000, noise=noise, **budget)
+    purse = purse_for(oracle, method, records=3_000, noise=noise, **budget)
     result = fit(oracle, method, purse, records=3_000)
     assert np.mean((linear_scores(X, result.point) > 0) == y) > 0.85
 
@@ -145,8 +145,8 @@ class TestMistakes:
             (lambda: fit(unbounded, Nesterov(), purse, records=3_000), InvalidArgument, "clip_norm"),
             (lambda: fit(kinked, Nesterov(), purse, records=3_000), InvalidArgument, "HuberHinge"),
             (lambda: fit(oracle, PUR("strongly-convex"), purse, records=3_000), InvalidArgument, "l2"),
-            (lambda: fit(oracle, DPSGD(), purse, records=3_000), UnsupportedCharge, "open_purse"),
-            (lambda: fit(oracle, ObjPert(), purse, records=3_000), UnsupportedCharge, "open_purse"),
+            (lambda: fit(oracle, DPSGD(), purse, records=3_000), UnsupportedCharge, "purse_for"),
+            (lambda: fit(oracle, ObjPert(), purse, records=3_000), UnsupportedCharge, "purse_for"),
             (lambda: fit(oracle, ObjPert(), purse, records=3_000, clip_norm=0.1), InvalidArgument, "clip_derivative"),
             (
                 lambda: fit(oracle, Nesterov(), Purse.not_private(), records=3_000),
@@ -173,22 +173,22 @@ class TestMistakes:
 
     def test_open_purse_makes_the_rule_a_method_needs(self, oracle):
         budget = {"epsilon": 1.0, "delta": 1e-6, "neighbouring": "add-remove", "records": 3_000}
-        assert isinstance(open_purse(oracle, DPSGD(), **budget).filter, FixedSchedule)
-        assert open_purse(oracle, DPSGD(accounting="rdp"), **budget).filter.name == "rdp"
-        assert open_purse(oracle, Nesterov(), **budget).filter.name == "gdp"
-        assert open_purse(oracle, NonPrivate(), **budget).epsilon == float("inf")
+        assert isinstance(purse_for(oracle, DPSGD(), **budget).filter, FixedSchedule)
+        assert purse_for(oracle, DPSGD(accounting="rdp"), **budget).filter.name == "rdp"
+        assert purse_for(oracle, Nesterov(), **budget).filter.name == "gdp"
+        assert purse_for(oracle, NonPrivate(), **budget).epsilon == float("inf")
 
 
 def test_advanced_composition_runs_and_wastes(oracle):
     budget = {"epsilon": 1.0, "delta": 1e-6, "neighbouring": "add-remove", "records": 3_000}
     method = DPSGD(accounting="advanced", steps=20)
-    purse = open_purse(oracle, method, **budget)
+    purse = purse_for(oracle, method, **budget)
     fit(oracle, method, purse, records=3_000)
     assert purse.spent.epsilon < 0.8
     rdp = make_purse(filter="rdp")
     fit(oracle, method, rdp, records=3_000)
     assert rdp.spent.releases == 20
-    replaced = open_purse(oracle, method, **budget | {"neighbouring": "replace-one"})
+    replaced = purse_for(oracle, method, **budget | {"neighbouring": "replace-one"})
     fit(oracle, method, replaced, records=3_000)
     assert replaced.spent.epsilon < 0.8
 

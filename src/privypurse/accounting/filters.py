@@ -276,5 +276,5 @@ def from_terms(terms: dict[str, Any]) -> Filter:
                 return RdpFilter(*target, reference=reference, orders=terms["orders"])
     raise InvalidArgument(
         f"an account with filter {name!r} cannot be reopened from its terms alone. "
-        "Make the same filter again: Purse.with_filter(filter, ledger=...), or training.open_purse(..., ledger=...)."
+        "Make the same filter again: Purse.with_filter(filter, ledger=...), or training.purse_for(..., ledger=...)."
     )

@@ -250,7 +250,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         if needs_one and self.purse is not None:
             raise InvalidArgument(
                 f"{method.name} needs a purse with its own schedule; got {self.purse!r}. Leave the purse out, or "
-                "open it with training.open_purse."
+                "open it with training.purse_for."
             )
         return needs_one
 

@@ -88,7 +88,7 @@ def refuse_unsampled_rule(name: str, sample_prob: float, facts: Facts) -> None:
     if sample_prob < 1 and facts.rule.name in ("gdp", "zcdp"):
         raise UnsupportedCharge(
             f"{name} takes Poisson samples, which the {facts.rule.name} filter of this purse cannot price. Make the "
-            "purse with training.open_purse(oracle, method, ...)."
+            "purse with training.purse_for(oracle, method, ...)."
         )
 
 

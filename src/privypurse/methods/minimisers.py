@@ -173,7 +173,7 @@ class ObjPert(PlannedMethod):
         if facts.rule.name in ("gdp", "zcdp"):
             raise UnsupportedCharge(
                 f"the {facts.rule.name} filter of this purse cannot price objective perturbation. Make the purse with "
-                "training.open_purse(oracle, method, ...)."
+                "training.purse_for(oracle, method, ...)."
             )
         return minimise_once(ObjectivePerturbation(self._noise_multiplier(facts), self._ridge(facts)))
 

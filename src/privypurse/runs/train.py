@@ -150,7 +150,7 @@ class TrainSettings:
         if self.method == "dp-sgd":
             raise InvalidArgument(
                 "method dp-sgd is accounted as a list of releases fixed in advance, which allows no other "
-                "release. Use it from Python with training.open_purse, or leave --method out."
+                "release. Use it from Python with training.purse_for, or leave --method out."
             )
 
 

@@ -2,7 +2,7 @@
 
 from privypurse.training.checkpoint import Checkpoint
 from privypurse.training.facts import Facts
-from privypurse.training.fit import facts_for, fit, open_purse
+from privypurse.training.fit import facts_for, fit, purse_for
 from privypurse.training.loop import Result, train
 from privypurse.training.plan import Method, Plan, Recipe
 from privypurse.training.prediction import linear_scores, softmax_scores
@@ -23,7 +23,7 @@ __all__ = [
     "facts_for",
     "fit",
     "linear_scores",
-    "open_purse",
+    "purse_for",
     "softmax_scores",
     "train",
 ]

@@ -54,7 +54,7 @@ def facts_for(oracle: BoundedOracle, purse: Purse, *, records: float, **others: 
     )
 
 
-def open_purse(
+def purse_for(
     oracle: BoundedOracle,
     method: Method,
     *,
@@ -86,7 +86,7 @@ def open_purse(
     >>> from privypurse.oracles import DenseOracle
     >>> oracle = DenseOracle(np.eye(3), [0, 1, 1], loss=Logistic(clip_derivative=0.5))
     >>> method = DPSGD(sample_prob=0.1, steps=20)
-    >>> purse = open_purse(oracle, method, epsilon=1.0, delta=1e-6, neighbouring="add-remove", records=3)
+    >>> purse = purse_for(oracle, method, epsilon=1.0, delta=1e-6, neighbouring="add-remove", records=3)
     >>> purse.filter
     <FixedSchedule: 20 releases, epsilon=1, delta=1e-06>
     """

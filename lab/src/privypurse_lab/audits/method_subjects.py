@@ -29,7 +29,7 @@ from privypurse.methods import (
 )
 from privypurse.oracles.linear import DenseOracle
 from privypurse.purse.purse import Purse
-from privypurse.training.fit import fit, open_purse
+from privypurse.training.fit import fit, purse_for
 from privypurse.training.optimizers.genetic import GeneticSearch
 from privypurse.training.plan import Method
 
@@ -67,7 +67,7 @@ def method_subject(name: str, make: Callable[[], Method], *, kind: str = "method
 
     @functools.cache  # calibrating a schedule for samples takes a second
     def rule(mu: float) -> Filter:
-        return open_purse(
+        return purse_for(
             oracle_of(table(True), **of_oracle), make(), records=RECORDS, l2=l2, **budget(mu, relation)
         ).filter
 
@@ -98,7 +98,7 @@ def finite_models() -> Subject:
         return fit(oracle, FiniteModels(OPPOSITE), purse, records=RECORDS).point
 
     def purse(mu: float, noise: NoiseSource) -> Purse:
-        return open_purse(oracle_of(balanced(True)), FiniteModels(OPPOSITE), records=RECORDS, noise=noise, **budget(mu))
+        return purse_for(oracle_of(balanced(True)), FiniteModels(OPPOSITE), records=RECORDS, noise=noise, **budget(mu))
 
     return Subject("finite-models", "baseline", run, balanced, purse, score=on_last_column)
 
@@ -125,7 +125,7 @@ def priv_gene() -> Subject:
         return fit(oracle_of(data, loss=Logistic(clip_derivative=1e-3)), method, purse, records=RECORDS).point
 
     def purse(mu: float, noise: NoiseSource) -> Purse:
-        return open_purse(oracle_of(table(True)), method, records=RECORDS, noise=noise, **budget(mu))
+        return purse_for(oracle_of(table(True)), method, records=RECORDS, noise=noise, **budget(mu))
 
     return Subject("priv-gene", "baseline", run, table, purse, score=lambda result: float(result @ apart))
 

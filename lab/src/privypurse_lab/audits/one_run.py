@@ -24,7 +24,7 @@ from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm
 from privypurse.mechanisms.gaussian import Gaussian
 from privypurse.purse.purse import Purse
-from privypurse.training.fit import fit, open_purse
+from privypurse.training.fit import fit, purse_for
 from privypurse.training.plan import Method
 from privypurse_lab.audits.method_subjects import oracle_of
 
@@ -164,7 +164,7 @@ def one_run(
     noise = NoiseSource(seed=seed, secure=True) if secure else NoiseSource(seed=seed)
     epsilon = gdp_epsilon(mu, DELTA)
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "neighbouring": "add-remove"}
-    purse = open_purse(oracle_of((rows, labels)), make(), records=records, noise=noise, **budget)
+    purse = purse_for(oracle_of((rows, labels)), make(), records=records, noise=noise, **budget)
 
     def run(data: tuple[FloatArray, FloatArray], payer: Purse) -> FloatArray:
         return fit(oracle_of(data), make(), payer, records=records).point

@@ -113,7 +113,7 @@ class Budget:
             sampled = f" of a sample with probability {self.sample_prob:g}" if self.sample_prob < 1 else ""
             raise UnsupportedCharge(
                 f"the purse's schedule was fixed in advance, and a {kind} release{sampled} does not come next in it. "
-                "Open the purse for this method: training.open_purse(oracle, method, ...)."
+                "Open the purse for this method: training.purse_for(oracle, method, ...)."
             )
         return planned
 

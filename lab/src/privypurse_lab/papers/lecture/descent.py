@@ -11,7 +11,7 @@ from privypurse.accounting.filters import DeclaredNonPrivate
 from privypurse.core.randomness import NoiseSource
 from privypurse.methods.noisy_pgd import NoisyPGD
 from privypurse.purse.purse import Purse
-from privypurse.training.fit import facts_for, fit, open_purse
+from privypurse.training.fit import facts_for, fit, purse_for
 from privypurse.training.loop import train
 from privypurse.training.optimizers.gradient_descent import GradientDescent
 from privypurse.training.optimizers.projections import Averaged, Ball
@@ -108,7 +108,7 @@ def with_entry(entry: Any, epsilon: float, steps: int, seed: int, data_seed: int
     method: Method = as_method(entry, NoisyPGD(steps=steps))
     settings: dict[str, Any] = {"records": RECORDS, "radius": problem.radius}
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "neighbouring": RELATION}
-    purse = open_purse(problem.oracle, method, **budget, **settings, noise=NoiseSource(seed=seed))
+    purse = purse_for(problem.oracle, method, **budget, **settings, noise=NoiseSource(seed=seed))
     result = fit(problem.oracle, method, purse, **settings)
     private = not isinstance(purse.filter, DeclaredNonPrivate)
     if private:

@@ -15,10 +15,10 @@ from privypurse.core.errors import InvalidArgument  # noqa: E402
 from privypurse.core.queries import GradientAt  # noqa: E402
 from privypurse.mechanisms.non_private import NonPrivateRelease  # noqa: E402
 from privypurse.pytorch import ModuleOracle, make_private  # noqa: E402
-from privypurse.pytorch.clipping import clipped_sum  # noqa: E402
-from privypurse.pytorch.compiled import (  # noqa: E402
+from privypurse.pytorch.clipping import (  # noqa: E402
     ClippedSums,
     Replayed,
+    clipped_sum,
     fill_up,
 )
 from privypurse.pytorch.taps import Taps  # noqa: E402

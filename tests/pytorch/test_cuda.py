@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 from privypurse import NoiseSource  # noqa: E402
 from privypurse.mechanisms.torch_gaussian import normals, to_normals  # noqa: E402
 from privypurse.pytorch import fit, make_private  # noqa: E402
-from privypurse.pytorch.compiled import ClippedSums  # noqa: E402
+from privypurse.pytorch.clipping import ClippedSums  # noqa: E402
 from privypurse.pytorch.taps import Taps  # noqa: E402
 
 GPU = torch.device("cuda")

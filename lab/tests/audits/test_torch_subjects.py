@@ -7,8 +7,10 @@ pytest.importorskip("torch")
 
 from privypurse.audit.gray_box import gray_box
 from privypurse.audit.white_box import attack, judge
-from privypurse.pytorch import clipping, compiled, engine
+from privypurse.pytorch import clipping, engine
+from privypurse.pytorch.clipping import clipped_sum
 from privypurse.pytorch.engine import Engine
+from privypurse.pytorch.processes import Processes
 from privypurse_lab.audits.torch_subjects import TORCH
 
 
@@ -44,11 +46,11 @@ def test_hooks_and_the_compiled_call_release_the_same(subjects):
 
 
 @pytest.mark.parametrize(
-    ("name", "where"), [("torch-hooks", engine), ("torch-loss", compiled), ("torch-fit", compiled)]
+    ("name", "where"), [("torch-hooks", engine), ("torch-loss", clipping), ("torch-fit", clipping)]
 )
 def test_gradients_that_are_clipped_to_something_else_are_found(monkeypatch, subjects, name, where):
     def longer(uses, sizes, weights, clip_norm, scale=1.0):
-        return clipping.clipped_sum(uses, sizes, weights, 3 * clip_norm, scale)
+        return clipped_sum(uses, sizes, weights, 3 * clip_norm, scale)
 
     monkeypatch.setattr(where, "clipped_sum", longer)
     found = gray_box(subjects[name], pairs=1, mu=3.0)
@@ -57,18 +59,16 @@ def test_gradients_that_are_clipped_to_something_else_are_found(monkeypatch, sub
 
 
 def test_a_gradient_given_to_the_optimizer_without_noise_is_found(monkeypatch, subjects):
-    give = Engine._give
+    give, add_up, exact = Engine._give, Processes.add_up, []
 
     def past_the_purse(self, noisy):
-        return give(self, self._exact)
+        return give(self, exact[-1])
 
-    sum_of = Engine._sum_of
+    def remembered(self, part):
+        exact.append(add_up(self, part))
+        return exact[-1]
 
-    def remembered(self, value, length):
-        self._exact = sum_of(self, value, length)
-        return self._exact
-
-    monkeypatch.setattr(Engine, "_sum_of", remembered)
+    monkeypatch.setattr(Processes, "add_up", remembered)
     monkeypatch.setattr(Engine, "_give", past_the_purse)
     found = gray_box(subjects["torch-hooks-network"], pairs=1)
     assert "the model depends on the table by another way than what was released" in found.findings

@@ -1,27 +1,40 @@
-"""[PUBLIC] Budget of a run of the engine: named schedules, and the purse that prices them."""
+"""[PUBLIC] Budget of a run of the engine: named schedules, the purse that prices them, and releases."""
 
+import contextlib
+import itertools
 import math
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 from privypurse.accounting.calibrate import rdp_noise_factor
 from privypurse.accounting.filters import GdpFilter, RdpFilter
 from privypurse.accounting.fixed_schedule import FixedSchedule
-from privypurse.accounting.totals import Filter
-from privypurse.core.charges import GaussianCharge
+from privypurse.accounting.totals import Filter, Totals
+from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.core.checks import positive, positive_integer, probability, shown, small_probability
-from privypurse.core.errors import InvalidArgument
+from privypurse.core.errors import BudgetExhausted, InvalidArgument, count_charge
 from privypurse.core.neighbouring import Neighbouring
+from privypurse.core.queries import ModuleGradient, Released, ShareWithin
 from privypurse.core.randomness import NoiseSource
+from privypurse.core.sensitive import Norm, Sample
+from privypurse.mechanisms.gaussian import Gaussian
+from privypurse.mechanisms.torch_gaussian import SensitiveTensor, TorchGaussian
 from privypurse.methods.dp_sgd import calibrated, fixed_schedule, relative_charges
 from privypurse.methods.dynamic import geometric_influences, momentum_influences
 from privypurse.purse.opening import check_delta, part_of
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, check_clip_norm
+from privypurse.training.checkpoint import remembered, single_charge
+from privypurse.training.progress import Callback
 from privypurse.training.schedules import shapes
-from privypurse.training.schedules.base import Schedule
+from privypurse.training.schedules.base import Budget, Schedule
 from privypurse.training.schedules.weighted import EvenSplit, Weighted
+from privypurse.training.trace import Step, Trace
 
 SHAPES = ("uniform", "dynamic", "momentum", "exponential", "step", "sigmoid")
 
@@ -102,24 +115,22 @@ def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, s
     (1.0, 2.0, 4.0)
     """
     steps, ratio = positive_integer(steps=steps), positive(ratio=ratio)
+    if name not in SHAPES:
+        raise InvalidArgument(
+            f"schedule must be one of {', '.join(SHAPES)}, or a Schedule; got {shown(name)}. Leave it out."
+        )
     # The contraction of a module is unknown; this one leads to the ratio.
     gamma = ratio ** (-2 / max(1, steps - 1))
-    if name == "uniform":
-        return Weighted(shapes.uniform(steps))
-    if name == "dynamic":
-        return Weighted(shapes.influence(geometric_influences(steps, gamma).tolist()))
-    if name == "momentum":
-        return Weighted(shapes.influence(momentum_influences(steps, gamma, momentum).tolist()))
-    if name == "exponential":
-        return Weighted(shapes.exponential(steps, ratio))
-    if name == "step":
-        stairs = min(positive_integer(stairs=stairs), steps)
-        return Weighted(shapes.step_decay(steps, ratio ** (1 / max(1, stairs - 1)), every=-(-steps // stairs)))
-    if name == "sigmoid":
-        return Weighted(shapes.sigmoid(steps, 10 / steps, ratio))
-    raise InvalidArgument(
-        f"schedule must be one of {', '.join(SHAPES)}, or a Schedule; got {shown(name)}. Leave it out."
-    )
+    levels = min(positive_integer(stairs=stairs), steps) if name == "step" else 1
+    weights = {
+        "uniform": lambda: shapes.uniform(steps),
+        "dynamic": lambda: shapes.influence(geometric_influences(steps, gamma).tolist()),
+        "momentum": lambda: shapes.influence(momentum_influences(steps, gamma, momentum).tolist()),
+        "exponential": lambda: shapes.exponential(steps, ratio),
+        "step": lambda: shapes.step_decay(steps, ratio ** (1 / max(1, levels - 1)), every=-(-steps // levels)),
+        "sigmoid": lambda: shapes.sigmoid(steps, 10 / steps, ratio),
+    }
+    return Weighted(weights[name]())
 
 
 def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Schedule:
@@ -155,8 +166,7 @@ def rule_for(
         reference = fixed_schedule((1.0,) * steps, sample_prob, target).schedule[0]
         assert isinstance(reference, GaussianCharge)
         return RdpFilter(target.epsilon, target.delta, target.neighbouring, reference=reference)
-    weights = schedule.weights if isinstance(schedule, Weighted) else shapes.uniform(steps)
-    charges = relative_charges(weights, sample_prob)
+    charges = _relative_charges(schedule, steps, sample_prob)
     if clip is None:
         return calibrated(charges, target)
     # Noise of looks relative to gradients, from the noise that gradients would have without looks.
@@ -164,10 +174,8 @@ def rule_for(
     alone = [GaussianCharge(factor * charge.noise_multiplier, sample_prob) for charge in charges]
     typical = min(charge.noise_multiplier for charge in alone)
     look = GaussianCharge(clip.noise_multiplier(expected_batch, typical), sample_prob)
-    mixed: list[GaussianCharge] = []
-    for k, charge in enumerate(alone):
-        mixed += [look, charge] if k % clip.every == 0 else [charge]
-    return calibrated(mixed, target)
+    mixed = ([look, charge] if k % clip.every == 0 else [charge] for k, charge in enumerate(alone))
+    return calibrated(list(itertools.chain.from_iterable(mixed)), target)
 
 
 def open_purse(
@@ -293,13 +301,17 @@ def _alike(
     schedule: Weighted | EvenSplit, rule: FixedSchedule, steps: int, sample_prob: float, every: int | None
 ) -> bool:
     """Whether the noise of a fixed schedule is proportional to that of `schedule`, looks aside."""
-    weights = schedule.weights if isinstance(schedule, Weighted) else shapes.uniform(steps)
-    wanted = [charge.noise_multiplier for charge in relative_charges(weights, sample_prob)]
+    wanted = [charge.noise_multiplier for charge in _relative_charges(schedule, steps, sample_prob)]
     planned = [charge.noise_multiplier for charge in rule.schedule if isinstance(charge, GaussianCharge)]
     if every is not None:  # a look comes before every so many gradients
         planned = [noise for k, noise in enumerate(planned) if k % (every + 1)]
     ratios = [a / b for a, b in zip(planned, wanted, strict=False)]
     return max(ratios) <= min(ratios) * (1 + 1e-6)
+
+
+def _relative_charges(schedule: Weighted | EvenSplit, steps: int, sample_prob: float) -> list[GaussianCharge]:
+    weights = schedule.weights if isinstance(schedule, Weighted) else shapes.uniform(steps)
+    return relative_charges(weights, sample_prob)
 
 
 def default_steps(rule: GdpFilter, records: float, parameters: int) -> int:
@@ -309,3 +321,210 @@ def default_steps(rule: GdpFilter, records: float, parameters: int) -> int:
     """
     factor = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
     return min(max(round(records * rule.mu / (factor * math.sqrt(parameters))), 10), 1_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Public settings of a run, fixed before it begins."""
+
+    steps: int
+    sample_prob: float
+    expected_batch: float
+    chunks: int
+    samples_per_pass: int
+    piece: int
+    mean_loss: bool
+    block: int
+
+
+class Payments:
+    """Chooses the noise of each release before its sample is drawn, and charges it.
+
+    An adaptive clip norm has looks at gradient norms, which are charged separately.
+
+    Guarantees
+    ----------
+    The noise of a release depends on earlier releases only. The bound in the box is the clip norm
+    that gradients were clipped to, which changes only after a release.
+    """
+
+    def __init__(
+        self,
+        purse: Purse,
+        schedule: Schedule,
+        clip_norm: float | AdaptiveClip,
+        settings: Settings,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.purse, self.schedule, self.clip, self.settings = purse, schedule, clip_norm, settings
+        self._adaptive = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
+        self.clip_norm = clip_norm.start if isinstance(clip_norm, AdaptiveClip) else clip_norm  # the current one
+        self._callbacks = list(callbacks)
+        self._fixed = isinstance(purse.filter, FixedSchedule)
+        self.trace = Trace()
+        self.gradients = 0
+        self._past: tuple[Released, ...] = ()
+        self._look_noise, self._budget = self._begin()
+        self._next: TorchGaussian | None = None
+        self._started = self._reserved = False
+        self._blocks = contextlib.ExitStack()
+
+    @property
+    def looking(self) -> bool:
+        """Whether the next release is a look at gradient norms, for an adaptive clip norm."""
+        looks = len(self.trace.steps) - self.gradients
+        return self._adaptive is not None and self.gradients == looks * self._adaptive.every
+
+    @property
+    def looks(self) -> int:
+        """Number of looks in the run."""
+        return 0 if self._adaptive is None else self._adaptive.looks(self.settings.steps)
+
+    def plan(self) -> None:
+        """Choose the noise of the next release, or end the run if none fits the budget."""
+        self._next = None
+        if self.trace.stop_reason:
+            return
+        if self.gradients >= self.settings.steps:
+            self.finish("steps")
+            return
+        try:
+            multiplier = self._noise_multiplier()
+        except BudgetExhausted:
+            self.finish("budget")
+            return
+        # Schedules that divide the remaining budget always fit it; others are checked.
+        if not isinstance(self.schedule, Weighted | EvenSplit):
+            smallest = self.purse.filter.smallest_noise_multiplier(self.purse.totals, self.settings.sample_prob)
+            if multiplier < smallest:
+                self.finish("budget")
+                return
+        self._next = TorchGaussian(multiplier)
+
+    def _noise_multiplier(self) -> float:
+        budget = replace(self._budget, now=self.purse.totals) if self._fixed else self._budget
+        if self.looking:
+            if math.isinf(self._look_noise):
+                raise BudgetExhausted("nothing is left of the budget.")
+            return budget.gaussian(1.0).noise_multiplier if self._fixed else self._look_noise
+        mechanism: Any = self.schedule.propose(ModuleGradient(clip_norm=self.clip_norm), self._past, budget)
+        if not isinstance(mechanism, Gaussian):
+            raise InvalidArgument(
+                f"schedule must propose a Gaussian mechanism; {type(self.schedule).__name__} proposed {shown(mechanism)}. "
+                "Return for example Gaussian(noise_multiplier=2.0), or budget.gaussian(0.01)."
+            )
+        return mechanism.noise_multiplier
+
+    def pay(self, value: Tensor, sample: Sample) -> Tensor:
+        """Release a sum through the purse and add it to the trace."""
+        assert self._next is not None
+        if not self._reserved:
+            self._blocks.enter_context(self.purse.reserve(self.settings.block))
+            self._reserved = True
+        looking = self.looking
+        # A look counts 1/2 for a record within the norm and -1/2 for others.
+        bound, rate = 0.5 if looking else self.clip_norm, self.settings.sample_prob
+        box = SensitiveTensor(
+            value, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=rate, sample=sample
+        )
+        query = ShareWithin(clip_norm=self.clip_norm) if looking else ModuleGradient(clip_norm=self.clip_norm)
+        released = self.purse.release(box, self._next, what=type(query).__name__)
+        noisy: Any = released.value
+        seen = np.empty(0) if isinstance(self.schedule, Weighted | EvenSplit) else noisy.detach().cpu().numpy()
+        released = replace(released, value=seen)
+        if not looking:
+            self._past = remembered(self._past, released)
+            self._budget = self._budget.after(released.charge)
+            self.gradients += 1
+        self._record(Step.of(len(self.trace.steps) + 1, query, released, self.purse.fraction_left))
+        return noisy  # type: ignore[no-any-return]
+
+    def follow(self) -> None:
+        """Count a release in a process that does not charge the purse."""
+        count_charge()  # charged by the first process
+        query = ShareWithin if self.looking else ModuleGradient
+        self.gradients += not self.looking
+        self.trace.steps.append(Step(len(self.trace.steps) + 1, query.__name__, {}, None, None, 0.0))
+
+    def move_clip_norm(self, noisy_count: float) -> None:
+        """Update the clip norm from the result of a look."""
+        assert self._adaptive is not None
+        self.clip_norm = self._adaptive.moved(self.clip_norm, noisy_count, self.settings.expected_batch)
+
+    def finish(self, reason: str) -> None:
+        """End the run."""
+        if self.trace.stop_reason:
+            return
+        self.trace.stop_reason = reason
+        self.close()
+        if reason == "budget" and not self.trace.steps:
+            warnings.warn(
+                f"no step was made: what is left of the budget of data set {self.purse.dataset!r} does not cover the first "
+                "one. The loader is empty and the module unchanged.",
+                UserWarning,
+                stacklevel=5,
+            )
+        for callback in self._callbacks:
+            callback.on_end(self.trace)
+
+    def close(self) -> None:
+        """Return the unused part of the reservation."""
+        self._blocks.close()
+        self._reserved = False
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of the run in JSON types, without `vectors`."""
+        start = self._budget.start
+        return {
+            "settings": repr(self.settings),
+            "schedule": repr(self.schedule),
+            "clip": repr(self.clip),
+            "trace": self.trace.to_json(),
+            "start": [list(start.quanta), start.releases, start.non_private],
+            "clip_norm": self.clip_norm,
+            "look_noise": self._look_noise,
+        }
+
+    @property
+    def vectors(self) -> list[Any]:
+        """Latest noisy gradients, where the schedule uses them."""
+        return [released.value for released in self._past if released.value.size]
+
+    def go_on(self, state: dict[str, Any], vectors: list[Any]) -> None:
+        """Continue a run from its `state`."""
+        self.trace = Trace.from_json(state["trace"])
+        self.clip_norm, self._look_noise = state["clip_norm"], state["look_noise"]
+        gradients = [step for step in self.trace.steps if step.query == ModuleGradient.__name__]
+        self.gradients = len(gradients)
+        quanta, releases, non_private = state["start"]
+        start = Totals(tuple(quanta), releases, non_private)
+        self._budget, self._past = replace(self._budget, start=start, now=start), ()
+        empty = [np.empty(0)] * (len(gradients) - len(vectors))
+        for step, vector in zip(gradients, [*empty, *vectors], strict=True):
+            if step.charge:  # none in a process that does not charge
+                charge = single_charge(step.charge)
+                self._past = (*self._past, Released(vector, charge, step.noise_std))
+                self._budget = self._budget.after(charge)
+
+    def _record(self, step: Step) -> None:
+        self.trace.steps.append(step)
+        for callback in self._callbacks:
+            if not self._started:
+                callback.on_start(self.settings.steps + self.looks, step.number - 1)
+            callback.on_step(step)
+        self._started = True
+
+    def _begin(self) -> tuple[float, Budget]:
+        """Return the noise of looks, and the budget of gradients: the remaining one less their cost."""
+        rule, start, steps, rate = self.purse.filter, self.purse.totals, self.settings.steps, self.settings.sample_prob
+        whole = Budget(rule, start, start, steps, rate)
+        if self._adaptive is None or self._fixed:
+            return 0.0, whole
+        try:
+            even = whole.gaussian(1 / steps)
+        except BudgetExhausted:
+            return math.inf, whole  # a finished run may be opened again
+        noise = self._adaptive.noise_multiplier(self.settings.expected_batch, even.noise_multiplier)
+        if math.isfinite(noise):
+            start = rule.after(start, RepeatedCharge(GaussianCharge(noise, rate), self.looks))
+        return noise, Budget(rule, start, start, steps, rate)

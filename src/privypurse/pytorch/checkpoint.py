@@ -135,11 +135,10 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) ->
     names = [set(memory) for memory in state["state"].values()]
     for place, memory in state["state"].items():
         for name, value in memory.items():
-            if name in _SINGLE:
-                shapes: tuple[Any, ...] = ((), parameters[place].shape)
-                right = isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.shape in shapes)
-            else:
-                right = value is None or (isinstance(value, torch.Tensor) and value.shape == parameters[place].shape)
+            single, own = name in _SINGLE, parameters[place].shape
+            right = isinstance(value, int | float) if single else value is None
+            if isinstance(value, torch.Tensor):
+                right = value.shape == own or (single and value.shape == ())
             if not right:
                 raise ValueError("a memory of the optimizer has another shape than its parameter")
             if name == "step":
@@ -153,10 +152,9 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) ->
 def _is_setting(saved: Any, own: Any) -> bool:
     """Whether a saved setting fits: equal, or a number of at least 0, below 1 in sequences."""
     if isinstance(own, list | tuple):
-        alike = isinstance(saved, list | tuple) and len(saved) == len(own)
-        return alike and all(
-            one == other or (_is_setting(one, other) and one < 1) for one, other in zip(saved, own, strict=True)
-        )
+        if not isinstance(saved, list | tuple) or len(saved) != len(own):
+            return False
+        return all(one == other or (_is_setting(one, other) and one < 1) for one, other in zip(saved, own, strict=True))
     if isinstance(own, torch.Tensor) or isinstance(saved, torch.Tensor):
         return type(saved) is type(own) and saved.shape == own.shape
     if type(own) is float:

@@ -1,5 +1,6 @@
 """Checks of module and optimizer before anything is spent: gradients must belong to records."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,29 +23,23 @@ def check_module(module: Any) -> nn.Module:
         )
     for name, layer in module.named_modules():
         where = f"{name} ({type(layer).__name__})" if name else type(layer).__name__
-        if isinstance(layer, batchnorm._BatchNorm) and not _is_frozen(layer):
-            _refuse(
-                where,
-                "which normalises over the records of a batch, so that each record's gradient depends on the others",
-                _norm_of_one_record(layer),
-            )
-        if isinstance(layer, instancenorm._InstanceNorm) and layer.track_running_stats:
-            _refuse(
-                where,
-                "which keeps a mean over records outside of the privacy accounting",
-                "the same layer with track_running_stats=False",
-            )
-        if isinstance(layer, rnn.RNNBase):
-            _refuse(
-                where,
-                "for which there are no per-sample gradients",
-                "nn.TransformerEncoderLayer, or cells of nn.Linear",
-            )
-        if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.sparse or layer.scale_grad_by_freq):
-            _refuse(
-                where, "with max_norm, sparse or scale_grad_by_freq, which depend on the batch", "a plain nn.Embedding"
-            )
+        for why, remedy in _faults(layer):
+            raise InvalidArgument(f"module has {where}, {why}. Replace it with {remedy}.")
     return module  # type: ignore[no-any-return]
+
+
+def _faults(layer: nn.Module) -> Iterator[tuple[str, str]]:
+    """Yield why a layer is refused, and what to replace it with."""
+    if isinstance(layer, batchnorm._BatchNorm) and not _is_frozen(layer):
+        why = "which normalises over the records of a batch, so that each record's gradient depends on the others"
+        yield why, _norm_of_one_record(layer)
+    if isinstance(layer, instancenorm._InstanceNorm) and layer.track_running_stats:
+        why = "which keeps a mean over records outside of the privacy accounting"
+        yield why, "the same layer with track_running_stats=False"
+    if isinstance(layer, rnn.RNNBase):
+        yield "for which there are no per-sample gradients", "nn.TransformerEncoderLayer, or cells of nn.Linear"
+    if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.sparse or layer.scale_grad_by_freq):
+        yield "with max_norm, sparse or scale_grad_by_freq, which depend on the batch", "a plain nn.Embedding"
 
 
 def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:
@@ -90,7 +85,3 @@ def _norm_of_one_record(layer: Any) -> str:
         return f"nn.LayerNorm({channels})"
     groups = next((groups for groups in (32, 16, 8, 4, 2) if channels % groups == 0 and channels > groups), 1)
     return f"nn.GroupNorm({groups}, {channels})"
-
-
-def _refuse(where: str, why: str, remedy: str) -> None:
-    raise InvalidArgument(f"module has {where}, {why}. Replace it with {remedy}.")

@@ -23,12 +23,11 @@ from privypurse.core.errors import (
 )
 from privypurse.core.sensitive import Sample
 from privypurse.oracles.sampling import poisson_rows
-from privypurse.pytorch.clipping import ClippedSum, check_records, clipped_sum
-from privypurse.pytorch.compiled import ClippedSums, sum_in_pieces
+from privypurse.pytorch.budgets import Payments
+from privypurse.pytorch.clipping import ClippedSum, ClippedSums, check_records, clipped_sum, sum_in_pieces
 from privypurse.pytorch.loss_graph import reduction_of_loss
 from privypurse.pytorch.made_up import Record, made_up, records_in
 from privypurse.pytorch.module_state import ModuleState
-from privypurse.pytorch.payments import Payments
 from privypurse.pytorch.processes import Processes
 from privypurse.pytorch.rows import Indexes, RecordSource
 from privypurse.pytorch.trial import Trials, put_untried, wrong_reduction
@@ -41,16 +40,8 @@ LEFT_OUT = "batches that were taken from the loader and not trained on: whether 
 class Engine:
     """One private training run of a module.
 
-    Made by `make_private`, available as ``private.engine``.
-
-    Attributes
-    ----------
-    settings : Settings
-        Public settings of the run.
-    purse : Purse
-        Purse to charge.
-    pays : bool
-        Whether this process charges the purse.
+    Made by `make_private`, available as ``private.engine``, with the public ``settings`` of the run
+    and its ``purse``, which this process charges if it ``pays``.
 
     Guarantees
     ----------
@@ -76,9 +67,9 @@ class Engine:
         *,
         sums: ClippedSums | None,
         trials: Trials,
-        processes: Processes,
         scaler: Any = None,
     ) -> None:
+        self._processes = processes = Processes()
         self.module, self.optimizer, self.payments = module, optimizer, payments
         self.settings, self.purse, self.pays = payments.settings, payments.purse, processes.first
         self._trained, self._rows, self._sums, self._trials, self._scaler = trained, rows, sums, trials, scaler
@@ -88,7 +79,6 @@ class Engine:
         self._dtypes = {parameter.dtype for parameter in trained.values()}
         self._known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._device = next(iter(trained.values())).device
-        self._processes = processes
         processes.agree(module)
         processes.check_same("numbers of records", len(rows))
         processes.check_same("records", self._fingerprint() if processes.count > 1 else "")

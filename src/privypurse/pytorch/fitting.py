@@ -19,7 +19,7 @@ from privypurse.purse.holds import held
 from privypurse.purse.opening import part_of
 from privypurse.purse.purse import Purse
 from privypurse.pytorch.budgets import target_of
-from privypurse.pytorch.compiled import Loss
+from privypurse.pytorch.clipping import Loss
 from privypurse.pytorch.oracle import ModuleOracle
 from privypurse.pytorch.private_loop import put_on_record
 from privypurse.pytorch.processes import Processes

@@ -19,27 +19,13 @@ IGNORED_INDEX = -100  # label that PyTorch's losses ignore
 
 @dataclass(frozen=True)
 class Record:
-    """A synthetic record.
-
-    Parameters
-    ----------
-    seed : int
-        Seed of its values.
-    side : int, default 0
-        1 for values far above others, -1 for values far below, 0 for ordinary ones.
-    ignored : bool, default False
-        Use the label that losses ignore for its integers, where the module accepts it.
-    integers : int, optional
-        Value of all its integers.
-    broken : bool, default False
-        Use NaN for its numbers.
-    """
+    """A synthetic record."""
 
     seed: int
-    side: int = 0
-    ignored: bool = False
-    integers: int | None = None
-    broken: bool = False
+    side: int = 0  # 1 for values far above others, -1 for values far below
+    ignored: bool = False  # integers are the label that losses ignore, where the module accepts it
+    integers: int | None = None  # value of all its integers
+    broken: bool = False  # numbers are NaN
 
 
 class Integers(NamedTuple):
@@ -56,19 +42,10 @@ Reach = Mapping[str, Integers]  # by name of the part
 
 
 def made_up(like: Any, count: int, records: Sequence[Record], reach: Reach = MappingProxyType({})) -> Any:
-    """Return synthetic records in the shape of a batch.
+    """Return synthetic records in the shape of a batch, or of the arguments of a call, of `count` records.
 
-    Parameters
-    ----------
-    like : Any
-        A batch, or the arguments of a call. Only shapes and types of per-record parts are used.
-        Other parts are copied.
-    count : int
-        Number of records in `like`.
-    records : sequence of Record
-        Records to generate.
-    reach : mapping, optional
-        Range of the integers of each part; 0 and 1 by default.
+    Only shapes and types of per-record parts of `like` are used; other parts are copied. `reach` is
+    the range of the integers of each part, 0 and 1 by default.
     """
 
     def one(x: Tensor, name: str) -> Tensor:
@@ -84,14 +61,11 @@ def made_up(like: Any, count: int, records: Sequence[Record], reach: Reach = Map
                 for record in records
             ]
         else:
-            reached = reach.get(name, Integers())
-            rows = [_integers(record, reached, shape, x.dtype, _generator(record, name)) for record in records]
+            rows = [_integers(record, name, reach.get(name, Integers()), shape, x.dtype) for record in records]
             for column, of_column in enumerate(column_names(name, x.shape[1] if x.dim() == 2 else 0)):
                 if of_column in reach:
                     for row, record in zip(rows, records, strict=True):
-                        row[column] = _integers(
-                            record, reach[of_column], x.shape[2:], x.dtype, _generator(record, of_column)
-                        )
+                        row[column] = _integers(record, of_column, reach[of_column], x.shape[2:], x.dtype)
         return torch.stack(rows).to(where, x.dtype)
 
     def part(x: Any, name: str) -> Any:
@@ -110,12 +84,8 @@ def integer_parts(like: Any, count: int) -> dict[str, tuple[float, bool]]:
     names: dict[str, tuple[float, bool]] = {}
 
     def note(x: Any, name: str) -> Any:
-        if (
-            _of_records(x, count)
-            and not _has_numbers(x)
-            and x.dtype != torch.bool
-            and not ("mask" in name and x.dim() > 1)
-        ):
+        whole_numbers = _of_records(x, count) and not _has_numbers(x) and x.dtype != torch.bool
+        if whole_numbers and not ("mask" in name and x.dim() > 1):
             columns = {1: 0, 2: x.shape[-1]}.get(x.dim(), math.inf)
             names[name] = columns, x.dim() > 1 and torch.iinfo(x.dtype).min <= IGNORED_INDEX
         return x
@@ -178,21 +148,11 @@ def _tensors(batch: Any) -> list[Tensor]:
 
 
 class Structure(NamedTuple):
-    """Signature of a call: what distinguishes one way of calling a module from another.
+    """Signature of a call: what distinguishes one way of calling a module from another."""
 
-    Parameters
-    ----------
-    parts : tuple
-        Names and types of the parts.
-    numbers : tuple of int
-        Integer arguments, which modules may branch on.
-    lengths : dict
-        Length of each tensor by name, None for per-record tensors.
-    """
-
-    parts: tuple[Any, ...]
-    numbers: tuple[int, ...]
-    lengths: dict[str, int | None]
+    parts: tuple[Any, ...]  # names and types
+    numbers: tuple[int, ...]  # integer arguments, which modules may branch on
+    lengths: dict[str, int | None]  # of tensors by name, None for per-record tensors
 
     def is_covered_by(self, lengths: dict[str, int | None], count: int) -> bool:
         """Whether an earlier call with these lengths had the same per-record parts.
@@ -201,8 +161,8 @@ class Structure(NamedTuple):
         the same.
         """
         return all(
-            (before is None) == (now is None) or (now is None and before == count)
-            for before, now in ((lengths[name], now) for name, now in self.lengths.items())
+            (lengths[name] is None) == (now is None) or (now is None and lengths[name] == count)
+            for name, now in self.lengths.items()
         )
 
 
@@ -242,14 +202,12 @@ def _generator(record: Record, name: str) -> torch.Generator:
     return torch.Generator().manual_seed(1_000 * zlib.crc32(name.encode()) + record.seed)
 
 
-def _integers(
-    record: Record, reach: Integers, shape: torch.Size, dtype: torch.dtype, generator: torch.Generator
-) -> Tensor:
+def _integers(record: Record, name: str, reach: Integers, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     if record.ignored and reach.ignored:
         return torch.full(shape, IGNORED_INDEX)
     if record.integers is not None:
         return torch.full(shape, record.integers)
-    smallest, largest = reach.smallest, reach.largest
+    smallest, largest, generator = reach.smallest, reach.largest, _generator(record, name)
     if dtype != torch.bool:
         limits = torch.iinfo(dtype)
         smallest, largest = max(smallest, limits.min), min(largest, limits.max)

@@ -36,16 +36,10 @@ _OWN = frozenset(vars(nn.Module())) - {*_NAMED, "_non_persistent_buffers_set"} |
 # Objects that a module may refer to without owning them, and that change in any loop.
 _OUTSIDE = ("lightning", "pytorch_lightning", "lightning_fabric", "privypurse")
 _OUTSIDE_LIBRARIES = (
-    "torch.optim",
-    "torch.utils",
-    "torch.cuda",
-    "torch.distributed",
-    "torch.amp",
-    "torch._",
+    *("torch.optim", "torch.utils", "torch.cuda", "torch.distributed", "torch.amp", "torch._"),
     "numpy.random",
 )
-# Objects that pickle to more bytes are compared in a trial, not in a loop.
-PICKLED = 8 * COPIED
+PICKLED = 8 * COPIED  # objects that pickle to more bytes are compared in a trial, not in a loop
 _PLAIN = ("collections", "types")  # standard containers
 _Items = tuple[Sequence[Any], list[Any]]
 _Path = tuple[Any, ...]
@@ -75,14 +69,8 @@ class ModuleState:
     of the module and its layers, also inside of lists, tuples, sets, dicts and objects; the classes
     and keys of these; pickled state of objects of compiled libraries; and gradients of what is not
     trained. It does not cover globals, classes, closures, files and other objects of the standard
-    library. Modes, flags, hooks and random generators are ignored.
-
-    Parameters
-    ----------
-    module : Module
-        The module.
-    counters : set, optional
-        Paths of numbers that may change.
+    library. Modes, flags, hooks and random generators are ignored, and numbers at the paths in
+    `counters` may change.
     """
 
     def __init__(self, module: nn.Module, counters: "set[_Path] | None" = None) -> None:
@@ -206,19 +194,12 @@ class ModuleState:
 
     def find_counters(self, runs: Iterable[Callable[[], Any]]) -> None:
         """Find numbers whose changes do not depend on the records."""
-        after: list[dict[_Path, Any]] = []
+        before, after = self._leaves, list[dict[_Path, Any]]()
         for run in runs:
             with contextlib.suppress(Exception):
                 run()
-            found = self._found()[1].items()
-            numbers = {path: (x, _number(x)) for path, x in found}
-            after.append(
-                {
-                    path: number
-                    for path, (x, number) in numbers.items()
-                    if number is not None and not self._alike(self._leaves.get(path), x)
-                }
-            )
+            numbers = [(path, x, _number(x)) for path, x in self._found()[1].items()]
+            after.append({path: n for path, x, n in numbers if n is not None and not self._alike(before.get(path), x)})
             self.restore()
         first = after[0] if after else {}
         self.counters = {path for path, x in first.items() if all(_equal_numbers(one.get(path), x) for one in after)}
@@ -227,9 +208,8 @@ class ModuleState:
         for (held, keys, values, kind), (container, items) in zip(self._raw, self._containers, strict=True):
             # Runs at each step: compare identities first.
             now = held.values() if isinstance(held, dict) else held
-            same = (
-                len(held) == len(values) and all(map(operator.is_, now, values)) and all(map(operator.is_, held, keys))
-            )
+            same = len(held) == len(values) and all(map(operator.is_, now, values))
+            same = same and all(map(operator.is_, held, keys))
             if type(container) is not kind or (not same and not _same(_items(container), items)):
                 return False
         return True
@@ -263,12 +243,8 @@ class ModuleState:
 
     def _new_gradients(self) -> list[tuple[Tensor, Tensor | None]]:
         """Return the tensors whose gradient changed, with the earlier gradient."""
-        changed = []
-        for tensor, grad, version in self._grads:
-            now, count = _gradient(tensor)
-            if now is not grad or count != version:
-                changed.append((tensor, grad))
-        return changed
+        now = [(x, old, version, _gradient(x)) for x, old, version in self._grads]
+        return [(x, old) for x, old, version, (grad, count) in now if grad is not old or count != version]
 
     def _is_changed(self, tensor: Tensor) -> bool:
         same, copy = _mark(tensor) == self._marks[id(tensor)], self._copies.get(id(tensor))
@@ -309,16 +285,18 @@ class ModuleState:
                     ahead.append((path, child, True))
                 else:
                     ahead.append(((f"{path[0]}.{key}".lstrip("."),), child, False))
-        leaves.update({(name,): x for name, x in self._module.named_parameters()})  # also of scripted modules
-        leaves.update({(name,): x for name, x in self._module.named_buffers()})
-        return containers, leaves
+        tensors = itertools.chain(self._module.named_parameters(), self._module.named_buffers())
+        return containers, leaves | {(name,): x for name, x in tensors}  # also of scripted modules
 
 
 def _items(x: Any) -> _Items | None:
     """Return keys and values of a container, None for objects that are not inspected."""
     if isinstance(x, nn.Module):
-        own = [(key, value) for key, value in (vars(x) | _scripted(x)).items() if key not in _OWN]
-        return [key for key, _ in own], [value for _, value in own]
+        # Attributes of a scripted module are not in its __dict__.
+        scripted = x._concrete_type.get_attributes() if isinstance(x, RecursiveScriptModule) else ()
+        held = vars(x) | {name: getattr(x, name) for name in scripted}
+        own = {key: value for key, value in held.items() if key not in _OWN}
+        return list(own), list(own.values())
     if isinstance(x, dict):
         return list(x), list(x.values())
     if isinstance(x, _SEQUENCES):
@@ -350,8 +328,7 @@ def _is_looked_into(kind: type) -> bool:
 
 
 def _hides_state(x: Any) -> bool:
-    kind: Any = type(x)
-    return _has_inner_state(kind)
+    return _has_inner_state(type(x))  # type: ignore[arg-type]
 
 
 @functools.cache
@@ -381,12 +358,6 @@ def _put_inner_state_back(x: Any, content: bytes) -> bool:
             with contextlib.suppress(Exception):
                 setattr(x, name, getattr(earlier, name))
     return _pickled(x) == content
-
-
-def _scripted(x: nn.Module) -> dict[str, Any]:
-    """Return the attributes of a scripted module, which are not in its ``__dict__``."""
-    names = x._concrete_type.get_attributes() if isinstance(x, RecursiveScriptModule) else ()
-    return {name: getattr(x, name) for name in names}
 
 
 @functools.cache

@@ -16,8 +16,7 @@ from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.losses.bounds import Bounds
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 from privypurse.pytorch.checks import check_module
-from privypurse.pytorch.clipping import MARGIN, check_clip_norm
-from privypurse.pytorch.compiled import ClippedSums, Loss, piece_size, sum_in_pieces
+from privypurse.pytorch.clipping import MARGIN, ClippedSums, Loss, check_clip_norm, piece_size, sum_in_pieces
 from privypurse.pytorch.module_state import ModuleState
 from privypurse.pytorch.rows import Indexes, RecordSource, rows_of
 from privypurse.pytorch.taps import Taps
@@ -81,13 +80,12 @@ class ModuleOracle:
         self._curvature = self._clip_norm if curvature is None else positive(curvature=curvature)
         self._taps = Taps(module, self._trained)
         self._taps.listening = False  # opened explicitly while it answers
-        compiled = self._device.type != "cpu" if compile is None else bool(compile)
         try:
             trials = Trials(module, self._taps, self._trained, records=self._records)
             self._state = ModuleState(module, trials.counters)
             one = self._rows.fetch(np.zeros(1, dtype=np.intp))
             self.untried = trials.ahead(one, with_loss=True, modes=(True, False))
-            self._sums = ClippedSums(module, self._taps, loss, self._trained, compile=compiled)
+            self._sums = ClippedSums(module, self._taps, loss, self._trained, compile=compile)
         except BaseException:
             self._taps.remove()
             raise

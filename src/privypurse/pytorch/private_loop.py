@@ -18,21 +18,11 @@ from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.oracles.sampling import LEAST_RATE
 from privypurse.purse.purse import Purse
-from privypurse.pytorch.budgets import (
-    AdaptiveClip,
-    check_rule,
-    default_steps,
-    rule_for,
-    schedule_of,
-    share_of,
-    target_of,
-)
+from privypurse.pytorch import budgets
+from privypurse.pytorch.budgets import AdaptiveClip, Payments, Settings, schedule_of
 from privypurse.pytorch.checks import check_module, trained_parameters
-from privypurse.pytorch.clipping import check_clip_norm
-from privypurse.pytorch.compiled import ClippedSums, Loss, piece_size
+from privypurse.pytorch.clipping import ClippedSums, Loss, check_clip_norm, piece_size
 from privypurse.pytorch.engine import Engine
-from privypurse.pytorch.payments import Payments, Settings
-from privypurse.pytorch.processes import Processes
 from privypurse.pytorch.rows import DatasetRows, RecordSource, rows_of
 from privypurse.pytorch.taps import Taps
 from privypurse.pytorch.trial import Trials, put_untried
@@ -229,17 +219,17 @@ def make_private(
     if loss_reduction not in ("mean", "sum"):
         raise InvalidArgument(f"loss_reduction must be 'mean' or 'sum'; got {shown(loss_reduction)}.")
     check_callbacks(callbacks)
-    target = target_of(purse, epsilon, delta, relation, noise, public)
+    target = budgets.target_of(purse, epsilon, delta, relation, noise, public)
     if purse is not None and epsilon is not None:
-        purse = share_of(purse, epsilon, rate)
+        purse = budgets.share_of(purse, epsilon, rate)
     count = _steps(steps, epochs, rate, clip, schedule, purse, target, public, sum(p.numel() for p in trained.values()))
     chosen = schedule_of("uniform" if schedule is None else schedule, count)
     if purse is None:
         assert target is not None
-        purse = Purse.with_filter(rule_for(target, chosen, count, rate, clip, expected), noise=noise)
+        purse = Purse.with_filter(budgets.rule_for(target, chosen, count, rate, clip, expected), noise=noise)
     looks = 0 if clip is None else clip.looks(count)
     every = None if clip is None else clip.every
-    check_rule(purse.filter, rate, chosen, count, looks, every=every, followed=schedule is None)
+    budgets.check_rule(purse.filter, rate, chosen, count, looks, every=every, followed=schedule is None)
     device = next(iter(trained.values())).device
     settings = Settings(
         steps=count,
@@ -247,12 +237,7 @@ def make_private(
         expected_batch=expected,
         chunks=accumulate,
         samples_per_pass=max(1, round(1 / rate)) if epochs is not None else count + looks,
-        piece=piece_size(
-            expected / accumulate,
-            rate,
-            None if micro_batch is None else positive_integer(micro_batch=micro_batch),
-            device,
-        ),
+        piece=piece_size(expected / accumulate, rate, micro_batch, device),
         mean_loss=loss_reduction == "mean",
         block=positive_integer(block=block),
     )
@@ -261,22 +246,8 @@ def make_private(
     try:
         trials = Trials(module, taps, trained, records=expected / accumulate, mean_loss=settings.mean_loss)
         untried = trials.ahead(rows.fetch(np.zeros(1, dtype=np.intp)), with_loss=loss is not None)
-        sums = None
-        if loss is not None:
-            compiles = device.type != "cpu" if compile is None else bool(compile)
-            sums = ClippedSums(module, taps, loss, trained, compile=compiles)
-        processes = Processes()
-        engine = Engine(
-            module,
-            optimizer,
-            trained,
-            rows,
-            payments,
-            sums=sums,
-            trials=trials,
-            processes=processes,
-            scaler=scaler,
-        )
+        sums = None if loss is None else ClippedSums(module, taps, loss, trained, compile=compile)
+        engine = Engine(module, optimizer, trained, rows, payments, sums=sums, trials=trials, scaler=scaler)
     except BaseException:
         taps.remove()
         raise
@@ -339,15 +310,14 @@ def _steps(
         if rule is None:
             assert purse is not None
             rule = GdpFilter(purse.filter.epsilon_left(purse.totals), purse.delta, purse.neighbouring)
-        return default_steps(rule, records, parameters)
+        return budgets.default_steps(rule, records, parameters)
     raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10.")
 
 
 def put_on_record(purse: Purse, untried: Sequence[str], rows: RecordSource) -> None:
     """Declare on the certificate what the run does not cover."""
-    purse.declare_uncovered(ROUNDED)
-    purse.declare_uncovered(KEPT)
-    purse.declare_uncovered(UNREACHED)
+    for line in (ROUNDED, KEPT, UNREACHED):
+        purse.declare_uncovered(line)
     put_untried(purse, untried)
     if isinstance(rows, DatasetRows) and rows.collates_by_itself:
         purse.declare_uncovered(COLLATED)

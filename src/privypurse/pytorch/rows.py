@@ -54,13 +54,8 @@ class DatasetRows:
 
     def fetch(self, rows: Indexes) -> Any:
         """Return some rows, at least one."""
-        where = rows.tolist()
-        items = (
-            [self._dataset[k] for k in where]
-            if self._pool is None
-            else list(self._pool.map(self._dataset.__getitem__, where))
-        )
-        return self._collate(items)
+        fetch = map if self._pool is None else self._pool.map
+        return self._collate(list(fetch(self._dataset.__getitem__, rows.tolist())))
 
 
 RecordSource = TensorRows | DatasetRows
@@ -74,49 +69,42 @@ def rows_of(data: Any) -> RecordSource:
     Sampling of the loader is not used, and custom samplers are refused: the accountant prices the
     engine's own samples.
     """
+    rows = _source(data)
+    if len(rows) == 0:
+        raise InvalidArgument("loader has no records. Pass a data set that is not empty.")
+    return rows
+
+
+def _source(data: Any) -> RecordSource:
     if isinstance(data, DataLoader):
         _check_sampler(data)
-        if isinstance(data.dataset, TensorDataset) and data.collate_fn is default_collate:
-            return _some(TensorRows(data.dataset.tensors))
-        return _some(DatasetRows(data.dataset, data.collate_fn, data.num_workers))
+        if not isinstance(data.dataset, TensorDataset) or data.collate_fn is not default_collate:
+            return DatasetRows(data.dataset, data.collate_fn, data.num_workers)
+        data = data.dataset
     if isinstance(data, TensorDataset):
-        return _some(TensorRows(data.tensors))
-    if isinstance(data, tuple | list) and data and all(isinstance(part, Tensor) for part in data):
-        return _some(TensorRows(data))
-    wrong = isinstance(data, tuple | list) and any(
-        hasattr(part, "shape") or isinstance(part, DataLoader) for part in data
-    )
-    if wrong or isinstance(data, Mapping):
+        return TensorRows(data.tensors)
+    several = isinstance(data, tuple | list)
+    if several and data and all(isinstance(part, Tensor) for part in data):
+        return TensorRows(data)
+    expected = "loader must be a DataLoader, a data set with a length, or a tuple of tensors"
+    arrays = several and any(hasattr(part, "shape") or isinstance(part, DataLoader) for part in data)
+    if arrays or isinstance(data, Mapping):
         raise InvalidArgument(
-            f"loader must be a DataLoader, a data set with a length, or a tuple of tensors; got {shown(type(data))} of "
-            "other types. Convert arrays with torch.from_numpy."
+            f"{expected}; got {shown(type(data))} of other types. Convert arrays with torch.from_numpy."
         )
-    if (
-        isinstance(data, IterableDataset)
-        or not (hasattr(data, "__len__") and hasattr(data, "__getitem__"))
-        or isinstance(data, str)
-    ):
-        raise InvalidArgument(
-            f"loader must be a DataLoader, a data set with a length, or a tuple of tensors; got {shown(data)}. Load a "
-            "stream into memory first."
-        )
-    return _some(DatasetRows(data, default_collate))
+    indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    if isinstance(data, IterableDataset | str) or not indexed:
+        raise InvalidArgument(f"{expected}; got {shown(data)}. Load a stream into memory first.")
+    return DatasetRows(data, default_collate)
 
 
 def _check_sampler(loader: "DataLoader[Any]") -> None:
-    plain = type(loader.sampler) in (RandomSampler, SequentialSampler) and type(loader.batch_sampler) in (
-        BatchSampler,
-        type(None),
-    )
-    if isinstance(loader.dataset, IterableDataset) or not plain or getattr(loader.sampler, "replacement", False):
-        kind = type(loader.dataset if isinstance(loader.dataset, IterableDataset) else loader.sampler).__name__
+    streams = isinstance(loader.dataset, IterableDataset)
+    plain = type(loader.sampler) in (RandomSampler, SequentialSampler)
+    plain = plain and type(loader.batch_sampler) in (BatchSampler, type(None))
+    if streams or not plain or getattr(loader.sampler, "replacement", False):
+        kind = type(loader.dataset if streams else loader.sampler).__name__
         raise InvalidArgument(
             f"loader has a custom sampler ({kind}), which cannot be priced. The engine draws its own Poisson samples: pass "
             "a loader with shuffle=True or False and no sampler."
         )
-
-
-def _some(rows: RecordSource) -> RecordSource:
-    if len(rows) == 0:
-        raise InvalidArgument("loader has no records. Pass a data set that is not empty.")
-    return rows

@@ -9,6 +9,7 @@ import functools
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,23 +18,9 @@ from torch import Tensor, nn
 
 from privypurse.core.errors import InvalidArgument
 from privypurse.purse.purse import Purse
+from privypurse.pytorch import made_up as synthetic
 from privypurse.pytorch.clipping import check_records, clipped_sum, full_precision
-from privypurse.pytorch.made_up import (
-    Integers,
-    Reach,
-    Record,
-    Structure,
-    column_names,
-    each_part,
-    has_integers,
-    has_opaque_parts,
-    has_records,
-    integer_parts,
-    made_up,
-    moved,
-    records_in,
-    structure,
-)
+from privypurse.pytorch.made_up import Integers, Reach, Record, Structure, made_up, moved, structure
 from privypurse.pytorch.module_state import COMPARED, ModuleState
 from privypurse.pytorch.taps import Taps
 
@@ -53,11 +40,7 @@ def ways_to_call(module: nn.Module, batch: Any) -> list[Way]:
             *(lambda made, name=name: ((made[name],), {}) for name in batch),
         ]
     if isinstance(batch, tuple | list) and len(batch) > 1:
-        return [
-            lambda made: (tuple(made[:-1]), {}),
-            lambda made: (tuple(made), {}),
-            lambda made: ((made[0],), {}),
-        ]
+        return [lambda made: (tuple(made[:-1]), {}), lambda made: (tuple(made), {}), lambda made: ((made[0],), {})]
     return [lambda made: (tuple(made) if isinstance(made, tuple | list) else (made,), {})]
 
 
@@ -68,7 +51,7 @@ def floats(answer: Any) -> list[Tensor]:
 
 
 def outputs_of(answer: Any) -> list[Tensor]:
-    """Return the outputs that have a dimension for records."""
+    """Return the outputs that may have a dimension for records."""
     return [x for x in floats(answer) if x.dim() > 0]
 
 
@@ -114,23 +97,9 @@ MOST_NUMBERS = 10
 class Trials:
     """Trials of a module, one for each way in which it is called.
 
-    Parameters
-    ----------
-    module : Module
-        The module.
-    taps : Taps
-        Hooks on it.
-    trained : dict of Parameter
-        Trained parameters.
-    records : float
-        Public expected number of records in a batch.
-    mean_loss : bool, default True
-        Whether a loss that the module returns is a mean over records rather than a sum.
-
-    Attributes
-    ----------
-    counters : set
-        Paths of numbers that the module changes on each call, independently of the records.
+    `records`: public expected number of records in a batch. `mean_loss`: a loss that the module
+    returns is a mean over records, not a sum. `counters`: paths of numbers that the module changes
+    on each call, independently of the records.
 
     Guarantees
     ----------
@@ -152,22 +121,11 @@ class Trials:
     def ahead(self, batch: Any, *, with_loss: bool, modes: Sequence[bool] = (True,)) -> list[str]:
         """Try the module in the first way that works, before it is called.
 
-        Parameters
-        ----------
-        batch : Any
-            One record as the loader returns it, for shapes and types.
-        with_loss : bool
-            Whether the module is called with all parts but the last and in no other way. Calls in
-            a user's loop may differ; they are tried when they occur.
-        modes : sequence of bool
-            Training modes to try.
-
-        Returns
-        -------
-        list of str
-            Certificate lines on what the trial could not verify.
+        `batch` gives shapes and types. `with_loss`: the module is called with all parts but the last
+        and in no other way; other calls are tried when they occur. Return certificate lines on what
+        could not be verified.
         """
-        like, records = moved(batch, self.device), records_in(batch)
+        like, records = moved(batch, self.device), synthetic.records_in(batch)
         ways: list[Way] = [lambda made: (tuple(made[:-1]), {})] if with_loss else ways_to_call(self.module, batch)
         unknown: list[str] = []
         for mode in modes:
@@ -189,7 +147,7 @@ class Trials:
                         f"per-sample gradients could not be computed for this module ({type(error).__name__}: "
                         f"{error}). Write it with the layers of torch.nn, without activation checkpointing."
                     ) from error
-                if UNTRIED not in found and not has_opaque_parts(arguments):
+                if UNTRIED not in found and not synthetic.has_opaque_parts(arguments):
                     self._note(structure(arguments, records))
                 unknown += found
         return self._news(unknown if with_loss else [line for line in unknown if line != UNTRIED])
@@ -206,7 +164,7 @@ class Trials:
             unknown, way = [NUMBERS], way._replace(numbers=())
         if any(way.is_covered_by(lengths, records) for lengths in earlier.get(way.numbers, ())):
             return self._news(unknown)
-        if not has_records(arguments, records):
+        if not synthetic.has_records(arguments, records):
             # If only lengths differ, the backward pass refuses the call.
             return self._news(unknown if earlier else [UNTRIED])
         arguments = moved(arguments, self.device)
@@ -219,7 +177,7 @@ class Trials:
             except Exception:
                 pass  # synthetic records are not valid inputs of every module
         self._note(way)
-        return self._news([*unknown, *found, *[UNTRIED] * has_opaque_parts(arguments)])
+        return self._news([*unknown, *found, *[UNTRIED] * synthetic.has_opaque_parts(arguments)])
 
     def _note(self, way: Structure) -> None:
         self._tried.setdefault(self._key(way), {}).setdefault(way.numbers, []).append(way.lengths)
@@ -257,25 +215,22 @@ class Trials:
             make = lambda made: made_up(arguments, records, made, reach)  # noqa: E731
             leaves_out = any(integers.ignored for integers in reach.values())
             for part in (loss_of, outputs_of):
-                two, three = (
-                    part(self.quietly(made_up(arguments, records, made))) for made in (KEPT, (*KEPT, COMPANY))
-                )
+                batches = (made_up(arguments, records, made) for made in (KEPT, (*KEPT, COMPANY)))
+                two, three = (part(self.quietly(batch)) for batch in batches)
                 if two:
                     unfinished |= part is loss_of and leaves_out and not exactly
                     trial = _Trial(self, part, record_dimensions(two, three), [_size(x) for x in two], make)
                     told |= trial.run(leaves_out=leaves_out and exactly)
-                    trial.run_on_unusual(with_integers=has_integers(arguments, records))
+                    trial.run_on_unusual(with_integers=synthetic.has_integers(arguments, records))
                     unknown += trial.unknown
         return [*unknown, *[UNTRIED] * (not told or unfinished), *[SMALL_INTEGERS] * (not whole)]
 
     def _has_gradients(self, arguments: Arguments, records: int) -> bool:
         """Whether per-sample gradients of synthetic records can be computed at all."""
-        made = *KEPT, COMPANY
         with self._aside(self._state.put_back()):
             try:
-                self.heard(
-                    lambda: sum(x.sum() for x in floats(self.call(made_up(arguments, records, made)))), [1.0] * 3
-                )
+                made = made_up(arguments, records, (*KEPT, COMPANY))
+                self.heard(lambda: sum(x.sum() for x in floats(self.call(made))), [1.0] * 3)
             except Exception:
                 return False
         return True
@@ -296,7 +251,7 @@ class Trials:
         """Find counters and refuse other changes; return certificate lines on counters."""
         companies = (*KEPT, COMPANY), (*KEPT, ABOVE), KEPT[::-1], (BELOW, COMPANY, ABOVE)
         made = [made_up(arguments, records, company) for company in companies]
-        made.append(each_part(made[0], lambda x, _: torch.zeros_like(x) if isinstance(x, Tensor) else x))
+        made.append(synthetic.each_part(made[0], lambda x, _: torch.zeros_like(x) if isinstance(x, Tensor) else x))
         self._state.find_counters(functools.partial(self.quietly, one) for one in made)
         with contextlib.suppress(Exception):
             self.quietly(made[0])
@@ -335,7 +290,7 @@ class Trials:
 
         Where a small table accepts only 0 and 1, its columns are tried one by one.
         """
-        parts = integer_parts(arguments, records)
+        parts = synthetic.integer_parts(arguments, records)
         module = self.module
         if parts and self.device.type != "cpu":
             # An index out of range raises on the CPU, and ends the process elsewhere.
@@ -364,7 +319,7 @@ class Trials:
             reach[name] = reached(name, some_left_out=some_left_out)
             if reach[name].largest <= 1 < columns:
                 whole &= columns <= MOST
-                for one in column_names(name, columns if columns <= MOST else 0):
+                for one in synthetic.column_names(name, columns if columns <= MOST else 0):
                     reach[one] = reached(one)._replace(ignored=reach[name].ignored)
         # Ranges accepted one by one may not be accepted together.
         return (reach, whole) if not reach or takes(reach, ABOVE, BELOW) else ({}, False)
@@ -385,8 +340,7 @@ class Trials:
 
     def call(self, made: Arguments) -> Any:
         """Run the module."""
-        args, kwargs = made
-        return self.module(*args, **kwargs)
+        return self.module(*made[0], **made[1])
 
     def quietly(self, made: Arguments) -> Any:
         """Run the module without gradients."""
@@ -394,29 +348,25 @@ class Trials:
             return self.call(made)
 
 
+@dataclass
 class _Trial:
     """Comparison of per-sample gradients of synthetic records, for a part of the module's output.
 
-    Attributes
-    ----------
-    unknown : list of str
-        Certificate lines on what a run could not verify.
+    `unknown` holds certificate lines on what a run could not verify.
     """
 
-    def __init__(
-        self,
-        trials: Trials,
-        part: Callable[[Any], list[Tensor]],
-        dimensions: list[int | None],
-        sizes: list[float],
-        make: Callable[[Sequence[Record]], Arguments],
-    ) -> None:
-        self._its, self._part, self._dimensions, self._sizes, self._make = trials, part, dimensions, sizes, make
-        self.unknown: list[str] = []
-        self._mean = trials.mean_loss
-        low = (torch.float16, torch.bfloat16)
+    _its: Trials
+    _part: Callable[[Any], list[Tensor]]
+    _dimensions: list[int | None]
+    _sizes: list[float]
+    _make: Callable[[Sequence[Record]], Arguments]
+    unknown: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._mean = self._its.mean_loss
+        low = any(value.dtype in (torch.float16, torch.bfloat16) for value in self._its.trained.values())
         # Relative to the gradient of a parameter, and to the whole gradient.
-        self._tolerance = (0.05, 0.01) if any(value.dtype in low for value in trials.trained.values()) else (1e-3, 1e-5)
+        self._tolerance = (0.05, 0.01) if low else (1e-3, 1e-5)
 
     def run(self, *, leaves_out: bool) -> bool:
         """Compare gradients across batches and with autograd; return whether any is nonzero."""
@@ -534,12 +484,18 @@ class _Trial:
         made, trained = (*KEPT, COMPANY), self._its.trained
         heard = self._gradients(made, kept=made)
         _seed(0)
-        with self._its.taps.deaf(), torch.enable_grad():
-            grads = _plain_gradients(self._its.module, lambda: self._total(made), list(trained.values()))
-        right = [
-            (parameter.new_zeros(parameter.shape) if grad is None else grad).double().flatten()
-            for grad, parameter in zip(grads, trained.values(), strict=True)
-        ]
+        before = {parameter: parameter.grad for parameter in self._its.module.parameters()}
+        try:
+            for parameter in before:
+                parameter.grad = None
+            with self._its.taps.deaf(), torch.enable_grad():
+                number = self._total(made)
+                if number.requires_grad:
+                    number.backward()  # type: ignore[no-untyped-call]  # plain, which checkpointing supports
+            right = [(torch.zeros_like(p) if p.grad is None else p.grad).double().flatten() for p in trained.values()]
+        finally:
+            for parameter, grad in before.items():
+                parameter.grad = grad
         if not all(bool(torch.isfinite(part).all()) for part in right):
             return
         whole = float(torch.cat(right).norm())
@@ -573,23 +529,6 @@ def wrong_reduction(what: str, mean: bool) -> InvalidArgument:
         f"{what} is a {is_one} over the records of a batch, but loss_reduction is {said!r}: the batch size would scale "
         f"each gradient. Pass loss_reduction={is_one!r}, or make it a {said}."
     )
-
-
-def _plain_gradients(
-    module: nn.Module, total: Callable[[], Tensor], parameters: list[nn.Parameter]
-) -> list[Tensor | None]:
-    """Return the gradients of a plain backward pass, which checkpointing supports."""
-    before = {parameter: parameter.grad for parameter in module.parameters()}
-    try:
-        for parameter in before:
-            parameter.grad = None
-        number = total()
-        if number.requires_grad:
-            number.backward()  # type: ignore[no-untyped-call]
-        return [parameter.grad for parameter in parameters]
-    finally:
-        for parameter, grad in before.items():
-            parameter.grad = grad
 
 
 def _seed(seed: int) -> None:

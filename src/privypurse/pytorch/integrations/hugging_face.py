@@ -221,11 +221,9 @@ def usual_loss(*, shift: bool, smoothing: float, task: str | None) -> Callable[[
 def _usual_loss(trainer: Any) -> Callable[[Any, Any], Tensor]:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
-    return usual_loss(
-        shift=type(trainer.model).__name__ in CAUSAL.values(),
-        smoothing=trainer.args.label_smoothing_factor,
-        task=getattr(trainer.model.config, "problem_type", None),
-    )
+    task = getattr(trainer.model.config, "problem_type", None)
+    shift = type(trainer.model).__name__ in CAUSAL.values()
+    return usual_loss(shift=shift, smoothing=trainer.args.label_smoothing_factor, task=task)
 
 
 def _check(trainer: Any) -> None:

@@ -99,7 +99,12 @@ class PrivateTraining(_Base):  # type: ignore[misc]
             **settings,
         )
         frameworks.lend_purse(settings.get("callbacks", ()), self.private.purse)
-        self._go_on(trainer)
+        if trainer.ckpt_path is not None:
+            if self._saved is None:
+                raise frameworks.second_budget(f"ckpt_path {str(trainer.ckpt_path)!r}")
+            with _file() as path:
+                path.write_bytes(self._saved.numpy().tobytes())
+                resume(self.private, path)
 
         @functools.wraps(pl_module.training_step)
         def training_step(*args: Any, **kwargs: Any) -> Any:
@@ -108,15 +113,6 @@ class PrivateTraining(_Base):  # type: ignore[misc]
         pl_module.training_step = training_step
         trainer.fit_loop._data_source = type(source)(self._private.loader, source.name)
         trainer.fit_loop._combined_loader = None
-
-    def _go_on(self, trainer: Any) -> None:
-        if trainer.ckpt_path is None:
-            return
-        if self._saved is None:
-            raise frameworks.second_budget(f"ckpt_path {str(trainer.ckpt_path)!r}")
-        with _file() as path:
-            path.write_bytes(self._saved.numpy().tobytes())
-            resume(self.private, path)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that batches come from the private loader and cover whole samples."""

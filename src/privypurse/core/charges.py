@@ -38,7 +38,19 @@ class GaussianCharge:
 
 
 @dataclass(frozen=True)
-class BoundedRangeCharge:
+class _EpsilonCharge:
+    """A release whose privacy losses are bounded."""
+
+    epsilon: float
+    sample_prob: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", positive(epsilon=self.epsilon))
+        object.__setattr__(self, "sample_prob", probability(sample_prob=self.sample_prob))
+
+
+@dataclass(frozen=True)
+class BoundedRangeCharge(_EpsilonCharge):
     """One of several candidates was selected by the exponential mechanism.
 
     Parameters
@@ -51,16 +63,10 @@ class BoundedRangeCharge:
     """
 
     kind: ClassVar[str] = "bounded-range"
-    epsilon: float
-    sample_prob: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", positive(epsilon=self.epsilon))
-        object.__setattr__(self, "sample_prob", probability(sample_prob=self.sample_prob))
 
 
 @dataclass(frozen=True)
-class PureCharge:
+class PureCharge(_EpsilonCharge):
     """A value was released by a mechanism known only to be epsilon-DP.
 
     Parameters
@@ -72,28 +78,17 @@ class PureCharge:
     """
 
     kind: ClassVar[str] = "pure"
-    epsilon: float
-    sample_prob: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", positive(epsilon=self.epsilon))
-        object.__setattr__(self, "sample_prob", probability(sample_prob=self.sample_prob))
 
 
 @dataclass(frozen=True)
 class ObjectivePerturbationCharge:
     """The minimiser of a randomly perturbed convex objective was released, plus a little noise.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation of the linear perturbation divided by the largest norm of one record's
-        gradient. The same number under either relation, unlike for a Gaussian release.
-    curvature_ratio : float
-        Largest second derivative of one record's loss divided by the ridge; below 1.
-    output_noise_multiplier : float
-        Standard deviation of the noise on the minimiser divided by twice its largest distance from
-        the exact minimiser.
+    `noise_multiplier` is the standard deviation of the linear perturbation divided by the largest
+    norm of one record's gradient: the same number under either relation, unlike for a Gaussian
+    release. `curvature_ratio` is the largest second derivative of one record's loss divided by the
+    ridge, below 1. `output_noise_multiplier` is the standard deviation of the noise on the
+    minimiser divided by twice its largest distance from the exact minimiser.
     """
 
     kind: ClassVar[str] = "objective-perturbation"
@@ -112,14 +107,9 @@ class ObjectivePerturbationCharge:
 class RepeatAndSelectCharge:
     """The best of a random number of trials was released, and nothing of the others.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Each trial, with everything it would release, is as private as one Gaussian release with
-        this noise multiplier (Gaussian DP with mu = 1/noise_multiplier).
-    mean, shape : float
-        Expected number of trials, 1 or more, and shape of its truncated negative binomial
-        distribution, 0 or more: 0 is the logarithmic distribution, 1 the geometric one.
+    Each trial, with everything it would release, is as private as one Gaussian release with this
+    noise multiplier. Their number is truncated negative binomial with this mean, 1 or more, and
+    shape: 0 is the logarithmic distribution, 1 the geometric one.
     """
 
     kind: ClassVar[str] = "repeat-and-select"
@@ -139,10 +129,7 @@ class RepeatAndSelectCharge:
 class NonPrivateCharge:
     """A value was released without noise. Costs infinity; only a non-private purse admits it.
 
-    Parameters
-    ----------
-    reason : str
-        Reason, shown on the certificate.
+    The reason is shown on the certificate.
     """
 
     kind: ClassVar[str] = "non-private"
@@ -190,13 +177,7 @@ _KINDS: dict[str, type[SingleCharge]] = {kind.kind: kind for kind in get_args(Si
 
 
 def to_json(charge: Charge) -> dict[str, Any]:
-    """Describe a charge with plain JSON types.
-
-    Examples
-    --------
-    >>> to_json(GaussianCharge(2.0))
-    {'kind': 'gaussian', 'noise_multiplier': 2.0, 'sample_prob': 1.0}
-    """
+    """Describe a charge with plain JSON types."""
     if isinstance(charge, RepeatedCharge):
         return {"kind": charge.kind, "charge": to_json(charge.charge), "count": charge.count}
     return {"kind": charge.kind, **vars(charge)}

@@ -123,12 +123,7 @@ def charges_so_far() -> int:
 def spending_noted(since: int | None = None, *, call: str | None) -> Iterator[None]:
     """Set `PrivypurseError.spent` and `call` on errors that leave the block; also a decorator.
 
-    Parameters
-    ----------
-    since : int, optional
-        Value of `charges_so_far` at the start of the operation; by default the start of the block.
-    call : str or None
-        Name of the operation, such as ``"Purse.release"``. None for a whole job.
+    The operation began at `since`, a value of `charges_so_far`; by default at the start of the block.
 
     Guarantees
     ----------

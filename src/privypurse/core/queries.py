@@ -147,26 +147,14 @@ class ClassCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleGradient:
-    """The sum over records of the clipped gradient of a module's loss at its current parameters.
-
-    Parameters
-    ----------
-    clip_norm : float
-        Largest norm of one record's gradient. Public.
-    """
+    """The sum over records of the clipped gradient of a module's loss at its current parameters."""
 
     clip_norm: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShareWithin:
-    """The number of records whose gradient is no longer than a norm; used by adaptive clipping.
-
-    Parameters
-    ----------
-    clip_norm : float
-        The norm. Public.
-    """
+    """The number of records whose gradient is no longer than a norm; used by adaptive clipping."""
 
     clip_norm: float
 

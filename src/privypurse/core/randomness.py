@@ -1,5 +1,6 @@
 """Sources of noise: the operating system, or a seed, which marks all results as a simulation."""
 
+import functools
 import importlib.util
 import math
 import os
@@ -238,7 +239,7 @@ class NoiseSource:
                 "a seeded noise source cannot be pickled: each copy would repeat the same noise. "
                 "Pass the seed instead, or children from spawn(k)."
             )
-        return (_rebuild, (self._as_argument,))
+        return functools.partial(NoiseSource, secure=self._as_argument), ()
 
     @property
     def _as_argument(self) -> bool | str | None:
@@ -246,10 +247,6 @@ class NoiseSource:
 
     def __repr__(self) -> str:
         return f"<NoiseSource: {self.description}>"
-
-
-def _rebuild(secure: bool | str | None) -> NoiseSource:
-    return NoiseSource(secure=secure)
 
 
 def _plain(value: Any) -> Any:

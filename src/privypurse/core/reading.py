@@ -29,14 +29,7 @@ def refusing(
 ) -> Iterator[None]:
     """Raise `raising` with a message where reading fails because the input is malformed.
 
-    Parameters
-    ----------
-    message : str
-        What is refused, and the remedy.
-    also : tuple of exception types
-        Further errors that mean malformed input, from the library that reads it.
-    raising : type
-        Error to raise.
+    `also` are further errors that mean malformed input, from the library that reads it.
     """
     try:
         yield

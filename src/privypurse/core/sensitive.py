@@ -227,17 +227,7 @@ class SensitiveObjective(Sensitive):
 
     The box holds a function: given a linear perturbation b, a ridge and a tolerance, it returns the
     minimiser of ``sum of losses + ridge/2 |w|^2 + b . w``, up to a gradient of that length.
-
-    Parameters
-    ----------
-    minimise : callable
-        The function.
-    dimension : int
-        Length of the minimiser.
-    gradient : float
-        Largest norm of one record's gradient at any point: the add/remove bound.
-    curvature : float
-        Largest second derivative of one record's loss, in any direction.
+    `gradient` is the largest norm of one record's gradient at any point: the add/remove bound.
 
     Guarantees
     ----------
@@ -268,19 +258,9 @@ class SensitiveTrials(Sensitive):
     """A sealed private experiment that may be run several times.
 
     The box holds a function ``trial(candidate, noise)``, which runs the experiment once with one of
-    several public candidates and returns a score and a result.
-
-    Parameters
-    ----------
-    trial : callable
-        The function. Its runs are independent of each other.
-    candidates : int
-        Number of candidates; public.
-    add_remove, replace_one : float or None
-        Each run, with the score and the result, is Gaussian-DP with this mu for every candidate.
-        None where that was not enforced.
-    hand_over : callable
-        Receives the result of the best run, once, after the charge.
+    several public candidates, independently of other runs, and returns a score and a result. Each
+    run, with both, is Gaussian-DP with mu `add_remove` or `replace_one` for every candidate.
+    `hand_over` receives the result of the best run, once, after the charge.
 
     Guarantees
     ----------

@@ -25,15 +25,6 @@ def minimise(gradient: Gradient, dimension: int, tolerance: float) -> FloatArray
     function. The length of the gradient alone is not enough: the second derivative of a Huberised
     loss jumps, and past a jump the gradient can get longer in every Newton direction.
 
-    Parameters
-    ----------
-    gradient : callable
-        The whole gradient, ridge and perturbation included.
-    dimension : int
-        Number of parameters.
-    tolerance : float
-        Gradient norm to stop at.
-
     Guarantees
     ----------
     Never raises. Returns when the gradient is at most half the tolerance, which leaves the other

@@ -20,18 +20,10 @@ _ROWS = 1024
 
 
 class Rows:
-    """The rows of a table, without targets, for private standardisation.
+    """The rows of a table, for private standardisation.
 
-    Parameters
-    ----------
-    X : array_like or sparse matrix of shape (n, d)
-        The records. Not changed, unless `overwrite`; `move` makes a copy in single precision.
-    target : ndarray of shape (n,), optional
-        The class of each record, as a number from 0 on, for `class_counts`.
-    classes : int, default 0
-        How many classes there are. Public.
-    overwrite : bool, default False
-        Whether X may be changed in place, if it is an array in single precision by row.
+    X is not changed, unless `overwrite` and if it is an array in single precision by row; `move`
+    makes a copy. `target` is the class of each record, from 0 on, for `class_counts`.
     may_be_empty : bool, default False
         Whether X may have no rows, as the part of a trial of a search.
 
@@ -85,53 +77,32 @@ class Rows:
 
     def move(self, unit: float | FloatArray, centre: FloatArray | None = None) -> None:
         """Replace each row x by ``x / unit - centre``; a centre makes a sparse table dense."""
-        if not isinstance(unit, float | int):
-            units = self._per_column(unit)
-            if not (units > 0).all():
-                raise InvalidArgument("unit must be above 0 for each column. Check the units.")
-            self._divide(units)
-            unit = 1.0
-        unit = positive(unit=unit)
-        with np.errstate(over="ignore", invalid="ignore"):  # non-finite rows contribute nothing
-            if centre is None:
-                by = np.float32(1 / unit)
-                if self.is_sparse:
-                    self._table = (self._table.astype(np.float32) * by).astype(np.float32, copy=False)
-                else:
-                    self._table = self._multiplied(self._table, by)
-                self._own = True
-                return
-            shift = self._per_column(centre).astype(np.float32)
-            dense = self._table.toarray() if self.is_sparse else self._table
-            moved = self._multiplied(dense, np.float32(1 / unit))
-            moved -= shift
-        self._table, self._own = moved, True
-
-    def _divide(self, units: FloatArray) -> None:
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            if self.is_sparse:
-                self._table = (self._table @ sparse.diags(1 / units)).tocsr().astype(np.float32)
-            else:
-                by = (1 / units).astype(np.float32)
-                self._table = self._multiplied(self._table, by)
-        self._own = True
-
-    def _multiplied(self, dense: Any, by: Any) -> Any:
-        """Multiply in single precision, in place where the table may be changed."""
-        if self._own and isinstance(dense, np.ndarray) and dense.dtype == np.float32:
-            dense *= by
-            return dense
-        return np.multiply(dense, by, dtype=np.float32, casting="same_kind", order="C")
+        by = positive(unit=unit) if isinstance(unit, float | int) else self._per_column(unit)
+        if not np.all(by > 0):
+            raise InvalidArgument("unit must be above 0 for each column. Check the units.")
+        shift = None if centre is None else self._per_column(centre)
+        with _no_warnings():
+            self._multiply(1 / by)
+            if shift is not None:
+                self._table = self._table.toarray() if self.is_sparse else self._table
+                self._table -= shift.astype(np.float32)
 
     def stretch(self, factors: FloatArray) -> None:
         """Multiply each column by its factor. Only after `move`, whose copy is changed in place."""
         self._check_own()
-        with np.errstate(over="ignore", invalid="ignore"):  # a warning would reveal such a row
-            by = self._per_column(factors).astype(np.float32)
-            if self.is_sparse:
-                self._table = (self._table @ sparse.diags(by)).tocsr().astype(np.float32)
-            else:
-                self._table *= by
+        with _no_warnings():
+            self._multiply(self._per_column(factors).astype(np.float32))
+
+    def _multiply(self, by: Any) -> None:
+        """Multiply in single precision, by one number or one for each column; in place where the table may be changed."""
+        if not self.is_sparse:
+            out, by = self._table if self._own else None, np.asarray(by, dtype=np.float32)
+            self._table = np.multiply(self._table, by, dtype=np.float32, casting="same_kind", order="C", out=out)
+        elif np.ndim(by) == 0:
+            self._table = (self._table.astype(np.float32) * np.float32(by)).astype(np.float32, copy=False)
+        else:
+            self._table = (self._table @ sparse.diags(by)).tocsr().astype(np.float32)
+        self._own = True
 
     def limit(self, length: float) -> None:
         """Scale each row down to a length. Only after `move`, whose copy is changed in place."""
@@ -170,14 +141,11 @@ class Rows:
 
     def limits(self, candidates: FloatArray) -> Sensitive:
         """Return scores for selecting a limit on the rows' lengths; see `limit_scores`."""
-        return self._limits(1, candidates)
+        return limit_scores(np.concatenate([length for _, length in self._blocks(1)]), candidates)
 
     def limits_of_squares(self, candidates: FloatArray) -> Sensitive:
         """Return scores for selecting a limit on the lengths of the rows of squared entries."""
-        return self._limits(2, candidates)
-
-    def _limits(self, power: int, candidates: FloatArray) -> Sensitive:
-        return limit_scores(np.concatenate([length for _, length in self._blocks(power)]), candidates)
+        return limit_scores(np.concatenate([length for _, length in self._blocks(2)]), candidates)
 
     def magnitudes(self) -> Magnitudes:
         """Return histograms of magnitudes, for selecting units."""
@@ -202,7 +170,8 @@ class Rows:
             with np.errstate(over="ignore", invalid="ignore"):
                 if power == 2:
                     np.multiply(values, values, out=values)
-                length = self._row_lengths(part)
+                squares = part.multiply(part).sum(axis=1) if self.is_sparse else np.einsum("ij,ij->i", part, part)
+                length = np.sqrt(np.asarray(squares, dtype=np.float64).ravel())
             wrong = ~(length < 1e150)
             if wrong.any():
                 if self.is_sparse:
@@ -211,10 +180,6 @@ class Rows:
                     part[wrong] = 0.0
                 length = np.where(wrong, 0.0, length)
             yield part, length
-
-    def _row_lengths(self, part: Any) -> FloatArray:
-        squares = part.multiply(part).sum(axis=1) if self.is_sparse else np.einsum("ij,ij->i", part, part)
-        return np.asarray(np.sqrt(np.asarray(squares, dtype=np.float64).ravel()))
 
     def _check_own(self) -> None:
         if not self._own:
@@ -229,3 +194,8 @@ class Rows:
                 f"numbers must be one for each of the {self.columns} columns; got {vector.size}. Check the length."
             )
         return vector
+
+
+def _no_warnings() -> np.errstate:
+    """Ignore overflow, whose rows contribute nothing: a warning would reveal such a row."""
+    return np.errstate(over="ignore", invalid="ignore", under="ignore")

@@ -14,7 +14,6 @@ and y and nowhere else. (If one of them is NaN, it is an addition or a removal.)
 
 import functools
 import itertools
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -45,11 +44,6 @@ class Magnitudes:
     is more, as for a limit on lengths (`limit_scores`). Numbers are rounded down to powers of two
     first. Zeros and non-finite numbers do not count.
 
-    Parameters
-    ----------
-    table : ndarray or sparse matrix of shape (n, d)
-        The records.
-
     Guarantees
     ----------
     A record is worth between 0 and 1 to each unit of each column, and to each unit of the table:
@@ -63,10 +57,10 @@ class Magnitudes:
         self._table = np.zeros(_STORED)
         step = max(1, _NUMBERS // columns)
         for start in range(0, table.shape[0], step):
-            for exponents, column, row in _entries(table[start : start + step]):
-                self._columns += np.bincount(column * _STORED + exponents, minlength=columns * _STORED)
-                in_row = np.bincount(row) if row.size else np.zeros(0)
-                self._table += np.bincount(exponents, weights=1 / in_row[row], minlength=_STORED)
+            exponents, column, row = _entries(table[start : start + step])
+            self._columns += np.bincount(column * _STORED + exponents, minlength=columns * _STORED)
+            in_row = np.bincount(row)
+            self._table += np.bincount(exponents, weights=1 / in_row[row], minlength=_STORED)
 
     def of_column(self, column: int) -> Sensitive:
         """Return the scores of the candidate units for one column."""
@@ -77,7 +71,7 @@ class Magnitudes:
         return _scores(self._table)
 
 
-def _entries(block: Any) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]]:
+def _entries(block: Any) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
     """Return the exponents of a block's finite non-zero numbers, with their columns and rows."""
     with np.errstate(over="ignore", under="ignore"):
         if sparse.issparse(block):
@@ -86,13 +80,12 @@ def _entries(block: Any) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], N
             column = matrix.indices.astype(np.intp)
             row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
         else:
-            values = np.asarray(block, dtype=np.float32)
-            values = np.ascontiguousarray(values)
+            values = np.ascontiguousarray(block, dtype=np.float32)
             row, column = np.divmod(np.flatnonzero(values), values.shape[1])
             values = values[row, column]
     exponents = ((values.view(np.int32) >> 23) & 255).astype(np.intp)
     sized = (exponents > 0) & (exponents < 255)
-    yield exponents[sized], column[sized], row[sized]
+    return exponents[sized], column[sized], row[sized]
 
 
 @functools.cache
@@ -115,14 +108,8 @@ def limit_scores(lengths: FloatArray, candidates: FloatArray) -> Sensitive:
     """Score candidate limits by how much of each record they keep.
 
     A limit c is worth ``length/c`` to a shorter record, which it leaves small, and ``(c/length)^2``
-    to a longer one, which it cuts: most records are just within the best limit.
-
-    Parameters
-    ----------
-    lengths : ndarray of shape (n,)
-        One number of zero or more for each record, below 1e150. NaN is worth nothing.
-    candidates : array_like of shape (k,)
-        The public limits to choose from, positive and increasing.
+    to a longer one, which it cuts: most records are just within the best limit. Lengths are from 0
+    to 1e150, one for each record; NaN is worth nothing. Limits are positive and increasing.
 
     Guarantees
     ----------
@@ -158,17 +145,9 @@ def quantile_scores(values: ArrayLike, *, quantile: float, candidates: ArrayLike
     """Score candidates by their distance from a quantile: for a grid finer than the data.
 
     A candidate c scores ``-|(1 - quantile) * #{x <= c} - quantile * #{x > c}|``, which is
-    ``-|D(c)|``: zero at the quantile, and one less for each record in between.
-
-    Parameters
-    ----------
-    values : array_like of shape (n,)
-        One number for each record. NaN contributes nothing; infinities lie beyond all candidates.
-    quantile : float
-        Strictly between 0 and 1; 0.5 is the median.
-    candidates : array_like of shape (k,)
-        The public grid to choose from, in increasing order. Candidates without a record between
-        them score alike; see `covering_scores` where that may happen.
+    ``-|D(c)|``: zero at the quantile, and one less for each record in between. NaN contributes
+    nothing; infinities lie beyond all candidates. Candidates without a record between them score
+    alike; see `covering_scores` where that may happen.
 
     Guarantees
     ----------
@@ -181,11 +160,6 @@ def quantile_scores(values: ArrayLike, *, quantile: float, candidates: ArrayLike
     way. Two candidates on one side of x move apart by at most ``2 max(q, 1 - q)``, two on different
     sides by at most ``q + (1 - q) = 1``, which is no more. Replaced: all scores move by at most 1
     either way.
-
-    Examples
-    --------
-    >>> quantile_scores([1.0, 2.0, 7.0], quantile=0.75, candidates=[0, 5, 10])
-    <Sensitive: shape (3,), range bound 1.5 (add-remove), 2.0 (replace-one)>
     """
     quantile = small_probability(quantile=quantile)
     tally = _tally(values, _grid(candidates))
@@ -201,15 +175,8 @@ def covering_scores(
     the records is at or below; a candidate scores minus the number of records by which that fails.
     For ``side="lower"`` it is the last candidate that at least a share ``1 - quantile`` is at or
     above. So a coarse grid rounds a range outwards, and candidates far beyond the data are worse
-    than the nearest one: columns of integers need no grid of their own.
-
-    Parameters
-    ----------
-    values, quantile, candidates
-        As for `quantile_scores`; values beyond all candidates count as the last candidate on that
-        side.
-    side : {"upper", "lower"}
-        Which end of a range the candidates are for.
+    than the nearest one: columns of integers need no grid of their own. Values beyond all
+    candidates count as the last candidate on that side.
 
     Guarantees
     ----------
@@ -226,11 +193,6 @@ def covering_scores(
     of these differ by at most ``2 max(q, 1 - q)``. Replaced: ends move by 1 or not at all, in one
     direction, so scores move by at most 1 either way. The lower side is the upper side of the
     negated numbers, with 1 - q for q.
-
-    Examples
-    --------
-    >>> covering_scores([0, 1, 0, 0], quantile=0.9, candidates=[0, 1, 10, 100], side="upper")
-    <Sensitive: shape (4,), range bound 1.8 (add-remove), 2.0 (replace-one)>
     """
     quantile = small_probability(quantile=quantile)
     grid = _grid(candidates)
@@ -289,15 +251,7 @@ def _column(values: ArrayLike) -> NDArray[np.generic]:
 
 
 class Targets:
-    """Targets, clipped to their declared range.
-
-    Parameters
-    ----------
-    y : array_like of shape (n,)
-        One number for each record.
-    bounds : pair of float
-        The declared range. Public.
-    """
+    """Targets of a regression, clipped to their declared public range."""
 
     def __init__(self, y: ArrayLike, bounds: tuple[float, float]) -> None:
         self._low, self._high = check_target_bounds(bounds)

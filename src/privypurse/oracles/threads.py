@@ -30,19 +30,10 @@ def default_threads() -> int:
 def sum_over_segments(
     rows: int, width: int, size: int, add_segments: AddSegments, threads: int, dtype: type[np.generic] = np.float64
 ) -> NDArray[Any]:
-    """Add up partial sums of segments of rows, in order.
+    """Add up partial sums, of `size` numbers each, over segments of rows of about `width` numbers, in order.
 
-    Parameters
-    ----------
-    rows, width, size : int
-        Number of rows; approximate numbers read in each; length of the answer.
-    add_segments : callable
-        ``add_segments((length, first, last), partial)`` fills ``partial[k]`` with the sum over the
-        k-th `length` rows, for k from first to last - 1.
-    threads : int
-        Number of threads that share the segments.
-    dtype : type, default float64
-        Type of the sums; int64 for sums of integers.
+    ``add_segments((length, first, last), partial)`` fills ``partial[k]`` with the sum over the k-th
+    `length` rows, for k from first to last - 1.
     """
     length = max(_LEAST_ROWS, -(-rows // _MOST_SEGMENTS))
     segments = -(-rows // length)

@@ -1,7 +1,7 @@
 """Plans of runs, made before data is seen, and the recipes behind them."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from privypurse.accounting.totals import Filter
@@ -12,17 +12,9 @@ from privypurse.training.schedules.base import Schedule
 
 @dataclass(frozen=True)
 class Bound:
-    """A theoretical bound on a run.
+    """A theoretical bound on a run."""
 
-    Parameters
-    ----------
-    quantity : str
-        What is bounded, such as "expected excess loss of the average".
-    value : float
-        The bound.
-    """
-
-    quantity: str
+    quantity: str  # what is bounded, such as "expected excess loss of the average"
     value: float
 
 
@@ -99,7 +91,7 @@ class Recipe:
     sample_prob: float = 1.0
     step_sizes: tuple[float, ...] = ()
     bound: Bound | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 class Method(Protocol):

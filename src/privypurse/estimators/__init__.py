@@ -1,8 +1,13 @@
 """scikit-learn estimators and preprocessing under differential privacy."""
 
-from privypurse.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from privypurse.estimators.declared_one_hot import DeclaredOneHot
 from privypurse.estimators.fit_budget import SimulationWarning, UncountedSpending
+from privypurse.estimators.linear_models import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+)
 from privypurse.estimators.private_statistics import (
     default_candidates,
     private_class_counts,
@@ -10,7 +15,6 @@ from privypurse.estimators.private_statistics import (
     private_mean,
     private_quantiles,
 )
-from privypurse.estimators.regressors import PrivateHuberRegressor, PrivateRidge
 from privypurse.estimators.scalers import BoundedScaler, PrivateRangeScaler, RowNormalizer
 from privypurse.estimators.search import PrivateSearchCV
 from privypurse.estimators.uncovered import declare_fitted, declare_pipeline, uncovered_steps

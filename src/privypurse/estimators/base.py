@@ -363,8 +363,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         coefficients, intercept = preparation.to_columns(weights)
         # After a warm start the model depends on all releases of the purse.
         payer = self.purse if goes_on and self.purse is not None else purse
-        self.coef_ = coefficients.T if outputs else coefficients
-        self.intercept_ = intercept
+        self.coef_ = coefficients.T if outputs else coefficients.reshape(1, -1) if classes else coefficients
+        self.intercept_ = intercept.reshape(-1) if classes else float(intercept)
         self.preparation_ = preparation
         self.trace_ = result.trace
         self.n_iter_ = len(result.trace.steps)

@@ -18,8 +18,8 @@ from privypurse.accounting.filters import GdpFilter
 from privypurse.core.checks import check_positions, shown
 from privypurse.core.errors import InvalidArgument
 from privypurse.estimators.base import CHECKED, PrivateLinearModel
-from privypurse.estimators.classifiers import LABELS_READ
 from privypurse.estimators.compat import FLOATS, Tagged, needs_fit, validate
+from privypurse.estimators.linear_models import LABELS_READ
 from privypurse.estimators.scalers import PrivateRangeScaler
 from privypurse.purse.purse import Purse
 

@@ -45,10 +45,10 @@ $(DOCS_READY): $(ALL_READY)
 	@touch $@
 
 test: lint fresh-kernels
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not full" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not full" --durations=25 $(ARGS)
 
 test-all: $(ALL_READY) fresh-kernels chromium
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --durations=25 $(ARGS)
 
 # For the tests of the report. Where it cannot be installed, those tests are skipped, and say so.
 chromium:

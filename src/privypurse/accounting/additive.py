@@ -219,21 +219,20 @@ class AdditiveFilter(abc.ABC):
 
     def after(self, spent: Totals, new: Charge, neighbouring: Neighbouring | None = None) -> Totals:
         single, count = (new.charge, new.count) if isinstance(new, RepeatedCharge) else (new, 1)
-        price = self._quanta(single, neighbouring or self.neighbouring)
+        key = (single, neighbouring or self.neighbouring)
+        price = self._prices.get(key, ())
+        if price == ():
+            price = self._quanta(*key)
         if price is None:
             return Totals(spent.quanta, spent.releases + count, spent.non_private + count)
         added = tuple(used + count * cost for used, cost in zip(spent.quanta, price, strict=True))
         return Totals(added, spent.releases + count, spent.non_private)
 
     def _quanta(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[int, ...] | None:
-        """Return a price in whole quanta, or None for infinity. Cached."""
-        key = (charge, neighbouring)
-        known = self._prices.get(key, ())
-        if known != ():
-            return known
+        """Return a price in whole quanta, or None for infinity, and keep it."""
         if len(self._prices) > 1_000:
             self._prices.clear()  # other threads keep the values they have read
         price = self._price(charge, neighbouring)
         quanta = None if any(map(math.isinf, price)) else tuple(map(quanta_up, price))
-        self._prices[key] = quanta
+        self._prices[charge, neighbouring] = quanta
         return quanta

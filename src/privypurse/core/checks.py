@@ -43,8 +43,9 @@ def _refuse(name: str, value: object, must: str, example: str) -> NoReturn:
     raise InvalidArgument(f"{name} must be {must}; got {shown(value)}. Pass for example {name}={example}.")
 
 
-def _number(name: str, value: object, must: str, example: str) -> float:
-    """Convert to float. Reject bools and everything else that is not a finite real number."""
+def _in_range(named: dict[str, Any], must: str, example: str, holds: Callable[[float], bool]) -> float:
+    """Convert to float. Reject bools, and all that is not a finite real number in the range."""
+    ((name, value),) = named.items()
     if type(value) is float:  # the common case: checks run at every release
         number = value
     else:
@@ -54,15 +55,7 @@ def _number(name: str, value: object, must: str, example: str) -> float:
             number = float(value)
         except OverflowError:
             _refuse(name, value, must, example)
-    if not math.isfinite(number):
-        _refuse(name, value, must, example)
-    return number
-
-
-def _in_range(named: dict[str, Any], must: str, example: str, holds: Callable[[float], bool]) -> float:
-    ((name, value),) = named.items()
-    number = _number(name, value, must, example)
-    if not holds(number):
+    if not (math.isfinite(number) and holds(number)):
         _refuse(name, value, must, example)
     return number
 

@@ -101,19 +101,6 @@ def count_charge() -> None:
     _charges = _next_charge()
 
 
-@contextlib.contextmanager
-def charge_counted() -> Iterator[None]:
-    """Count the charge made in the block, unless it is refused. An interrupted charge counts."""
-    try:
-        yield
-    except (BudgetExhausted, UnsupportedCharge):
-        raise
-    except BaseException:
-        count_charge()
-        raise
-    count_charge()
-
-
 def charges_so_far() -> int:
     """Return the number of charges made by this process."""
     return _charges

@@ -31,7 +31,8 @@ class GradientAt:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "point", finite_vector(point=self.point))
-        _check_clip(self, "clip_norm")
+        if self.clip_norm is not None:
+            object.__setattr__(self, "clip_norm", ordinary(clip_norm=self.clip_norm))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

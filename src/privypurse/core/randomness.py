@@ -46,6 +46,15 @@ class NoiseSource:
         simulations; the ledger records which. "discrete": the discrete Gaussian. "opendp": that of
         the OpenDP library. Both need a purse with the zCDP filter.
 
+    Attributes
+    ----------
+    sampler : {"plain", "secure", "discrete", "opendp"}
+        How mechanisms draw from this source.
+    secure : bool
+        Whether that is exact noise.
+    strict : bool
+        Whether a mechanism without this sampler is refused; else floating point is used.
+
     Guarantees
     ----------
     * Without a seed the process holds no generator state: each call asks the operating system, so
@@ -103,9 +112,9 @@ class NoiseSource:
                 f"seed must be None with secure='opendp', which uses its own random numbers; got {seed!r}. "
                 "Pass secure='discrete' for a simulation of the same distribution."
             )
-        self._strict = secure is not None
         exact = seed is None if secure is None else secure
-        self._sampler = exact if isinstance(exact, str) else "secure" if exact else "plain"
+        self.sampler = exact if isinstance(exact, str) else "secure" if exact else "plain"
+        self.secure, self.strict = self.sampler != "plain", secure is not None
         self._generator = None if seed is None else np.random.Philox(np.random.SeedSequence(int(seed)))
         self._process = this_process()
 
@@ -124,21 +133,6 @@ class NoiseSource:
         return cls(secure={"plain": False, "secure": True}.get(noise, noise))
 
     @property
-    def secure(self) -> bool:
-        """Whether mechanisms draw exact noise from this source."""
-        return self._sampler != "plain"
-
-    @property
-    def strict(self) -> bool:
-        """Whether a mechanism without this sampler is refused; else floating point is used."""
-        return self._strict
-
-    @property
-    def sampler(self) -> str:
-        """How mechanisms draw from this source: "plain", "secure", "discrete" or "opendp"."""
-        return self._sampler
-
-    @property
     def simulation(self) -> bool:
         """Whether the numbers are repeatable, so that nothing drawn from them is private."""
         return self._generator is not None
@@ -147,7 +141,7 @@ class NoiseSource:
     def description(self) -> str:
         """Description for certificates."""
         entropy = "seeded (SIMULATION, not private)" if self.simulation else "operating-system entropy"
-        return entropy + SAMPLERS[self._sampler]
+        return entropy + SAMPLERS[self.sampler]
 
     def words(self, count: int) -> Words:
         """Draw 64-bit words, uniform and independent."""
@@ -243,7 +237,7 @@ class NoiseSource:
 
     @property
     def _as_argument(self) -> bool | str | None:
-        return {"plain": False, "secure": True}.get(self._sampler, self._sampler) if self._strict else None
+        return {"plain": False, "secure": True}.get(self.sampler, self.sampler) if self.strict else None
 
     def __repr__(self) -> str:
         return f"<NoiseSource: {self.description}>"

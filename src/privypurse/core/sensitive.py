@@ -157,7 +157,7 @@ class Sensitive:
         self._norm = norm
         self._bounds = {Neighbouring.ADD_REMOVE: add_remove, Neighbouring.REPLACE_ONE: replace_one}
         self._sample_prob = probability(sample_prob=sample_prob)
-        self._sample = Sample() if sample is None else sample
+        self._sample = None if self._sample_prob == 1 else sample or Sample()
 
     @property
     def norm(self) -> Norm:
@@ -175,8 +175,8 @@ class Sensitive:
         return self._sample_prob
 
     @property
-    def sample(self) -> Sample:
-        """Token of the sample behind the value; unused where all records took part."""
+    def sample(self) -> Sample | None:
+        """Token of the sample behind the value; None where all records took part."""
         return self._sample
 
     def has_bound(self, neighbouring: Neighbouring) -> bool:

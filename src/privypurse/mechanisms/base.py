@@ -28,6 +28,9 @@ class Mechanism(Protocol):
     ``noise.secure`` is set, and raises `InvalidArgument` before the charge where it cannot be.
     Without it, releases are drawn from plain noise, recorded as such, and refused where the purse
     requires exact noise. ``exact_by_default = False`` limits exact noise to purses that require it.
+
+    It may have ``noise_std(box, neighbouring)``, the standard deviation of its noise, which is
+    released with the value.
     """
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:

@@ -175,7 +175,7 @@ def floored_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
     >>> floored_gaussian(4, 1000, NoiseSource(seed=7)).dtype
     dtype('int64')
     """
-    return _draw(count, std, False, noise)
+    return _draw(count, _check_std(std), False, noise)
 
 
 def discrete_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
@@ -192,12 +192,14 @@ def discrete_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
     """
     if noise.sampler == "opendp":
         return _opendp_gaussian(count, _check_std(std))
-    return _draw(count, std, True, noise)
+    return _draw(count, _check_std(std), True, noise)
 
 
 def exact_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
-    """Draw with the sampler of the noise source."""
-    return (floored_gaussian if noise.sampler == "secure" else discrete_gaussian)(count, std, noise)
+    """Draw with the sampler of the noise source; std is that of a `Lattice`, so within its range."""
+    if noise.sampler == "opendp":
+        return _opendp_gaussian(count, std)
+    return _draw(count, std, noise.sampler != "secure", noise)
 
 
 def _check_std(std: int) -> int:
@@ -222,7 +224,7 @@ def _load_kernels() -> ModuleType:
 
 
 def _draw(count: int, std: int, discrete: bool, noise: NoiseSource) -> Integers:
-    cells = _cells_per_std(_check_std(std), discrete)
+    cells = _cells_per_std(std, discrete)
     keep_rate = _keep_rate(cells)
     kernels = compiled_kernels()
     out = np.empty(count, dtype=np.int64)

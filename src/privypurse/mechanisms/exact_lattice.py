@@ -99,14 +99,7 @@ class Lattice:
         kernels = compiled_kernels()
         if kernels is not None:
             out = np.empty(value.size)
-            kernels.place(value.reshape(-1), drawn, 2.0**-self.exponent, self.unit, LARGEST_UNITS, out)
+            kernels.place(value.reshape(-1), drawn, 2.0**-self.exponent, 2.0**self.exponent, LARGEST_UNITS, out)
             return out.reshape(value.shape)
         noisy = self.points(value) + drawn.reshape(value.shape)
         return np.asarray(np.minimum(np.maximum(noisy, -LARGEST_UNITS), LARGEST_UNITS) * self.unit, dtype=np.float64)
-
-
-def lattice_for(
-    sensitivity: float, noise_multiplier: float, shape: tuple[int, ...], noise: NoiseSource, moves: int = 1
-) -> Lattice:
-    """Choose the lattice for a release with a source of exact noise."""
-    return Lattice.of(sensitivity, noise_multiplier, math.prod(shape), noise.sampler != "secure", moves)

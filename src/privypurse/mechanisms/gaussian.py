@@ -13,7 +13,7 @@ from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive
-from privypurse.mechanisms.exact_lattice import Lattice, lattice_for
+from privypurse.mechanisms.exact_lattice import Lattice
 
 
 class HasNoiseMultiplier(Protocol):
@@ -109,7 +109,8 @@ class Gaussian:
     def _lattice(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice:
         # A replacement is a removal and an addition, each of which is rounded.
         moves = 2 if neighbouring is Neighbouring.REPLACE_ONE else 1
-        return lattice_for(_sensitivity(box, neighbouring), self.noise_multiplier, box.shape, noise, moves)
+        sensitivity, count = _sensitivity(box, neighbouring), math.prod(box.shape)
+        return Lattice.of(sensitivity, self.noise_multiplier, count, noise.sampler != "secure", moves)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return the value plus noise."""

@@ -1,7 +1,7 @@
 """Releases without noise: declared as not private, at a cost of infinity."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -111,23 +111,20 @@ class NoiseAsLongAsTheValue:
     ----------
     added : tuple of float, optional
         Public vector added to the value elsewhere (such as a ridge gradient); counts in its length.
-
-    Attributes
-    ----------
-    drawn : list of float
-        Standard deviation of the noise of each draw.
     """
 
     added: tuple[float, ...] = ()
-    drawn: list[float] = field(default_factory=list, repr=False, compare=False)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
         """Describe the release, which costs infinity."""
         box.bound(neighbouring, Norm.L2)
         return NonPrivateCharge("noise scaled by the true length of the value (PUR with an oracle)")
 
+    def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
+        """Return the standard deviation of the noise. NOT PRIVATE: read from the sealed value."""
+        whole = box._value + np.array(self.added) if self.added else box._value
+        return float(np.linalg.norm(whole) / np.sqrt(whole.size))
+
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return the value plus noise."""
-        whole = box._value + np.array(self.added) if self.added else box._value
-        self.drawn.append(float(np.linalg.norm(whole) / np.sqrt(whole.size)))
-        return np.asarray(box._value + self.drawn[-1] * noise.normal(box.shape))
+        return np.asarray(box._value + self.noise_std(box, neighbouring) * noise.normal(box.shape))

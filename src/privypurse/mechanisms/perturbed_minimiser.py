@@ -3,6 +3,7 @@
 The search for the minimum runs inside `draw`, after the charge. Its length and steps are private.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from privypurse.core.errors import InvalidArgument
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Norm, Sensitive, SensitiveObjective
-from privypurse.mechanisms.exact_lattice import Lattice, lattice_for
+from privypurse.mechanisms.exact_lattice import Lattice
 
 # Gradient norm at which the search ends, relative to the perturbation or one record's gradient.
 TOLERANCE = 1e-8
@@ -134,7 +135,8 @@ class OutputPerturbation:
             self._lattice(box, neighbouring, noise)
 
     def _lattice(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice:
-        return lattice_for(self.sensitivity(box, neighbouring), self.noise_multiplier, box.shape, noise)
+        sensitivity, discrete = self.sensitivity(box, neighbouring), noise.sampler != "secure"
+        return Lattice.of(sensitivity, self.noise_multiplier, math.prod(box.shape), discrete)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Minimise and add noise."""

@@ -11,7 +11,14 @@ from privypurse.accounting import filters
 from privypurse.accounting.totals import Filter, Totals
 from privypurse.core.charges import SingleCharge
 from privypurse.core.checks import positive, positive_integer, shown, small_probability, text
-from privypurse.core.errors import InvalidArgument, LedgerCorrupt, UnsupportedCharge, charge_counted, spending_noted
+from privypurse.core.errors import (
+    BudgetExhausted,
+    InvalidArgument,
+    LedgerCorrupt,
+    UnsupportedCharge,
+    count_charge,
+    spending_noted,
+)
 from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.queries import Released
 from privypurse.core.randomness import LEAST_PLAIN_DELTA, NoiseSource
@@ -65,8 +72,8 @@ def draws_exactly(kind: type) -> bool:
 
 def _check_delta(noise: NoiseSource, filter: Filter) -> NoiseSource:
     """Raise InvalidArgument where floating-point noise cannot keep the filter's delta."""
-    promised = not noise.simulation and math.isfinite(filter.epsilon)
-    if promised and not noise.secure and filter.delta < LEAST_PLAIN_DELTA:
+    fine = filter.delta >= LEAST_PLAIN_DELTA or math.isinf(filter.epsilon)
+    if not (fine or noise.secure or noise.simulation):
         raise InvalidArgument(
             f"delta must be at least {LEAST_PLAIN_DELTA:g} where noise is drawn in floating point, whose numbers have "
             f"52 random bits; got {filter.delta!r}. Open the purse with noise='secure', or with a larger delta."
@@ -80,28 +87,22 @@ def noise_for(mechanism: Any, box: Sensitive, filter: Filter, noise: NoiseSource
     Raises before the charge where the purse requires exact noise and the mechanism has none, or
     where plain noise cannot keep the filter's delta.
     """
-    return _check_delta(_noise_for(mechanism, box, filter.neighbouring, noise), filter)
-
-
-def _noise_for(mechanism: Any, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> NoiseSource:
     if not noise.secure:
-        return noise
-    check = mechanism.check_noise if draws_exactly(type(mechanism)) else None
-    if noise.strict:
-        if check is None:
-            raise InvalidArgument(
-                f"mechanism {type(mechanism).__name__} does not declare exact noise (it has no check_noise of its own), "
-                f"and the noise of this purse is {noise.sampler!r}. Open the purse with noise='plain'."
-            )
-        check(box, neighbouring, noise)
-        return noise
-    if check is None or not getattr(mechanism, "exact_by_default", True):
-        return _PLAIN
-    try:
-        check(box, neighbouring, noise)
-    except InvalidArgument:
-        return _PLAIN
-    return noise
+        return _check_delta(noise, filter)
+    exact = draws_exactly(type(mechanism))
+    if noise.strict and not exact:
+        raise InvalidArgument(
+            f"mechanism {type(mechanism).__name__} does not declare exact noise (it has no check_noise of its own), "
+            f"and the noise of this purse is {noise.sampler!r}. Open the purse with noise='plain'."
+        )
+    if exact and (noise.strict or getattr(mechanism, "exact_by_default", True)):
+        try:
+            mechanism.check_noise(box, filter.neighbouring, noise)
+            return noise
+        except InvalidArgument:
+            if noise.strict:
+                raise
+    return _check_delta(_PLAIN, filter)
 
 
 def check_filter(filter: Filter) -> Filter:
@@ -312,13 +313,13 @@ class Purse(Shared):
         noise: NoiseSource | str | None,
         who: str | None,
     ) -> None:
-        self._filter = filter
+        self._filter, self._unspent = filter, filter.start()
         self._dataset = text(dataset=dataset)
         self._noise = choose_noise(noise, filter)
         self._who = current_user() if who is None else text(who=who)
         self._reservation: Reservation | None = None
         self._ledger = open_ledger(ledger)
-        self._ledger.open_account(self._dataset, filter.terms(), filter.start(), who=self._who)
+        self._ledger.open_account(self._dataset, filter.terms(), self._unspent, who=self._who)
 
     @property
     def epsilon(self) -> float:
@@ -407,13 +408,15 @@ class Purse(Shared):
                 "Pass for example Gaussian(noise_multiplier=2.0)."
             )
         text(what=what)
-        charge = mechanism.charge(box, self.neighbouring)
+        relation, sample = self._filter.neighbouring, box.sample
+        charge = mechanism.charge(box, relation)
         noise = noise_for(mechanism, box, self._filter, self._noise)
-        other = _charge_if_replaced(box, mechanism, self.neighbouring)
-        with box.sample.take() if box.sample_prob < 1 else contextlib.nullcontext():
+        other = _charge_if_replaced(box, mechanism, relation)
+        with contextlib.nullcontext() if sample is None else sample.take():
             self._pay(charge, other, what, exact=noise.sampler if noise.secure else None)
-        value = mechanism.draw(box, self.neighbouring, noise)
-        return Released(value, charge, _noise_std(mechanism, box, self.neighbouring))
+        value = mechanism.draw(box, relation, noise)
+        noise_std = mechanism.noise_std(box, relation) if hasattr(mechanism, "noise_std") else None
+        return Released(value, charge, noise_std)
 
     @staticmethod
     @contextlib.contextmanager
@@ -434,23 +437,28 @@ class Purse(Shared):
         if not isinstance(charge, SingleCharge):
             raise UnsupportedCharge(f"no filter has a price for {charge!r}. Return one of core.charges.")
         reservation = self._reservation
-        with charge_counted():
-            if reservation is not None and reservation.pay(charge, other, what, exact=exact):
-                return
-            body = {
-                "charge": describe(charge),
-                "other": describe(other),
-                "simulation": self._noise.simulation,
-                "exact": exact,
-            }
-            self._ledger.append(
-                self._dataset,
-                CHARGE,
-                body,
-                who=self._who,
-                what=what,
-                decide=lambda spent: self._filter.admit(spent, charge),
-            )
+        try:
+            if reservation is None or not reservation.pay(charge, other, what, exact=exact):
+                body = {
+                    "charge": describe(charge),
+                    "other": describe(other),
+                    "simulation": self._noise.simulation,
+                    "exact": exact,
+                }
+                self._ledger.append(
+                    self._dataset,
+                    CHARGE,
+                    body,
+                    who=self._who,
+                    what=what,
+                    decide=lambda spent: self._filter.admit(spent, charge),
+                )
+        except (BudgetExhausted, UnsupportedCharge):
+            raise
+        except BaseException:  # an interrupted charge may be on the ledger
+            count_charge()
+            raise
+        count_charge()
 
     @contextlib.contextmanager
     def reserve(self, releases: int = 1000) -> Iterator["Purse"]:
@@ -501,7 +509,7 @@ class Purse(Shared):
     @property
     def fraction_left(self) -> float:
         """Share of the limit that is left; cheaper than `remaining`."""
-        return self._filter.fraction_left(self._filter.start(), self.totals)
+        return self._filter.fraction_left(self._unspent, self.totals)
 
     def pay_again(self, charge: SingleCharge, *, what: str) -> None:
         """Charge for an earlier release, of a resumed run, that is not on the ledger."""
@@ -510,8 +518,8 @@ class Purse(Shared):
     @property
     def totals(self) -> Totals:
         """Spent totals in the filter's own units; for schedules that use shares of what is left."""
-        known = self._reservation.known if self._reservation is not None else None
-        return self._ledger.totals(self._dataset) if known is None else known
+        block = self._reservation.block if self._reservation is not None else None
+        return self._ledger.totals(self._dataset) if block is None else block[0]
 
     @property
     def block(self) -> tuple[Totals, Totals] | None:
@@ -567,10 +575,3 @@ def _charge_if_replaced(box: Sensitive, mechanism: Mechanism, neighbouring: Neig
         return None
     charge: SingleCharge = seen_under(box, neighbouring, Neighbouring.REPLACE_ONE)
     return charge
-
-
-def _noise_std(mechanism: Any, box: Sensitive, neighbouring: Neighbouring) -> float | None:
-    """Return the standard deviation of the noise of a release that was just drawn, if it has one."""
-    if getattr(mechanism, "drawn", None):  # noise whose scale is known only after the charge
-        return float(mechanism.drawn[-1])
-    return mechanism.noise_std(box, neighbouring) if hasattr(mechanism, "noise_std") else None

@@ -54,17 +54,11 @@ class Reservation:
         return not self._closed and this_process() == self._process
 
     @property
-    def known(self) -> Totals | None:
-        """Totals of the data set as this block knows them; None between blocks."""
-        block = self.block
-        return None if block is None else block[0]
-
-    @property
     def block(self) -> tuple[Totals, Totals] | None:
         """Totals of the data set, now and with the whole block used; None between blocks."""
         # The process is checked first: a forked child must not touch a lock another thread may
         # hold.
-        if not self.usable:
+        if this_process() != self._process:
             return None
         with self._lock:
             return None if self._ceiling is None else (self._current, self._ceiling)
@@ -77,7 +71,7 @@ class Reservation:
         Returns False, without effect, where the reservation is closed or belongs to another
         process.
         """
-        if not self.usable:
+        if this_process() != self._process:
             return False
         with self._lock:
             if self._closed:

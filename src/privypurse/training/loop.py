@@ -96,13 +96,13 @@ def train(
         purse.declare_uncovered(what)
     for callback in callbacks:
         callback.on_start(steps, len(run.trace.steps))
-    run.trace.stop_reason = "interrupt"
+    run.trace.stop_reason, noise = "interrupt", purse.noise
     try:
         with purse.reserve(block):
             for number in range(len(run.trace.steps) + 1, steps + 1):
                 query = optimizer.ask(run.state)
                 mechanism = schedule.propose(query, run.past, run.budget)
-                box = oracle.answer(query, sample_prob=sample_prob, noise=purse.noise)
+                box = oracle.answer(query, sample_prob=sample_prob, noise=noise)
                 released = purse.release(box, mechanism, what=type(query).__name__)
                 step = Step.of(number, query, released, purse.fraction_left)
                 run = run.after(optimizer.tell(run.state, released), step, released)

@@ -72,7 +72,7 @@ class TableFile:
         with self.path.open("rb") as file:
             start = file.read(4)
         if not start:
-            raise InvalidArgument(f"file {self.path.name!r} is empty. Pass a file with a header line.")
+            raise self._refusal("is empty. Pass a file with a header line.")
         self.is_parquet = start == b"PAR1"
         self.tally = Tally()
         self.delimiter = ","
@@ -84,9 +84,10 @@ class TableFile:
                 f"the first line of file {self.path.name!r} holds numbers: it does not look like a header. Add one."
             )
         if twice:
-            raise InvalidArgument(
-                f"file {self.path.name!r} has several columns named {twice[0]!r}. Rename them, or check the header line."
-            )
+            raise self._refusal(f"has several columns named {twice[0]!r}. Rename them, or check the header line.")
+
+    def _refusal(self, why: str) -> InvalidArgument:
+        return InvalidArgument(f"file {self.path.name!r} {why}")
 
     @property
     def size(self) -> int:
@@ -95,21 +96,19 @@ class TableFile:
 
     def require(self, names: Sequence[str]) -> None:
         """Raise InvalidArgument if the file lacks a column."""
-        for name in names:
-            if name not in self.columns:
-                raise InvalidArgument(self._lacks(name))
+        if lacking := [name for name in names if name not in self.columns]:
+            raise InvalidArgument(
+                f"column {lacking[0]!r} is not in {self.path.name!r}, {self._columns_instead(lacking[0])}"
+            )
 
     @property
     def _looks_headless(self) -> bool:
         """Whether the first line may be a record, which no message may quote."""
         return not self.is_parquet and any(_is_number(name) for name in self.columns)
 
-    def _lacks(self, name: str) -> str:
+    def _columns_instead(self, name: str) -> str:
         if self._looks_headless:
-            return (
-                f"column {name!r} is not in {self.path.name!r}, whose first line holds numbers: it does not "
-                "look like a header. Add one."
-            )
+            return "whose first line holds numbers: it does not look like a header. Add one."
         listed = ", ".join(map(repr, self.columns[:12])) + (", ..." if len(self.columns) > 12 else "")
         near = difflib.get_close_matches(name, self.columns, 1)
         remedy = f"Did you mean {near[0]!r}?" if near else "Check the name, and that the first line is a header."
@@ -117,7 +116,7 @@ class TableFile:
             others = [word for sign, word in DELIMITERS.items() if sign != self.delimiter and sign in self.columns[0]]
             if others:
                 remedy = f"The header looks separated by a {others[0]}: pass that as --delimiter, or leave it out."
-        return f"column {name!r} is not in {self.path.name!r}, which has {listed}. {remedy}"
+        return f"which has {listed}. {remedy}"
 
     def blocks(
         self,
@@ -153,23 +152,18 @@ class TableFile:
         except (OSError, EOFError, zlib.error) as error:
             raise FileUnusable(f"file {self.path.name!r} cannot be read ({type(error).__name__}). Check it.") from None
         if "\r" in line.removesuffix("\r\n").removesuffix("\n"):
-            raise InvalidArgument(
-                f"file {self.path.name!r} ends its lines with carriage returns. Save it with line feeds."
-            )
+            raise self._refusal("ends its lines with carriage returns. Save it with line feeds.")
         try:
             self.delimiter = delimiter or max(DELIMITERS, key=lambda sign: len(_fields(line, sign)))
             names = _fields(line, self.delimiter)
         except csv.Error:
-            raise InvalidArgument(
-                f"file {self.path.name!r} has a first line that cannot be a header. Pass a file with a header line."
-            ) from None
+            why = "has a first line that cannot be a header. Pass a file with a header line."
+            raise self._refusal(why) from None
         if not lines.is_whole(line.rstrip("\r\n"), self.delimiter):
-            raise InvalidArgument(
-                f"file {self.path.name!r} has a first line that is too long for a header, or has an open "
-                "quotation mark. Check it."
-            )
+            why = "has a first line that is too long for a header, or has an open quotation mark. Check it."
+            raise self._refusal(why)
         if not any(names):
-            raise InvalidArgument(f"file {self.path.name!r} has no header: its first line is empty. Add one.")
+            raise self._refusal("has no header: its first line is empty. Add one.")
         return names
 
     def _first_line(self) -> str:
@@ -237,21 +231,18 @@ class TableFile:
         if tally.read or may_be_empty:
             return
         if not tally.left_out:
-            raise InvalidArgument(f"file {name!r} has a header and no rows. Pass a file with records.")
-        raise InvalidArgument(
-            f"file {name!r} has no line with {len(self.columns)} fields, like its header, and "
-            "closed quotes. Check the delimiter (--delimiter) and the first line."
+            raise self._refusal("has a header and no rows. Pass a file with records.")
+        raise self._refusal(
+            f"has no line with {len(self.columns)} fields, like its header, and closed quotes. Check the delimiter "
+            "(--delimiter) and the first line."
         )
 
     def _unreadable(self, message: str, ragged: bool) -> InvalidArgument:
-        name = self.path.name
         if "UTF8" in message or "utf8" in message or "codec" in message:
-            return not_text(name, self.encoding)
+            return not_text(self.path.name, self.encoding)
         if ragged:
-            return not_whole(name, FIELDS)
-        return InvalidArgument(
-            f"file {name!r} cannot be read as a table separated by {self.delimiter!r}. Check delimiter and quotes."
-        )
+            return not_whole(self.path.name, FIELDS)
+        return self._refusal(f"cannot be read as a table separated by {self.delimiter!r}. Check delimiter and quotes.")
 
     def _parquet_columns(self) -> list[str]:
         import pyarrow as pa
@@ -266,7 +257,7 @@ class TableFile:
                 )
             return [str(name) for name in schema.names]
         except (pa.ArrowException, OSError, UnicodeError):
-            raise InvalidArgument(f"file {self.path.name!r} is not a complete Parquet file. Check it.") from None
+            raise self._refusal("is not a complete Parquet file. Check it.") from None
 
     def _parquet_blocks(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Any]:
         import pyarrow as pa
@@ -281,9 +272,9 @@ class TableFile:
                     progress(self.size * tally.read // rows)
                     yield pa.Table.from_batches([batch]).select(list(names))
         except (pa.ArrowException, OSError, UnicodeError):
-            raise InvalidArgument(f"file {self.path.name!r} cannot be read to its end. Check it.") from None
+            raise self._refusal("cannot be read to its end. Check it.") from None
         if not tally.read:
-            raise InvalidArgument(f"file {self.path.name!r} has no rows. Pass a file with records.")
+            raise self._refusal("has no rows. Pass a file with records.")
 
 
 def _fields(line: str, delimiter: str) -> list[str]:

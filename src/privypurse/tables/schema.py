@@ -337,7 +337,7 @@ def parse_schema(text: str) -> Schema:
     described = fields.get("columns", {})
     if not isinstance(described, dict):
         raise InvalidArgument("expected a table for each column: write [columns.age] and below it range = [0, 120].")
-    columns = (_column(name, settings, default) for name, settings in described.items())
+    columns = [_column(name, settings, default) for name, settings in described.items()]
     missing = fields.get("missing_values", list(MISSING_VALUES))
     if not isinstance(missing, list) or not all(isinstance(value, str) for value in missing):
         raise InvalidArgument(f'expected a list of texts as missing_values, got {shown(missing)}. Write ["?", "NA"].')
@@ -460,8 +460,7 @@ def write_schema(schema: Schema, *, comments: Mapping[str, str] | None = None) -
     comments : dict of str to str, optional
         Remarks by column. Columns that are not in the schema are written as ignored.
     """
-    remarks = dict(comments or {})
-    default = schema.kinds
+    remarks, default = dict(comments or {}), schema.kinds
     lines = [_DECLARED if schema.is_declared else _DRAFT, f"source = {_text(_WRITTEN[default])}"]
     if schema.missing_values != MISSING_VALUES:
         lines.append(f"missing_values = {_texts(schema.missing_values)}")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from privypurse import Gaussian, NoiseSource, Purse, SharedAcrossProcesses
-from privypurse.core.processes import this_process
 from privypurse.core.queries import GradientAt
+from privypurse.core.randomness import this_process
 from privypurse.core.sensitive import Sample
 from privypurse.losses import Logistic
 from privypurse.oracles import DenseOracle

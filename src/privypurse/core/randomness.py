@@ -4,6 +4,7 @@ import functools
 import importlib.util
 import math
 import os
+import secrets
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 
 from privypurse.core.checks import FloatArray
 from privypurse.core.errors import InvalidArgument, SharedAcrossProcesses
-from privypurse.core.processes import this_process
 
 Words = NDArray[np.uint64]
 Shape = tuple[int, ...]
@@ -28,6 +28,22 @@ SAMPLERS = {
     "discrete": ", exact arithmetic (discrete Gaussian)",
     "opendp": ", exact arithmetic (discrete Gaussian by OpenDP)",
 }
+
+
+_process_token = secrets.token_bytes(16)
+
+
+def this_process() -> tuple[int, bytes]:
+    """Return the process id, which may be reused, and random bytes that are redrawn in every forked child."""
+    return os.getpid(), _process_token
+
+
+def _draw_process_token() -> None:
+    global _process_token
+    _process_token = secrets.token_bytes(16)
+
+
+os.register_at_fork(after_in_child=_draw_process_token)
 
 
 class NoiseSource:

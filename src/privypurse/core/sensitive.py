@@ -18,7 +18,7 @@ from privypurse.core.errors import (
     UnsupportedCharge,
 )
 from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.processes import this_process
+from privypurse.core.randomness import this_process
 
 # Sums of records bounded by at most 1e100 each stay below this.
 LARGEST_VALUE = 1e200

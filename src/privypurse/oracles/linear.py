@@ -122,16 +122,6 @@ class LinearOracle(ABC):
         return self._frame.features + int(self.has_constant)
 
     @property
-    def loss(self) -> LinearLoss:
-        """The loss of one record."""
-        return self._loss
-
-    @property
-    def row_limit(self) -> float:
-        """The length rows are scaled down to; infinity for no limit."""
-        return self._frame.row_limit
-
-    @property
     def has_constant(self) -> bool:
         """Whether there is a constant column."""
         return self._frame.constant > 0

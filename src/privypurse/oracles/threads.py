@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privypurse.core.processes import this_process
+from privypurse.core.randomness import this_process
 
 # Segments depend only on the number of rows, and fix the order in which partial sums are added.
 # There are enough of them to share evenly among threads.

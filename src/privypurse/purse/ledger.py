@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from privypurse.accounting.totals import Totals
 from privypurse.core.errors import BudgetFrozen, LedgerCorrupt, SharedAcrossProcesses, TermsMismatch
-from privypurse.core.processes import this_process
+from privypurse.core.randomness import this_process
 from privypurse.purse.entries import FREEZE, GENESIS, OPEN, SPENDING, Entry, canonical
 
 Decide = Callable[[Totals], Totals]

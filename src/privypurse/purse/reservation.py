@@ -9,7 +9,7 @@ from privypurse.accounting.totals import Filter, Totals
 from privypurse.core import charges as charge_format
 from privypurse.core.charges import SingleCharge
 from privypurse.core.errors import BudgetExhausted
-from privypurse.core.processes import this_process
+from privypurse.core.randomness import this_process
 from privypurse.purse.entries import RESERVE, SETTLE, totals_to_text
 from privypurse.purse.ledger import Decide, Ledger
 

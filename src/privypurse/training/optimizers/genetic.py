@@ -15,11 +15,9 @@ class TakeTheMinimiser(KeepsPoint):
     """Ask for a minimiser and return it."""
 
     def ask(self, state: State) -> Query:
-        """Ask for the minimiser."""
         return Objective()
 
     def tell(self, state: State, released: Released) -> State:
-        """Take it."""
         return {"point": released.value}
 
 
@@ -31,19 +29,15 @@ class ChooseModel:
     clip_loss: float | None = None
 
     def init(self, dimension: int) -> State:
-        """Start with the first."""
         return {"chosen": np.zeros(1)}
 
     def ask(self, state: State) -> Query:
-        """Ask for the losses of all."""
         return LossesAt(points=np.array(self.models), clip_loss=self.clip_loss)
 
     def tell(self, state: State, released: Released) -> State:
-        """Remember the one that was selected."""
         return {"chosen": np.array([float(released.value)])}
 
     def point(self, state: State) -> FloatArray:
-        """Return the model."""
         return np.array(self.models[int(state["chosen"][0])])
 
 
@@ -52,7 +46,6 @@ class VoteOfTheMajority(KeepsPoint):
     """Ask for the class counts and always predict the largest class. Needs a constant column."""
 
     def ask(self, state: State) -> Query:
-        """Ask for the counts."""
         return ClassCounts()
 
     def tell(self, state: State, released: Released) -> State:
@@ -89,7 +82,6 @@ class GeneticSearch:
         probability(cooling=self.cooling)
 
     def init(self, dimension: int) -> State:
-        """Start with one survivor, zero."""
         return self._next_generation({"generation": np.zeros(1)}, np.zeros((1, dimension)))
 
     def ask(self, state: State) -> LossesAt:

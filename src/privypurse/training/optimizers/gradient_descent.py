@@ -71,7 +71,6 @@ class GradientDescent(KeepsPoint):
         return GradientAt(point=self._place(state), clip_norm=self.clip_norm)
 
     def tell(self, state: State, released: Released) -> State:
-        """Move."""
         sizes, made = self.step_size, int(state["made"][0])
         size = float(sizes if isinstance(sizes, float | int) else sizes[min(made, len(sizes) - 1)])
         gradient = released.value / self.records + self.l2 * self._place(state)
@@ -115,15 +114,12 @@ class SmoothedDescent(KeepsPoint):
         check_momentum(self.momentum)
 
     def init(self, dimension: int) -> State:
-        """Start at zero."""
         return {"point": np.zeros(dimension), "mean_gradient": np.zeros(dimension), "made": np.zeros(1)}
 
     def ask(self, state: State) -> GradientAt:
-        """Ask for the gradient at the point."""
         return GradientAt(point=state["point"], clip_norm=self.clip_norm)
 
     def tell(self, state: State, released: Released) -> State:
-        """Move."""
         gradient = released.value / self.records + self.l2 * state["point"]
         made = state["made"] + 1
         mean = self.momentum * state["mean_gradient"] + (1 - self.momentum) * gradient
@@ -164,16 +160,13 @@ class ShrinkingNesterov:
         return max(1, round(self.tail * self.steps))
 
     def init(self, dimension: int) -> State:
-        """Start at zero, at rest."""
         zeros = np.zeros(dimension)
         return {"point": zeros, "velocity": zeros, "mean": zeros, "made": np.zeros(1)}
 
     def ask(self, state: State) -> GradientAt:
-        """Ask for the gradient at the point."""
         return GradientAt(point=state["point"], clip_norm=self.clip_norm)
 
     def tell(self, state: State, released: Released) -> State:
-        """Move."""
         gradient = released.value / self.records + self.l2 * state["point"]
         velocity = self.momentum * state["velocity"] + gradient
         point = (1 - self.shrink / self.steps) * state["point"] - self.step_size * (gradient + self.momentum * velocity)

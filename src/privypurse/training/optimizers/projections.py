@@ -32,15 +32,12 @@ class Averaged:
         non_negative(skip=self.skip)
 
     def init(self, dimension: int) -> State:
-        """Start with nothing averaged."""
         return {**self.optimizer.init(dimension), "mean": np.zeros(dimension), "seen": np.zeros(1)}
 
     def ask(self, state: State) -> Query:
-        """Ask the inner optimizer's query."""
         return self.optimizer.ask(state)
 
     def tell(self, state: State, released: Released) -> State:
-        """Pass the answer on and average the point in."""
         query, moved = self.optimizer.ask(state), dict(self.optimizer.tell(state, released))
         if isinstance(query, GradientAt):
             seen = state["seen"] + 1
@@ -65,7 +62,6 @@ class StartingAt:
         object.__setattr__(self, "start", finite_vector(start=np.asarray(self.start)))
 
     def init(self, dimension: int) -> State:
-        """Begin at the start."""
         state = self.optimizer.init(dimension)
         if "point" not in state or len(self.start) != dimension:
             raise InvalidArgument(
@@ -75,15 +71,12 @@ class StartingAt:
         return {**state, "point": np.array(self.start)}
 
     def ask(self, state: State) -> Query:
-        """Ask the inner optimizer's query."""
         return self.optimizer.ask(state)
 
     def tell(self, state: State, released: Released) -> State:
-        """Pass the answer on."""
         return self.optimizer.tell(state, released)
 
     def point(self, state: State) -> FloatArray:
-        """Return the inner optimizer's point."""
         return self.optimizer.point(state)
 
 
@@ -116,15 +109,12 @@ class Ball:
         positive(radius=self.radius)
 
     def __call__(self, point: FloatArray) -> FloatArray:
-        """Scale down to the radius."""
         return point * min(1.0, self.radius / max(float(np.linalg.norm(point)), 1e-300))
 
     def reach(self, dimension: int) -> float:
-        """Return the radius."""
         return self.radius
 
     def longest(self, dimension: int) -> float:
-        """Return the radius."""
         return self.radius
 
 
@@ -140,7 +130,6 @@ class Box:
             raise InvalidArgument(f"low must be below high; got {self.low!r} and {self.high!r}. Pass Box(-1.0, 1.0).")
 
     def __call__(self, point: FloatArray) -> FloatArray:
-        """Clip each coordinate."""
         return np.clip(point, self.low, self.high)
 
     def reach(self, dimension: int) -> float:

@@ -124,7 +124,6 @@ class GrowingBudget:
         check_selection_share(self.selection_share)
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
-        """Return the mechanism for a gradient or for a selection."""
         standing, left = Rounds.read(query, past, None), budget.left
         selection = self.selection_share / self.rounds
         # Cost of a whole gradient, which has grown with every refusal.
@@ -177,7 +176,6 @@ class SigmoidPurse:
         shapes.sigmoid(self.rounds, self.steepness, self.ratio)
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
-        """Return the mechanism for a gradient or for a selection."""
         standing = Rounds.read(query, past, self.most_redraws)
         weights = shapes.sigmoid(self.rounds, self.steepness * self.flatten**standing.refusals, self.ratio)
         to_come = weights[min(standing.finished, self.rounds - 1) :]

@@ -30,7 +30,6 @@ class ConstantNoise:
         positive(noise_multiplier=self.noise_multiplier)
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
-        """Return the same mechanism each time."""
         return Gaussian(self.noise_multiplier)
 
 
@@ -86,7 +85,6 @@ class Weighted:
         return np.asarray(weights / weights.sum())
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian | ExponentialSelection:
-        """Return the mechanism that costs this step's share."""
         step = len(past)
         if step >= len(self.weights):
             raise BudgetExhausted(f"the schedule has {len(self.weights)} steps, and all are made.")

@@ -19,7 +19,7 @@ class ADPSGD(PlannedMethod):
     Parameters
     ----------
     rounds : int or None
-        Number of rounds; by default half of ``n mu/sqrt(d)``, between 10 and 50.
+        Number of rounds; by default half of ``n mu/sqrt(d)``, between 10 and 100.
     steepness : float or None
         Slope of the sigmoid; by default ``10/rounds``.
     ratio, selection_share, growth, flatten, most_redraws
@@ -31,7 +31,8 @@ class ADPSGD(PlannedMethod):
     widen, window
         As for `LineSearch`.
     momentum : float, default 0.5
-        Share of the previous direction added to the gradient; 0 for the published algorithm.
+        Share of the previous direction added to the gradient; 0 for the published algorithm. For a
+        module 0.9: along single gradients the steps zigzag and get short.
     clip_loss : float or None
         As for `DPAGD`.
     """
@@ -60,7 +61,7 @@ class ADPSGD(PlannedMethod):
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the search."""
-        rounds = self.rounds or balanced_steps(facts, 20, 100) // 2
+        rounds = self.rounds or balanced_steps(facts, 20, 200) // 2
         optimizer = LineSearch(
             records=facts.records,
             largest_step=self.largest_rate or 10 / facts.smoothness,

@@ -87,9 +87,10 @@ def with_common_parameters(model: Model) -> Model:
     There ``{common}`` and ``{attributes}`` mark the places.
     """
     init: Any = model.__init__  # type: ignore[misc]
-    own, all_of_them = inspect.signature(init), inspect.signature(PrivateLinearModel.__init__).parameters
-    named = {name: one for name, one in own.parameters.items() if one.kind is not one.VAR_KEYWORD}
-    init.__signature__ = own.replace(parameters=list((named | (all_of_them | named)).values()))
+    own, base = inspect.signature(init), inspect.signature(PrivateLinearModel.__init__)
+    named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    rest = [one for name, one in base.parameters.items() if name not in own.parameters]
+    init.__signature__ = own.replace(parameters=[*named, *rest])
     if model.__doc__:  # absent under python -OO
         common = inspect.cleandoc(PrivateLinearModel.__doc__ or "").split("----------\n")[1]
         text = inspect.cleandoc(model.__doc__)

@@ -390,8 +390,6 @@ class TappedAttention(nn.MultiheadAttention):
 
 
 _LISTENERS: "weakref.WeakKeyDictionary[nn.Module, Callable[[], Tap | None]]" = weakref.WeakKeyDictionary()
-
-
 _ATTENTION = inspect.signature(nn.MultiheadAttention.forward)
 
 

@@ -21,17 +21,8 @@ _MOST_NODES = 10_000
 def reduction_of_loss(outputs: Any, *, scaled: bool) -> str | None:
     """Return the reduction over records of the loss of the current backward pass.
 
-    Parameters
-    ----------
-    outputs : Node
-        Graph node of the module's outputs.
-    scaled : bool
-        Whether the loss was multiplied by the scale of a `GradScaler`.
-
-    Returns
-    -------
-    str or None
-        "mean" or "sum", where all operations from outputs to loss are known; else None.
+    "mean" or "sum", where all operations from the node `outputs` to the loss are known; else None.
+    `scaled`: the loss was multiplied by the scale of a `GradScaler`.
     """
     roots: dict[Any, set[Any]] = {}
     for generation in range(3):  # the loss is a recent object

@@ -90,13 +90,10 @@ class Taps:
         self._module = module
         self._names = {id(parameter): name for name, parameter in trained.items()}
         self.anchor = torch.zeros((), requires_grad=True)  # all recorded outputs depend on it
-        # Called whenever a layer's gradient was recorded; after each recorded forward pass, also one
-        # that failed; with the module's arguments before it; with the node of an output that got a
-        # gradient.
-        self.on_backward: Callable[[], None] = _nothing
-        self.on_end: Callable[[], None] = _nothing
-        self.on_call: Callable[[tuple[Any, ...], dict[str, Any]], None] = _nothing
-        self.on_outputs: Callable[[Any], None] = _nothing
+        self.on_call: Callable[[tuple[Any, ...], dict[str, Any]], None] = _nothing  # before a recorded pass
+        self.on_end: Callable[[], None] = _nothing  # after it, also if it failed
+        self.on_outputs: Callable[[Any], None] = _nothing  # an output got a gradient; with its node
+        self.on_backward: Callable[[], None] = _nothing  # a layer's gradient was recorded
         self._depth, self._records = 0, 1
         self._handles: list[Any] = []
         self._covered: set[str] = set()
@@ -155,7 +152,6 @@ class Taps:
 
     def _tap_layers(self, layer: nn.Module, path: str) -> None:
         """Put a hook on each layer that has a rule; other layers with parameters get `AnyRule`."""
-        dotted = f"{path}." if path else ""
         own = self._own(layer)
         if not own:
             return
@@ -172,7 +168,7 @@ class Taps:
         rule = AnyRule() if parametrize.is_parametrized(layer) or layer._forward_pre_hooks else rule_for(layer)
         if rule is None:
             for name, child in layer.named_children():
-                self._tap_layers(child, dotted + name)
+                self._tap_layers(child, f"{path}.{name}".lstrip("."))
             return
         if isinstance(rule, AnyRule):
             _refuse_chance(layer, path)

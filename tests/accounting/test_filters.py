@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privypurse.accounting.exact import float_down, float_up, quanta_down, quanta_up
 from privypurse.accounting.filters import DeclaredNonPrivate, GdpFilter, RdpFilter, ZcdpFilter, from_terms
 from privypurse.accounting.fixed_schedule import FixedSchedule
-from privypurse.accounting.totals import Totals
+from privypurse.accounting.totals import Totals, float_down, float_up, quanta_down, quanta_up
 from privypurse.core.charges import (
     BoundedRangeCharge,
     GaussianCharge,

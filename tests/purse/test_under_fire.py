@@ -17,8 +17,8 @@ import traceback
 import pytest
 
 from privypurse import BudgetExhausted, Gaussian, LedgerCorrupt, LedgerUnavailable, Norm, Purse, Sensitive, SqliteLedger
-from privypurse.accounting.exact import quanta_up
 from privypurse.accounting.gdp import mu_squared
+from privypurse.accounting.totals import quanta_up
 from privypurse.core.charges import GaussianCharge
 from privypurse.purse import sqlite_ledger
 from privypurse.purse import sqlite_ledger as one_name

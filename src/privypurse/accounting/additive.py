@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from privypurse.accounting import pld
-from privypurse.accounting.exact import float_down, quanta_down, quanta_up
-from privypurse.accounting.totals import Totals
+from privypurse.accounting.totals import Totals, float_down, quanta_down, quanta_up
 from privypurse.core.charges import (
     BoundedRangeCharge,
     Charge,
@@ -146,8 +145,7 @@ class AdditiveFilter(abc.ABC):
 
         if not fits(1e-12):
             return 0.0
-        # Costs grow about as epsilon squared, so a few corrections replace dozens of bisection
-        # steps.
+        # Costs grow about as epsilon squared: a few corrections replace dozens of bisections.
         left, epsilon = self.affordable(spent), 1.0
         for _ in range(20):
             price = self._price(dataclasses.replace(like, epsilon=epsilon), self.neighbouring)

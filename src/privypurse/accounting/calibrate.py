@@ -9,9 +9,9 @@ import numpy as np
 from scipy import optimize
 
 from privypurse.accounting import gdp, rdp
-from privypurse.accounting.exact import float_down
 from privypurse.accounting.filters import GdpFilter
 from privypurse.accounting.pld import default_interval, pld_epsilon, tally
+from privypurse.accounting.totals import float_down
 from privypurse.core.charges import Charge, GaussianCharge, RepeatedCharge, SingleCharge
 from privypurse.core.checks import positive, positive_integer, small_probability
 from privypurse.core.errors import InvalidArgument
@@ -119,7 +119,7 @@ def _root(
 
 
 def rdp_noise_factor(charges: Iterable[Charge], epsilon: float, delta: float, neighbouring: Neighbouring) -> float:
-    """Return a noise factor that meets a target: fast Rényi accounting, slightly pessimistic; e^40 if none does."""
+    """Return a noise factor that meets a target, by Rényi accounting; e^40 if none does."""
     listed = tuple(charges)
 
     def overshoots(log_factor: float) -> bool:

@@ -222,8 +222,7 @@ def _minus_erfcx_slope(x: np.ndarray) -> np.ndarray:
 def _smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
     """Bisect for the smallest float where a monotone condition holds; it must hold at `high`."""
     while True:
-        # Geometric steps reach small answers quickly; arithmetic ones are used near the end and at
-        # 0.
+        # Geometric steps reach small answers quickly; arithmetic ones are for the end and for 0.
         middle = math.sqrt(low) * math.sqrt(high) if low > 0 and high / low > 2 else low + (high - low) / 2
         if low == 0 and high > 1e-300:
             middle = high * 1e-3

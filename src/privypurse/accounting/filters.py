@@ -11,9 +11,8 @@ from typing import Any
 
 from privypurse.accounting import convert, gdp, rdp
 from privypurse.accounting.additive import SELECTION, AdditiveFilter
-from privypurse.accounting.exact import float_up
 from privypurse.accounting.fixed_schedule import FixedSchedule
-from privypurse.accounting.totals import Filter, Totals
+from privypurse.accounting.totals import Filter, Totals, float_up
 from privypurse.core import charges as charge_format
 from privypurse.core.charges import BoundedRangeCharge, Charge, GaussianCharge, PureCharge, SingleCharge
 from privypurse.core.checks import ordinary, small_probability

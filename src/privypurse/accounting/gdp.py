@@ -1,9 +1,9 @@
-"""Cost of a charge in Gaussian DP, mu squared, and in zero-concentrated DP, rho. Both add over releases."""
+"""Cost of a charge in Gaussian DP (mu squared) and in zCDP (rho), which add over releases."""
 
 import math
 
 from privypurse.accounting import convert
-from privypurse.accounting.exact import inflate
+from privypurse.accounting.totals import inflate
 from privypurse.core.charges import BoundedRangeCharge, GaussianCharge, NonPrivateCharge, PureCharge, SingleCharge
 from privypurse.core.checks import positive
 from privypurse.core.errors import UnsupportedCharge
@@ -43,7 +43,7 @@ def rho(charge: SingleCharge) -> float:
 
 
 def _priced(charge: SingleCharge, name: str, notion: str) -> GaussianCharge | BoundedRangeCharge | PureCharge | None:
-    """Return a charge that has a price; None for one without noise. Raise UnsupportedCharge for others."""
+    """Return a charge with a price, None for no noise, or raise UnsupportedCharge."""
     if isinstance(charge, NonPrivateCharge):
         return None
     if not isinstance(charge, GaussianCharge | BoundedRangeCharge | PureCharge):

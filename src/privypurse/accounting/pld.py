@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from privypurse.accounting import convert, gdp, objective_perturbation
-from privypurse.accounting.exact import float_up, quanta_up
+from privypurse.accounting.totals import float_up, quanta_up
 from privypurse.core.charges import (
     Charge,
     GaussianCharge,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from privypurse.accounting import objective_perturbation, repeat_and_select
-from privypurse.accounting.exact import inflate
+from privypurse.accounting.totals import inflate
 from privypurse.core.charges import (
     BoundedRangeCharge,
     GaussianCharge,

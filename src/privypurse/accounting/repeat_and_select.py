@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from privypurse.accounting.exact import inflate
 from privypurse.accounting.objective_perturbation import least
+from privypurse.accounting.totals import inflate
 from privypurse.core.charges import RepeatAndSelectCharge
 from privypurse.core.trial_counts import log_inverse_g
 
@@ -39,9 +39,9 @@ def curve(charge: RepeatAndSelectCharge, orders: NDArray[np.float64]) -> NDArray
 
 
 def noise_multiplier_for(budget: Sequence[float], orders: Sequence[int], mean: float, shape: float) -> float:
-    """Return the least noise multiplier of a trial, within 1e-9, with which a search fits a budget at each order.
+    """Return the least noise multiplier of a trial, within 1e-9, with which a search fits.
 
-    Infinity where the choice among the trials alone costs more.
+    The budget is a divergence at each order. Infinity where the choice among the trials alone costs more.
     """
     at, limits = np.array(orders, dtype=float), np.array(budget, dtype=float)
     return least(lambda noise_multiplier: bool(_fits(noise_multiplier, mean, shape, at, limits).all()), _MOST_NOISE)

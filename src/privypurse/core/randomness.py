@@ -34,7 +34,7 @@ _process_token = secrets.token_bytes(16)
 
 
 def this_process() -> tuple[int, bytes]:
-    """Return the process id, which may be reused, and random bytes that are redrawn in every forked child."""
+    """Return the process id, which may be reused, and random bytes redrawn in every fork."""
     return os.getpid(), _process_token
 
 

@@ -273,8 +273,7 @@ def _add_sparse_rows(table: Any, b: int, count: int, factor: Any, scale: Any, ou
             if ones:
                 whole = nearest(f)
                 while k + 2 <= stop:
-                    # The columns of a row differ, so both sums may be loaded before either is
-                    # stored.
+                    # The columns of a row differ: both sums may be loaded before a store.
                     j0, j1 = columns[k], columns[k + 1]
                     s0, s1 = out[j0] + whole, out[j1] + whole
                     out[j0] = s0

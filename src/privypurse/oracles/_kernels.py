@@ -305,7 +305,7 @@ def block_derivatives(loss: Any, clips: Any, work: Any, count: int, out: Any) ->
 def dense_along(
     rows: Any, along: Any, frame: Any, loss: Any, sums: Any, by_column: bool, segments: Any, partial: Any
 ) -> None:
-    """Sum losses at each step along a direction, relative to the first, or derivatives if there are no steps."""
+    """Sum losses at each step along a direction, less the first; derivatives without steps."""
     clip_loss, steps, clips = sums
     work = np.empty((11, BLOCK))
     rows_of_segment, first_segment, last_segment = segments

@@ -69,8 +69,7 @@ def _add_rows(table: Any, b: int, count: int, coefficient: Any, scale: Any, out:
         if scale[i] > 0.0:
             if ones:
                 while k + 2 <= stop:
-                    # The columns of a row differ, so both sums may be loaded before either is
-                    # stored.
+                    # The columns of a row differ: both sums may be loaded before a store.
                     j0, j1 = columns[k], columns[k + 1]
                     s0, s1 = out[j0] + c, out[j1] + c
                     out[j0] = s0
@@ -164,7 +163,7 @@ def _two_scores(rows: Any, b: int, count: int, along: Any, frame: Any, work: Any
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def sparse_along(rows: Any, along: Any, frame: Any, loss: Any, sums: Any, segments: Any, partial: Any) -> None:
-    """Sum losses at each step along a direction, relative to the first, or derivatives if there are no steps."""
+    """Sum losses at each step along a direction, less the first; derivatives without steps."""
     clip_loss, steps, clips = sums
     work = np.empty((11, BLOCK))
     rows_of_segment, first_segment, last_segment = segments

@@ -204,17 +204,12 @@ class LinearOracle(ABC):
         spread = float(query.steps.max() - query.steps.min())
         implied = self._loss.range_along(reach * spread) if spread > 0 else 1e-100
         clip = math.inf if query.clip_loss is None else query.clip_loss
-        # Losses of at most this size are subtracted; their rounding does not shrink with the
-        # segment.
+        # Losses of at most this size are subtracted, whatever the length of the segment.
         farthest = float(np.linalg.norm(weights)) * self._frame.row_limit + float(query.steps.max()) * reach
         size = min(clip, self._loss.value_at_zero(self._target_bound) + self._loss.lipschitz * farthest)
         bound = self._bound(query.clip_loss, implied, "clip_loss") * (1 + ROUNDING_MARGIN) + LOSS_ROUNDING * size
-        bound += rounding_of_terms(query)
         work = LossesWork(self._loss, weights, direction, reach, query.steps, clip)
-        total = -self._total(work, sample_prob, noise)
-        if query.public_terms is not None:  # the same for every data set, so the bound is unchanged
-            total = total - query.public_terms
-        return Sensitive(total, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+        return sealed_scores(query, self._total(work, sample_prob, noise), bound, sample_prob)
 
     def _losses_at(self, query: LossesAt, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
         if sample_prob < 1:
@@ -342,9 +337,12 @@ class LinearOracle(ABC):
         return weights, along, length * self._frame.row_limit if length > 0 else 0.0
 
 
-def rounding_of_terms(query: LossesAlong) -> float:
-    """Return how far adding public terms can round two neighbouring sums apart."""
-    return 0.0 if query.public_terms is None else 1e-15 * float(np.abs(query.public_terms).max())
+def sealed_scores(query: LossesAlong, losses: FloatArray, bound: float, sample_prob: float) -> Sensitive:
+    """Seal negated sums of losses, less the public terms, which only round two neighbouring sums apart."""
+    if query.public_terms is not None:
+        losses = losses + query.public_terms
+        bound += 1e-15 * float(np.abs(query.public_terms).max())
+    return Sensitive(-losses, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
 
 # So many labels without a declared one are a mistake; fewer may be due to a few records.

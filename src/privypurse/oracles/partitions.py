@@ -27,7 +27,7 @@ class Frame:
     row_limit: float  # rows, with the constant, are scaled down to this length; infinity for no limit
 
     def for_kernels(self, dtype: Any) -> tuple[float, float, float, float]:
-        """Return the constant, the limit, and how to make a computed sum of squares at least the true one.
+        """Return the constant, the limit, and by how much to enlarge a computed sum of squares.
 
         No limit becomes one whose square is still finite. Squares are enlarged by a factor, for the
         worst relative error of a sum of that many terms, and an amount, for underflow.
@@ -285,7 +285,7 @@ def make_partition(X: Any, y: Any, dtype: Any, frame: Frame, *labels: Any, stric
 
 
 def pairwise_sum(vectors: list[NDArray[Number]], empty: NDArray[Number]) -> NDArray[Number]:
-    """Add vectors in pairs, so that the error grows with the logarithm of their number; `empty` if there are none."""
+    """Add vectors in pairs: the error grows with the logarithm of their number; or `empty`."""
     while len(vectors) > 1:
         paired = [a + b for a, b in zip(vectors[::2], vectors[1::2], strict=False)]
         vectors = paired + vectors[len(vectors) - len(vectors) % 2 :]

@@ -94,7 +94,7 @@ class Rows:
             self._multiply(self._per_column(factors).astype(np.float32))
 
     def _multiply(self, by: Any) -> None:
-        """Multiply in single precision, by one number or one for each column; in place where the table may be changed."""
+        """Multiply, by one number or one for each column; in place where the table may change."""
         if not self.is_sparse:
             out, by = self._table if self._own else None, np.asarray(by, dtype=np.float32)
             self._table = np.multiply(self._table, by, dtype=np.float32, casting="same_kind", order="C", out=out)

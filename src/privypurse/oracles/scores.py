@@ -27,13 +27,11 @@ from privypurse.oracles.encoding import check_target_bounds
 
 # Candidate units are two to these powers.
 EXPONENTS = np.arange(-60, 61)
-# Stored exponents of single precision: 0 for zero (and negligible numbers), 255 for non-finite
-# ones.
+# Stored exponents of single precision: 0 for zero (or nearly), 255 for non-finite numbers.
 _STORED, _BIAS = 256, 127
 # Numbers processed together.
 _NUMBERS = 2_000_000
-# Counts are integers and worths powers of two, so only sums round: far less than this for 10^8
-# records.
+# Counts are integers, worths powers of two: sums of 10^8 records round by far less than this.
 UNIT_ROUNDING = 1e-5
 
 

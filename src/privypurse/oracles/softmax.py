@@ -23,7 +23,7 @@ from privypurse.oracles.encoding import (
     check_sparse,
     checked_labels,
 )
-from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, rounding_of_terms
+from privypurse.oracles.linear import LARGEST_SCORE, LOSS_ROUNDING, sealed_scores
 from privypurse.oracles.partitions import pairwise_sum
 from privypurse.oracles.sampling import check_sampling, poisson_rows
 
@@ -176,16 +176,12 @@ class SoftmaxOracle:
         farthest = float(np.linalg.norm(weights)) + float(query.steps.max()) * float(np.linalg.norm(direction))
         size = min(clip, self._loss.value_at_zero() + 2 * self._row_limit * farthest)
         bound = min(clip, implied) * (1 + ROUNDING_MARGIN) + LOSS_ROUNDING * size
-        bound += rounding_of_terms(query)
         blocks = []
         for x, factor, _, target in self._blocks(rows):
             score, shift = self._scores(x, factor, weights), self._scores(x, factor, direction)
             losses = [np.minimum(self._loss.value(score - step * shift, target), clip) for step in query.steps]
-            blocks.append(-np.array([np.sum(loss - losses[0]) for loss in losses]))
-        total = pairwise_sum(blocks, np.zeros(query.steps.size))
-        if query.public_terms is not None:
-            total = total - query.public_terms
-        return Sensitive(total, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+            blocks.append(np.array([np.sum(loss - losses[0]) for loss in losses]))
+        return sealed_scores(query, pairwise_sum(blocks, np.zeros(query.steps.size)), bound, sample_prob)
 
     def _matrix(self, point: FloatArray) -> FloatArray:
         if point.size != self.dimension:

@@ -30,7 +30,7 @@ def default_threads() -> int:
 def sum_over_segments(
     rows: int, width: int, size: int, add_segments: AddSegments, threads: int, dtype: type[np.generic] = np.float64
 ) -> NDArray[Any]:
-    """Add up partial sums, of `size` numbers each, over segments of rows of about `width` numbers, in order.
+    """Add up partial sums, of `size` numbers each, over segments of rows of `width` numbers.
 
     ``add_segments((length, first, last), partial)`` fills ``partial[k]`` with the sum over the k-th
     `length` rows, for k from first to last - 1.

@@ -194,7 +194,7 @@ def declared_settings(**parts: Any) -> dict[str, Any]:
 
 
 def _declared(name: str, part: Any) -> Iterator[tuple[str, Any]]:
-    """List a setting, and the settings of an object: its attribute `settings`, or the fields of a dataclass."""
+    """List a setting, and those of an object: the fields of a dataclass, or its `settings`."""
     inner = part if isinstance(part, Mapping) else getattr(part, "settings", None)
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         inner = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.compare}

@@ -1,4 +1,4 @@
-"""Gradient descent: with momentum, Nesterov's look-ahead, projection, averaged gradients, weight decay."""
+"""Gradient descent: with momentum, look-ahead, projection, mean gradients or weight decay."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Optimizers around others, and public sets to keep a model in. Both are post-processing, hence free."""
+"""Optimizers around others, and public sets to keep a model in: post-processing, hence free."""
 
 from dataclasses import dataclass
 from typing import Protocol

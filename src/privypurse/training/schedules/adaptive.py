@@ -1,4 +1,4 @@
-"""Schedules that follow the releases: gradient norms (PUR), refusals (DP-AGD) and a sigmoid (ADP-SGD)."""
+"""Schedules that follow the releases: their length (PUR), or refusals (DP-AGD, ADP-SGD)."""
 
 import math
 from collections.abc import Sequence
@@ -59,8 +59,7 @@ class FollowGradientNorm:
         last, std = past[-1].value, past[-1].noise_std
         if isinstance(query, GradientAt):
             last = last + self.ridge * query.point
-        # Estimated squared length per coordinate; it may be negative, which asks for the least
-        # noise.
+        # Estimated squared length per coordinate; if negative, the least noise is wanted.
         squared = (float(last @ last) - last.size * std**2) / last.size
         if squared <= 0:
             return math.inf
@@ -181,13 +180,11 @@ class SigmoidPurse:
         to_come = weights[min(standing.finished, self.rounds - 1) :]
         part = to_come[0] / sum(to_come)
         if standing.selecting:
-            # The gradient took its share of this round's part; the selection is the rest of that
-            # part.
+            # The gradient took its share of this round's part; the selection gets the rest.
             return budget.selection(budget.left * part * self.selection_share / (1 - part * (1 - self.selection_share)))
         if standing.redraws == 0:
             return budget.gaussian(budget.left * part * (1 - self.selection_share))
-        # Gradients cost as 1/noise^2; a redraw costs `growth` times the last, leaving its
-        # selection.
+        # Gradients cost as 1/noise^2; a redraw costs `growth` times the last.
         looks = [released.charge for released in past if isinstance(released.charge, GaussianCharge)]
         last = (budget.noise_multiplier / looks[-1].noise_multiplier) ** 2
         return budget.gaussian(min(self.growth * last, budget.left * (1 - self.selection_share)))

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from privypurse.cli import options
 from privypurse.cli.output import check_outputs, checked, emit, note, say, table
 from privypurse.cli.progress import shown_progress
+from privypurse.core.errors import InvalidArgument
 from privypurse.core.formats import percent
 
 CENSUS = "census"
@@ -141,8 +142,6 @@ def _census(target: pathlib.Path, rows: int, seed: int, schema: pathlib.Path | N
 
 
 def _table(name: str, part: str, target: pathlib.Path, schema: pathlib.Path | None) -> dict[str, Any]:
-    from privypurse.core.errors import InvalidArgument
-
     if name not in LOADERS:
         raise InvalidArgument(
             f"expected the name of a data set ({', '.join(ABOUT)}), got {name!r}. Study data such as adult or "

@@ -1,6 +1,7 @@
 """`privypurse ledger`."""
 
 import csv
+import io
 import json as json_module
 import pathlib
 import sys
@@ -10,6 +11,7 @@ import typer
 
 from privypurse.cli import options
 from privypurse.cli.output import checked, emit, say, stderr, table, warn
+from privypurse.core.errors import FileUnusable, InvalidArgument, LedgerCorrupt, PrivypurseError
 from privypurse.core.formats import counted, rounded_down, rounded_up, short
 
 HELP = """\
@@ -49,8 +51,6 @@ def _accounts(ledger: Any, dataset: str | None) -> list[Any]:
 
     names = _names(ledger)
     if dataset is not None and dataset not in names:
-        from privypurse.core.errors import InvalidArgument
-
         raise InvalidArgument(
             f"dataset {dataset!r} is not on the ledger {ledger.path.name!r}, which has {names!r}. Pass one of them."
         )
@@ -120,16 +120,10 @@ def _described(purse: Any, budget: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(account: dict[str, Any]) -> list[str]:
+    spent, limit = rounded_up(account["spent_epsilon"]), short(account["epsilon"])
     left = "frozen" if account["frozen"] else rounded_down(account["remaining_epsilon"])
-    return [
-        account["dataset"],
-        rounded_up(account["spent_epsilon"]),
-        short(account["epsilon"]),
-        left,
-        f"{account['releases']:,}",
-        ", ".join(account["people"]),
-        account["last"][:10],
-    ]
+    people = ", ".join(account["people"])
+    return [account["dataset"], spent, limit, left, f"{account['releases']:,}", people, account["last"][:10]]
 
 
 @app.command("certificate")
@@ -180,7 +174,6 @@ def verify(
 
     A certificate is recomputed, or compared with the hash that its run recorded on the ledger.
     """
-    from privypurse.core.errors import LedgerCorrupt, PrivypurseError
     from privypurse.purse.certificate import check_rest, states_too_much
     from privypurse.purse.purse import Purse
     from privypurse.purse.replay import replay
@@ -237,7 +230,6 @@ def verify(
 
 def _read_certificate(path: pathlib.Path) -> Any:
     """Read a certificate. Name the file, and the commands that write one, in the errors."""
-    from privypurse.core.errors import FileUnusable, InvalidArgument
     from privypurse.purse.certificate import Certificate
 
     try:
@@ -271,21 +263,20 @@ def export(
 
         privypurse ledger export budget.db --json
     """
-    import io
-
     from privypurse.purse.entries import totals_to_text
     from privypurse.runs.folder import replace_file
 
     ledger = _open(path)
     ledger.verify()
+    text_of = str if json else _harmless
     lines = [
         {
             "line": entry.seq,
-            "dataset": entry.dataset if json else _harmless(entry.dataset),
+            "dataset": text_of(entry.dataset),
             "kind": entry.kind,
-            "who": entry.who if json else _harmless(entry.who),
+            "who": text_of(entry.who),
             "when": entry.when,
-            "what": entry.what if json else _harmless(entry.what),
+            "what": text_of(entry.what),
             "details": entry.details if json else entry.body,
             "totals": totals_to_text(entry.totals),
             "previous": entry.previous,
@@ -333,7 +324,10 @@ def freeze(
     already = purse.ledger.is_frozen(dataset)
     if not already:
         if not yes:
-            _ask(f"Freeze {dataset!r}, with epsilon {rounded_down(purse.remaining.epsilon)} left, for good? [y/N]")
+            left = rounded_down(purse.remaining.epsilon)
+            stderr.print(f"Freeze {dataset!r}, with epsilon {left} left, for good? [y/N]", markup=False, end=" ")
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                raise PrivypurseError("not frozen: the answer was not yes. Pass --yes to freeze without a question.")
         purse.freeze(why)
     if json:
         emit({"dataset": dataset, "frozen": True, "already": already, "spent_epsilon": purse.spent.epsilon})
@@ -341,14 +335,6 @@ def freeze(
         say(f"{dataset!r} is frozen already")
     else:
         say(f"frozen: {dataset!r}, after epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g}")
-
-
-def _ask(question: str) -> None:
-    from privypurse.core.errors import PrivypurseError
-
-    stderr.print(question, markup=False, end=" ")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise PrivypurseError("not frozen: the answer was not yes. Pass --yes to freeze without a question.")
 
 
 def _harmless(text: str) -> str:

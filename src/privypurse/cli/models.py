@@ -37,7 +37,7 @@ def predict(
     Categories that the schema does not list count as unknown, missing numbers as the middle of
     their range.
     """
-    from privypurse.runs.folder import load_model, partial_path
+    from privypurse.runs.folder import load_model, replacing
     from privypurse.runs.predict import Odd, predict_blocks, write_predictions
     from privypurse.tables.files import TableFile
 
@@ -46,16 +46,8 @@ def predict(
     answers: list[object] = []
     with shown_progress(quiet or (out is None and not json)) as progress:
         if out is not None:
-            is_device = out.exists() and not out.is_file()
-            partial = out if is_device else partial_path(out)
-            try:
-                with partial.open("w", encoding="utf-8", newline="") as target:
-                    odd = write_predictions(pipeline, file, target, progress, keep or [])
-                if partial != out:
-                    partial.replace(out)
-            finally:
-                if partial != out:
-                    partial.unlink(missing_ok=True)
+            with replacing(out) as partial, partial.open("w", encoding="utf-8", newline="") as target:
+                odd = write_predictions(pipeline, file, target, progress, keep or [])
         elif json:
             odd = Odd()
             for block, _, _ in predict_blocks(pipeline, file, odd, progress):
@@ -65,9 +57,8 @@ def predict(
     for name, times in odd.unknown.items():
         warn(f"column {name!r}: {times:,} of {odd.rows:,} values do not match the schema and count as unknown")
     if file.tally.blank:
-        warn(
-            f"{data.name} has {counted(file.tally.blank, 'blank line')}, without a prediction: rows are those of the other lines"
-        )
+        blank = counted(file.tally.blank, "blank line")
+        warn(f"{data.name} has {blank}, without a prediction: rows are those of the other lines")
     if json:
         where = {"out": str(out)} if out is not None else {"predictions": answers}
         emit(

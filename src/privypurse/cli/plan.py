@@ -10,6 +10,7 @@ import typer
 from privypurse.cli import options
 from privypurse.cli.output import emit, note, say, span, sparkline, table
 from privypurse.cli.progress import shown_progress
+from privypurse.core.errors import InvalidArgument
 from privypurse.core.formats import percent, short
 
 
@@ -87,7 +88,6 @@ def plan(
 
 def _columns(features: int | None, schema: pathlib.Path | None, classes: int) -> tuple[int, int]:
     """Return the number of encoded columns, the constant included, and of classes."""
-    from privypurse.core.errors import InvalidArgument
     from privypurse.tables.schema import ClassTarget, read_schema
 
     if (features is None) == (schema is None):

@@ -124,20 +124,13 @@ def train(
 
 
 def _opened(purse: Any, is_new: bool, budget: float | None) -> None:
-    where = pathlib.Path(purse.ledger.location).name
+    where, named, total = pathlib.Path(purse.ledger.location).name, f"data set {purse.dataset!r}", f"{purse.epsilon:g}"
     if is_new and budget is None:
-        warn(
-            f"no --budget: the epsilon {purse.epsilon:g} of this run is all that may ever be spent on data set {purse.dataset!r} "
-            f"({where})."
-        )
+        warn(f"no --budget: the epsilon {total} of this run is all that may ever be spent on {named} ({where}).")
     if is_new:
-        note(
-            f"account opened on {where}: data set {purse.dataset!r}, epsilon {purse.epsilon:g} in all, delta {purse.delta:g}"
-        )
+        note(f"account opened on {where}: {named}, epsilon {total} in all, delta {purse.delta:g}")
     else:
-        note(
-            f"data set {purse.dataset!r} on {where}: {rounded_up(purse.spent.epsilon)} of epsilon {purse.epsilon:g} spent before"
-        )
+        note(f"{named} on {where}: {rounded_up(purse.spent.epsilon)} of epsilon {total} spent before")
 
 
 def _counted(left_out: Any) -> None:
@@ -148,30 +141,28 @@ def _counted(left_out: Any) -> None:
 
 
 def _as_json(result: Any) -> dict[str, Any]:
-    certificate = result.pipeline[-1].certificate_
+    model, purse = result.pipeline[-1], result.purse
+    certificate = model.certificate_
+    stated = ("private", "simulation", "epsilon", "delta", "neighbouring")
     return {
         "model": str(result.folder),
         "report": str(result.folder / "report.html"),
-        "private": certificate.private,
-        "simulation": certificate.simulation,
-        "epsilon": certificate.epsilon,
-        "delta": certificate.delta,
-        "neighbouring": certificate.neighbouring,
+        **{name: getattr(certificate, name) for name in stated},
         "spent_epsilon": certificate.recorded_epsilon,
         "releases": certificate.releases,
-        "steps": result.pipeline[-1].n_iter_,
-        "stop_reason": result.pipeline[-1].stop_reason_,
+        "steps": model.n_iter_,
+        "stop_reason": model.stop_reason_,
         "uncovered": list(certificate.uncovered),
         "remarks": result.remarks,
         "left_out": [{"text": str(one)} | asdict(one) for one in result.left_out],
         "measurements": [asdict(one) for one in result.measurements],
         "budget": {
-            "dataset": result.purse.dataset,
-            "ledger": result.purse.ledger.location,
-            "epsilon": result.purse.epsilon,
-            "spent_epsilon": result.purse.spent.epsilon,
-            "remaining_epsilon": result.purse.remaining.epsilon,
-            "fraction_left": result.purse.fraction_left,
+            "dataset": purse.dataset,
+            "ledger": purse.ledger.location,
+            "epsilon": purse.epsilon,
+            "spent_epsilon": purse.spent.epsilon,
+            "remaining_epsilon": purse.remaining.epsilon,
+            "fraction_left": purse.fraction_left,
         },
     }
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privypurse.core.errors import FileUnusable, InvalidArgument
-from privypurse.runs.folder import partial_path
+from privypurse.runs.folder import replacing
 from privypurse.runs.progress import Progress
 from privypurse.tables.files import BLOCK_ROWS, BOUNDARIES, TableFile
 from privypurse.tables.lines import not_text
@@ -41,18 +41,15 @@ def convert_file(file: TableFile, out: pathlib.Path, progress: Progress) -> Conv
 
     if file.is_parquet:
         raise InvalidArgument(f"file {file.path.name!r} is a Parquet file already. Use it without conversion.")
-    found, partial = Converted(), partial_path(out)
+    found = Converted()
     schema = pa.schema([(name, pa.string()) for name in file.columns], metadata={BOUNDARIES: b"read from the data"})
-    try:
+    with replacing(out) as partial:
         with parquet.ParquetWriter(partial, schema) as writer:
             for block in _blocks(file, found, progress):
                 columns = [pa.array(column, pa.string()) for column in zip(*block, strict=True)]
                 writer.write_table(pa.Table.from_arrays(columns, schema=schema))
         if not found.records:
             raise InvalidArgument(f"file {file.path.name!r} has a header and no rows. Pass a file with records.")
-        partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
     return found
 
 

@@ -10,7 +10,7 @@ import pathlib
 import secrets
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any
@@ -380,20 +380,30 @@ def partial_path(path: pathlib.Path) -> pathlib.Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
 
 
-def replace_file(path: pathlib.Path, text: str) -> None:
-    """Write a file under a temporary name and rename it into place."""
-    if not path.name or "\x00" in path.name:
-        raise InvalidArgument(f"the file to write must have a name; got {str(path)!r}. Pass for example report.html.")
+@contextlib.contextmanager
+def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a temporary name to write to, renamed to `path` at the end. A device is not replaced."""
     if path.exists() and not path.is_file():
-        path.write_bytes(_bytes(text))  # a device, which is not replaced
+        yield path
         return
     new = partial_path(path)
     try:
-        _write(new, text)
+        yield new
         new.replace(path)
     finally:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)
+
+
+def replace_file(path: pathlib.Path, text: str) -> None:
+    """Write a file under a temporary name and rename it into place."""
+    if not path.name or "\x00" in path.name:
+        raise InvalidArgument(f"the file to write must have a name; got {str(path)!r}. Pass for example report.html.")
+    with replacing(path) as new:
+        if new == path:
+            new.write_bytes(_bytes(text))  # a device, which cannot be synchronized
+        else:
+            _write(new, text)
 
 
 def _write_all(folder: pathlib.Path, files: Mapping[str, str]) -> None:

@@ -211,8 +211,13 @@ def train_file(
             )
         run = part_of(purse, settings.epsilon)
         stack.enter_context(held(run))
-        for what in (*inputs.schema.uncovered, *inputs.file.uncovered, CHECKED, *_exact(settings, purse)):
+        for what in (*inputs.schema.uncovered, *inputs.file.uncovered, CHECKED):
             run.declare_uncovered(what)
+        if settings.test is not None:
+            where = f"{settings.test.name}{f', which {purse.who} declared public' if settings.test_public else ''}"
+            run.declare_uncovered(
+                f"the quality of the model on the records of {where}, and how many are left out, measured exactly"
+            )
         what = f"train {settings.data.name}, target {settings.target}, model {place.folder.name}"
         describe_budget(purse)  # raise now if it cannot be described
         with on_record(purse, run, what) as record, counted(run, "no model was made"):
@@ -423,13 +428,3 @@ def _remarks(
     if interrupts.pending:
         remarks.append("interrupted after the training: the model was written, the remaining work was skipped.")
     return remarks
-
-
-def _exact(settings: TrainSettings, purse: Purse) -> list[str]:
-    """Name what is measured exactly."""
-    if settings.test is None:
-        return []
-    public = f", which {purse.who} declared public" if settings.test_public else ""
-    return [
-        f"the quality of the model on the records of {settings.test.name}{public}, and how many are left out, measured exactly"
-    ]

@@ -8,6 +8,7 @@ Targets are -1 or +1 for classification and real numbers for regression. The arr
 readable reference for the kernels in ``oracles``, which tests compare with them.
 """
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ class LinearLoss(ABC):
         """Parameter of the loss, such as a width; 0 where it has none."""
         return 0.0
 
-    @property
+    @functools.cached_property
     def lipschitz(self) -> float:
         """Largest size of the derivative."""
         return min(self._lipschitz, self.clip_derivative)
@@ -104,10 +105,10 @@ class LinearLoss(ABC):
             return target * score, target
         return np.abs(score - target), np.sign(score - target)
 
-    @property
-    def knee_and_slope(self) -> tuple[float, float]:
-        """Where the clipped loss becomes linear, and its slope there, for the kernels."""
-        return self._knee(), self.lipschitz
+    @functools.cached_property
+    def for_kernels(self) -> tuple[float, float, float]:
+        """Parameter of the loss, where the clipped loss becomes linear, and its slope there."""
+        return self.parameter, self._knee(), self.lipschitz
 
     @abstractmethod
     def _knee(self) -> float:

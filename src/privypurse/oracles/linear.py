@@ -87,6 +87,13 @@ class LinearOracle(ABC):
     threads : int, optional
         Threads for the sums; they change only the speed. All processors by default.
 
+    Attributes
+    ----------
+    has_constant : bool
+        Whether there is a constant column.
+    dimension : int
+        Length of a point: one weight for each column, and one for the constant if any.
+
     Guarantees
     ----------
     * Answers are sealed boxes. The bound in a box is the smaller of the query's clip and what the
@@ -115,16 +122,8 @@ class LinearOracle(ABC):
         self._frame = Frame(positive_integer(features=features), constant_value(constant), limit)
         self._classes, self._target_bounds = classes, target_bounds
         self._threads = default_threads() if threads is None else positive_integer(threads=threads)
-
-    @property
-    def dimension(self) -> int:
-        """Length of a point: one weight for each column, and one for the constant if any."""
-        return self._frame.features + int(self.has_constant)
-
-    @property
-    def has_constant(self) -> bool:
-        """Whether there is a constant column."""
-        return self._frame.constant > 0
+        self.has_constant = self._frame.constant > 0
+        self.dimension = self._frame.features + int(self.has_constant)
 
     @property
     def bounds(self) -> Bounds:
@@ -165,7 +164,8 @@ class LinearOracle(ABC):
             The purse's noise: source of the coins for the sample. If it is secure, gradients are
             summed exactly, on a lattice. Needed if `sample_prob` is below 1.
         """
-        sample_prob = check_sampling(sample_prob, noise)
+        if sample_prob != 1:
+            sample_prob = check_sampling(sample_prob, noise)
         if isinstance(query, GradientAt):
             return self._gradient(query, sample_prob, noise)
         if isinstance(query, LossesAlong):
@@ -194,7 +194,7 @@ class LinearOracle(ABC):
             unit = lattice_unit(bound, weights.size)
             work = ExactGradientWork(self._loss, weights, *clips, unit)
             partial = self._each(methodcaller("exact_sum", work, self._threads), sample_prob, noise)
-            total = unit * pairwise_sum(partial, np.zeros(work.size, np.int64))[: self.dimension]
+            total = unit * pairwise_sum(partial, np.zeros(weights.size, np.int64))[: self.dimension]
         else:
             total = self._total(GradientWork(self._loss, weights, *clips), sample_prob, noise)[: self.dimension]
         return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)

@@ -89,7 +89,7 @@ class LossesWork:
         Steps must be evenly spaced, no score so large that its exponential overflows, and the knee
         of the loss not far out. All of it is public.
         """
-        knee, _ = self.loss.knee_and_slope
+        _, knee, _ = self.loss.for_kernels
         if self.loss.code != Logistic.code or self.clip_loss < math.inf or self.steps.size < 4 or not knee > -2.5:
             return False
         gaps = np.diff(self.steps)
@@ -136,11 +136,7 @@ class DensePartition:
     def __init__(self, table: NDArray[Any], target: FloatArray, frame: Frame, *, by_column: bool = False) -> None:
         self._by_column = by_column
         self._table, self._target, self._frame = read_only(table), read_only(target), frame
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return int(self._table.shape[0])
+        self._scales, self.rows = frame.for_kernels(table.dtype), int(table.shape[0])
 
     def tally(self) -> FloatArray:
         """Count negative targets, positive targets and rows."""
@@ -160,7 +156,7 @@ class DensePartition:
         """Return the sum over all rows."""
         from privypurse.oracles import _kernels
 
-        kind, rows, model = self._table.dtype, (self._table, self._target), self._model(work)
+        kind, rows, model = self._table.dtype, (self._table, self._target), (self._scales, _loss_for_kernels(work))
         weights = work.weights.astype(kind)
         along = None if isinstance(work, GradientWork) else (weights, work.direction.astype(kind), work.reach)
 
@@ -176,7 +172,7 @@ class DensePartition:
         """Return the sum over all rows, in units."""
         from privypurse.oracles import _exact_kernels
 
-        kind, rows, model = self._table.dtype, (self._table, self._target), self._model(work)
+        kind, rows, model = self._table.dtype, (self._table, self._target), (self._scales, _loss_for_kernels(work))
         weights = work.weights.astype(kind)
 
         def add(segments: Segments, partial: IntegerArray) -> None:
@@ -184,10 +180,7 @@ class DensePartition:
             units = (work.clip_norm, 1 / work.unit, block_sum)
             _exact_kernels.dense_gradient(rows, weights, *model, units, self._by_column, segments, partial)
 
-        return sum_over_segments(self.rows, self._frame.features, work.size, add, threads, np.int64)
-
-    def _model(self, work: Work) -> tuple[Any, Any]:
-        return self._frame.for_kernels(self._table.dtype), _loss_for_kernels(work)
+        return sum_over_segments(self.rows, self._frame.features, weights.size, add, threads, np.int64)
 
 
 class SparsePartition:
@@ -208,11 +201,7 @@ class SparsePartition:
         self._ones = bool(_sparse_kernels.all_ones(read_only(matrix.data)))
         # One-hot tables need no values: they are all 1, whatever happens to the caller's array.
         self._values = read_only(matrix.data[:0] if self._ones else matrix.data)
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return int(self._starts.size - 1)
+        self._scales, self.rows = frame.for_kernels(np.float64), int(self._starts.size - 1)
 
     def tally(self) -> FloatArray:
         """Count negative targets, positive targets and rows."""
@@ -259,7 +248,7 @@ class SparsePartition:
 
     def _for_kernels(self, work: Work) -> tuple[Any, tuple[Any, Any]]:
         rows = ((self._values, self._columns, self._starts, self._ones), self._target)
-        return rows, (self._frame.for_kernels(np.float64), _loss_for_kernels(work))
+        return rows, (self._scales, _loss_for_kernels(work))
 
     @property
     def _width(self) -> int:
@@ -303,4 +292,5 @@ def _loss_for_kernels(work: Work) -> tuple[int, float, float, float, float]:
     loss = work.loss
     clip = work.clip_derivative if isinstance(work, GradientWork) else loss.clip_derivative
     code = EVEN_LOGISTIC if isinstance(work, LossesWork) and work.even else loss.code
-    return (code, loss.parameter, clip, *loss.knee_and_slope)
+    parameter, knee, slope = loss.for_kernels
+    return code, parameter, clip, knee, slope

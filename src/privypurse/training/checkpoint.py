@@ -27,7 +27,7 @@ from privypurse.purse.ledger import MemoryLedger
 from privypurse.purse.purse import Purse
 from privypurse.training.optimizers.base import State
 from privypurse.training.schedules.base import Budget
-from privypurse.training.trace import Step, Trace
+from privypurse.training.trace import Trace
 
 FORMAT = 3  # since 3, a run is identified by its declared settings
 _UNREADABLE: tuple[type[Exception], ...] = (
@@ -44,17 +44,12 @@ VECTORS_KEPT = 10
 
 @dataclass(frozen=True, eq=False)
 class RunState:
-    """Everything needed to resume a run."""
+    """Everything needed to resume a run; made anew at each step, so that interrupts leave a whole one."""
 
     state: State
     trace: Trace
     past: tuple[Released, ...]
     budget: Budget
-
-    def after(self, state: State, step: Step, released: Released) -> "RunState":
-        """Return the progress one step on; a new object, so that interrupts leave a whole one."""
-        trace = Trace([*self.trace.steps, step], self.trace.stop_reason)
-        return RunState(state, trace, remembered(self.past, released), self.budget.after(released.charge))
 
 
 def remembered(past: Sequence[Released], newest: Released) -> tuple[Released, ...]:

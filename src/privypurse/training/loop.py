@@ -11,7 +11,7 @@ from privypurse.core.queries import Query
 from privypurse.core.randomness import NoiseSource
 from privypurse.core.sensitive import Sensitive
 from privypurse.purse.purse import Purse
-from privypurse.training.checkpoint import Checkpoint, RunState, check_state, declared_settings
+from privypurse.training.checkpoint import Checkpoint, RunState, check_state, declared_settings, remembered
 from privypurse.training.optimizers.base import Optimizer
 from privypurse.training.progress import Callback
 from privypurse.training.schedules.base import Budget, Schedule
@@ -105,7 +105,8 @@ def train(
                 box = oracle.answer(query, sample_prob=sample_prob, noise=noise)
                 released = purse.release(box, mechanism, what=type(query).__name__)
                 step = Step.of(number, query, released, purse.fraction_left)
-                run = run.after(optimizer.tell(run.state, released), step, released)
+                state, trace = optimizer.tell(run.state, released), Trace([*run.trace.steps, step], "interrupt")
+                run = RunState(state, trace, remembered(run.past, released), run.budget.after(released.charge))
                 for callback in callbacks:
                     callback.on_step(step)
                 if checkpoint is not None and number % checkpoint.every == 0:

@@ -63,7 +63,8 @@ class GradientDescent(KeepsPoint):
 
     def init(self, dimension: int) -> State:
         """Start at rest at zero, or at the nearest point of the set."""
-        start = self._project(np.zeros(dimension))
+        start = np.zeros(dimension)
+        start = start if self.projection is None else self.projection(start)
         return {"point": start, "velocity": np.zeros(dimension), "made": np.zeros(1)}
 
     def ask(self, state: State) -> GradientAt:
@@ -77,13 +78,12 @@ class GradientDescent(KeepsPoint):
         if self.shrink:
             size *= _signal_share(gradient, (released.noise_std or 0.0) / self.records)
         velocity = self.momentum * state["velocity"] - size * gradient
-        return {"point": self._project(state["point"] + velocity), "velocity": velocity, "made": state["made"] + 1}
+        point = state["point"] + velocity
+        point = point if self.projection is None else self.projection(point)
+        return {"point": point, "velocity": velocity, "made": state["made"] + 1}
 
     def _place(self, state: State) -> FloatArray:
         return state["point"] + self.momentum * state["velocity"] if self.nesterov else state["point"]
-
-    def _project(self, point: FloatArray) -> FloatArray:
-        return point if self.projection is None else self.projection(point)
 
 
 @dataclass(frozen=True)

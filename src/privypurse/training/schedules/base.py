@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 from privypurse.accounting.fixed_schedule import FixedSchedule
 from privypurse.accounting.totals import Filter, Totals
@@ -55,7 +55,7 @@ class Budget:
     now: Totals
     steps: int
     sample_prob: float = 1.0
-    _known: dict[tuple[str, float], float] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[tuple[str, float], Mechanism] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def noise_multiplier(self) -> float:
@@ -77,50 +77,45 @@ class Budget:
 
         For a fixed schedule, return its next mechanism.
         """
-        multiplier = self._priced("gaussian", share)
-        if not 0 < multiplier < float("inf"):
-            raise BudgetExhausted("nothing is left of the run's budget.")
-        return Gaussian(multiplier)
+        mechanism: Gaussian = self._costing("gaussian", share)
+        return mechanism
 
     def selection(self, share: float) -> ExponentialSelection:
         """Return the selection that costs this share, or all that is left if that is less."""
-        epsilon = self._priced("selection", share)
-        if epsilon <= 0:
-            raise BudgetExhausted("nothing is left of the run's budget.")
-        return ExponentialSelection(min(epsilon, MOST_EPSILON))
+        mechanism: ExponentialSelection = self._costing("selection", share)
+        return mechanism
 
     def mechanism(self, query: Query, share: float) -> Gaussian | ExponentialSelection:
         """Return the mechanism for a query at this share: a selection for scores, else Gaussian."""
-        return self.selection(share) if isinstance(query, LossesAlong | LossesAt) else self.gaussian(share)
+        kind = "selection" if isinstance(query, LossesAlong | LossesAt) else "gaussian"
+        mechanism: Gaussian | ExponentialSelection = self._costing(kind, share)
+        return mechanism
 
-    def _priced(self, kind: str, share: float) -> float:
-        left = self.left
+    def _costing(self, kind: str, share: float) -> Any:
+        left = self.rule.fraction_left(self.start, self.now)
         if left < DUST or share <= 0:
             raise BudgetExhausted("nothing is left of the run's budget.")
-        if isinstance(self.rule, FixedSchedule):
-            return self._planned(kind)
-        if share > left * (1 - DUST):
-            return self._price(kind, self.rule.leaving(self.start, self.now, 1.0))
+        is_fixed, is_rest = isinstance(self.rule, FixedSchedule), share > left * (1 - DUST)
         # Cached: many runs use the same share at every step.
-        if (kind, share) not in self._known:
-            self._known[kind, share] = self._price(kind, self.rule.leaving(self.start, self.now, share))
-        return self._known[kind, share]
-
-    def _planned(self, kind: str) -> float:
-        """Return the next release of a fixed schedule, which must be of the given kind."""
-        planned = self._price(kind, self.now)
-        if planned in (0.0, math.inf):
+        if not (is_fixed or is_rest) and (kind, share) in self._known:
+            return self._known[kind, share]
+        account = self.now if is_fixed else self.rule.leaving(self.start, self.now, 1.0 if is_rest else share)
+        if kind == "gaussian":
+            found = self.rule.smallest_noise_multiplier(account, self.sample_prob)
+        else:
+            found = min(self.rule.largest_epsilon(account), MOST_EPSILON)
+        if is_fixed and found in (0.0, math.inf):
             sampled = f" of a sample with probability {self.sample_prob:g}" if self.sample_prob < 1 else ""
             raise UnsupportedCharge(
                 f"the purse's schedule was fixed in advance, and a {kind} release{sampled} does not come next in it. "
                 "Open the purse for this method: training.purse_for(oracle, method, ...)."
             )
-        return planned
-
-    def _price(self, kind: str, account: Totals) -> float:
-        if kind == "gaussian":
-            return self.rule.smallest_noise_multiplier(account, self.sample_prob)
-        return self.rule.largest_epsilon(account)
+        if not 0 < found < math.inf:
+            raise BudgetExhausted("nothing is left of the run's budget.")
+        mechanism = Gaussian(found) if kind == "gaussian" else ExponentialSelection(found)
+        if not is_rest:
+            self._known[kind, share] = mechanism
+        return mechanism
 
     def after(self, charge: SingleCharge) -> "Budget":
         """Return the budget after one of the run's own releases."""

@@ -436,7 +436,13 @@ class Payments:
             self._past = remembered(self._past, released)
             self._budget = self._budget.after(released.charge)
             self.gradients += 1
-        self._record(Step.of(len(self.trace.steps) + 1, query, released, self.purse.fraction_left))
+        step = Step.of(len(self.trace.steps) + 1, query, released, self.purse.fraction_left)
+        self.trace.steps.append(step)
+        for callback in self._callbacks:
+            if not self._started:
+                callback.on_start(self.settings.steps + self.looks, step.number - 1)
+            callback.on_step(step)
+        self._started = True
         return noisy  # type: ignore[no-any-return]
 
     def follow(self) -> None:
@@ -505,14 +511,6 @@ class Payments:
                 charge = single_charge(step.charge)
                 self._past = (*self._past, Released(vector, charge, step.noise_std))
                 self._budget = self._budget.after(charge)
-
-    def _record(self, step: Step) -> None:
-        self.trace.steps.append(step)
-        for callback in self._callbacks:
-            if not self._started:
-                callback.on_start(self.settings.steps + self.looks, step.number - 1)
-            callback.on_step(step)
-        self._started = True
 
     def _begin(self) -> tuple[float, Budget]:
         """Return the noise of looks, and the budget of gradients: the remaining one less their cost."""

@@ -88,6 +88,7 @@ class Engine:
         self._number = 0
         self._sample = Sample()
         self._chunk: int | None = None
+        self._handed: int | None = None  # records in the current batch, counting a synthetic one
         self._flat: Tensor | None = None
         self._within: Tensor | None = None
         weakref.finalize(self, payments.close)
@@ -135,7 +136,7 @@ class Engine:
         self._check_state(ends=True)
         if self.pays:
             self.payments.plan()
-        reason = self._processes.tell(self.stop_reason)
+        reason = self._processes.tell(self.payments.trace.stop_reason)
         if reason:
             self._finish(reason)
             return None
@@ -161,20 +162,15 @@ class Engine:
         else:  # one synthetic record: modules may not accept empty batches
             like = self._rows.fetch(np.zeros(1, dtype=np.intp))
             batch = made_up(like, records_in(like), [Record(0)])
-        self._number, self._chunk, self._used = number, len(rows), False
+        self._number, self._chunk, self._handed, self._used = number, len(rows), max(1, len(rows)), False
         self._last = number == self.settings.chunks
         self._taps.take()
         for parameter in self._trained.values():
             parameter.grad = None
-        self._taps.averaged_over = float(max(1, len(rows))) if self.settings.mean_loss else None
+        self._taps.averaged_over = float(self._handed) if self.settings.mean_loss else None
         self._state.take()
         self._watched = self._looping = True
         return batch
-
-    @property
-    def _handed(self) -> int | None:
-        """Number of records in the current batch, counting a synthetic one."""
-        return None if self._chunk is None else max(1, self._chunk)
 
     def let_go(self, sample: Sample) -> None:
         """Check and restore the module's state when the loop over a sample ends before the step."""
@@ -221,7 +217,7 @@ class Engine:
         if self._chunk == 0:
             return
         try:
-            self._add(sum_in_pieces(self._sums, batch, self.settings.piece, self.clip_norm, self._device))
+            self._add(sum_in_pieces(self._sums, batch, self.settings.piece, self.payments.clip_norm, self._device))
         except Exception:
             self._check_state()
             raise
@@ -230,7 +226,7 @@ class Engine:
         """Try the module on the first call of each kind."""
         if self._handed is not None:
             unknown = self._trials.at_call((args, kwargs), self._handed)
-            if self.pays:
+            if unknown and self.pays:
                 put_untried(self.purse, unknown)
 
     def _on_outputs(self, outputs: Any) -> None:
@@ -277,7 +273,7 @@ class Engine:
             return
         scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
         weights = torch.ones(self._chunk, device=self._device)
-        self._add(clipped_sum(uses, self.sizes, weights, self.clip_norm, scale))
+        self._add(clipped_sum(uses, self.sizes, weights, self.payments.clip_norm, scale))
 
     def _check_state(self, *, ends: bool = False) -> None:
         """Refuse a module that changed since the batch was fetched, and restore it."""
@@ -359,7 +355,7 @@ class Engine:
             self.payments.move_clip_norm(float(noisy))
         else:
             self._give(noisy)
-            if self.gradients == self.settings.steps:
+            if self.payments.gradients == self.settings.steps:
                 self._finish("steps")
 
     def _give(self, noisy: Tensor) -> None:
@@ -388,7 +384,7 @@ class Engine:
         self._step_hook.remove()
 
     def _forget_sample(self) -> None:
-        self._chunk = self._flat = self._within = None
+        self._chunk = self._handed = self._flat = self._within = None
         self._number = 0
         self._last = self._used = False
         self._sample = Sample()

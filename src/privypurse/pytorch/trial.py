@@ -163,7 +163,7 @@ class Trials:
         if way.numbers not in earlier and len(earlier) >= MOST_NUMBERS:
             unknown, way = [NUMBERS], way._replace(numbers=())
         if any(way.is_covered_by(lengths, records) for lengths in earlier.get(way.numbers, ())):
-            return self._news(unknown)
+            return self._news(unknown) if unknown else []
         if not synthetic.has_records(arguments, records):
             # If only lengths differ, the backward pass refuses the call.
             return self._news(unknown if earlier else [UNTRIED])

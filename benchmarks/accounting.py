@@ -27,7 +27,7 @@ import numpy as np
 from dp_accounting import pld, rdp
 
 from privypurse import Gaussian, Neighbouring, NoiseSource, Norm, Purse, Sensitive
-from privypurse.accounting.filters import GdpFilter, RdpFilter
+from privypurse.accounting._filters import GdpFilter, RdpFilter
 from privypurse.core.charges import GaussianCharge
 
 LEVELS = 10_000

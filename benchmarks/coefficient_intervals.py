@@ -27,13 +27,14 @@ from scipy import special
 
 from privypurse.datasets import make_census
 from privypurse.estimators import PrivateLogisticRegression
-from privypurse.runs.account import Account
-from privypurse.runs.demo import census_schema
-from privypurse.runs.noise_intervals import noise_intervals
-from privypurse.runs.progress import Progress
+from privypurse.runs._account import Account
+from privypurse.runs._demo import census_schema
+from privypurse.runs._noise_intervals import noise_intervals
+from privypurse.runs._progress import Progress
 from privypurse.runs.train import TrainSettings, train_file
-from privypurse.tables import Category, Number, Schema, TableEncoder
-from privypurse.tables.schema import write_schema
+from privypurse.tables import Schema
+from privypurse.tables._encoder import TableEncoder
+from privypurse.tables.schema import Category, Number, write_schema
 
 EPSILONS = (0.3, 1.0, 3.0)
 ROWS, VALUES, EMPTY, NUMBERS, FEW = 10_000, 60, 8, 4, 20

@@ -32,8 +32,8 @@ from threadpoolctl import threadpool_limits
 
 from privypurse.core.queries import GradientAt, LossesAlong
 from privypurse.losses import Logistic
-from privypurse.oracles.linear import DenseOracle, SparseOracle
-from privypurse.oracles.threads import default_threads
+from privypurse.oracles._linear import DenseOracle, SparseOracle
+from privypurse.oracles._threads import default_threads
 
 LOSS = Logistic(clip_derivative=0.5)
 THREADS = default_threads()
@@ -207,7 +207,7 @@ def start_up():
     """Seconds from starting Python to the first gradient: with nothing compiled yet, and with the compiled code on disk."""
     program = (
         "import numpy as np; from privypurse.core.queries import GradientAt; from privypurse.losses import Logistic; "
-        "from privypurse.oracles.linear import DenseOracle; "
+        "from privypurse.oracles._linear import DenseOracle; "
         "DenseOracle(np.eye(3, dtype=np.float32), [0, 1, 0], loss=Logistic()).answer(GradientAt(point=np.zeros(4)))"
     )
     with tempfile.TemporaryDirectory() as cache:

@@ -17,7 +17,7 @@ from torch import nn
 
 from privypurse import NoiseSource
 from privypurse.pytorch import fit
-from privypurse.training.progress import ProgressBar
+from privypurse.training._progress import ProgressBar
 from privypurse_lab.data import load
 
 DELTA = 1e-5

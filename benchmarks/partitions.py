@@ -17,8 +17,8 @@ from distributed import Client, LocalCluster
 
 from privypurse.core.queries import GradientAt
 from privypurse.losses import Logistic
-from privypurse.oracles.dask_backend import DaskOracle
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles._dask_backend import DaskOracle
+from privypurse.oracles._linear import DenseOracle
 
 ROWS, COLUMNS = 400_000, 100
 

@@ -28,16 +28,18 @@ from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
 from privypurse import NoiseSource, Norm, Purse
-from privypurse.core.neighbouring import Neighbouring
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._sensitive import Sensitive
 from privypurse.core.queries import GradientAt
-from privypurse.core.sensitive import Sensitive
 from privypurse.estimators import PrivateLogisticRegression
 from privypurse.losses import Logistic
-from privypurse.losses.softmax import OneVsRest, Softmax
-from privypurse.mechanisms import ExponentialSelection, Gaussian, exact_gaussian, exact_lattice
+from privypurse.losses._softmax import OneVsRest, Softmax
+from privypurse.mechanisms import ExponentialSelection, Gaussian
+from privypurse.mechanisms import _exact_gaussian as exact_gaussian
+from privypurse.mechanisms import _exact_lattice as exact_lattice
 from privypurse.methods import DPAGD, Nesterov
-from privypurse.oracles.linear import DenseOracle, SparseOracle
-from privypurse.oracles.softmax import SoftmaxOracle
+from privypurse.oracles._linear import DenseOracle, SparseOracle
+from privypurse.oracles._softmax import SoftmaxOracle
 from privypurse.training import fit
 
 LOSS = Logistic(clip_derivative=0.5)

@@ -24,7 +24,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
 import peers
-from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, SimulationWarning, preparation
+from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, SimulationWarning
+from privypurse.estimators import _preparation as preparation
 from privypurse.methods import ADPSGD, DPAGD, PUR, Dynamic, Nesterov, NoisyPGD, ObjPert
 from privypurse_lab.data import load
 

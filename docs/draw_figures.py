@@ -14,8 +14,8 @@ from scipy.stats import norm
 from privypurse import NoiseSource, Purse
 from privypurse.accounting.convert import bounded_range_mu, gdp_mu
 from privypurse.accounting.pld import pld_epsilon
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
-from privypurse.core.neighbouring import Neighbouring
 from privypurse.estimators import DeclaredOneHot
 from privypurse.losses import Logistic
 from privypurse.methods import (
@@ -34,7 +34,7 @@ from privypurse.methods import (
 )
 from privypurse.oracles import SparseOracle
 from privypurse.training import facts_for, train
-from privypurse.training.facts import Facts
+from privypurse.training._facts import Facts
 
 FOLDER = pathlib.Path(__file__).parent / "figures"
 EPSILONS = (0.1, 1.0)

@@ -8,8 +8,8 @@ import pathlib
 import shutil
 import tempfile
 
-from privypurse.runs.demo import MODEL, run_demo
-from privypurse.runs.progress import Silent
+from privypurse.runs._demo import MODEL, run_demo
+from privypurse.runs._progress import Silent
 
 FIGURES = pathlib.Path(__file__).parent / "figures"
 CHROMIUM_SETTINGS = (

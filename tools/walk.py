@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import privypurse
-from privypurse.purse.purse import Purse
+from privypurse.purse._purse import Purse
 
 SOURCE = pathlib.Path(privypurse.__file__).parent
 WALKED = 5  # the release to follow; earlier ones also set things up

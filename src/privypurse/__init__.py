@@ -4,10 +4,9 @@ An optimizer that sees only public values queries an oracle that holds the data.
 one gate, the purse, which charges the privacy budget before it releases a noisy value.
 """
 
-from privypurse.accounting.filters import GdpFilter, RdpFilter, ZcdpFilter
-from privypurse.accounting.fixed_schedule import FixedSchedule
-from privypurse.core.charges import GaussianCharge
-from privypurse.core.errors import (
+from privypurse.accounting._filters import GdpFilter, RdpFilter, ZcdpFilter
+from privypurse.accounting._fixed_schedule import FixedSchedule
+from privypurse.core._errors import (
     BudgetExhausted,
     InvalidArgument,
     LedgerCorrupt,
@@ -19,10 +18,11 @@ from privypurse.core.errors import (
     UnboundedSensitivity,
     UnsupportedCharge,
 )
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Norm, Sensitive
-from privypurse.core.version import __version__
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm, Sensitive
+from privypurse.core._version import __version__
+from privypurse.core.charges import GaussianCharge
 from privypurse.mechanisms import ExponentialSelection, Gaussian, NonPrivateRelease, PermuteAndFlip
 from privypurse.purse import Certificate, MemoryLedger, Purse, SqliteLedger
 

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privypurse.accounting import calibrate, gdp
-from privypurse.accounting.filters import GdpFilter
-from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.accounting import _gdp as gdp
+from privypurse.accounting import calibrate
+from privypurse.accounting._filters import GdpFilter
+from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.accounting.pld import default_interval, pld_epsilon
+from privypurse.core._errors import BudgetExhausted, InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import BoundedRangeCharge, GaussianCharge, RepeatedCharge
-from privypurse.core.errors import BudgetExhausted, InvalidArgument
-from privypurse.core.neighbouring import Neighbouring
 
 
 @given(

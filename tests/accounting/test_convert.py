@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import special
 
+from privypurse.accounting._gdp import mu_squared
 from privypurse.accounting.convert import (
     bounded_range_mu,
     gdp_delta,
@@ -17,9 +18,8 @@ from privypurse.accounting.convert import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from privypurse.accounting.gdp import mu_squared
+from privypurse.core._errors import InvalidArgument
 from privypurse.core.charges import BoundedRangeCharge, PureCharge
-from privypurse.core.errors import InvalidArgument
 
 # Canonne-Kamath-Steinke and Bun-Steinke budgets beside the exact ones, computed independently to four digits:
 # delta, epsilon, mu exact, rho exact, rho optimal, rho classic.

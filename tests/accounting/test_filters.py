@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privypurse.accounting.filters import DeclaredNonPrivate, GdpFilter, RdpFilter, ZcdpFilter, from_terms
-from privypurse.accounting.fixed_schedule import FixedSchedule
-from privypurse.accounting.totals import Totals, float_down, float_up, quanta_down, quanta_up
+from privypurse.accounting._filters import DeclaredNonPrivate, GdpFilter, RdpFilter, ZcdpFilter, from_terms
+from privypurse.accounting._fixed_schedule import FixedSchedule
+from privypurse.accounting._totals import Totals, float_down, float_up, quanta_down, quanta_up
+from privypurse.core._errors import BudgetExhausted, InvalidArgument, LedgerCorrupt, UnsupportedCharge
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import (
     BoundedRangeCharge,
     GaussianCharge,
@@ -17,8 +19,6 @@ from privypurse.core.charges import (
     PureCharge,
     RepeatedCharge,
 )
-from privypurse.core.errors import BudgetExhausted, InvalidArgument, LedgerCorrupt, UnsupportedCharge
-from privypurse.core.neighbouring import Neighbouring
 from privypurse.mechanisms import Gaussian
 
 ADD_REMOVE = Neighbouring.ADD_REMOVE

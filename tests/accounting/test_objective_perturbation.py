@@ -11,9 +11,10 @@ from scipy import integrate, stats
 from tests.each import each
 
 from privypurse import FixedSchedule, GdpFilter, InvalidArgument, Purse, RdpFilter, UnsupportedCharge, ZcdpFilter
-from privypurse.accounting import objective_perturbation as cost
-from privypurse.accounting import rdp
+from privypurse.accounting import _objective_perturbation as cost
+from privypurse.accounting import _rdp as rdp
 from privypurse.accounting.convert import gdp_epsilon
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import (
     GaussianCharge,
     ObjectivePerturbationCharge,
@@ -21,11 +22,10 @@ from privypurse.core.charges import (
     from_json,
     to_json,
 )
-from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.queries import Objective
 from privypurse.losses import Huber, HuberHinge, Logistic
-from privypurse.mechanisms.perturbed_minimiser import OUTPUT_NOISE_MULTIPLIER, ObjectivePerturbation
-from privypurse.oracles.linear import DenseOracle
+from privypurse.mechanisms._perturbed_minimiser import OUTPUT_NOISE_MULTIPLIER, ObjectivePerturbation
+from privypurse.oracles._linear import DenseOracle
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 TARGETS = [(0.05, 1e-8), (0.4, 1e-5), (1.6, 1e-8), (4.0, 1e-5)]

@@ -11,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from privypurse.accounting import convert, gdp, pld, rdp
-from privypurse.accounting.fixed_schedule import _is_too_dear
+from privypurse.accounting import _gdp as gdp
+from privypurse.accounting import _rdp as rdp
+from privypurse.accounting import convert, pld
+from privypurse.accounting._fixed_schedule import _is_too_dear
+from privypurse.core._errors import UnsupportedCharge
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import (
     BoundedRangeCharge,
     GaussianCharge,
@@ -20,8 +24,6 @@ from privypurse.core.charges import (
     PureCharge,
     RepeatedCharge,
 )
-from privypurse.core.errors import UnsupportedCharge
-from privypurse.core.neighbouring import Neighbouring
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 SMALL_ORDERS = (2, 3, 5, 8, 16, 32, 64)

@@ -12,11 +12,13 @@ from scipy import integrate, optimize, stats
 from tests.each import each
 
 from privypurse import FixedSchedule, GdpFilter, Purse, RdpFilter, ZcdpFilter
-from privypurse.accounting import convert, rdp, repeat_and_select
-from privypurse.core import trial_counts
+from privypurse.accounting import _rdp as rdp
+from privypurse.accounting import _repeat_and_select as repeat_and_select
+from privypurse.accounting import convert
+from privypurse.core import _trial_counts as trial_counts
+from privypurse.core._errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import GaussianCharge, RepeatAndSelectCharge, from_json, to_json
-from privypurse.core.errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
-from privypurse.core.neighbouring import Neighbouring
 
 SETTINGS = list(itertools.product([2.0, 5.0, 10.0, 37.5], [0.0, 0.3, 1.0]))
 

@@ -20,19 +20,19 @@ MAY_IMPORT = {
     "losses": {"core"},
     "mechanisms": {"core"},
     "oracles": {"core", "losses", "tables.chunks"},  # by name only, when asked for: chunks.from_files
-    "purse": {"core", "accounting", "mechanisms.base"},
-    "training": {"core", "accounting", "losses.bounds", "mechanisms", "purse"},
+    "purse": {"core", "accounting", "mechanisms._base"},
+    "training": {"core", "accounting", "losses._bounds", "mechanisms", "purse"},
     "methods": {"core", "accounting", "losses", "mechanisms", "training"},
     "estimators": {"core", "accounting", "losses", "mechanisms", "oracles", "purse", "training", "methods"},
     "tables": {"core", "estimators"},
-    "report": {"core", "accounting", "purse.certificate", "training.trace", "training.plan"},
+    "report": {"core", "accounting", "purse._certificate", "training._trace", "training._plan"},
     "pytorch": {
         "core",
         "accounting",
-        "losses.bounds",
-        "mechanisms.gaussian",
-        "mechanisms.torch_gaussian",
-        "oracles.sampling",
+        "losses._bounds",
+        "mechanisms._gaussian",
+        "mechanisms._torch_gaussian",
+        "oracles._sampling",
         "purse",
         "training",
         "methods",
@@ -73,7 +73,7 @@ def imports(path):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             for alias in node.names:
-                # `from privypurse.accounting import gdp` imports the module gdp.
+                # `from privypurse.accounting import _gdp as gdp` imports the module _gdp as gdp.
                 dotted = SOURCE.parent.joinpath(*node.module.split("."), alias.name)
                 is_module = dotted.with_suffix(".py").exists() or dotted.is_dir()
                 yield f"{node.module}.{alias.name}" if is_module else node.module
@@ -111,23 +111,23 @@ def test_the_box_is_opened_only_by_mechanisms():
         str(path.relative_to(SOURCE)) for path in FILES if any(node.attr == "_value" for node in attributes(path))
     }
     assert {opener for opener in openers if not opener.startswith("mechanisms")} == {
-        "core/sensitive.py",
-        "audit/listening.py",
+        "core/_sensitive.py",
+        "audit/_listening.py",
     }
-    assert openers - {"core/sensitive.py", "audit/listening.py"} == {
-        "mechanisms/gaussian.py",
-        "mechanisms/torch_gaussian.py",
-        "mechanisms/selection.py",
-        "mechanisms/non_private.py",
-        "mechanisms/perturbed_minimiser.py",
-        "mechanisms/repeat_and_select.py",
+    assert openers - {"core/_sensitive.py", "audit/_listening.py"} == {
+        "mechanisms/_gaussian.py",
+        "mechanisms/_torch_gaussian.py",
+        "mechanisms/_selection.py",
+        "mechanisms/_non_private.py",
+        "mechanisms/_perturbed_minimiser.py",
+        "mechanisms/_repeat_and_select.py",
     }
 
 
 def test_nobody_reaches_for_the_box_by_another_name():
     for path in FILES:
         text = path.read_text(encoding="utf-8")
-        if path.relative_to(SOURCE).parts != ("core", "sensitive.py"):
+        if path.relative_to(SOURCE).parts != ("core", "_sensitive.py"):
             assert "'_value'" not in text
             assert '"_value"' not in text
             assert "object.__getattribute__" not in text
@@ -145,7 +145,7 @@ def test_only_the_purse_admits_charges():
 def test_only_the_purse_draws_noise_into_the_open():
     """`draw` is called in one place: after payment. Audits listen in between: the purse draws through their ear."""
     callers = {str(path.relative_to(SOURCE)) for path in FILES if any(node.attr == "draw" for node in attributes(path))}
-    assert callers == {"purse/purse.py", "audit/listening.py"}
+    assert callers == {"purse/_purse.py", "audit/_listening.py"}
 
 
 def test_only_audits_observe_purses():
@@ -153,16 +153,16 @@ def test_only_audits_observe_purses():
     users = {
         str(path.relative_to(SOURCE)) for path in FILES if any(node.attr == "observed_by" for node in attributes(path))
     }
-    assert users == {"audit/listening.py"}
+    assert users == {"audit/_listening.py"}
     readers = {
         str(path.relative_to(SOURCE)) for path in FILES if any(node.attr == "observer" for node in attributes(path))
     }
-    assert readers == {"purse/purse.py"}
+    assert readers == {"purse/_purse.py"}
 
 
 def test_help_is_quick():
     """A person who asks for help does not wait for compilers."""
-    code = "import sys, privypurse.cli.app; print(*sys.modules)"
+    code = "import sys, privypurse.cli._app; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not (HEAVY - {"typer", "rich"}) & {module.split(".")[0] for module in loaded}
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from privypurse.datasets import make_census
-from privypurse.runs.demo import census_schema
+from privypurse.runs._demo import census_schema
 from privypurse.tables.schema import write_schema
 from tests.cli.commands import run, training
 

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from privypurse import __version__
-from privypurse.cli.app import app
+from privypurse.cli._app import app
 from tests.cli.commands import LEDGER, TARGET, TIMEOUT_S, environment, lines, result, run
 
 COMMANDS = ("train", "predict", "evaluate", "plan", "compare", "schema", "report", "data")

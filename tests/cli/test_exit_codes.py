@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from privypurse.cli.app import HELP
-from privypurse.cli.ledger import NOT_CHECKED
+from privypurse.cli._app import HELP
+from privypurse.cli._ledger import NOT_CHECKED
 from privypurse.runs.folder import load_model
 from tests.cli.commands import (
     EXECUTABLE,

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from privypurse import Gaussian, InvalidArgument, LedgerCorrupt, Purse, SqliteLedger
-from privypurse.cli.app import exit_code
-from privypurse.cli.ledger import _read_certificate, verify
+from privypurse.cli._app import exit_code
+from privypurse.cli._ledger import _read_certificate, verify
 from privypurse.oracles.statistics import clipped_sum
-from privypurse.purse.entries import CHARGE
+from privypurse.purse._entries import CHARGE
 
 
 @pytest.mark.parametrize("content", [b"[table]", b"\xff", b'{"format": 9}'], ids=["toml", "bytes", "format"])

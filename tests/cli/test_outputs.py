@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import typer
 
-from privypurse.cli.app import app, run
-from privypurse.cli.output import paths_of
+from privypurse.cli._app import app, run
+from privypurse.cli._output import paths_of
 from tests.cli.commands import LEDGER, TARGET, payments
 from tests.cli.commands import run as run_apart
 

@@ -27,9 +27,9 @@ from tests.cli.commands import (
 # The real command, which says when a step is made and then waits for a line.
 WAITING = """
 import contextlib, sys
-from privypurse.cli import train
-from privypurse.cli.app import run
-from privypurse.runs.progress import Silent
+from privypurse.cli import _train as train
+from privypurse.cli._app import run
+from privypurse.runs._progress import Silent
 
 class Waiting(Silent):
     def update(self, done, note=""):

@@ -9,7 +9,7 @@ found = importlib.metadata.entry_points
 importlib.metadata.entry_points = lambda **of: importlib.metadata.EntryPoints(
     one for one in found(**of) if one.name != "lab"
 )
-from privypurse.cli.app import run
+from privypurse.cli._app import run
 sys.exit(run({arguments!r}))
 """
 

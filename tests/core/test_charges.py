@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privypurse.core._errors import InvalidArgument
 from privypurse.core.charges import (
     BoundedRangeCharge,
     GaussianCharge,
@@ -17,7 +18,6 @@ from privypurse.core.charges import (
     from_json,
     to_json,
 )
-from privypurse.core.errors import InvalidArgument
 
 positive = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False)
 probability = st.floats(min_value=0, max_value=1, exclude_min=True)

@@ -7,8 +7,8 @@ import pytest
 from tests.each import each
 
 from privypurse import Purse
-from privypurse.core import checks
-from privypurse.core.errors import InvalidArgument
+from privypurse.core import _checks as checks
+from privypurse.core._errors import InvalidArgument
 from privypurse.losses import Huber, Logistic
 from privypurse.methods import Nesterov
 from privypurse.oracles import ChunkedOracle, DenseOracle

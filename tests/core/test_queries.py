@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privypurse.core.errors import InvalidArgument
+from privypurse.core._errors import InvalidArgument
 from privypurse.core.queries import CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
 
 ZERO = np.zeros(2)

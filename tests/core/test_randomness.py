@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privypurse.core.errors import InvalidArgument, SharedAcrossProcesses
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
+from privypurse.core._errors import InvalidArgument, SharedAcrossProcesses
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
 
 
 def draws_of_a_fork(source):

@@ -10,15 +10,15 @@ import pickle
 import numpy as np
 import pytest
 
-from privypurse.core.errors import (
+from privypurse.core._errors import (
     InvalidArgument,
     SealedValue,
     SharedAcrossProcesses,
     UnboundedSensitivity,
     UnsupportedCharge,
 )
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.sensitive import Norm, Sample, Sensitive
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._sensitive import Norm, Sample, Sensitive
 
 SECRET = 8675309.25
 

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 
 import privypurse
 from privypurse import Gaussian, InvalidArgument, LedgerUnavailable, Purse
-from privypurse.core.errors import PrivypurseError, count_charge, spending_noted
+from privypurse.core._errors import PrivypurseError, count_charge, spending_noted
 from privypurse.estimators import PrivateLogisticRegression, PrivateRangeScaler
 from privypurse.losses import Logistic
 from privypurse.oracles import DenseOracle
@@ -101,7 +101,7 @@ def test_charges_of_other_threads_count():
 def test_the_sentence_stands_in_one_place(sentence):
     source = pathlib.Path(privypurse.__file__).parent
     places = [path for path in source.rglob("*.py") if sentence in path.read_text(encoding="utf-8")]
-    assert [path.relative_to(source) for path in places] == [pathlib.Path("core/errors.py")]
+    assert [path.relative_to(source) for path in places] == [pathlib.Path("core/_errors.py")]
 
 
 def test_a_fit_after_a_step_that_paid_speaks_for_itself_only():

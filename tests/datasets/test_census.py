@@ -14,11 +14,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from privypurse.core.errors import InvalidArgument
+from privypurse.core._errors import InvalidArgument
+from privypurse.datasets import _census as module
 from privypurse.datasets import _census_population as world
-from privypurse.datasets import census as module
-from privypurse.datasets import csv_writer, make_census
-from privypurse.datasets.census import FACTS
+from privypurse.datasets import _csv_writer as csv_writer
+from privypurse.datasets import make_census
+from privypurse.datasets._census import FACTS
 
 NUMBERS = [name for name, facts in FACTS.items() if facts.kind == "number"]
 CATEGORIES = [name for name, facts in FACTS.items() if facts.kind == "category"]

@@ -7,7 +7,7 @@ from scipy import sparse
 from privypurse import InvalidArgument
 from privypurse.estimators import PrivateLogisticRegression, PrivateRidge
 from privypurse.methods import Nesterov
-from privypurse.training.trace import Trace
+from privypurse.training._trace import Trace
 from tests.estimators.tables import a_table, a_target
 
 X, Y = a_table()

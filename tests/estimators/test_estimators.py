@@ -131,11 +131,11 @@ def test_every_kind_of_table_gives_the_same_model(kind, model):
 
 
 def test_wide_sparse_tables_stay_sparse(monkeypatch):
-    from privypurse.oracles.rows import Rows
+    from privypurse.oracles._rows import Rows
 
     X = sparse.random(3_000, 1_000, density=0.01, format="csr", random_state=0)
     y = (np.asarray(X[:, :20].sum(axis=1)).ravel() > 0.05).astype(int)
-    monkeypatch.setattr("privypurse.estimators.preparation.MOST_DENSE", 1_000)
+    monkeypatch.setattr("privypurse.estimators._preparation.MOST_DENSE", 1_000)
     kept = []
     monkeypatch.setattr(Rows, "table", property(lambda self: kept.append(self._table) or self._table))
     fitted = PrivateLogisticRegression(50.0, random_state=0).fit(X, y)

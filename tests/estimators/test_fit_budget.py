@@ -21,8 +21,8 @@ from privypurse import (
     Sensitive,
 )
 from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
-from privypurse.estimators.fit_budget import UncountedSpending, open_budget, seed_from
-from privypurse.purse.allowance import Allowance
+from privypurse.estimators._fit_budget import UncountedSpending, open_budget, seed_from
+from privypurse.purse._allowance import Allowance
 
 BOX = Sensitive([3.0, 4.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
 NOTHING = {"epsilon": None, "delta": None, "neighbouring": None, "purse": None, "random_state": None}

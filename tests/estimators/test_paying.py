@@ -18,7 +18,7 @@ from privypurse import (
     Purse,
     SharedAcrossProcesses,
 )
-from privypurse.core.formats import rounded_up
+from privypurse.core._formats import rounded_up
 from privypurse.estimators import (
     PrivateLinearSVC,
     PrivateLogisticRegression,
@@ -30,7 +30,7 @@ from privypurse.estimators import (
     UncountedSpending,
 )
 from privypurse.methods import DPSGD, Nesterov, ObjPert
-from privypurse.purse.allowance import Allowance
+from privypurse.purse._allowance import Allowance
 from tests.estimators.tables import a_purse, a_table
 
 

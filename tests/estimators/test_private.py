@@ -21,13 +21,12 @@ from privypurse import (
 from privypurse.estimators import (
     PrivateRangeScaler,
     RowNormalizer,
-    default_candidates,
     private_class_counts,
     private_count,
     private_mean,
     private_quantiles,
 )
-from privypurse.estimators.private_statistics import gaussian, selection
+from privypurse.estimators._private_statistics import default_candidates, gaussian, selection
 from privypurse.oracles.statistics import record_count
 
 relations = pytest.mark.parametrize("relation", list(Neighbouring))

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 
 import privypurse
 from privypurse import Gaussian, Purse
-from privypurse.core.errors import PrivypurseError
+from privypurse.core._errors import PrivypurseError
 from privypurse.estimators import (
     BoundedScaler,
     DeclaredOneHot,
@@ -30,9 +30,11 @@ from privypurse.estimators import (
     PrivateRidge,
     RowNormalizer,
 )
-from privypurse.estimators.search import PrivateSearchCV
+from privypurse.estimators._search import PrivateSearchCV
 from privypurse.oracles.statistics import clipped_sum
-from privypurse.tables import Number, Schema, TableEncoder
+from privypurse.tables import Schema
+from privypurse.tables._encoder import TableEncoder
+from privypurse.tables.schema import Number
 
 ROWS = 400
 

@@ -18,10 +18,10 @@ from privypurse import (
     NoiseSource,
     Purse,
 )
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import RepeatAndSelectCharge, from_json
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.estimators import search_trial as parts
-from privypurse.estimators.search import PrivateSearchCV
+from privypurse.estimators import _search_trial as parts
+from privypurse.estimators._search import PrivateSearchCV
 from tests.estimators.tiny_models import GRID, SEEN, NoisyScaler, Tiny, TinyMean, two_columns
 
 

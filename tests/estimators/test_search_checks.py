@@ -15,9 +15,9 @@ from privypurse import (
     Purse,
 )
 from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, PrivateRangeScaler, PrivateRidge
-from privypurse.estimators.base import CHECKED
-from privypurse.estimators.search import PrivateSearchCV
-from privypurse.estimators.search_checks import NOT_CHECKED, TARGETS_CHECKED, after_the_search, for_a_trial
+from privypurse.estimators._base import CHECKED
+from privypurse.estimators._search import PrivateSearchCV
+from privypurse.estimators._search_checks import NOT_CHECKED, TARGETS_CHECKED, after_the_search, for_a_trial
 from tests.estimators.tiny_models import GRID, Tiny, two_columns
 
 GRID_L2 = {"privatelogisticregression__l2": [0.0]}

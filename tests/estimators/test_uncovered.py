@@ -9,16 +9,9 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
 from privypurse import GdpFilter, InvalidArgument, Purse, SqliteLedger
-from privypurse.estimators import (
-    BoundedScaler,
-    DeclaredOneHot,
-    PrivateRangeScaler,
-    RowNormalizer,
-    declare_fitted,
-    declare_pipeline,
-    uncovered_steps,
-)
-from privypurse.purse.allowance import Allowance
+from privypurse.estimators import BoundedScaler, DeclaredOneHot, PrivateRangeScaler, RowNormalizer, declare_pipeline
+from privypurse.estimators._uncovered import declare_fitted, uncovered_steps
+from privypurse.purse._allowance import Allowance
 
 
 def a_purse(**settings):

@@ -15,7 +15,7 @@ from privypurse.methods import Nesterov
 from privypurse.oracles import DenseOracle
 from privypurse.oracles.statistics import clipped_sum
 from privypurse.training import fit
-from privypurse.training.prediction import linear_scores
+from privypurse.training._prediction import linear_scores
 
 SEEN = []  # what trials did, for tests only
 GRID = {"column": [0, 1]}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from privypurse.core.errors import PrivypurseError
+from privypurse.core._errors import PrivypurseError
 
 MEMORY_BYTES = 4 << 30
 WAITING = 8.0

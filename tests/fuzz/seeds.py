@@ -5,9 +5,9 @@ import pathlib
 import numpy as np
 
 from privypurse import Gaussian, NoiseSource, Purse
-from privypurse.accounting.filters import GdpFilter
+from privypurse.accounting._filters import GdpFilter
 from privypurse.oracles.statistics import clipped_sum
-from privypurse.purse.allowance import Allowance
+from privypurse.purse._allowance import Allowance
 
 DATASETS = ("survey", "clinic", "closed")
 

@@ -9,9 +9,9 @@ from random import Random
 from typing import Any
 
 from privypurse import Purse, SqliteLedger
-from privypurse.cli.app import run as run_command
-from privypurse.core.errors import LedgerCorrupt
-from privypurse.purse.certificate import Certificate, check_certificate
+from privypurse.cli._app import run as run_command
+from privypurse.core._errors import LedgerCorrupt
+from privypurse.purse._certificate import Certificate, check_certificate
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import spoil_json
 from tests.fuzz.seeds import DATASETS, write_ledger

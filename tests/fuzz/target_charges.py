@@ -4,8 +4,8 @@ import json
 import pathlib
 from random import Random
 
-from privypurse.accounting import filters
-from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.accounting import _filters as filters
+from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.core import charges
 from privypurse.core.charges import (
     BoundedRangeCharge,

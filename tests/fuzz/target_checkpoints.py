@@ -14,7 +14,7 @@ import numpy as np
 
 from privypurse import NoiseSource, Purse, SqliteLedger
 from privypurse.losses import Logistic
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles._linear import DenseOracle
 from privypurse.training import Checkpoint, train
 from privypurse.training.optimizers import GradientDescent
 from privypurse.training.schedules import EvenSplit

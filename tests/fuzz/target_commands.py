@@ -13,10 +13,10 @@ from random import Random
 from typing import Any
 
 from privypurse import SqliteLedger
-from privypurse.cli.app import run as run_command
-from privypurse.core.errors import LedgerError
+from privypurse.cli._app import run as run_command
+from privypurse.core._errors import LedgerError
 from privypurse.datasets import make_census
-from privypurse.runs.demo import census_schema
+from privypurse.runs._demo import census_schema
 from privypurse.tables.schema import write_schema
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import spoil_text

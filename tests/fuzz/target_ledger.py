@@ -10,11 +10,11 @@ from random import Random
 from typing import Any
 
 from privypurse import Purse, SqliteLedger
-from privypurse.core.errors import PrivypurseError
-from privypurse.purse.certificate import Certificate
-from privypurse.purse.entries import canonical
-from privypurse.purse.replay import replay
-from privypurse.runs.describe import describe_budget
+from privypurse.core._errors import PrivypurseError
+from privypurse.purse._certificate import Certificate
+from privypurse.purse._entries import canonical
+from privypurse.purse._replay import replay
+from privypurse.runs._describe import describe_budget
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import NUMBERS, TEXTS, TOKENS, spoil_json, spoil_text, spoil_tree, value
 from tests.fuzz.seeds import DATASETS, spend, write_ledger

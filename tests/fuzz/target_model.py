@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 from privypurse.datasets import make_census
-from privypurse.runs.account import Account
-from privypurse.runs.demo import census_schema
-from privypurse.runs.describe import load_run, report_of
+from privypurse.runs._account import Account
+from privypurse.runs._demo import census_schema
+from privypurse.runs._describe import load_run, report_of
 from privypurse.runs.folder import MANIFEST, load_model, save_model
 from privypurse.runs.train import TrainSettings, train_file
 from privypurse.tables.schema import write_schema

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.core.errors import PrivypurseError
+from privypurse.core._errors import PrivypurseError
 from privypurse.datasets import make_census
-from privypurse.runs.demo import census_schema
-from privypurse.runs.progress import Silent
-from privypurse.runs.rows import read_rows
+from privypurse.runs._demo import census_schema
+from privypurse.runs._progress import Silent
+from privypurse.runs._rows import read_rows
+from privypurse.tables._encoder import TableEncoder
+from privypurse.tables._files import TableFile
 from privypurse.tables.chunks import from_files
 from privypurse.tables.draft import draft_schema
-from privypurse.tables.encoder import TableEncoder
-from privypurse.tables.files import TableFile
 from privypurse.tables.schema import Category, ClassTarget, Number, Schema, parse_schema, read_schema, write_schema
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import TEXTS, TOKENS, nested, spoil_bytes, spoil_text, spoil_tree

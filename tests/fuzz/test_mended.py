@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from privypurse import InvalidArgument, LedgerCorrupt, Purse, SqliteLedger
-from privypurse.accounting.filters import GdpFilter, from_terms
-from privypurse.accounting.fixed_schedule import FixedSchedule
-from privypurse.accounting.totals import Totals
+from privypurse.accounting._filters import GdpFilter, from_terms
+from privypurse.accounting._fixed_schedule import FixedSchedule
+from privypurse.accounting._totals import Totals
+from privypurse.core._reading import check_fields, read_json
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
-from privypurse.core.reading import check_fields, read_json
-from privypurse.purse.allowance import Allowance
-from privypurse.purse.certificate import Certificate, Group, check_certificate, fingerprint
+from privypurse.purse._allowance import Allowance
+from privypurse.purse._certificate import Certificate, Group, check_certificate, fingerprint
 from privypurse.runs.folder import replace_file
-from privypurse.training.checkpoint import check_state, write_whole
+from privypurse.training._checkpoint import check_state, write_whole
 from tests.cli.commands import EXECUTABLE, environment
 from tests.cli.conftest import write_census
 from tests.fuzz.seeds import DATASETS, spend, write_ledger

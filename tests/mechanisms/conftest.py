@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privypurse.core.randomness import NoiseSource
+from privypurse.core._randomness import NoiseSource
 
 
 class Script(NoiseSource):

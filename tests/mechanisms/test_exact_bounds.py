@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from privypurse.core.randomness import NoiseSource
-from privypurse.mechanisms.exact_gaussian import Digits, exp_bounds, floor_of_multiple, is_below_exp
+from privypurse.core._randomness import NoiseSource
+from privypurse.mechanisms._exact_gaussian import Digits, exp_bounds, floor_of_multiple, is_below_exp
 
 
 def scaled_exp(exponent, bits):

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.randomness import NoiseSource
-from privypurse.mechanisms import _exact_kernels, exact_gaussian
-from privypurse.mechanisms.exact_gaussian import LARGEST_STD, discrete_gaussian, floored_gaussian
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._randomness import NoiseSource
+from privypurse.mechanisms import _exact_gaussian as exact_gaussian
+from privypurse.mechanisms import _exact_kernels
+from privypurse.mechanisms._exact_gaussian import LARGEST_STD, discrete_gaussian, floored_gaussian
 
 LAWS = {"floored": floored_gaussian, "discrete": discrete_gaussian}
 STDS = [1, 2, 5, 8, 1000, 2**31 + 1, 2**40, LARGEST_STD]

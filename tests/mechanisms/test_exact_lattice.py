@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from privypurse import Gaussian, Neighbouring, NoiseSource, Norm, Purse, Sensitive
-from privypurse.core.errors import BudgetExhausted, InvalidArgument
-from privypurse.core.sensitive import SensitiveObjective
-from privypurse.mechanisms import _exact_kernels, exact_lattice
-from privypurse.mechanisms.exact_gaussian import LARGEST_NOISE, LARGEST_STD
-from privypurse.mechanisms.exact_lattice import LARGEST_UNITS, Lattice
-from privypurse.mechanisms.perturbed_minimiser import ObjectivePerturbation, OutputPerturbation
+from privypurse.core._errors import BudgetExhausted, InvalidArgument
+from privypurse.core._sensitive import SensitiveObjective
+from privypurse.mechanisms import _exact_kernels
+from privypurse.mechanisms import _exact_lattice as exact_lattice
+from privypurse.mechanisms._exact_gaussian import LARGEST_NOISE, LARGEST_STD
+from privypurse.mechanisms._exact_lattice import LARGEST_UNITS, Lattice
+from privypurse.mechanisms._perturbed_minimiser import ObjectivePerturbation, OutputPerturbation
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 SOURCES = ["secure", "discrete"]
@@ -169,7 +170,7 @@ def test_a_perturbed_objective_refuses_exact_noise_before_payment():
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_tensors_get_the_same_release_as_arrays(precision):
     torch = pytest.importorskip("torch")
-    from privypurse.mechanisms.torch_gaussian import SensitiveTensor, TorchGaussian
+    from privypurse.mechanisms._torch_gaussian import SensitiveTensor, TorchGaussian
 
     value = np.random.default_rng(0).normal(size=(3, 4)).astype(precision)
     value[0, 0], value[0, 1] = 1e30, -1e30

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privypurse import Neighbouring, NoiseSource, Norm, Sensitive
-from privypurse.mechanisms import ExponentialSelection, PermuteAndFlip, exact_selection
-from privypurse.mechanisms.exact_selection import LARGEST_GAP, Gaps, permute_and_flip, select
+from privypurse.mechanisms import ExponentialSelection, PermuteAndFlip
+from privypurse.mechanisms import _exact_selection as exact_selection
+from privypurse.mechanisms._exact_selection import LARGEST_GAP, Gaps, permute_and_flip, select
 
 ADD_REMOVE = Neighbouring.ADD_REMOVE
 SCORES = np.array([0.3, 1.0, -0.2, 0.95, 1.0])

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from privypurse import Gaussian, NoiseSource, Norm, Purse, RdpFilter, Sensitive, ZcdpFilter
-from privypurse.core import randomness
+from privypurse.core import _randomness as randomness
+from privypurse.core._errors import InvalidArgument
 from privypurse.core.charges import GaussianCharge
-from privypurse.core.errors import InvalidArgument
-from privypurse.mechanisms.non_private import NonPrivateAnswer
-from privypurse.mechanisms.selection import ExponentialSelection
-from privypurse.purse.certificate import INEXACT
+from privypurse.mechanisms._non_private import NonPrivateAnswer
+from privypurse.mechanisms._selection import ExponentialSelection
+from privypurse.purse._certificate import INEXACT
 
 EXACT = {"secure": True, "discrete": "discrete"}
 if importlib.util.find_spec("opendp") is not None:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privypurse.accounting import gdp
+from privypurse.accounting import _gdp as gdp
+from privypurse.core._errors import InvalidArgument, UnboundedSensitivity
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.charges import GaussianCharge
-from privypurse.core.errors import InvalidArgument, UnboundedSensitivity
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.mechanisms import Gaussian, NonPrivateRelease
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE

@@ -22,16 +22,16 @@ from privypurse import (
     Sensitive,
     UnboundedSensitivity,
 )
-from privypurse.core.errors import PrivypurseError
+from privypurse.core._errors import PrivypurseError
 from privypurse.core.queries import GradientAt, Objective
 from privypurse.losses import Huber, HuberHinge, Logistic
-from privypurse.mechanisms.perturbed_minimiser import (
+from privypurse.mechanisms._perturbed_minimiser import (
     OUTPUT_NOISE_MULTIPLIER,
     TOLERANCE,
     ObjectivePerturbation,
     OutputPerturbation,
 )
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles._linear import DenseOracle
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 LOSSES = {

@@ -10,12 +10,12 @@ import pytest
 from scipy import stats
 
 from privypurse import Gaussian, InvalidArgument, NoiseSource, Norm, Purse, Sensitive, UnsupportedCharge
-from privypurse.core import trial_counts
+from privypurse.core import _trial_counts as trial_counts
+from privypurse.core._errors import BudgetExhausted, SealedValue, UnboundedSensitivity
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._sensitive import SensitiveTrials
 from privypurse.core.charges import RepeatAndSelectCharge
-from privypurse.core.errors import BudgetExhausted, SealedValue, UnboundedSensitivity
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.sensitive import SensitiveTrials
-from privypurse.mechanisms import RepeatAndSelect
+from privypurse.mechanisms._repeat_and_select import RepeatAndSelect
 from privypurse.oracles.statistics import counts
 
 

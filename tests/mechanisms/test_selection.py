@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from privypurse.core._errors import InvalidArgument, UnboundedSensitivity
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.charges import BoundedRangeCharge, PureCharge
-from privypurse.core.errors import InvalidArgument, UnboundedSensitivity
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Norm, Sensitive
 from privypurse.mechanisms import ExponentialSelection, Gaussian, PermuteAndFlip
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from privypurse import BudgetExhausted, Gaussian, InvalidArgument, Neighbouring, NoiseSource, Purse, UnsupportedCharge
-from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.core.queries import Count
 from privypurse.losses import Hinge, HuberHinge, Logistic
 from privypurse.methods import FiniteModels, Majority, NonPrivate, ObjPert, OutPert, PrivGene
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles._linear import DenseOracle
 from privypurse.training import fit, linear_scores
-from privypurse.training.facts import Facts
+from privypurse.training._facts import Facts
 
 EPSILON, DELTA, RECORDS = 1.0, 1e-6, 4_000
 LOGISTIC = Logistic(clip_derivative=0.5)

@@ -8,8 +8,8 @@ from scipy import optimize
 
 from privypurse.accounting.convert import zcdp_epsilon, zcdp_rho
 from privypurse.accounting.pld import pld_epsilon
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
-from privypurse.core.neighbouring import Neighbouring
 from privypurse.core.queries import Released
 from privypurse.losses import Logistic
 from privypurse.methods.dynamic import (
@@ -25,8 +25,8 @@ from privypurse.methods.dynamic import (
     relative_noise,
     uniform_bound,
 )
-from privypurse.training.facts import Facts
-from privypurse.training.optimizers import SmoothedDescent
+from privypurse.training._facts import Facts
+from privypurse.training.optimizers._gradient_descent import SmoothedDescent
 from privypurse.training.schedules import shapes
 
 GRID = [(noise, kappa) for noise in (1e-6, 1e-4, 1e-3, 1e-2, 0.3) for kappa in (1.5, 5, 20, 100, 251)]

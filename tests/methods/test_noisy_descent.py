@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from privypurse.accounting._filters import GdpFilter, ZcdpFilter
 from privypurse.accounting.convert import gdp_delta, gdp_mu, zcdp_epsilon
-from privypurse.accounting.filters import GdpFilter, ZcdpFilter
+from privypurse.core._errors import BudgetExhausted, InvalidArgument
 from privypurse.core.charges import GaussianCharge
-from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.queries import Released
 from privypurse.losses import Hinge, Logistic, Squared
-from privypurse.methods.noisy_pgd import (
+from privypurse.methods._noisy_pgd import (
     FEWEST_STEPS,
     MOST_STEPS,
     balanced_steps,
@@ -21,8 +21,9 @@ from privypurse.methods.noisy_pgd import (
     projected_step_size,
     projected_steps,
 )
-from privypurse.training.facts import Facts
-from privypurse.training.optimizers import Averaged, GradientDescent
+from privypurse.training._facts import Facts
+from privypurse.training.optimizers import GradientDescent
+from privypurse.training.optimizers._projections import Averaged
 
 
 def facts(neighbouring="add-remove", *, epsilon=0.5, records=40_000, dimension=124, loss=None, **others):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privypurse.accounting.convert import zcdp_rho
-from privypurse.methods import pur
+from privypurse.methods import _pur as pur
 
 RECORDS, DIMENSION, LIPSCHITZ = 39_074, 124, 1.0
 SENSITIVITY = 2 * LIPSCHITZ / RECORDS  # replace-one, on the mean gradient

@@ -6,7 +6,7 @@ import pytest
 from privypurse import NoiseSource, Purse
 from privypurse.methods import PUR, AdaptivePUR, Dynamic, Nesterov, NoisyPGD
 from privypurse.methods.dynamic import quadratic_influences
-from privypurse.oracles.quadratic import QuadraticOracle
+from privypurse.oracles._quadratic import QuadraticOracle
 from privypurse.training import facts_for, fit
 from privypurse.training.optimizers import Ball
 

@@ -8,11 +8,11 @@ from scipy import optimize, stats
 
 from privypurse.accounting.convert import gdp_epsilon
 from privypurse.accounting.pld import pld_epsilon
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
-from privypurse.core.neighbouring import Neighbouring
 from privypurse.losses import Logistic
-from privypurse.methods.dp_sgd import LEVELS, advanced_composition_multiplier, fixed_schedule
-from privypurse.training.facts import Facts
+from privypurse.methods._dp_sgd import LEVELS, advanced_composition_multiplier, fixed_schedule
+from privypurse.training._facts import Facts
 from privypurse.training.schedules import shapes
 
 RATE = 0.02

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
+from privypurse.accounting._filters import GdpFilter
 from privypurse.accounting.convert import gdp_epsilon, gdp_mu
-from privypurse.accounting.filters import GdpFilter
 from privypurse.accounting.pld import pld_epsilon
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.neighbouring import Neighbouring
 from privypurse.methods.dynamic import quadratic_influences
 from privypurse.training.schedules import shapes
-from privypurse.training.schedules.base import Budget
-from privypurse.training.schedules.weighted import Weighted
+from privypurse.training.schedules._base import Budget
+from privypurse.training.schedules._weighted import Weighted
 
 
 def sigmoid(x):

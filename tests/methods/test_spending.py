@@ -24,7 +24,7 @@ from privypurse.methods import (
     PrivGene,
 )
 from privypurse.oracles import DenseOracle, SoftmaxOracle, SparseOracle
-from privypurse.purse.ledger import MemoryLedger
+from privypurse.purse._ledger import MemoryLedger
 from privypurse.training import facts_for, fit
 from privypurse.training.optimizers import Ball, Box, Simplex
 

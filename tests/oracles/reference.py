@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
-from privypurse.oracles.encoding import ROUNDING_MARGIN
+from privypurse.oracles._encoding import ROUNDING_MARGIN
 
 
 def answer(X, target, query, *, loss, row_limit=1.0, constant=True):

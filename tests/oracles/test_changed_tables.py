@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from privypurse import InvalidArgument, NoiseSource
-from privypurse.core.checks import check_positions
+from privypurse.core._checks import check_positions
 from privypurse.core.queries import GradientAt, LossesAlong
 from privypurse.estimators import BoundedScaler, PrivateLogisticRegression, PrivateSearchCV
 from privypurse.losses import Logistic
-from privypurse.losses.softmax import Softmax
+from privypurse.losses._softmax import Softmax
+from privypurse.oracles._encoding import check_sparse
+from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles._rows import Rows
+from privypurse.oracles._softmax import SoftmaxOracle
 from privypurse.oracles.chunks import from_arrays
-from privypurse.oracles.encoding import check_sparse
-from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
-from privypurse.oracles.rows import Rows
-from privypurse.oracles.softmax import SoftmaxOracle
 from privypurse.training import linear_scores
 
 ROWS, COLUMNS, CLASSES = 6, 5, 3

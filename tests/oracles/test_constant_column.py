@@ -12,9 +12,9 @@ from scipy import sparse
 from privypurse import InvalidArgument, Neighbouring, Norm
 from privypurse.core.queries import CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
 from privypurse.losses import Huber, HuberHinge, Logistic, Softmax
-from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
-from privypurse.oracles.softmax import SoftmaxOracle
-from privypurse.training.prediction import linear_scores, softmax_scores
+from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles._softmax import SoftmaxOracle
+from privypurse.training._prediction import linear_scores, softmax_scores
 from tests.each import each
 from tests.oracles import reference
 

@@ -10,7 +10,7 @@ import pytest
 from privypurse import InvalidArgument, NoiseSource, Purse
 from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong
 from privypurse.losses import Logistic
-from privypurse.oracles.linear import DenseOracle
+from privypurse.oracles._linear import DenseOracle
 from privypurse.training import train
 from privypurse.training.optimizers import GradientDescent
 from privypurse.training.schedules import EvenSplit
@@ -18,7 +18,7 @@ from privypurse.training.schedules import EvenSplit
 distributed = pytest.importorskip("distributed", reason="the dask extra is not installed")
 da = pytest.importorskip("dask.array", reason="the dask extra is not installed")
 dd = pytest.importorskip("dask.dataframe", reason="the dask extra is not installed")
-dask_backend = pytest.importorskip("privypurse.oracles.dask_backend")
+dask_backend = pytest.importorskip("privypurse.oracles._dask_backend")
 
 # The cluster has threads and sockets of its own, whose warnings are not ours.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("dask")]

@@ -13,7 +13,7 @@ from privypurse import Neighbouring, Norm
 from privypurse.core.queries import LossesAlong
 from privypurse.losses import HuberHinge, Logistic
 from privypurse.oracles import DenseOracle, SparseOracle
-from privypurse.oracles.partitions import LossesWork
+from privypurse.oracles._partitions import LossesWork
 from tests.each import each
 
 

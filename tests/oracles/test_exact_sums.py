@@ -15,13 +15,13 @@ from scipy import sparse
 from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm
 from privypurse.core.queries import GradientAt
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
-from privypurse.losses.softmax import OneVsRest, Softmax
+from privypurse.losses._softmax import OneVsRest, Softmax
 from privypurse.oracles import _exact_kernels, _exact_softmax, _kernels
-from privypurse.oracles.encoding import ROUNDING_MARGIN, lattice_unit
-from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
-from privypurse.oracles.partitions import ExactGradientWork
-from privypurse.oracles.sampling import poisson_rows
-from privypurse.oracles.softmax import SoftmaxOracle
+from privypurse.oracles._encoding import ROUNDING_MARGIN, lattice_unit
+from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles._partitions import ExactGradientWork
+from privypurse.oracles._sampling import poisson_rows
+from privypurse.oracles._softmax import SoftmaxOracle
 from tests.each import each
 
 SECURE = NoiseSource(secure=True)
@@ -236,7 +236,7 @@ def test_chunks_add_up_to_the_table(kind):
 def test_partitions_on_a_cluster_add_up_to_the_table():
     distributed = pytest.importorskip("distributed", reason="the dask extra is not installed")
     da = pytest.importorskip("dask.array", reason="the dask extra is not installed")
-    dask_backend = pytest.importorskip("privypurse.oracles.dask_backend")
+    dask_backend = pytest.importorskip("privypurse.oracles._dask_backend")
     rng = np.random.default_rng(14)
     X, y = large(rng, 3_000)
     loss, query = Logistic(), GradientAt(point=rng.standard_normal(22))

@@ -15,7 +15,7 @@ PROGRAM = """
     from privypurse.core.queries import GradientAt
     from privypurse.losses import Logistic
     from privypurse.oracles.chunks import from_arrays
-    from privypurse.oracles.linear import ChunkedOracle
+    from privypurse.oracles._linear import ChunkedOracle
 
     X = np.load(sys.argv[1], mmap_mode="r")
     y = np.zeros(len(X), dtype=np.int8)

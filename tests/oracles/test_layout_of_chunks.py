@@ -9,8 +9,8 @@ import pytest
 from privypurse import Neighbouring, NoiseSource
 from privypurse.core.queries import GradientAt
 from privypurse.losses import Logistic
+from privypurse.oracles._linear import ChunkedOracle, DenseOracle
 from privypurse.oracles.chunks import from_arrays
-from privypurse.oracles.linear import ChunkedOracle, DenseOracle
 
 CHUNK, COLUMNS = 2_048, 100
 

@@ -15,9 +15,9 @@ from scipy import sparse
 from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, UnboundedSensitivity
 from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
+from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles._sampling import poisson_rows
 from privypurse.oracles.chunks import from_arrays
-from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
-from privypurse.oracles.sampling import poisson_rows
 from privypurse.tables.chunks import from_files
 from tests.each import each
 from tests.oracles import reference

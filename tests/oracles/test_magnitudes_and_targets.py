@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from privypurse import InvalidArgument, Neighbouring, Norm
-from privypurse.oracles.scores import EXPONENTS, Magnitudes, Targets, limit_scores
+from privypurse.oracles._scores import EXPONENTS, Magnitudes, Targets, limit_scores
 
 numbers = st.sampled_from([0.0, -0.0, 1.0, -1.5, 3e-5, 1e-45, 7e30, -1e38, 1e300, np.inf, np.nan]) | st.floats(
     -1e6, 1e6, width=32

@@ -12,14 +12,14 @@ from scipy import optimize, sparse
 from sklearn.linear_model import LogisticRegression
 
 from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, UnboundedSensitivity
+from privypurse.core._sensitive import SensitiveObjective
 from privypurse.core.queries import GradientAt, LossesAt, Objective
-from privypurse.core.sensitive import SensitiveObjective
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Softmax, Squared
-from privypurse.mechanisms.perturbed_minimiser import TOLERANCE, OutputPerturbation
-from privypurse.oracles.encoding import ROUNDING_MARGIN
-from privypurse.oracles.linear import ChunkedOracle, DenseOracle, SparseOracle
-from privypurse.oracles.minimise import minimise
-from privypurse.oracles.softmax import SoftmaxOracle
+from privypurse.mechanisms._perturbed_minimiser import TOLERANCE, OutputPerturbation
+from privypurse.oracles._encoding import ROUNDING_MARGIN
+from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles._minimise import minimise
+from privypurse.oracles._softmax import SoftmaxOracle
 from tests.each import each
 from tests.oracles import reference
 

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from privypurse.core.errors import InvalidArgument
+from privypurse.core._errors import InvalidArgument
 from privypurse.core.queries import GradientAt
 from privypurse.losses import Logistic, Squared
 from privypurse.oracles import DenseOracle
-from privypurse.oracles.scores import Targets, limit_scores
+from privypurse.oracles._scores import Targets, limit_scores
 
 
 def gradient(rows, targets, **settings):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from privypurse.oracles.rows import Rows
+from privypurse.oracles._rows import Rows
 
 X = np.random.default_rng(0).standard_normal((50, 3))
 

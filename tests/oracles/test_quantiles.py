@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from privypurse import InvalidArgument, Neighbouring, Norm
-from privypurse.oracles import scores as quantiles
-from privypurse.oracles.scores import covering_scores, quantile_scores
+from privypurse.oracles import _scores as quantiles
+from privypurse.oracles._scores import covering_scores, quantile_scores
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 GRID = [1.0, 2.0, 3.0]

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
 from privypurse import InvalidArgument, Neighbouring, Norm, SealedValue, Sensitive
-from privypurse.oracles.rows import Rows
+from privypurse.oracles._rows import Rows
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 EDGES = [0.0, -0.0, math.nan, math.inf, -math.inf, 1e300, -1e300, 1e-300, 1e-160, 1e151, 1e149, 1e76, 1e74, 3e38, 1e-39]

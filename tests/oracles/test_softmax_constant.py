@@ -12,9 +12,9 @@ from scipy import sparse
 from privypurse import Neighbouring, NoiseSource, Norm
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong
 from privypurse.losses import OneVsRest, Softmax
-from privypurse.oracles.encoding import ROUNDING_MARGIN
-from privypurse.oracles.sampling import poisson_rows
-from privypurse.oracles.softmax import SoftmaxOracle
+from privypurse.oracles._encoding import ROUNDING_MARGIN
+from privypurse.oracles._sampling import poisson_rows
+from privypurse.oracles._softmax import SoftmaxOracle
 from tests.each import each
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE

@@ -12,8 +12,8 @@ from scipy import sparse
 from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, SlopeAlong
 from privypurse.losses import Logistic, Softmax
-from privypurse.oracles.encoding import ROUNDING_MARGIN
-from privypurse.oracles.softmax import SoftmaxOracle
+from privypurse.oracles._encoding import ROUNDING_MARGIN
+from privypurse.oracles._softmax import SoftmaxOracle
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 FORMS = {

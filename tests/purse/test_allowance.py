@@ -30,8 +30,8 @@ from privypurse import (
     ZcdpFilter,
 )
 from privypurse.core.charges import GaussianCharge
-from privypurse.purse.allowance import Allowance
-from privypurse.purse.replay import replay
+from privypurse.purse._allowance import Allowance
+from privypurse.purse._replay import replay
 
 BOX = Sensitive([3.0, 4.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
 SCORES = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)

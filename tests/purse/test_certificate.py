@@ -22,15 +22,15 @@ from privypurse import (
     Sensitive,
     __version__,
 )
+from privypurse.accounting._filters import GdpFilter, RdpFilter, ZcdpFilter
 from privypurse.accounting.convert import bounded_range_mu, gdp_epsilon
-from privypurse.accounting.filters import GdpFilter, RdpFilter, ZcdpFilter
-from privypurse.cli.app import run
+from privypurse.cli._app import run
 from privypurse.losses import Logistic
-from privypurse.methods.dp_sgd import DPSGD
-from privypurse.oracles.linear import DenseOracle
-from privypurse.purse.allowance import Allowance
-from privypurse.purse.certificate import NOT_STATED, UnderRelation, check_certificate, check_rest, fingerprint
-from privypurse.training.fit import fit, purse_for
+from privypurse.methods._dp_sgd import DPSGD
+from privypurse.oracles._linear import DenseOracle
+from privypurse.purse._allowance import Allowance
+from privypurse.purse._certificate import NOT_STATED, UnderRelation, check_certificate, check_rest, fingerprint
+from privypurse.training._fit import fit, purse_for
 
 SCORES = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
 

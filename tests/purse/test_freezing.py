@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from privypurse import BudgetExhausted, Gaussian, Purse
-from privypurse.core.errors import BudgetFrozen
-from privypurse.purse.opening import part_of
-from privypurse.purse.replay import replay
+from privypurse.core._errors import BudgetFrozen
+from privypurse.purse._opening import part_of
+from privypurse.purse._replay import replay
 
 
 def a_purse(ledger, **settings):

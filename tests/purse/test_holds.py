@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from privypurse import BudgetExhausted, Gaussian, Purse
 from privypurse.estimators import PrivateLogisticRegression
 from privypurse.oracles.statistics import clipped_sum
-from privypurse.purse.holds import beside, held, held_by_others
-from privypurse.purse.opening import part_of
+from privypurse.purse._holds import beside, held, held_by_others
+from privypurse.purse._opening import part_of
 
 RULES = st.sampled_from(["gdp", "zcdp", "rdp"])
 

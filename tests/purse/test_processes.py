@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from privypurse import Gaussian, NoiseSource, Purse, SharedAcrossProcesses
+from privypurse.core._randomness import this_process
+from privypurse.core._sensitive import Sample
 from privypurse.core.queries import GradientAt
-from privypurse.core.randomness import this_process
-from privypurse.core.sensitive import Sample
 from privypurse.losses import Logistic
 from privypurse.oracles import DenseOracle
 

@@ -31,13 +31,13 @@ from privypurse import (
     UnboundedSensitivity,
     UnsupportedCharge,
 )
-from privypurse.accounting.filters import GdpFilter, RdpFilter
-from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.accounting._filters import GdpFilter, RdpFilter
+from privypurse.accounting._fixed_schedule import FixedSchedule
+from privypurse.core._errors import SharedAcrossProcesses
+from privypurse.core._sensitive import Sample
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
-from privypurse.core.errors import SharedAcrossProcesses
-from privypurse.core.sensitive import Sample
-from privypurse.purse.entries import SETTLE, totals_to_text
-from privypurse.purse.replay import replay
+from privypurse.purse._entries import SETTLE, totals_to_text
+from privypurse.purse._replay import replay
 
 
 def fresh_sample(sample_prob, **more):

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privypurse import BudgetExhausted, Gaussian, LedgerCorrupt, MemoryLedger, Norm, Purse, Sensitive, SqliteLedger
-from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.core.charges import GaussianCharge
-from privypurse.purse.entries import SETTLE, totals_to_text
-from privypurse.purse.replay import replay
+from privypurse.purse._entries import SETTLE, totals_to_text
+from privypurse.purse._replay import replay
 
 BOX = Sensitive([3.0, 4.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
 NOISES = (30.0, 60.0, 90.0)

@@ -18,10 +18,10 @@ from privypurse import (
     Sensitive,
     SqliteLedger,
 )
-from privypurse.accounting.totals import Totals
-from privypurse.core.errors import InvalidArgument
-from privypurse.purse import sqlite_ledger
-from privypurse.purse.entries import Entry, totals_from_text
+from privypurse.accounting._totals import Totals
+from privypurse.core._errors import InvalidArgument
+from privypurse.purse import _sqlite_ledger as sqlite_ledger
+from privypurse.purse._entries import Entry, totals_from_text
 
 BOX = Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
 

@@ -17,12 +17,12 @@ import traceback
 import pytest
 
 from privypurse import BudgetExhausted, Gaussian, LedgerCorrupt, LedgerUnavailable, Norm, Purse, Sensitive, SqliteLedger
-from privypurse.accounting.gdp import mu_squared
-from privypurse.accounting.totals import quanta_up
+from privypurse.accounting._gdp import mu_squared
+from privypurse.accounting._totals import quanta_up
 from privypurse.core.charges import GaussianCharge
-from privypurse.purse import sqlite_ledger
-from privypurse.purse import sqlite_ledger as one_name
-from privypurse.purse.replay import replay
+from privypurse.purse import _sqlite_ledger as one_name
+from privypurse.purse import _sqlite_ledger as sqlite_ledger
+from privypurse.purse._replay import replay
 
 BOX = Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
 TERMS = {"epsilon": 1.0, "delta": 1e-6, "neighbouring": "add-remove"}

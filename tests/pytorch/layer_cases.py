@@ -10,14 +10,14 @@ from torch import nn  # noqa: E402
 
 from privypurse import NoiseSource, Purse  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
-from privypurse.pytorch.clipping import (  # noqa: E402
+from privypurse.pytorch._clipping import (  # noqa: E402
     MARGIN,
     ClippedSums,
     check_records,
     clipped_sum,
     sum_in_pieces,
 )
-from privypurse.pytorch.taps import Taps  # noqa: E402
+from privypurse.pytorch._taps import Taps  # noqa: E402
 
 CPU = torch.device("cpu")
 LOSS = nn.CrossEntropyLoss()

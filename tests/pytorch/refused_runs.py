@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from privypurse import InvalidArgument, Purse  # noqa: E402
-from privypurse.core.errors import PrivypurseError  # noqa: E402
+from privypurse.core._errors import PrivypurseError  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
 
 # A number that stands in every record, and must stand in no message.

@@ -9,10 +9,10 @@ if not torch.cuda.is_available():
 from torch import nn  # noqa: E402
 
 from privypurse import NoiseSource  # noqa: E402
-from privypurse.mechanisms.torch_gaussian import normals, to_normals  # noqa: E402
+from privypurse.mechanisms._torch_gaussian import normals, to_normals  # noqa: E402
 from privypurse.pytorch import fit, make_private  # noqa: E402
-from privypurse.pytorch.clipping import ClippedSums  # noqa: E402
-from privypurse.pytorch.taps import Taps  # noqa: E402
+from privypurse.pytorch._clipping import ClippedSums  # noqa: E402
+from privypurse.pytorch._taps import Taps  # noqa: E402
 
 GPU = torch.device("cuda")
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from privypurse import InvalidArgument
 from privypurse.pytorch import make_private
-from privypurse.pytorch.integrations.frameworks import check_updates, has_ended, save_along, settings_for
+from privypurse.pytorch.integrations._frameworks import check_updates, has_ended, save_along, settings_for
 
 
 def make_run(**length):

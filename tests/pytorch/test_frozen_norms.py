@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from privypurse import InvalidArgument, NoiseSource, Purse  # noqa: E402
 from privypurse.pytorch import DeepNesterov, fit, make_private  # noqa: E402
-from privypurse.pytorch.clipping import MARGIN  # noqa: E402
+from privypurse.pytorch._clipping import MARGIN  # noqa: E402
 
 
 def backbone():

@@ -11,9 +11,9 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from privypurse import Gaussian, LedgerCorrupt, Purse  # noqa: E402
-from privypurse.core.errors import PrivypurseError  # noqa: E402
+from privypurse.core._errors import PrivypurseError  # noqa: E402
 from privypurse.oracles.statistics import clipped_sum  # noqa: E402
-from privypurse.purse.replay import replay  # noqa: E402
+from privypurse.purse._replay import replay  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, make_private, open_purse  # noqa: E402
 from tests.cli.commands import result, run  # noqa: E402
 

@@ -169,6 +169,6 @@ def test_what_makes_no_sense_is_refused(make):
 
 
 def test_a_log_that_was_never_opened_has_nothing_to_close():
-    from privypurse.training import Trace
+    from privypurse.training._trace import Trace
 
     PublicLog().on_end(Trace())

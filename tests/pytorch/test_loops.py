@@ -9,10 +9,10 @@ from torch.nn import functional as F  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset  # noqa: E402
 
 from privypurse import Purse  # noqa: E402
-from privypurse.core.errors import InvalidArgument  # noqa: E402
+from privypurse.core._errors import InvalidArgument  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
-from privypurse.pytorch.engine import LEFT_OUT  # noqa: E402
-from privypurse.training.schedules import ConstantNoise  # noqa: E402
+from privypurse.pytorch._engine import LEFT_OUT  # noqa: E402
+from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
 from tests.pytorch.small_runs import begin, data, loop, noiseless, public_steps, step, weights_of  # noqa: E402
 
 

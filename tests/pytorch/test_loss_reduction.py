@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from privypurse.core.errors import InvalidArgument  # noqa: E402
+from privypurse.core._errors import InvalidArgument  # noqa: E402
 from tests.pytorch.small_runs import begin_full_batch as begin  # noqa: E402
 
 LOSSES = {

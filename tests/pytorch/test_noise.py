@@ -12,14 +12,14 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from privypurse import NoiseSource, Purse  # noqa: E402
-from privypurse.mechanisms.torch_gaussian import (  # noqa: E402
+from privypurse.mechanisms._torch_gaussian import (  # noqa: E402
     TorchGaussian,
     keystream,
     normals,
     to_normals,
 )
 from privypurse.pytorch import make_private  # noqa: E402
-from privypurse.training.schedules import ConstantNoise  # noqa: E402
+from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
 
 SEEDS = [11, 23, 47]
 MULTIPLIER, CLIP, RECORDS, BATCH = 4.0, 1.5, 40, 8
@@ -302,7 +302,7 @@ def test_tails_of_the_cipher_reach_as_far_as_they_should(seed):
 def test_the_largest_normal_of_the_cipher_is_beyond_eleven_standard_deviations(monkeypatch):
     """Words of zeros gave 9.49: a probability of 2^-65 for each pair was left out, and 2^-97 is now."""
     zeros = [torch.zeros(1, dtype=torch.int64)] * 16
-    monkeypatch.setattr("privypurse.mechanisms.torch_gaussian.keystream", lambda key, blocks: zeros)
+    monkeypatch.setattr("privypurse.mechanisms._torch_gaussian.keystream", lambda key, blocks: zeros)
     largest = float(to_normals(torch.zeros(8, dtype=torch.int64), torch.arange(1)).max())
     assert largest == pytest.approx(np.sqrt(194 * np.log(2)))
     assert np.exp(-(largest**2) / 2) == pytest.approx(2.0**-97)
@@ -325,7 +325,7 @@ def test_normals_have_the_shape_that_is_asked_for(shape):
 
 def test_the_mechanism_on_tensors_is_priced_as_the_one_on_arrays():
     from privypurse import Gaussian, Neighbouring, Norm
-    from privypurse.mechanisms.torch_gaussian import SensitiveTensor
+    from privypurse.mechanisms._torch_gaussian import SensitiveTensor
 
     box = SensitiveTensor(torch.zeros(3), norm=Norm.L2, add_remove=1.5, replace_one=3.0, sample_prob=0.2)
     for relation in Neighbouring:

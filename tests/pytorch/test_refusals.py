@@ -19,7 +19,8 @@ from torch.utils.data import (  # noqa: E402
 from torch.utils.data.sampler import BatchSampler, SequentialSampler  # noqa: E402
 
 from privypurse import InvalidArgument, Purse  # noqa: E402
-from privypurse.pytorch import ModuleOracle, make_private  # noqa: E402
+from privypurse.pytorch import make_private  # noqa: E402
+from privypurse.pytorch._oracle import ModuleOracle  # noqa: E402
 from tests.pytorch.refused_runs import SECRET, begin, data, refused, said, simple  # noqa: E402
 
 

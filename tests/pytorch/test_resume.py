@@ -18,11 +18,13 @@ from torch import nn  # noqa: E402
 
 from privypurse import InvalidArgument, LedgerCorrupt, NoiseSource, Purse  # noqa: E402
 from privypurse.methods import DPAGD  # noqa: E402
-from privypurse.purse.replay import replay  # noqa: E402
+from privypurse.purse._replay import replay  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, DeepNesterov, fit, make_private, open_purse, resume, save  # noqa: E402
-from privypurse.training.checkpoint import Checkpoint  # noqa: E402
-from privypurse.training.progress import Callback  # noqa: E402
-from privypurse.training.schedules import ConstantNoise, EvenSplit, FollowGradientNorm, GrowingBudget  # noqa: E402
+from privypurse.training._checkpoint import Checkpoint  # noqa: E402
+from privypurse.training._progress import Callback  # noqa: E402
+from privypurse.training.schedules import EvenSplit, FollowGradientNorm  # noqa: E402
+from privypurse.training.schedules._adaptive import GrowingBudget  # noqa: E402
+from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
 from tests.kills import kill_after  # noqa: E402
 
 STEPS = 6

@@ -15,10 +15,14 @@ from torch.nn import functional as F  # noqa: E402
 
 from privypurse import BudgetExhausted, GdpFilter, InvalidArgument, NoiseSource, Purse  # noqa: E402
 from privypurse.methods import ADPSGD, DPAGD, DPSGD, Dynamic  # noqa: E402
-from privypurse.purse.allowance import Allowance  # noqa: E402
-from privypurse.pytorch import AdaptiveClip, DeepNesterov, fit, make_private, open_purse, shape  # noqa: E402
-from privypurse.pytorch.budgets import SHAPES  # noqa: E402
-from privypurse.training.schedules import ConstantNoise, EvenSplit, FollowGradientNorm, Weighted  # noqa: E402
+from privypurse.purse._allowance import Allowance  # noqa: E402
+from privypurse.pytorch import AdaptiveClip, DeepNesterov, fit, make_private, open_purse  # noqa: E402
+from privypurse.pytorch._budgets import (  # noqa: E402
+    SHAPES,
+    shape,
+)
+from privypurse.training.schedules import EvenSplit, FollowGradientNorm, Weighted  # noqa: E402
+from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
 
 STEPS = 4
 LISTED = (1.0, 3.0, 2.0, 5.0)

@@ -15,9 +15,10 @@ from hypothesis import strategies as st  # noqa: E402
 from torch import nn  # noqa: E402
 
 from privypurse import NoiseSource, Purse  # noqa: E402
-from privypurse.core.errors import InvalidArgument  # noqa: E402
-from privypurse.pytorch import ModuleOracle, fit  # noqa: E402
-from privypurse.training.schedules import ConstantNoise  # noqa: E402
+from privypurse.core._errors import InvalidArgument  # noqa: E402
+from privypurse.pytorch import fit  # noqa: E402
+from privypurse.pytorch._oracle import ModuleOracle  # noqa: E402
+from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
 from tests.pytorch.small_runs import begin_full_batch as begin  # noqa: E402
 
 KINDS = {
@@ -391,7 +392,7 @@ def test_a_mode_that_cannot_be_tried_does_not_hide_what_another_one_showed():
 
 
 def test_numbers_that_change_from_call_to_call_are_not_tried_each_time(monkeypatch):
-    from privypurse.pytorch.trial import Trials
+    from privypurse.pytorch._trial import Trials
 
     module, tried = Centred("never"), []
     private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))), steps=6)

@@ -11,9 +11,10 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from privypurse import NoiseSource, Purse  # noqa: E402
-from privypurse.core.errors import InvalidArgument  # noqa: E402
+from privypurse.core._errors import InvalidArgument  # noqa: E402
 from privypurse.core.queries import GradientAt  # noqa: E402
-from privypurse.pytorch import ModuleOracle, make_private  # noqa: E402
+from privypurse.pytorch import make_private  # noqa: E402
+from privypurse.pytorch._oracle import ModuleOracle  # noqa: E402
 from tests.pytorch.layer_cases import (  # noqa: E402
     LOSS,
     SMALL_NOISE,

@@ -10,7 +10,7 @@ from privypurse.estimators import PrivateLogisticRegression
 from privypurse.losses import Logistic
 from privypurse.methods import DPAGD, NonPrivate
 from privypurse.oracles import DenseOracle
-from privypurse.report import Coefficient, Measurement, ReportContent
+from privypurse.report._content import Coefficient, Measurement, ReportContent
 from privypurse.training import fit
 
 NASTY = "<script>alert('x')</script> \"quoted\" & </style> {%{x}} <b>bold</b>"

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from privypurse.report import Coefficient, render
+from privypurse.report._content import Coefficient
+from privypurse.report._page import render
 from tests.report.contents import NASTY, content, fitted
 
 pytest.importorskip("plotly")

@@ -10,9 +10,12 @@ import re
 
 import pytest
 
-from privypurse.report import Coefficient, Measurement, figures, render, words
-from privypurse.report import html as markup
-from privypurse.training.trace import Step, Trace
+from privypurse.report import _figures as figures
+from privypurse.report import _html as markup
+from privypurse.report import _words as words
+from privypurse.report._content import Coefficient, Measurement
+from privypurse.report._page import render
+from privypurse.training._trace import Step, Trace
 from tests.report.contents import NASTY, content, fitted, not_private
 
 pytest.importorskip("plotly")

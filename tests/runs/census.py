@@ -3,13 +3,13 @@
 import dataclasses
 
 from privypurse.datasets import make_census
-from privypurse.purse.entries import CHARGE, RESERVE
-from privypurse.purse.sqlite_ledger import SqliteLedger
-from privypurse.runs.account import Account
-from privypurse.runs.demo import census_schema
+from privypurse.purse._entries import CHARGE, RESERVE
+from privypurse.purse._sqlite_ledger import SqliteLedger
+from privypurse.runs._account import Account
+from privypurse.runs._demo import census_schema
 from privypurse.runs.train import TrainSettings
-from privypurse.tables import ClassTarget, NumberTarget, Schema
-from privypurse.tables.schema import write_schema
+from privypurse.tables import Schema
+from privypurse.tables.schema import ClassTarget, NumberTarget, write_schema
 
 SCHEMA = census_schema(make_census(2, 0))
 

@@ -6,7 +6,9 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
-from privypurse.tables import Category, ClassTarget, Number, NumberTarget, Schema, TableEncoder
+from privypurse.tables import Schema
+from privypurse.tables._encoder import TableEncoder
+from privypurse.tables.schema import Category, ClassTarget, Number, NumberTarget
 
 COLUMNS = (Number(name="age", range=(0, 100), missing=True), Category(name="job", categories=("law", 'ca"re', "é")))
 KINDS = {

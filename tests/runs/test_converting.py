@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from privypurse import InvalidArgument
-from privypurse.runs.convert import Converted, convert_file
-from privypurse.runs.progress import Silent
-from privypurse.tables.files import BLOCK_ROWS, TableFile
+from privypurse.runs._convert import Converted, convert_file
+from privypurse.runs._progress import Silent
+from privypurse.tables._files import BLOCK_ROWS, TableFile
 
 SECRET = "SECRETvalue73"
 

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from privypurse.core.errors import FileUnusable
+from privypurse.core._errors import FileUnusable
 from privypurse.runs.folder import ModelFolder, ModelNotSaved, load_model, model_files, save_model
 from tests.runs.fitted import a_pipeline
 

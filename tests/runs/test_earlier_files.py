@@ -7,13 +7,13 @@ import pytest
 
 import privypurse
 from privypurse import Certificate, Purse, SqliteLedger
-from privypurse.accounting.filters import from_terms
-from privypurse.core.errors import BudgetFrozen
+from privypurse.accounting._filters import from_terms
+from privypurse.core._errors import BudgetFrozen
 from privypurse.mechanisms import Gaussian
 from privypurse.oracles.statistics import clipped_sum
-from privypurse.purse.certificate import check_certificate
-from privypurse.purse.replay import replay
-from privypurse.runs.describe import describe_budget
+from privypurse.purse._certificate import check_certificate
+from privypurse.purse._replay import replay
+from privypurse.runs._describe import describe_budget
 from privypurse.runs.folder import load_model, model_files
 from tests.cli.commands import run
 

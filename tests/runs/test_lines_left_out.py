@@ -5,18 +5,18 @@ import json
 
 import pytest
 
-from privypurse.core.errors import InvalidArgument, SpentInVain
-from privypurse.purse.sqlite_ledger import SqliteLedger
-from privypurse.runs.account import Account
-from privypurse.runs.compare import compare_not_private, compare_paid
-from privypurse.runs.convert import convert_file
-from privypurse.runs.evaluate import evaluate_file
+from privypurse.core._errors import InvalidArgument, SpentInVain
+from privypurse.purse._sqlite_ledger import SqliteLedger
+from privypurse.runs._account import Account
+from privypurse.runs._compare import compare_not_private, compare_paid
+from privypurse.runs._convert import convert_file
+from privypurse.runs._evaluate import evaluate_file
+from privypurse.runs._left_out import NO_TARGET, UNREADABLE, WHAT
+from privypurse.runs._predict import Odd, predict_blocks
+from privypurse.runs._progress import Silent
 from privypurse.runs.folder import load_model
-from privypurse.runs.left_out import NO_TARGET, UNREADABLE, WHAT
-from privypurse.runs.predict import Odd, predict_blocks
-from privypurse.runs.progress import Silent
 from privypurse.runs.train import train_file
-from privypurse.tables.files import TableFile
+from privypurse.tables._files import TableFile
 from privypurse.tables.schema import Source
 from tests.runs.census import SCHEMA, a_census, charges, settings_for
 from tests.runs.quoted import write_quoted

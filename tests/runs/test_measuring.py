@@ -8,10 +8,10 @@ import pytest
 
 from privypurse import NoiseSource, Purse
 from privypurse.accounting import convert
-from privypurse.core.errors import BudgetExhausted
-from privypurse.runs.measure import WHAT, measure
-from privypurse.runs.rows import EncodedRows
-from privypurse.tables import ClassTarget, NumberTarget
+from privypurse.core._errors import BudgetExhausted
+from privypurse.runs._measure import WHAT, measure
+from privypurse.runs._rows import EncodedRows
+from privypurse.tables.schema import ClassTarget, NumberTarget
 
 TARGET = ClassTarget(name="y", classes=("b", "a"))
 EPSILON, DELTA = 0.2, 1e-6

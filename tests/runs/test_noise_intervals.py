@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from privypurse.estimators import PrivateLogisticRegression
-from privypurse.runs.noise_intervals import made_rows, noise_intervals
-from privypurse.runs.progress import Silent
+from privypurse.runs._noise_intervals import made_rows, noise_intervals
+from privypurse.runs._progress import Silent
 from privypurse.runs.train import train_file
-from privypurse.tables import Category, Number, Schema
+from privypurse.tables import Schema
+from privypurse.tables.schema import Category, Number
 from tests.estimators.tables import a_table_with_rare_categories
 from tests.runs.census import charges, settings_for
 

@@ -6,15 +6,16 @@ import gzip
 import pytest
 
 from privypurse import InvalidArgument, Purse
-from privypurse.core.errors import PrivypurseError, TermsMismatch
-from privypurse.runs import rows as reading
-from privypurse.runs.account import Account
-from privypurse.runs.evaluate import evaluate_file
+from privypurse.core._errors import PrivypurseError, TermsMismatch
+from privypurse.runs import _rows as reading
+from privypurse.runs._account import Account
+from privypurse.runs._evaluate import evaluate_file
+from privypurse.runs._progress import Silent
 from privypurse.runs.folder import ModelFolder, load_model, save_model
-from privypurse.runs.progress import Silent
 from privypurse.runs.train import train_file
-from privypurse.tables import Category, ClassTarget, Number, Schema
-from privypurse.tables.files import TableFile
+from privypurse.tables import Schema
+from privypurse.tables._files import TableFile
+from privypurse.tables.schema import Category, ClassTarget, Number
 from tests.runs.census import SCHEMA, a_census, a_schema, lines, regression_schema, settings_for
 
 

@@ -6,23 +6,23 @@ import pathlib
 import pytest
 
 from privypurse import Gaussian, InvalidArgument, NoiseSource, Purse
-from privypurse.core.errors import LedgerCorrupt, SpentInVain
+from privypurse.core._errors import LedgerCorrupt, SpentInVain
 from privypurse.oracles.statistics import clipped_sum
-from privypurse.purse.allowance import SIMULATED
-from privypurse.purse.certificate import check_certificate
-from privypurse.purse.opening import part_of
-from privypurse.purse.sqlite_ledger import SqliteLedger
-from privypurse.runs import compare as comparing
-from privypurse.runs import evaluate as evaluating
+from privypurse.purse._allowance import SIMULATED
+from privypurse.purse._certificate import check_certificate
+from privypurse.purse._opening import part_of
+from privypurse.purse._sqlite_ledger import SqliteLedger
+from privypurse.runs import _compare as comparing
+from privypurse.runs import _evaluate as evaluating
 from privypurse.runs import train as training
-from privypurse.runs.account import Account, put_on_record
-from privypurse.runs.describe import describe_budget
-from privypurse.runs.evaluate import evaluate_file
+from privypurse.runs._account import Account, put_on_record
+from privypurse.runs._describe import describe_budget
+from privypurse.runs._evaluate import evaluate_file
+from privypurse.runs._on_record import counted
+from privypurse.runs._progress import Silent
 from privypurse.runs.folder import ModelNotSaved, load_model
-from privypurse.runs.on_record import counted
-from privypurse.runs.progress import Silent
 from privypurse.runs.train import train_file
-from privypurse.tables.files import TableFile
+from privypurse.tables._files import TableFile
 from privypurse.tables.schema import read_schema
 from tests.runs.census import SCHEMA, a_census, charges, lines, settings_for
 

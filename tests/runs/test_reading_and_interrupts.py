@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from privypurse.runs.on_record import held_back
-from privypurse.runs.progress import Silent
-from privypurse.runs.rows import _Growing, available_memory, read_rows
-from privypurse.tables.files import TableFile
+from privypurse.runs._on_record import held_back
+from privypurse.runs._progress import Silent
+from privypurse.runs._rows import _Growing, available_memory, read_rows
+from privypurse.tables._files import TableFile
 from tests.runs.census import SCHEMA, a_census
 
 

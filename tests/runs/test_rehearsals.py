@@ -7,14 +7,14 @@ from privypurse import BudgetExhausted, InvalidArgument, Purse
 from privypurse.accounting import convert
 from privypurse.datasets import make_census
 from privypurse.estimators import PrivateLogisticRegression
-from privypurse.purse.certificate import Certificate
-from privypurse.runs.compare import NOT_PRIVATE, check_choices, compare_not_private, compare_paid, price
+from privypurse.purse._certificate import Certificate
+from privypurse.runs._compare import NOT_PRIVATE, check_choices, compare_not_private, compare_paid, price
+from privypurse.runs._noise_intervals import RUNS, noise_intervals
+from privypurse.runs._plan import METHODS, PlanSettings, plan_for, rehearse_accuracy
+from privypurse.runs._progress import Silent
 from privypurse.runs.folder import model_from_json, model_to_json
-from privypurse.runs.noise_intervals import RUNS, noise_intervals
-from privypurse.runs.plan import METHODS, PlanSettings, plan_for, rehearse_accuracy
-from privypurse.runs.progress import Silent
-from privypurse.tables import TableEncoder
-from privypurse.tables.files import TableFile
+from privypurse.tables._encoder import TableEncoder
+from privypurse.tables._files import TableFile
 from tests.runs.census import SCHEMA, a_census
 
 EASY = PlanSettings(records=5_000, features=8, epsilon=1.0)

@@ -9,14 +9,14 @@ import pytest
 from pyarrow import csv as arrow_csv
 
 from privypurse import BudgetExhausted, InvalidArgument
-from privypurse.methods.by_name import BY_NAME
-from privypurse.runs import measure as measuring
-from privypurse.runs.describe import load_run
+from privypurse.methods._by_name import BY_NAME
+from privypurse.runs import _measure as measuring
+from privypurse.runs._describe import load_run
+from privypurse.runs._rows import CHECKED
 from privypurse.runs.folder import load_model
-from privypurse.runs.rows import CHECKED
 from privypurse.runs.train import train_file
-from privypurse.tables import Number, Schema, Source
-from privypurse.tables.schema import read_schema
+from privypurse.tables import Schema
+from privypurse.tables.schema import Number, Source, read_schema
 from tests.runs.census import SCHEMA, a_census, charges, lines, regression_schema, settings_for, three_class_schema
 
 
@@ -59,7 +59,7 @@ def test_the_hold_out_is_one_paid_release(tmp_path):
 
 
 def result_account(tmp_path):
-    from privypurse.runs.account import Account
+    from privypurse.runs._account import Account
 
     return Account(dataset="again", ledger=tmp_path / "ledger.db")
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from privypurse import Gaussian, Neighbouring, NoiseSource, Norm, Purse, Sensitive
-from privypurse.mechanisms.exact_gaussian import discrete_gaussian, floored_gaussian
+from privypurse.mechanisms._exact_gaussian import discrete_gaussian, floored_gaussian
 
 pytestmark = pytest.mark.statistical
 

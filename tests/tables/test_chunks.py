@@ -13,13 +13,13 @@ from tests.each import each
 from privypurse import InvalidArgument, Neighbouring, Norm, Purse
 from privypurse.core.queries import Count, GradientAt
 from privypurse.losses import Logistic, Squared
-from privypurse.methods.by_name import method_by_name
+from privypurse.methods._by_name import method_by_name
 from privypurse.oracles import ChunkedOracle
 from privypurse.oracles.statistics import clipped_sum
+from privypurse.tables._columns import column_of, numbers
+from privypurse.tables._files import BOUNDARIES, TableFile
 from privypurse.tables.chunks import from_files
-from privypurse.tables.columns import column_of, numbers
-from privypurse.tables.files import BOUNDARIES, TableFile
-from privypurse.training.fit import fit
+from privypurse.training._fit import fit
 
 SECRET = "SECRETvalue73"
 HEADER = b"a,b,y,note\n"

@@ -10,8 +10,8 @@ import pytest
 from pyarrow import parquet
 
 from privypurse import InvalidArgument
-from privypurse.tables.columns import column_of, numbers
-from privypurse.tables.files import BLOCK_BYTES, TableFile
+from privypurse.tables._columns import column_of, numbers
+from privypurse.tables._files import BLOCK_BYTES, TableFile
 
 SECRET = "SECRETvalue73"
 

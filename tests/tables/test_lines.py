@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyarrow import csv as arrow_csv
 
 from privypurse import InvalidArgument, Neighbouring, Norm
-from privypurse.tables import lines as reading
-from privypurse.tables.lines import FIELDS, LONGEST_LINE, Lines, Tally, is_wide, known_encoding
+from privypurse.tables import _lines as reading
+from privypurse.tables._lines import FIELDS, LONGEST_LINE, Lines, Tally, is_wide, known_encoding
 
 odd = st.lists(st.sampled_from(['"', ",", "a", "\r", "é", " ", '""']), max_size=9).map("".join).map(str.encode)
 bad = st.one_of(

@@ -7,8 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privypurse import InvalidArgument
-from privypurse.tables import Category, ClassTarget, Number, NumberTarget, Schema, Source
-from privypurse.tables.schema import MISSING_VALUES, parse_schema, read_schema, write_schema
+from privypurse.tables import Schema
+from privypurse.tables.schema import (
+    MISSING_VALUES,
+    Category,
+    ClassTarget,
+    Number,
+    NumberTarget,
+    Source,
+    parse_schema,
+    read_schema,
+    write_schema,
+)
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "adult.toml"
 awkward = st.one_of(

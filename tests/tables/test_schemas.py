@@ -3,7 +3,8 @@
 import pytest
 
 from privypurse import InvalidArgument
-from privypurse.tables import Category, ClassTarget, Number, NumberTarget, Schema, Source
+from privypurse.tables import Schema
+from privypurse.tables.schema import Category, ClassTarget, Number, NumberTarget, Source
 
 DATA, BOUGHT = Source.DATA, Source.BOUGHT
 

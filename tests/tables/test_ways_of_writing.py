@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privypurse import InvalidArgument
-from privypurse.tables import Number, Schema, TableEncoder
-from privypurse.tables.columns import numbers, places
+from privypurse.tables import Schema
+from privypurse.tables._columns import numbers, places
+from privypurse.tables._encoder import TableEncoder
+from privypurse.tables._files import TableFile
 from privypurse.tables.draft import draft_schema
-from privypurse.tables.files import TableFile
-from privypurse.tables.schema import parse_schema, write_schema
+from privypurse.tables.schema import Number, parse_schema, write_schema
 
 WORDS = "1|+2.5|-3e2|.5|1e400|1e-400|inf|-Infinity|nan|nan(1)|x||?|1,5|0x1|\x1f7| 8 |1_0"
 texts = st.sampled_from(WORDS.split("|"))
@@ -46,7 +47,7 @@ class TableColumn:
     """A column of a dict of lists, as the encoder sees it."""
 
     def __init__(self, values):
-        from privypurse.tables.columns import column_of
+        from privypurse.tables._columns import column_of
 
         self.column = column_of({"a": values}, "a")
 

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from privypurse import BudgetExhausted, InvalidArgument
-from privypurse.accounting.filters import GdpFilter, RdpFilter, ZcdpFilter
+from privypurse.accounting._filters import GdpFilter, RdpFilter, ZcdpFilter
 from privypurse.core.charges import BoundedRangeCharge, GaussianCharge
 from privypurse.core.queries import GradientAt, LossesAlong, Released
-from privypurse.training.schedules import EvenSplit, FollowGradientNorm, GrowingBudget, SigmoidPurse, Weighted, shapes
-from privypurse.training.schedules.base import Budget
+from privypurse.training.schedules import EvenSplit, FollowGradientNorm, Weighted, shapes
+from privypurse.training.schedules._adaptive import GrowingBudget, SigmoidPurse
+from privypurse.training.schedules._base import Budget
 
 GRADIENT = GradientAt(point=np.zeros(2))
 SEARCH = LossesAlong(point=np.zeros(2), direction=np.ones(2), steps=[0.0, 1.0])

@@ -15,11 +15,13 @@ from tests.kills import kill_after
 from privypurse import Gaussian, InvalidArgument, LedgerCorrupt, NoiseSource, Purse, UnsupportedCharge
 from privypurse.core.queries import Count
 from privypurse.losses import Logistic
-from privypurse.oracles.linear import DenseOracle
-from privypurse.purse.replay import replay
-from privypurse.training import Checkpoint, ProgressBar, Trace, linear_scores, train
+from privypurse.oracles._linear import DenseOracle
+from privypurse.purse._replay import replay
+from privypurse.training import Checkpoint, ProgressBar, linear_scores, train
+from privypurse.training._trace import Trace
 from privypurse.training.optimizers import Ball, GradientDescent
-from privypurse.training.schedules import ConstantNoise, EvenSplit
+from privypurse.training.schedules import EvenSplit
+from privypurse.training.schedules._weighted import ConstantNoise
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ import pytest
 from scipy import special, stats
 
 from privypurse.accounting.convert import gdp_delta
-from privypurse.audit.lower_bounds import bound_from_scores, epsilon_of, largest_rate, mu_of
-from privypurse.audit.residuals import CHANCE_OF_A_PAIR, DIGITS, Residuals, too_many_repeats
+from privypurse.audit._lower_bounds import bound_from_scores, epsilon_of, largest_rate, mu_of
+from privypurse.audit._residuals import CHANCE_OF_A_PAIR, DIGITS, Residuals, too_many_repeats
 from privypurse.audit.white_box import bound_from_models
-from privypurse.core.errors import InvalidArgument
+from privypurse.core._errors import InvalidArgument
 from privypurse_lab.audits.one_run import ceiling_mu, is_refuted, mu_from_guesses
 
 

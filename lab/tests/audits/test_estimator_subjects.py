@@ -5,18 +5,18 @@ import dataclasses
 import numpy as np
 import pytest
 
+from privypurse.audit._listening import record, replay
+from privypurse.audit._residuals import residuals
 from privypurse.audit.gray_box import gray_box
-from privypurse.audit.listening import record, replay
-from privypurse.audit.residuals import residuals
 from privypurse.audit.white_box import attack, judge
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.estimators import PrivateLogisticRegression
-from privypurse.estimators.preparation import Preparer
-from privypurse.estimators.search_trial import Trial
-from privypurse.oracles.partitions import Frame
-from privypurse.oracles.rows import Rows
+from privypurse.estimators._preparation import Preparer
+from privypurse.estimators._search_trial import Trial
+from privypurse.oracles._partitions import Frame
+from privypurse.oracles._rows import Rows
 from privypurse_lab.audits import planted
 from privypurse_lab.audits.estimator_subjects import ESTIMATORS, PREPROCESSING
 
@@ -174,7 +174,7 @@ def test_a_count_that_says_twice_as_much_is_refuted(monkeypatch):
         return Sensitive(np.array([float(len(X))]), norm=Norm.L2, add_remove=0.5, replace_one=0.5)
 
     assert not judge(attack(subject, 2.0, 200, 0), 2.0).refuted
-    monkeypatch.setattr("privypurse.estimators.private_statistics.record_count", understated)
+    monkeypatch.setattr("privypurse.estimators._private_statistics.record_count", understated)
     judged = judge(attack(subject, 2.0, 200, 0), 2.0)
     assert judged.refuted
     assert any("2 times its declared bound" in finding for finding in judged.findings)

@@ -9,14 +9,14 @@ import pytest
 from scipy import stats
 
 from privypurse.accounting.convert import gdp_delta
-from privypurse.audit.verdicts import HOLDS, REFUTED
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Norm, Sensitive
-from privypurse.mechanisms import exact_selection
-from privypurse.mechanisms.exact_selection import ROUNDING_UNITS, Gaps
-from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
+from privypurse.audit._verdicts import HOLDS, REFUTED
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm, Sensitive
+from privypurse.mechanisms import _exact_selection as exact_selection
+from privypurse.mechanisms._exact_selection import ROUNDING_UNITS, Gaps
+from privypurse.mechanisms._selection import ExponentialSelection, PermuteAndFlip
 from privypurse_lab.audits.exact import (
     _log_density,
     _logistic,

@@ -5,21 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from privypurse.accounting.filters import GdpFilter
+from privypurse.accounting._filters import GdpFilter
+from privypurse.audit._listening import flat, record, replay
+from privypurse.audit._verdicts import audit_subject
 from privypurse.audit.gray_box import charged_mu, compare, gray_box, heard_and_replayed
-from privypurse.audit.listening import flat, record, replay
 from privypurse.audit.subjects import Subject, gaussian_purse
-from privypurse.audit.verdicts import audit_subject
 from privypurse.audit.white_box import attack, log_likelihood_ratio
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Norm, Sensitive, SensitiveTrials
-from privypurse.mechanisms.gaussian import Gaussian
-from privypurse.mechanisms.repeat_and_select import RepeatAndSelect
-from privypurse.mechanisms.selection import ExponentialSelection
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm, Sensitive, SensitiveTrials
+from privypurse.mechanisms._gaussian import Gaussian
+from privypurse.mechanisms._repeat_and_select import RepeatAndSelect
+from privypurse.mechanisms._selection import ExponentialSelection
 from privypurse.oracles.statistics import clipped_sum
-from privypurse.purse.purse import Purse
+from privypurse.purse._purse import Purse
 from privypurse_lab.audits.method_subjects import METHODS
 
 

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from privypurse.audit.verdicts import HOLDS, REFUTED, Line
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Norm
+from privypurse.audit._verdicts import HOLDS, REFUTED, Line
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm
 from privypurse_lab.audits import planted
 from privypurse_lab.audits.mutants import MUTANTS, catch, without_the_bug
 from privypurse_lab.audits.published import AS_PUBLISHED
@@ -53,7 +53,7 @@ def test_lines_go_to_json_and_back():
 
 def test_halved_exact_noise_is_half_of_it_on_tensors():
     torch = pytest.importorskip("torch")
-    from privypurse.mechanisms.torch_gaussian import SensitiveTensor, TorchGaussian
+    from privypurse.mechanisms._torch_gaussian import SensitiveTensor, TorchGaussian
 
     def noise():
         box = SensitiveTensor(torch.zeros(4_000), norm=Norm.L2, add_remove=1.0, replace_one=2.0)

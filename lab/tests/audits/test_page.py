@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from privypurse.audit import Line
-from privypurse.core.errors import FileUnusable
+from privypurse.core._errors import FileUnusable
 from privypurse_lab.audits import as_expected
 from privypurse_lab.audits.html_page import as_html
 from privypurse_lab.audits.page import AuditReport, as_json, as_markdown, evidence, number, planted_bugs, write_pages

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from privypurse.audit.verdicts import HOLDS, REFUTED
-from privypurse.core.randomness import NoiseSource
+from privypurse.audit._verdicts import HOLDS, REFUTED
+from privypurse.core._randomness import NoiseSource
 from privypurse_lab.audits.rounding_attacks import attack_gaussian, attack_selection, fine_digits, rounding_lines
 
 

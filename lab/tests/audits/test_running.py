@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from privypurse.audit import Line, white_box
-from privypurse.audit.verdicts import noise_line, runs_needed, white_box_line
+from privypurse.audit._verdicts import noise_line, runs_needed, white_box_line
 from privypurse.audit.white_box import Scores, bound_from_models
-from privypurse.core.errors import FileUnusable, InvalidArgument
+from privypurse.core._errors import FileUnusable, InvalidArgument
 from privypurse_lab.audits import as_expected, planted, run_audits, running
 from privypurse_lab.audits.cells import ONE_RUN, noise_cell, subject_named
 from privypurse_lab.audits.method_subjects import METHODS

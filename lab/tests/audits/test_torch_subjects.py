@@ -7,10 +7,11 @@ pytest.importorskip("torch")
 
 from privypurse.audit.gray_box import gray_box
 from privypurse.audit.white_box import attack, judge
-from privypurse.pytorch import clipping, engine
-from privypurse.pytorch.clipping import clipped_sum
-from privypurse.pytorch.engine import Engine
-from privypurse.pytorch.processes import Processes
+from privypurse.pytorch import _clipping as clipping
+from privypurse.pytorch import _engine as engine
+from privypurse.pytorch._clipping import clipped_sum
+from privypurse.pytorch._engine import Engine
+from privypurse.pytorch._processes import Processes
 from privypurse_lab.audits.torch_subjects import TORCH
 
 

@@ -10,8 +10,8 @@ import typer
 from tests.cli.commands import end, refusal, result, run, start, until, until_line
 
 from privypurse.audit import Line
-from privypurse.cli.app import app
-from privypurse.core.errors import InvalidArgument
+from privypurse.cli._app import app
+from privypurse.core._errors import InvalidArgument
 from privypurse_lab.cli.audit import _checked, _footnotes, _last_line
 
 WRONG_INPUT, FILE_TROUBLE, NOT_PASSED, INTERRUPTED = 2, 5, 7, 130

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from sklearn.datasets import fetch_kddcup99
 
-from privypurse.core.errors import DataUnavailable, InvalidArgument, UnexpectedFile
+from privypurse.core._errors import DataUnavailable, InvalidArgument, UnexpectedFile
 from privypurse_lab.data import NAMES, cache, downloads, layouts, load, local
 
 HEADER = ", ".join([*layouts.ADULT_COLUMNS, "classification"])

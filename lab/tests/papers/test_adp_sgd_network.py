@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from privypurse import NoiseSource, Purse  # noqa: E402
+from privypurse.core._errors import InvalidArgument  # noqa: E402
 from privypurse.core.charges import BoundedRangeCharge, GaussianCharge  # noqa: E402
-from privypurse.core.errors import InvalidArgument  # noqa: E402
 from privypurse.core.queries import Released  # noqa: E402
 from privypurse.methods import ADPSGD, ObjPert  # noqa: E402
 from privypurse.pytorch import fit  # noqa: E402

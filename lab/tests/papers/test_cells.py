@@ -13,9 +13,9 @@ import types
 import numpy as np
 import pytest
 
-from privypurse.core.errors import FileUnusable, InvalidArgument
-from privypurse.runs.progress import Silent
-from privypurse.training.schedules.weighted import Weighted
+from privypurse.core._errors import FileUnusable, InvalidArgument
+from privypurse.runs._progress import Silent
+from privypurse.training.schedules._weighted import Weighted
 from privypurse_lab.papers import cells
 from privypurse_lab.papers.cells import Cell, Results, run_cells
 

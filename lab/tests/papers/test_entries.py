@@ -7,19 +7,19 @@ import sys
 import numpy as np
 import pytest
 
-from privypurse.accounting.filters import GdpFilter
-from privypurse.core.errors import InvalidArgument, UnsupportedCharge
-from privypurse.core.randomness import NoiseSource
+from privypurse.accounting._filters import GdpFilter
+from privypurse.core._errors import InvalidArgument, UnsupportedCharge
+from privypurse.core._randomness import NoiseSource
 from privypurse.losses import Logistic
-from privypurse.mechanisms.gaussian import Gaussian
-from privypurse.mechanisms.non_private import NonPrivateRelease
+from privypurse.mechanisms._gaussian import Gaussian
+from privypurse.mechanisms._non_private import NonPrivateRelease
 from privypurse.methods import Dynamic, Nesterov, NoisyPGD
 from privypurse.methods.base import PlannedMethod
 from privypurse.oracles import DenseOracle
-from privypurse.purse.purse import Purse
-from privypurse.runs.progress import Silent
+from privypurse.purse._purse import Purse
+from privypurse.runs._progress import Silent
 from privypurse.training import fit
-from privypurse.training.schedules.weighted import ConstantNoise, EvenSplit, Weighted
+from privypurse.training.schedules._weighted import ConstantNoise, EvenSplit, Weighted
 from privypurse_lab.data import Table
 from privypurse_lab.papers import prepared_data, reproducing
 from privypurse_lab.papers.accuracy_study import FOLDS, Study, accuracy_sheet, draw_over_epsilon, one_repetition
@@ -294,7 +294,7 @@ def test_an_entry_is_read_from_a_file(file):
 
 
 def test_an_entry_is_read_from_a_module():
-    name, entry = load_entry("privypurse.training.schedules.weighted:EvenSplit")
+    name, entry = load_entry("privypurse.training.schedules._weighted:EvenSplit")
     assert (name, entry) == ("EvenSplit", EvenSplit)
 
 
@@ -310,8 +310,8 @@ def test_an_entry_is_read_from_a_module():
         ("no_such_module_here:mine", "'no_such_module_here', which cannot be imported"),
         (".relative:mine", "'.relative', which cannot be imported"),
         (
-            "privypurse.training.schedules.weighted:Cosine",
-            "'Cosine', which 'privypurse.training.schedules.weighted' does not have",
+            "privypurse.training.schedules._weighted:Cosine",
+            "'Cosine', which 'privypurse.training.schedules._weighted' does not have",
         ),
     ],
 )

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privypurse.accounting.filters import DeclaredNonPrivate, GdpFilter
+from privypurse.accounting._filters import DeclaredNonPrivate, GdpFilter
+from privypurse.core._errors import BudgetExhausted, DataUnavailable, InvalidArgument
+from privypurse.core._randomness import NoiseSource
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
-from privypurse.core.errors import BudgetExhausted, DataUnavailable, InvalidArgument
-from privypurse.core.randomness import NoiseSource
 from privypurse.methods import Nesterov
 from privypurse.oracles import DenseOracle
-from privypurse.purse.purse import Purse
+from privypurse.purse._purse import Purse
 from privypurse.training import fit
 from privypurse_lab.data import Table
 from privypurse_lab.papers import dp_agd, drawing, methods_compared, prepared_data

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privypurse.accounting.filters import DeclaredNonPrivate, GdpFilter
-from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.accounting._filters import DeclaredNonPrivate, GdpFilter
+from privypurse.accounting._fixed_schedule import FixedSchedule
+from privypurse.core._errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
+from privypurse.core._randomness import NoiseSource
 from privypurse.core.charges import GaussianCharge
-from privypurse.core.errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
 from privypurse.core.queries import GradientAt, LossesAlong, Objective, Released
-from privypurse.core.randomness import NoiseSource
 from privypurse.losses import Hinge, Logistic
-from privypurse.mechanisms.gaussian import Gaussian
-from privypurse.mechanisms.non_private import NonPrivateAnswer, NonPrivateRelease
+from privypurse.mechanisms._gaussian import Gaussian
+from privypurse.mechanisms._non_private import NonPrivateAnswer, NonPrivateRelease
 from privypurse.oracles import DenseOracle
 from privypurse.oracles.statistics import clipped_sum
-from privypurse.purse.purse import Purse
+from privypurse.purse._purse import Purse
 from privypurse.training import fit
-from privypurse.training.facts import Facts
+from privypurse.training._facts import Facts
 from privypurse_lab.papers.published_adp_sgd import (
     PublishedADPSGD,
     least_loss,

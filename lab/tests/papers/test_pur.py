@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from privypurse.accounting._filters import ZcdpFilter
 from privypurse.accounting.convert import zcdp_epsilon, zcdp_rho
-from privypurse.accounting.filters import ZcdpFilter
-from privypurse.core.errors import InvalidArgument
+from privypurse.core._errors import InvalidArgument
 from privypurse.methods import NonPrivate
-from privypurse.methods.nesterov import Nesterov
+from privypurse.methods._nesterov import Nesterov
 from privypurse_lab import papers
 from privypurse_lab.papers import reproducing
 from privypurse_lab.papers.cells import Results

@@ -9,8 +9,8 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from privypurse.core.errors import DataUnavailable, FileUnusable, InvalidArgument
-from privypurse.core.version import __version__
+from privypurse.core._errors import DataUnavailable, FileUnusable, InvalidArgument
+from privypurse.core._version import __version__
 from privypurse_lab.papers import drawing, prepared_data, reproducing
 from privypurse_lab.papers.catalogue import NAMES, paper_named
 from privypurse_lab.papers.cells import Cell

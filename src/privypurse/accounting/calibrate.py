@@ -8,14 +8,17 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from scipy import optimize
 
-from privypurse.accounting import gdp, rdp
-from privypurse.accounting.filters import GdpFilter
+from privypurse.accounting import _gdp as gdp
+from privypurse.accounting import _rdp as rdp
+from privypurse.accounting._filters import GdpFilter
+from privypurse.accounting._totals import float_down
 from privypurse.accounting.pld import default_interval, pld_epsilon, tally
-from privypurse.accounting.totals import float_down
+from privypurse.core._checks import positive, positive_integer, small_probability
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import Charge, GaussianCharge, RepeatedCharge, SingleCharge
-from privypurse.core.checks import positive, positive_integer, small_probability
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.neighbouring import Neighbouring
+
+__all__ = ["noise_multiplier", "scale_to_budget"]
 
 
 def noise_multiplier(epsilon: float, delta: float, *, releases: int = 1) -> float:

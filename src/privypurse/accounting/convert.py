@@ -10,8 +10,10 @@ from typing import Literal
 import numpy as np
 from scipy import optimize, special
 
-from privypurse.core.checks import non_negative, positive, small_probability
-from privypurse.core.errors import InvalidArgument
+from privypurse.core._checks import non_negative, positive, small_probability
+from privypurse.core._errors import InvalidArgument
+
+__all__ = ["gdp_epsilon", "gdp_mu"]
 
 Conversion = Literal["optimal", "classic"]
 

@@ -9,8 +9,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from privypurse.accounting import convert, gdp, objective_perturbation
-from privypurse.accounting.totals import float_up, quanta_up
+from privypurse.accounting import _gdp as gdp
+from privypurse.accounting import _objective_perturbation as objective_perturbation
+from privypurse.accounting import convert
+from privypurse.accounting._totals import float_up, quanta_up
+from privypurse.core._checks import positive, small_probability
+from privypurse.core._errors import UnsupportedCharge
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import (
     Charge,
     GaussianCharge,
@@ -20,9 +25,8 @@ from privypurse.core.charges import (
     RepeatedCharge,
     SingleCharge,
 )
-from privypurse.core.checks import positive, small_probability
-from privypurse.core.errors import UnsupportedCharge
-from privypurse.core.neighbouring import Neighbouring
+
+__all__ = ["pld_epsilon"]
 
 # Smallest interval as a share of epsilon; most grid cells for one release (hundreds of megabytes).
 SMALLEST_INTERVAL = 1e-7

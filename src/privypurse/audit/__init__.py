@@ -3,7 +3,7 @@
 An audit opens sealed boxes and reads synthetic tables. It runs outside of any guarantee.
 """
 
+from privypurse.audit._verdicts import Line, audit_subject
 from privypurse.audit.subjects import Subject
-from privypurse.audit.verdicts import Line, audit_subject
 
 __all__ = ["Line", "Subject", "audit_subject"]

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.audit.listening import Heard, Transcript, record, replay
-from privypurse.audit.lower_bounds import mu_of
+from privypurse.audit._listening import Heard, Transcript, record, replay
+from privypurse.audit._lower_bounds import mu_of
 from privypurse.audit.subjects import Subject
-from privypurse.core.checks import positive, positive_integer
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.sensitive import Norm
-from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
+from privypurse.core._checks import positive, positive_integer
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._sensitive import Norm
+from privypurse.mechanisms._selection import ExponentialSelection, PermuteAndFlip
+
+__all__ = ["gray_box"]
 
 # Tolerance for rounding of differences.
 SLACK = 1e-9
@@ -206,7 +208,7 @@ def _difference(one: Heard, other: Heard) -> str:
 
 def charged_mu(transcript: Transcript) -> float:
     """Return the total mu of the releases of a run, recomputed from mechanisms and boxes."""
-    from privypurse.accounting.gdp import mu_squared
+    from privypurse.accounting._gdp import mu_squared
 
     charges = (heard.mechanism.charge(heard.box, heard.neighbouring) for heard in transcript.releases)
     return math.sqrt(math.fsum(itertools.chain([0.0], map(mu_squared, charges))))

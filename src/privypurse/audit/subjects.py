@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from privypurse.accounting.convert import gdp_epsilon
-from privypurse.audit.listening import Run
-from privypurse.core.checks import FloatArray, shown
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.randomness import NoiseSource
-from privypurse.purse.purse import Purse
+from privypurse.audit._listening import Run
+from privypurse.core._checks import FloatArray, shown
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._randomness import NoiseSource
+from privypurse.purse._purse import Purse
+
+__all__ = ["contradicted_table", "gaussian_purse"]
 
 DELTA = 1e-6
 RECORDS, COLUMNS = 64, 6

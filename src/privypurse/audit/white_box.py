@@ -11,14 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privypurse.audit._listening import Heard, Transcript
+from privypurse.audit._lower_bounds import LowerBound, bound_from_scores
 from privypurse.audit.gray_box import checked, compare, heard_and_replayed
-from privypurse.audit.listening import Heard, Transcript
-from privypurse.audit.lower_bounds import LowerBound, bound_from_scores
 from privypurse.audit.subjects import DELTA, Subject
-from privypurse.core.checks import FloatArray, positive_integer
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.sensitive import Norm
-from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
+from privypurse.core._checks import FloatArray, positive_integer
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._sensitive import Norm
+from privypurse.mechanisms._selection import ExponentialSelection, PermuteAndFlip
+
+__all__ = ["attack", "judge"]
 
 
 def log_likelihood_ratio(absent: Transcript, present: Transcript, direction: FloatArray | None = None) -> float:

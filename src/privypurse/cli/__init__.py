@@ -14,7 +14,7 @@ def main() -> None:
     # Arrow's own allocators keep what was read; a table's matrix needs the room.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     try:
-        from privypurse.cli.app import run
+        from privypurse.cli._app import run
     except KeyboardInterrupt:  # before there is anything to clean up
         sys.exit(130)
     sys.exit(run())

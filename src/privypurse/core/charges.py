@@ -10,8 +10,10 @@ Charges are frozen, hashable and convert to JSON and back without loss.
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
-from privypurse.core.checks import non_negative, positive, positive_integer, probability, text
-from privypurse.core.errors import InvalidArgument
+from privypurse.core._checks import non_negative, positive, positive_integer, probability, text
+from privypurse.core._errors import InvalidArgument
+
+__all__ = ["PureCharge"]
 
 
 @dataclass(frozen=True)

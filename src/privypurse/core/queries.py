@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from privypurse.core._checks import FloatArray, finite_vector, ordinary
+from privypurse.core._errors import InvalidArgument
 from privypurse.core.charges import SingleCharge
-from privypurse.core.checks import FloatArray, finite_vector, ordinary
-from privypurse.core.errors import InvalidArgument
+
+__all__ = ["Count", "GradientAt", "LossesAlong", "Released"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

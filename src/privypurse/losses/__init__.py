@@ -1,7 +1,7 @@
 """Per-record losses with their public constants. No data."""
 
-from privypurse.losses.bounds import Bounds
-from privypurse.losses.linear import Hinge, Huber, HuberHinge, LinearLoss, Logistic, Squared
-from privypurse.losses.softmax import OneVsRest, Softmax
+from privypurse.losses._bounds import Bounds
+from privypurse.losses._linear import Hinge, Huber, HuberHinge, Logistic, Squared
+from privypurse.losses._softmax import OneVsRest, Softmax
 
-__all__ = ["Bounds", "Hinge", "Huber", "HuberHinge", "LinearLoss", "Logistic", "OneVsRest", "Softmax", "Squared"]
+__all__ = ["Bounds", "Hinge", "Huber", "HuberHinge", "Logistic", "OneVsRest", "Softmax", "Squared"]

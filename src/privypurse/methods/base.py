@@ -6,16 +6,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from privypurse.accounting.filters import BY_NAME
-from privypurse.accounting.totals import Filter
+from privypurse.accounting._filters import BY_NAME
+from privypurse.accounting._totals import Filter
+from privypurse.core._checks import FloatArray, positive, positive_integer
+from privypurse.core._errors import BudgetExhausted, InvalidArgument
 from privypurse.core.charges import BoundedRangeCharge, GaussianCharge, SingleCharge
-from privypurse.core.checks import FloatArray, positive, positive_integer
-from privypurse.core.errors import BudgetExhausted, InvalidArgument
 from privypurse.core.queries import GradientAt, LossesAlong, LossesAt, Released
-from privypurse.training.facts import Facts
-from privypurse.training.optimizers.projections import StartingAt
-from privypurse.training.plan import Method, Plan, Recipe
-from privypurse.training.schedules.base import Budget
+from privypurse.training._facts import Facts
+from privypurse.training._plan import Method, Plan, Recipe
+from privypurse.training.optimizers._projections import StartingAt
+from privypurse.training.schedules._base import Budget
+
+__all__ = ["PlannedMethod"]
 
 
 def rehearse(name: str, recipe: Recipe, facts: Facts) -> Plan:

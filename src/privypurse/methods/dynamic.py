@@ -13,19 +13,21 @@ from typing import Literal
 
 import numpy as np
 
-from privypurse.accounting.filters import RdpFilter
-from privypurse.accounting.fixed_schedule import FixedSchedule
-from privypurse.accounting.totals import Filter
-from privypurse.core.checks import FloatArray, finite_vector, positive, positive_integer, probability
-from privypurse.core.errors import InvalidArgument
+from privypurse.accounting._filters import RdpFilter
+from privypurse.accounting._fixed_schedule import FixedSchedule
+from privypurse.accounting._totals import Filter
+from privypurse.core._checks import FloatArray, finite_vector, positive, positive_integer, probability
+from privypurse.core._errors import InvalidArgument
+from privypurse.methods._dp_sgd import fixed_schedule, refuse_unsampled_rule
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
-from privypurse.methods.dp_sgd import fixed_schedule, refuse_unsampled_rule
-from privypurse.training.facts import Facts
-from privypurse.training.optimizers.base import Optimizer
-from privypurse.training.optimizers.gradient_descent import GradientDescent, SmoothedDescent, check_momentum
-from privypurse.training.plan import Bound, Plan, Recipe
+from privypurse.training._facts import Facts
+from privypurse.training._plan import Bound, Plan, Recipe
+from privypurse.training.optimizers._base import Optimizer
+from privypurse.training.optimizers._gradient_descent import GradientDescent, SmoothedDescent, check_momentum
 from privypurse.training.schedules import shapes
-from privypurse.training.schedules.weighted import Weighted
+from privypurse.training.schedules._weighted import Weighted
+
+__all__ = ["quadratic_influences"]
 
 
 def relative_noise(facts: Facts) -> float:

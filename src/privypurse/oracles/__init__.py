@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from privypurse.oracles.linear import ChunkedOracle, DenseOracle, LinearOracle, SparseOracle
-from privypurse.oracles.quadratic import QuadraticOracle
-from privypurse.oracles.softmax import SoftmaxOracle
+from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
+from privypurse.oracles._quadratic import QuadraticOracle
+from privypurse.oracles._softmax import SoftmaxOracle
 
 __all__ = [
     "ChunkedOracle",
     "DaskOracle",
     "DenseOracle",
-    "LinearOracle",
     "QuadraticOracle",
     "SoftmaxOracle",
     "SparseOracle",
@@ -20,7 +19,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Dask is an optional dependency, imported on demand.
     if name == "DaskOracle":
-        from privypurse.oracles.dask_backend import DaskOracle
+        from privypurse.oracles._dask_backend import DaskOracle
 
         return DaskOracle
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privypurse.core.checks import positive_integer
-from privypurse.core.errors import InvalidArgument
+from privypurse.core._checks import positive_integer
+from privypurse.core._errors import InvalidArgument
+
+__all__ = ["from_arrays"]
 
 Chunks = Callable[[], Iterable[tuple[Any, Any]]]
 

@@ -9,9 +9,11 @@ from collections.abc import Hashable, Iterable, Sequence, Sized
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privypurse.core.checks import FloatArray, ordinary, shown
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.sensitive import Norm, Sensitive
+from privypurse.core._checks import FloatArray, ordinary, shown
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._sensitive import Norm, Sensitive
+
+__all__ = ["clipped_sum", "counts", "negated_losses"]
 
 # Records are clipped a little inside the declared bound, so that it holds for the computed numbers.
 # numpy sums a contiguous row pairwise, with chains of at most 16 + log2(n/128) additions: on 10^8

@@ -8,25 +8,19 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("privypurse.pytorch needs PyTorch: pip install 'privypurse[torch]'.") from error
 
-from privypurse.pytorch.budgets import AdaptiveClip, open_purse, shape
-from privypurse.pytorch.checkpoint import resume, save
-from privypurse.pytorch.engine import Engine
-from privypurse.pytorch.fitting import DeepNesterov, Fitted, fit
-from privypurse.pytorch.oracle import ModuleOracle
-from privypurse.pytorch.private_loop import Private, PrivateLoader, make_private
+from privypurse.pytorch._budgets import AdaptiveClip, open_purse
+from privypurse.pytorch._checkpoint import resume, save
+from privypurse.pytorch._fitting import DeepNesterov, Fitted, fit
+from privypurse.pytorch._private_loop import Private, make_private
 
 __all__ = [
     "AdaptiveClip",
     "DeepNesterov",
-    "Engine",
     "Fitted",
-    "ModuleOracle",
     "Private",
-    "PrivateLoader",
     "fit",
     "make_private",
     "open_purse",
     "resume",
     "save",
-    "shape",
 ]

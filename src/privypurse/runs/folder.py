@@ -18,19 +18,21 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from privypurse.core.errors import FileUnusable, InvalidArgument, PrivypurseError
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.reading import check_fields, read_json, refusing
-from privypurse.core.version import __version__
+from privypurse.core._errors import FileUnusable, InvalidArgument, PrivypurseError
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._reading import check_fields, read_json, refusing
+from privypurse.core._version import __version__
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
-from privypurse.estimators.base import PrivateLinearModel
-from privypurse.estimators.preparation import Preparation
-from privypurse.methods.by_name import BY_NAME
-from privypurse.purse.certificate import Certificate
-from privypurse.purse.purse import Spent
-from privypurse.tables.encoder import TableEncoder
+from privypurse.estimators._base import PrivateLinearModel
+from privypurse.estimators._preparation import Preparation
+from privypurse.methods._by_name import BY_NAME
+from privypurse.purse._certificate import Certificate
+from privypurse.purse._purse import Spent
+from privypurse.tables._encoder import TableEncoder
 from privypurse.tables.schema import parse_schema, write_schema
-from privypurse.training.trace import Trace
+from privypurse.training._trace import Trace
+
+__all__ = ["load_model", "save_model"]
 
 FORMAT = 1
 KINDS: dict[str, type[PrivateLinearModel]] = {

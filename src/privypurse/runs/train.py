@@ -12,27 +12,26 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from privypurse.core.checks import positive, probability, shown
-from privypurse.core.errors import InvalidArgument, spending_noted
-from privypurse.core.randomness import NoiseSource
+from privypurse.core._checks import positive, probability, shown
+from privypurse.core._errors import InvalidArgument, spending_noted
+from privypurse.core._randomness import NoiseSource
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
-from privypurse.estimators.base import CUT_SHORT
-from privypurse.estimators.private_statistics import private_quantiles
-from privypurse.methods.by_name import method_by_name, ridge_for
-from privypurse.purse.certificate import fingerprint
-from privypurse.purse.holds import held
-from privypurse.purse.opening import check_delta, check_noise_name, part_of
-from privypurse.purse.purse import Purse
-from privypurse.report.content import Measurement
-from privypurse.runs.account import Account
-from privypurse.runs.describe import describe_budget, describe_run, report_of
-from privypurse.runs.folder import ModelFolder, model_files
-from privypurse.runs.left_out import LeftOut, count_left_out, exactly_left_out
-from privypurse.runs.measure import epsilon_beside_measuring, measure
-from privypurse.runs.noise_intervals import noise_intervals
-from privypurse.runs.on_record import Interrupts, counted, held_back, on_record
-from privypurse.runs.progress import Progress, Silent, TrainingStage
-from privypurse.runs.rows import (
+from privypurse.estimators._base import CUT_SHORT
+from privypurse.estimators._private_statistics import private_quantiles
+from privypurse.methods._by_name import method_by_name, ridge_for
+from privypurse.purse._certificate import fingerprint
+from privypurse.purse._holds import held
+from privypurse.purse._opening import check_delta, check_noise_name, part_of
+from privypurse.purse._purse import Purse
+from privypurse.report._content import Measurement
+from privypurse.runs._account import Account
+from privypurse.runs._describe import describe_budget, describe_run, report_of
+from privypurse.runs._left_out import LeftOut, count_left_out, exactly_left_out
+from privypurse.runs._measure import epsilon_beside_measuring, measure
+from privypurse.runs._noise_intervals import noise_intervals
+from privypurse.runs._on_record import Interrupts, counted, held_back, on_record
+from privypurse.runs._progress import Progress, Silent, TrainingStage
+from privypurse.runs._rows import (
     CHECKED,
     EncodedRows,
     check_readable,
@@ -42,10 +41,13 @@ from privypurse.runs.rows import (
     read_rows,
     target_of,
 )
-from privypurse.tables.encoder import TableEncoder
-from privypurse.tables.files import TableFile
+from privypurse.runs.folder import ModelFolder, model_files
+from privypurse.tables._encoder import TableEncoder
+from privypurse.tables._files import TableFile
 from privypurse.tables.schema import ClassTarget, Schema, Source, Target
-from privypurse.training.trace import Trace
+from privypurse.training._trace import Trace
+
+__all__ = ["TrainSettings", "train_file"]
 
 # Shares of the budget of a run.
 RANGE_SHARE, MOST_FOR_RANGES = 0.02, 0.15

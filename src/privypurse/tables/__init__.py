@@ -1,6 +1,5 @@
 """[RAW DATA] Schemas of tables, reading of files, and encoding that learns nothing."""
 
-from privypurse.tables.encoder import TableEncoder
-from privypurse.tables.schema import Category, ClassTarget, Number, NumberTarget, Schema, Source
+from privypurse.tables.schema import Schema
 
-__all__ = ["Category", "ClassTarget", "Number", "NumberTarget", "Schema", "Source", "TableEncoder"]
+__all__ = ["Schema"]

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privypurse.core.checks import FloatArray, positive_integer, shown
-from privypurse.core.errors import InvalidArgument
-from privypurse.tables.columns import column_of, numbers, readable_text
-from privypurse.tables.files import TableFile, need_pyarrow
+from privypurse.core._checks import FloatArray, positive_integer, shown
+from privypurse.core._errors import InvalidArgument
+from privypurse.tables._columns import column_of, numbers, readable_text
+from privypurse.tables._files import TableFile, need_pyarrow
+
+__all__ = ["from_files"]
 
 # Named on the certificate: a refusal depends on the data.
 CHECKED = "that the files passed the checks when they were read: they can be read line by line, as text in UTF-8"

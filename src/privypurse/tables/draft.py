@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.core.errors import InvalidArgument
-from privypurse.tables.columns import as_text, column_of, numbers
-from privypurse.tables.files import ProgressCallback, TableFile, _no_progress
+from privypurse.core._errors import InvalidArgument
+from privypurse.tables._columns import as_text, column_of, numbers
+from privypurse.tables._files import ProgressCallback, TableFile, _no_progress
 from privypurse.tables.schema import (
     MISSING_VALUES,
     Category,
@@ -21,6 +21,8 @@ from privypurse.tables.schema import (
     Source,
     Target,
 )
+
+__all__ = ["draft_schema"]
 
 # Columns of at most so many different whole numbers are categories; targets of so many values are
 # classes.

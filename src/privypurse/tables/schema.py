@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from privypurse.core.checks import shown
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.formats import exact
+from privypurse.core._checks import shown
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import exact
+
+__all__ = ["read_schema", "write_schema"]
 
 MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 MOST_CATEGORIES = 10_000

@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from privypurse.accounting.fixed_schedule import FixedSchedule
+from privypurse.accounting._fixed_schedule import FixedSchedule
+from privypurse.audit._verdicts import HOLDS, REFUTED, Line, gray_box_line, noise_line
 from privypurse.audit.subjects import Subject
-from privypurse.audit.verdicts import HOLDS, REFUTED, Line, gray_box_line, noise_line
 from privypurse.audit.white_box import attack
-from privypurse.core.randomness import NoiseSource
-from privypurse.methods.auto import Auto
+from privypurse.core._randomness import NoiseSource
+from privypurse.methods._auto import Auto
+from privypurse.methods._nesterov import Nesterov
+from privypurse.methods._noisy_pgd import NoisyPGD
+from privypurse.methods._pur import PUR, AdaptivePUR
 from privypurse.methods.dynamic import Dynamic
-from privypurse.methods.nesterov import Nesterov
-from privypurse.methods.noisy_pgd import NoisyPGD
-from privypurse.methods.pur import PUR, AdaptivePUR
-from privypurse.purse.purse import Purse
-from privypurse.training.plan import Method
+from privypurse.purse._purse import Purse
+from privypurse.training._plan import Method
 from privypurse_lab.papers.cells import Result
 
 AS_PUBLISHED_SUFFIX = "-as-published"

@@ -8,8 +8,8 @@ from scipy import sparse
 
 from privypurse.accounting.convert import gdp_epsilon
 from privypurse.audit.subjects import COLUMNS, DELTA, Subject, contradicted_table, gaussian_purse, on_last_column
-from privypurse.core.checks import FloatArray
-from privypurse.core.randomness import NoiseSource
+from privypurse.core._checks import FloatArray
+from privypurse.core._randomness import NoiseSource
 from privypurse.estimators import (
     PrivateHuberRegressor,
     PrivateLinearSVC,
@@ -17,15 +17,15 @@ from privypurse.estimators import (
     PrivateRangeScaler,
     PrivateRidge,
 )
-from privypurse.estimators.base import PrivateLinearModel
-from privypurse.estimators.private_statistics import (
+from privypurse.estimators._base import PrivateLinearModel
+from privypurse.estimators._private_statistics import (
     private_class_counts,
     private_count,
     private_mean,
     private_quantiles,
 )
-from privypurse.estimators.search import PrivateSearchCV
-from privypurse.purse.purse import Purse
+from privypurse.estimators._search import PrivateSearchCV
+from privypurse.purse._purse import Purse
 
 # Few, so that a fit has few steps: audits fit thousands of times.
 RECORDS = 32

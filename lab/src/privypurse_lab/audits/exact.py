@@ -10,12 +10,12 @@ from fractions import Fraction
 import numpy as np
 from scipy import integrate, special
 
-from privypurse.accounting import objective_perturbation
+from privypurse.accounting import _objective_perturbation as objective_perturbation
+from privypurse.core._checks import FloatArray, positive, positive_integer
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import ObjectivePerturbationCharge
-from privypurse.core.checks import FloatArray, positive, positive_integer
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.mechanisms.exact_selection import Gaps
-from privypurse.mechanisms.perturbed_minimiser import OUTPUT_NOISE_MULTIPLIER
+from privypurse.mechanisms._exact_selection import Gaps
+from privypurse.mechanisms._perturbed_minimiser import OUTPUT_NOISE_MULTIPLIER
 
 # From scores (higher is better) to log probabilities of selection.
 LogProbabilities = Callable[[FloatArray], FloatArray]

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from privypurse.audit.verdicts import ABOUT_EPSILON, HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line
-from privypurse.report.html import code, details, escaped, pairs, paragraph, section, table, whole_page
+from privypurse.audit._verdicts import ABOUT_EPSILON, HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line
+from privypurse.report._html import code, details, escaped, pairs, paragraph, section, table, whole_page
 from privypurse_lab.audits.page import (
     CAUGHT,
     HEADS,

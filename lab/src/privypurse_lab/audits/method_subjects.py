@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from privypurse.accounting._totals import Filter
 from privypurse.accounting.convert import gdp_epsilon
-from privypurse.accounting.totals import Filter
 from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS, Subject, on_last_column, with_canary
-from privypurse.core.checks import FloatArray
-from privypurse.core.randomness import NoiseSource
-from privypurse.losses.linear import Logistic
+from privypurse.core._checks import FloatArray
+from privypurse.core._randomness import NoiseSource
+from privypurse.losses._linear import Logistic
 from privypurse.methods import (
     ADPSGD,
     DPAGD,
@@ -27,11 +27,11 @@ from privypurse.methods import (
     OutPert,
     PrivGene,
 )
-from privypurse.oracles.linear import DenseOracle
-from privypurse.purse.purse import Purse
-from privypurse.training.fit import fit, purse_for
-from privypurse.training.optimizers.genetic import GeneticSearch
-from privypurse.training.plan import Method
+from privypurse.oracles._linear import DenseOracle
+from privypurse.purse._purse import Purse
+from privypurse.training._fit import fit, purse_for
+from privypurse.training._plan import Method
+from privypurse.training.optimizers._genetic import GeneticSearch
 
 # Two models at opposite ends of the canary's column, between which a selection is tight.
 OPPOSITE = ((0.0,) * (COLUMNS - 1) + (2.0,), (0.0,) * (COLUMNS - 1) + (-2.0,))

@@ -9,21 +9,21 @@ from typing import Any, cast
 
 import numpy as np
 
-from privypurse.audit.listening import Transcript, record
-from privypurse.audit.residuals import residuals, too_many_repeats
+from privypurse.audit._listening import Transcript, record
+from privypurse.audit._residuals import residuals, too_many_repeats
+from privypurse.audit._verdicts import HOLDS, REFUTED, Line, gray_box_line, white_box_line
 from privypurse.audit.subjects import DELTA, Subject, gaussian_purse, with_canary
-from privypurse.audit.verdicts import HOLDS, REFUTED, Line, gray_box_line, white_box_line
 from privypurse.audit.white_box import attack
-from privypurse.core.checks import FloatArray
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.randomness import NoiseSource
-from privypurse.losses.softmax import Softmax
-from privypurse.mechanisms.selection import ExponentialSelection
-from privypurse.methods.dp_sgd import DPSGD
-from privypurse.methods.nesterov import Nesterov
-from privypurse.oracles.softmax import SoftmaxOracle
-from privypurse.purse.purse import Purse
-from privypurse.training.fit import fit
+from privypurse.core._checks import FloatArray
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._randomness import NoiseSource
+from privypurse.losses._softmax import Softmax
+from privypurse.mechanisms._selection import ExponentialSelection
+from privypurse.methods._dp_sgd import DPSGD
+from privypurse.methods._nesterov import Nesterov
+from privypurse.oracles._softmax import SoftmaxOracle
+from privypurse.purse._purse import Purse
+from privypurse.training._fit import fit
 from privypurse_lab.audits import planted
 from privypurse_lab.audits.estimator_subjects import ESTIMATORS
 from privypurse_lab.audits.method_subjects import METHODS, method_subject, oracle_of
@@ -162,7 +162,7 @@ def _noise_of_processes(quick: bool) -> Line:
 
 
 def _noise_of_a_process() -> FloatArray:
-    from privypurse.audit.residuals import noise_of
+    from privypurse.audit._residuals import noise_of
 
     return noise_of(_three_classes(NoiseSource()))
 

@@ -15,17 +15,17 @@ import numpy as np
 from scipy import special
 
 from privypurse.accounting.convert import gdp_epsilon
-from privypurse.audit.listening import Transcript, record
+from privypurse.audit._listening import Transcript, record
+from privypurse.audit._verdicts import Line, verdict_of
 from privypurse.audit.subjects import DELTA
-from privypurse.audit.verdicts import Line, verdict_of
-from privypurse.core.checks import FloatArray, positive, positive_integer, small_probability
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Norm
-from privypurse.mechanisms.gaussian import Gaussian
-from privypurse.purse.purse import Purse
-from privypurse.training.fit import fit, purse_for
-from privypurse.training.plan import Method
+from privypurse.core._checks import FloatArray, positive, positive_integer, small_probability
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm
+from privypurse.mechanisms._gaussian import Gaussian
+from privypurse.purse._purse import Purse
+from privypurse.training._fit import fit, purse_for
+from privypurse.training._plan import Method
 from privypurse_lab.audits.method_subjects import oracle_of
 
 # 1,000 canaries of which a fifth are guessed cannot refute any mu above 1.54. These can show up to

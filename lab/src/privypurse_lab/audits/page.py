@@ -7,8 +7,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS
-from privypurse.audit.verdicts import (
+from privypurse.audit._verdicts import (
     HOLDS,
     NOT_RUN,
     REFUTED,
@@ -18,8 +17,9 @@ from privypurse.audit.verdicts import (
     too_small_in_words,
     waived_in_words,
 )
-from privypurse.core.errors import FileUnusable
-from privypurse.core.version import __version__
+from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS
+from privypurse.core._errors import FileUnusable
+from privypurse.core._version import __version__
 
 Row = tuple[str, ...]
 # Whether an audit ended as expected.

@@ -13,21 +13,23 @@ from unittest import mock
 
 import numpy as np
 
-from privypurse.accounting import gdp
-from privypurse.accounting.additive import AdditiveFilter
-from privypurse.core.neighbouring import Neighbouring
+from privypurse.accounting import _gdp as gdp
+from privypurse.accounting._additive import AdditiveFilter
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.queries import GradientAt, Released
-from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Norm, Sensitive
-from privypurse.estimators import search
-from privypurse.mechanisms import exact_lattice, exact_selection, selection
-from privypurse.mechanisms.base import Mechanism
-from privypurse.mechanisms.exact_gaussian import exact_gaussian
-from privypurse.mechanisms.selection import ExponentialSelection
-from privypurse.oracles.linear import LinearOracle
-from privypurse.oracles.partitions import DensePartition, Frame, GradientWork
-from privypurse.purse import purse as gate
-from privypurse.purse.purse import Purse
+from privypurse.estimators import _search as search
+from privypurse.mechanisms import _exact_lattice as exact_lattice
+from privypurse.mechanisms import _exact_selection as exact_selection
+from privypurse.mechanisms import _selection as selection
+from privypurse.mechanisms._base import Mechanism
+from privypurse.mechanisms._exact_gaussian import exact_gaussian
+from privypurse.mechanisms._selection import ExponentialSelection
+from privypurse.oracles._linear import LinearOracle
+from privypurse.oracles._partitions import DensePartition, Frame, GradientWork
+from privypurse.purse import _purse as gate
+from privypurse.purse._purse import Purse
 
 Planted = Iterator[None]
 
@@ -50,7 +52,7 @@ def exact_noise_halved() -> Planted:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(exact_lattice, "exact_gaussian", halved))
         # Tensor noise imports the function by name; without PyTorch the module must not be loaded.
-        on_tensors = sys.modules.get("privypurse.mechanisms.torch_gaussian")
+        on_tensors = sys.modules.get("privypurse.mechanisms._torch_gaussian")
         if on_tensors is not None:
             stack.enter_context(mock.patch.object(on_tensors, "exact_gaussian", halved))
         yield
@@ -236,14 +238,14 @@ def seed_left_fixed() -> Planted:
 @contextlib.contextmanager
 def small_integers_tried() -> Planted:
     """Try modules on the integers 0 and 1 only."""
-    with mock.patch.object(importlib.import_module("privypurse.pytorch.trial"), "INTEGERS", (1,)):
+    with mock.patch.object(importlib.import_module("privypurse.pytorch._trial"), "INTEGERS", (1,)):
         yield
 
 
 @contextlib.contextmanager
 def other_calls_untried() -> Planted:
     """Try modules before the loop in a guessed way, not in the ways the loop calls them."""
-    trials = importlib.import_module("privypurse.pytorch.trial").Trials
+    trials = importlib.import_module("privypurse.pytorch._trial").Trials
     with mock.patch.object(trials, "at_call", return_value=[]):
         yield
 
@@ -251,7 +253,7 @@ def other_calls_untried() -> Planted:
 @contextlib.contextmanager
 def reduction_unread() -> Planted:
     """Assume that the loss is a mean over records, without checking."""
-    engine = importlib.import_module("privypurse.pytorch.engine")
+    engine = importlib.import_module("privypurse.pytorch._engine")
     with mock.patch.object(engine, "reduction_of_loss", return_value=None):
         yield
 
@@ -259,7 +261,7 @@ def reduction_unread() -> Planted:
 @contextlib.contextmanager
 def private_divisor() -> Planted:
     """Use the true number of rows as the public one."""
-    fit = importlib.import_module("privypurse.training.fit")  # the package has a function of this name
+    fit = importlib.import_module("privypurse.training._fit")  # the package has a function of this name
     facts_for = fit.facts_for
 
     def facts(oracle: Any, purse: Purse, *, records: float, **others: Any) -> Any:
@@ -308,6 +310,6 @@ def empty_batch_skipped() -> Planted:
 @contextlib.contextmanager
 def state_not_watched() -> Planted:
     """Do not check the state that a module stores. Needs PyTorch."""
-    state = importlib.import_module("privypurse.pytorch.module_state").ModuleState
+    state = importlib.import_module("privypurse.pytorch._module_state").ModuleState
     with mock.patch.multiple(state, changed=lambda self: "", restore=lambda self: True):
         yield

@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from privypurse.audit._listening import Heard, Transcript
+from privypurse.audit._lower_bounds import bound_from_scores
+from privypurse.audit._verdicts import HOLDS, REFUTED, Line
 from privypurse.audit.gray_box import heard_and_replayed
-from privypurse.audit.listening import Heard, Transcript
-from privypurse.audit.lower_bounds import bound_from_scores
 from privypurse.audit.subjects import RECORDS, Subject, with_canary
-from privypurse.audit.verdicts import HOLDS, REFUTED, Line
 from privypurse.audit.white_box import of_release
-from privypurse.core.checks import FloatArray
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.randomness import NoiseSource
-from privypurse.losses.linear import Logistic
-from privypurse.mechanisms.non_private import NonPrivateAnswer
-from privypurse.purse.purse import Purse
-from privypurse.training.fit import fit
+from privypurse.core._checks import FloatArray
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._randomness import NoiseSource
+from privypurse.losses._linear import Logistic
+from privypurse.mechanisms._non_private import NonPrivateAnswer
+from privypurse.purse._purse import Purse
+from privypurse.training._fit import fit
 from privypurse_lab.audits.exact import published_noisy_minimum
 from privypurse_lab.audits.method_subjects import oracle_of
 from privypurse_lab.papers.published_adp_sgd import PublishedADPSGD

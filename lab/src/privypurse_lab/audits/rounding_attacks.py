@@ -13,14 +13,14 @@ a score by a fifth moves it by a whole step or not at all, and the noise does no
 import numpy as np
 
 from privypurse.accounting.convert import gdp_epsilon
-from privypurse.audit.lower_bounds import bound_from_scores
-from privypurse.audit.verdicts import HOLDS, REFUTED, Line
-from privypurse.core.checks import FloatArray
-from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Norm, Sensitive
-from privypurse.mechanisms.gaussian import Gaussian
-from privypurse.mechanisms.selection import ExponentialSelection
-from privypurse.purse.purse import Purse
+from privypurse.audit._lower_bounds import bound_from_scores
+from privypurse.audit._verdicts import HOLDS, REFUTED, Line
+from privypurse.core._checks import FloatArray
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm, Sensitive
+from privypurse.mechanisms._gaussian import Gaussian
+from privypurse.mechanisms._selection import ExponentialSelection
+from privypurse.purse._purse import Purse
 
 DELTA = 1e-6
 NOISE_MULTIPLIER = 10.0

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.audit.verdicts import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line, black_box_line, white_box_line
+from privypurse.audit._verdicts import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line, black_box_line, white_box_line
 from privypurse.audit.white_box import Scores
-from privypurse.core.checks import positive, positive_integer
-from privypurse.core.errors import FileUnusable, InvalidArgument
-from privypurse.oracles.threads import default_threads
-from privypurse.runs.progress import Progress, Silent
+from privypurse.core._checks import positive, positive_integer
+from privypurse.core._errors import FileUnusable, InvalidArgument
+from privypurse.oracles._threads import default_threads
+from privypurse.runs._progress import Progress, Silent
 from privypurse_lab.audits import cells
 from privypurse_lab.audits.page import AuditReport, write_pages
 from privypurse_lab.papers.cells import Cell, Result, Results, run_cells

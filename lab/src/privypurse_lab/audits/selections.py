@@ -7,17 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from privypurse.audit.lower_bounds import largest_rate
-from privypurse.audit.verdicts import HOLDS, REFUTED, Line
+from privypurse.audit._lower_bounds import largest_rate
+from privypurse.audit._verdicts import HOLDS, REFUTED, Line
+from privypurse.core._checks import FloatArray, positive_integer
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.charges import BoundedRangeCharge
-from privypurse.core.checks import FloatArray, positive_integer
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
-from privypurse.core.sensitive import Norm, Sensitive
-from privypurse.mechanisms.base import Mechanism
-from privypurse.mechanisms.exact_selection import Gaps
-from privypurse.mechanisms.selection import ExponentialSelection, PermuteAndFlip
-from privypurse.purse.purse import Purse
+from privypurse.mechanisms._base import Mechanism
+from privypurse.mechanisms._exact_selection import Gaps
+from privypurse.mechanisms._selection import ExponentialSelection, PermuteAndFlip
+from privypurse.purse._purse import Purse
 from privypurse_lab.audits.exact import enumerate_exact_selection, exact_law, exact_law_of_flips
 
 CANDIDATES = 20

@@ -10,18 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from privypurse.accounting._totals import Filter
 from privypurse.accounting.convert import gdp_epsilon
-from privypurse.accounting.totals import Filter
 from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS, Subject, gaussian_purse, on_last_column, with_canary
-from privypurse.core.checks import FloatArray
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.randomness import NoiseSource
-from privypurse.methods.dp_agd import DPAGD
-from privypurse.purse.purse import Purse
-from privypurse.pytorch.budgets import AdaptiveClip, open_purse
-from privypurse.pytorch.fitting import DeepNesterov, fit
-from privypurse.pytorch.private_loop import make_private
-from privypurse.training.plan import Method
+from privypurse.core._checks import FloatArray
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._randomness import NoiseSource
+from privypurse.methods._dp_agd import DPAGD
+from privypurse.purse._purse import Purse
+from privypurse.pytorch._budgets import AdaptiveClip, open_purse
+from privypurse.pytorch._fitting import DeepNesterov, fit
+from privypurse.pytorch._private_loop import make_private
+from privypurse.training._plan import Method
 
 # Far below any gradient norm, so that the canary is clipped at every step.
 CLIP_NORM = 0.05

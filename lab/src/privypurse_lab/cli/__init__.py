@@ -2,8 +2,8 @@
 
 import typer
 
-from privypurse.cli import data
-from privypurse.cli.output import checked
+from privypurse.cli import _data as data
+from privypurse.cli._output import checked
 from privypurse_lab.cli import audit, reproduce
 
 TABLES = {

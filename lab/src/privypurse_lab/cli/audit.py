@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from privypurse.cli import options
-from privypurse.cli.output import emit, note, say, stderr, table, warn
-from privypurse.cli.progress import shown_progress
-from privypurse.core.version import __version__
+from privypurse.cli import _options as options
+from privypurse.cli._output import emit, note, say, stderr, table, warn
+from privypurse.cli._progress import shown_progress
+from privypurse.core._version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from privypurse.audit.verdicts import Line
+    from privypurse.audit._verdicts import Line
 
 # Exit code: a sound subject was refuted or attacked too weakly, or a planted bug was missed.
 NOT_PASSED = 7
@@ -169,7 +169,7 @@ def _show(lines: "list[Line]", output: pathlib.Path | None, quiet: bool, waived:
 
 def _footnotes(lines: "list[Line]", waived: "Sequence[str]") -> list[str]:
     """Explain columns that are used and verdicts that need it."""
-    from privypurse.audit.verdicts import ABOUT_EPSILON, too_small_in_words, waived_in_words
+    from privypurse.audit._verdicts import ABOUT_EPSILON, too_small_in_words, waived_in_words
 
     # Planted bugs have their own table, without bounds.
     audits = {line.audit for line in lines if line.kind not in ("mutant", "without the bug") and line.trials}
@@ -204,7 +204,7 @@ def _bounds(title: str, lines: "list[Line]") -> None:
 
 def _last_line(lines: "list[Line]") -> str:
     """Summarise the result in one line."""
-    from privypurse.audit.verdicts import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, WEAK
+    from privypurse.audit._verdicts import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, WEAK
     from privypurse_lab.audits.running import MUST_FALL, as_expected
 
     bad = [line for line in lines if not as_expected(line)]
@@ -259,7 +259,7 @@ def _silent(text: str) -> None:
 
 def _checked(mu: str | None, runs: int | None, jobs: int | None, seed: int) -> "tuple[float, ...] | None":
     """Check arguments under the names of the options; return the budgets."""
-    from privypurse.core.checks import positive_integer
+    from privypurse.core._checks import positive_integer
     from privypurse_lab.audits import running
 
     running.check_seed(seed, "--seed")
@@ -271,7 +271,7 @@ def _checked(mu: str | None, runs: int | None, jobs: int | None, seed: int) -> "
 
 
 def _numbers(text: str) -> tuple[float, ...]:
-    from privypurse.core.errors import InvalidArgument
+    from privypurse.core._errors import InvalidArgument
     from privypurse_lab.audits import running
 
     try:

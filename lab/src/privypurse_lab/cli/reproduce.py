@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from privypurse.cli import options
-from privypurse.cli.output import check_folder, emit, note, say, table
-from privypurse.cli.progress import shown_progress
+from privypurse.cli import _options as options
+from privypurse.cli._output import check_folder, emit, note, say, table
+from privypurse.cli._progress import shown_progress
 
 
 def reproduce(

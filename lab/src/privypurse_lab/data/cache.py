@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.core.checks import at_home
-from privypurse.core.errors import UnexpectedFile
+from privypurse.core._checks import at_home
+from privypurse.core._errors import UnexpectedFile
 from privypurse_lab.data.table import Table
 
 FOLDER = "PRIVYPURSE_CACHE"

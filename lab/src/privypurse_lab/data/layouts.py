@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from privypurse.core.errors import UnexpectedFile
+from privypurse.core._errors import UnexpectedFile
 from privypurse_lab.data.table import Table, labels, texts
 
 ADULT_CLASSES = ("<=50K", ">50K")

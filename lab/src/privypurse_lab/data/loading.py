@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.core.checks import shown
-from privypurse.core.errors import DataUnavailable, InvalidArgument, UnexpectedFile
+from privypurse.core._checks import shown
+from privypurse.core._errors import DataUnavailable, InvalidArgument, UnexpectedFile
 from privypurse_lab.data import cache, downloads, layouts, local
 from privypurse_lab.data.table import Table, some_rows, stacked
 

@@ -7,8 +7,8 @@ import pathlib
 import zlib
 from collections.abc import Mapping
 
-from privypurse.core.checks import at_home
-from privypurse.core.errors import UnexpectedFile
+from privypurse.core._checks import at_home
+from privypurse.core._errors import UnexpectedFile
 
 FOLDER = "PRIVYPURSE_DATA"
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from privypurse.core.errors import UnexpectedFile
-from privypurse.datasets.csv_writer import write_csv
+from privypurse.core._errors import UnexpectedFile
+from privypurse.datasets._csv_writer import write_csv
 
 _BLOCK = 1 << 13  # rows at a time when a sparse table is written
 

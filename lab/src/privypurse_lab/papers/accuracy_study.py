@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from privypurse.core.errors import InvalidArgument
+from privypurse.core._errors import InvalidArgument
 from privypurse_lab.papers import drawing, prepared_data
 from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.entries import as_method

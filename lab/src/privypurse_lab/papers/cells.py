@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from privypurse.core.errors import FileUnusable, InvalidArgument
-from privypurse.core.version import __version__
-from privypurse.runs.progress import Progress
+from privypurse.core._errors import FileUnusable, InvalidArgument
+from privypurse.core._version import __version__
+from privypurse.runs._progress import Progress
 from privypurse_lab.papers.fingerprints import fingerprint
 
 Result = dict[str, Any]

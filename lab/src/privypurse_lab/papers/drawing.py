@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from privypurse.core.errors import InvalidArgument
+from privypurse.core._errors import InvalidArgument
 from privypurse_lab.papers.items import (
     ANOTHER,
     AS_IN_PAPER,

@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.neighbouring import Neighbouring
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.queries import Query, Released
-from privypurse.mechanisms.base import Mechanism
+from privypurse.mechanisms._base import Mechanism
+from privypurse.methods._nesterov import Nesterov
 from privypurse.methods.base import PlannedMethod
-from privypurse.methods.nesterov import Nesterov
-from privypurse.purse.purse import Purse
-from privypurse.training.facts import Facts
-from privypurse.training.plan import Method, Recipe
-from privypurse.training.schedules.base import Budget, Schedule
-from privypurse.training.schedules.weighted import Weighted
+from privypurse.purse._purse import Purse
+from privypurse.training._facts import Facts
+from privypurse.training._plan import Method, Recipe
+from privypurse.training.schedules._base import Budget, Schedule
+from privypurse.training.schedules._weighted import Weighted
 from privypurse_lab.papers.cells import pickler
 
 REMEDY = (

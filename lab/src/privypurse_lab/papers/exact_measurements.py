@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.core.checks import FloatArray
+from privypurse.core._checks import FloatArray
 from privypurse.core.queries import GradientAt, LossesAlong, Query, Released
-from privypurse.mechanisms.non_private import NonPrivateRelease
-from privypurse.purse.purse import Purse
-from privypurse.training.optimizers.base import Optimizer, State
+from privypurse.mechanisms._non_private import NonPrivateRelease
+from privypurse.purse._purse import Purse
+from privypurse.training.optimizers._base import Optimizer, State
 
 EXACT = NonPrivateRelease("measured exactly, to draw a figure of a paper")
 

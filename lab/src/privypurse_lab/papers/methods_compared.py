@@ -10,15 +10,15 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
-from privypurse.accounting.filters import DeclaredNonPrivate, GdpFilter, RdpFilter
-from privypurse.accounting.rdp import curve
-from privypurse.accounting.totals import Filter
+from privypurse.accounting._filters import DeclaredNonPrivate, GdpFilter, RdpFilter
+from privypurse.accounting._rdp import curve
+from privypurse.accounting._totals import Filter
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
 from privypurse.core.charges import GaussianCharge
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
 from privypurse.losses import Hinge, HuberHinge, Logistic
-from privypurse.losses.linear import LinearLoss
+from privypurse.losses._linear import LinearLoss
 from privypurse.methods import (
     ADPSGD,
     DPAGD,
@@ -36,13 +36,13 @@ from privypurse.methods import (
 )
 from privypurse.methods.base import PlannedMethod
 from privypurse.oracles import DenseOracle, SparseOracle
-from privypurse.purse.purse import Purse
+from privypurse.purse._purse import Purse
 from privypurse.training import fit, linear_scores
-from privypurse.training.facts import Facts
-from privypurse.training.optimizers.gradient_descent import GradientDescent
-from privypurse.training.optimizers.projections import Averaged
-from privypurse.training.plan import Method, Recipe
-from privypurse.training.schedules.weighted import ConstantNoise
+from privypurse.training._facts import Facts
+from privypurse.training._plan import Method, Recipe
+from privypurse.training.optimizers._gradient_descent import GradientDescent
+from privypurse.training.optimizers._projections import Averaged
+from privypurse.training.schedules._weighted import ConstantNoise
 from privypurse_lab.papers.entries import check_spent
 from privypurse_lab.papers.published_adp_sgd import PublishedADPSGD
 from privypurse_lab.papers.published_dp_agd import PublishedDPAGD

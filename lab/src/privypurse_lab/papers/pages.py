@@ -5,7 +5,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from privypurse.core.version import __version__
+from privypurse.core._version import __version__
 from privypurse_lab.papers.items import NOT_PRIVATE, Finished, Item, Paper, Settings
 from privypurse_lab.papers.prepared_data import UNAVAILABLE
 

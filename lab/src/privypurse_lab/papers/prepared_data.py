@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privypurse.core.errors import DataUnavailable
+from privypurse.core._errors import DataUnavailable
 from privypurse_lab.data import Table, load
 
 # On every page: these are not measured.

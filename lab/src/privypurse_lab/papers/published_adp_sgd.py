@@ -14,20 +14,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from privypurse.accounting.filters import DeclaredNonPrivate
-from privypurse.accounting.totals import Filter
-from privypurse.core.checks import FloatArray
-from privypurse.core.errors import BudgetExhausted
+from privypurse.accounting._filters import DeclaredNonPrivate
+from privypurse.accounting._totals import Filter
+from privypurse.core._checks import FloatArray
+from privypurse.core._errors import BudgetExhausted
+from privypurse.core._randomness import NoiseSource
 from privypurse.core.queries import GradientAt, LossesAlong, Query, Released
-from privypurse.core.randomness import NoiseSource
-from privypurse.mechanisms.base import Mechanism
-from privypurse.mechanisms.gaussian import Gaussian
-from privypurse.mechanisms.non_private import NonPrivateAnswer
+from privypurse.mechanisms._base import Mechanism
+from privypurse.mechanisms._gaussian import Gaussian
+from privypurse.mechanisms._non_private import NonPrivateAnswer
 from privypurse.methods.base import PlannedMethod
-from privypurse.training.facts import Facts
-from privypurse.training.optimizers.base import State
-from privypurse.training.plan import Recipe
-from privypurse.training.schedules.base import Budget
+from privypurse.training._facts import Facts
+from privypurse.training._plan import Recipe
+from privypurse.training.optimizers._base import State
+from privypurse.training.schedules._base import Budget
 
 REASON = "ADP-SGD as published: the learning rate is chosen by exact losses"
 LEAST_SHARE = 0.1  # epsilon_min relative to the mean; the paper does not say

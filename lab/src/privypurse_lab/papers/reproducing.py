@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from privypurse.core.checks import positive_integer
-from privypurse.core.errors import DataUnavailable, FileUnusable, InvalidArgument
-from privypurse.oracles.threads import default_threads
-from privypurse.runs.progress import Progress, Silent
+from privypurse.core._checks import positive_integer
+from privypurse.core._errors import DataUnavailable, FileUnusable, InvalidArgument
+from privypurse.oracles._threads import default_threads
+from privypurse.runs._progress import Progress, Silent
 from privypurse_lab.papers import drawing, pages, prepared_data
 from privypurse_lab.papers.catalogue import NAMES, paper_named
 from privypurse_lab.papers.cells import Results, run_cells

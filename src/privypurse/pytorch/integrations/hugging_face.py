@@ -15,11 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from privypurse.core.checks import positive_integer
-from privypurse.core.errors import InvalidArgument
-from privypurse.pytorch.checkpoint import resume
-from privypurse.pytorch.integrations import frameworks
-from privypurse.pytorch.private_loop import Private, make_private
+from privypurse.core._checks import positive_integer
+from privypurse.core._errors import InvalidArgument
+from privypurse.pytorch._checkpoint import resume
+from privypurse.pytorch._private_loop import Private, make_private
+from privypurse.pytorch.integrations import _frameworks as frameworks
+
+__all__ = ["private_trainer"]
 
 _Base: Any = object
 with contextlib.suppress(ImportError):

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from privypurse.core.checks import shown
-from privypurse.core.errors import InvalidArgument
-from privypurse.pytorch.checkpoint import resume
-from privypurse.pytorch.integrations import frameworks
-from privypurse.pytorch.private_loop import Private, make_private
+from privypurse.core._checks import shown
+from privypurse.core._errors import InvalidArgument
+from privypurse.pytorch._checkpoint import resume
+from privypurse.pytorch._private_loop import Private, make_private
+from privypurse.pytorch.integrations import _frameworks as frameworks
+
+__all__ = ["PrivateTraining"]
 
 
 def _callback() -> Any:

@@ -5,12 +5,14 @@ import os
 import pathlib
 from typing import Any
 
-from privypurse.core.checks import positive_integer, shown
-from privypurse.core.errors import InvalidArgument
-from privypurse.core.neighbouring import Neighbouring
+from privypurse.core._checks import positive_integer, shown
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.queries import ModuleGradient
-from privypurse.purse.purse import Purse
-from privypurse.training.trace import Step, Trace
+from privypurse.purse._purse import Purse
+from privypurse.training._trace import Step, Trace
+
+__all__ = ["CsvLog", "MLflowLog", "TensorBoardLog"]
 
 
 class PublicLog:

@@ -1,16 +1,7 @@
 """[PUBLIC] Schedules: the noise of each release, chosen from public values."""
 
-from privypurse.training.schedules.adaptive import FollowGradientNorm, GrowingBudget, SigmoidPurse
-from privypurse.training.schedules.base import Budget, Schedule
-from privypurse.training.schedules.weighted import ConstantNoise, EvenSplit, Weighted
+from privypurse.training.schedules._adaptive import FollowGradientNorm
+from privypurse.training.schedules._base import Budget, Schedule
+from privypurse.training.schedules._weighted import EvenSplit, Weighted
 
-__all__ = [
-    "Budget",
-    "ConstantNoise",
-    "EvenSplit",
-    "FollowGradientNorm",
-    "GrowingBudget",
-    "Schedule",
-    "SigmoidPurse",
-    "Weighted",
-]
+__all__ = ["Budget", "EvenSplit", "FollowGradientNorm", "Schedule", "Weighted"]

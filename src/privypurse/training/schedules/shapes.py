@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from privypurse.core.checks import finite_vector, non_negative, positive, positive_integer
-from privypurse.core.errors import InvalidArgument
+from privypurse.core._checks import finite_vector, non_negative, positive, positive_integer
+from privypurse.core._errors import InvalidArgument
 
 Weights = tuple[float, ...]
 

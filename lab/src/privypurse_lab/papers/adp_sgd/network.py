@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.core.errors import InvalidArgument, PrivypurseError
-from privypurse.methods.adp_sgd import ADPSGD
+from privypurse.core._errors import InvalidArgument, PrivypurseError
+from privypurse.methods._adp_sgd import ADPSGD
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.adp_sgd.network_runs import DELTA, PlainSGD, followed_run
 from privypurse_lab.papers.cells import Cell, Result, Results
@@ -81,7 +81,7 @@ def sound(epsilon: float, seed: int, train: int | None, test: int | None, rounds
 
 def by_rule(epsilon: float, seed: int, train: int | None, test: int | None) -> Result:
     """Run the default method of `privypurse.pytorch.fit`."""
-    from privypurse.pytorch.fitting import DeepNesterov
+    from privypurse.pytorch._fitting import DeepNesterov
 
     return followed_run(
         DeepNesterov(), epsilon=epsilon, clip_norm=SOUND_CLIP, seed=seed, train=train, test=test, most=places(train)
@@ -105,7 +105,7 @@ def without_privacy(seed: int, train: int | None, test: int | None, epochs: floa
 
 def with_entry(entry: Any, epsilon: float, seed: int, train: int | None, test: int | None) -> Result:
     """Run a user's method, or the default method with a user's schedule, where it can train."""
-    from privypurse.pytorch.fitting import DeepNesterov
+    from privypurse.pytorch._fitting import DeepNesterov
 
     method = as_method(entry, DeepNesterov())
     try:

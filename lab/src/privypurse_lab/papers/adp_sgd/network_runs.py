@@ -8,19 +8,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from privypurse.accounting.filters import DeclaredNonPrivate
-from privypurse.accounting.totals import Filter
-from privypurse.core.checks import FloatArray
+from privypurse.accounting._filters import DeclaredNonPrivate
+from privypurse.accounting._totals import Filter
+from privypurse.core._checks import FloatArray
+from privypurse.core._randomness import NoiseSource
 from privypurse.core.queries import LossesAlong, Query, Released
-from privypurse.core.randomness import NoiseSource
-from privypurse.mechanisms.non_private import NonPrivateRelease
+from privypurse.mechanisms._non_private import NonPrivateRelease
 from privypurse.methods.base import PlannedMethod
-from privypurse.purse.purse import Purse
-from privypurse.training.facts import Facts
-from privypurse.training.optimizers.base import Optimizer, State
-from privypurse.training.optimizers.gradient_descent import GradientDescent
-from privypurse.training.plan import Method, Plan, Recipe
-from privypurse.training.schedules.base import Budget
+from privypurse.purse._purse import Purse
+from privypurse.training._facts import Facts
+from privypurse.training._plan import Method, Plan, Recipe
+from privypurse.training.optimizers._base import Optimizer, State
+from privypurse.training.optimizers._gradient_descent import GradientDescent
+from privypurse.training.schedules._base import Budget
 from privypurse_lab.papers import prepared_data
 from privypurse_lab.papers.cells import Result
 from privypurse_lab.papers.exact_measurements import EXACT
@@ -184,7 +184,7 @@ class Measured:
     def __init__(self, module: Any, train: tuple[Any, Any], test: tuple[Any, Any]) -> None:
         from torch import nn
 
-        from privypurse.pytorch.oracle import ModuleOracle
+        from privypurse.pytorch._oracle import ModuleOracle
 
         self._purse = Purse.not_private()
         self._asked = {
@@ -202,7 +202,7 @@ class Measured:
 
     def at(self, point: FloatArray) -> dict[str, float]:
         """Return loss and accuracies, in percent."""
-        from privypurse.pytorch.clipping import MARGIN
+        from privypurse.pytorch._clipping import MARGIN
 
         query = LossesAlong(point=point, direction=np.zeros_like(point), steps=np.zeros(1), clip_loss=1e9)
         found = {}
@@ -248,7 +248,7 @@ def followed_run(
     import torch
     from torch import nn
 
-    from privypurse.pytorch.fitting import fit
+    from privypurse.pytorch._fitting import fit
 
     torch.manual_seed(seed)
     data, unseen = images("train", train), images("test", test)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from privypurse.core.checks import FloatArray
-from privypurse.core.randomness import NoiseSource
+from privypurse.core._checks import FloatArray
+from privypurse.core._randomness import NoiseSource
 from privypurse.methods.dynamic import quadratic_influences
-from privypurse.purse.purse import Purse
+from privypurse.purse._purse import Purse
 from privypurse.training.schedules import shapes
-from privypurse.training.schedules.base import Schedule
-from privypurse.training.schedules.weighted import Weighted
+from privypurse.training.schedules._base import Schedule
+from privypurse.training.schedules._weighted import Weighted
 from privypurse_lab.papers.cells import Result
 from privypurse_lab.papers.dynamic_noise import problems
 

@@ -14,18 +14,19 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from privypurse.core.checks import FloatArray
-from privypurse.core.randomness import NoiseSource
+from privypurse.core._checks import FloatArray
+from privypurse.core._randomness import NoiseSource
 from privypurse.methods.dynamic import quadratic_influences
-from privypurse.purse.purse import Purse
-from privypurse.pytorch import ModuleOracle, shape
-from privypurse.training.loop import train
-from privypurse.training.optimizers.base import Optimizer
-from privypurse.training.optimizers.gradient_descent import GradientDescent, SmoothedDescent
-from privypurse.training.optimizers.projections import StartingAt
+from privypurse.purse._purse import Purse
+from privypurse.pytorch._budgets import shape
+from privypurse.pytorch._oracle import ModuleOracle
+from privypurse.training._loop import train
+from privypurse.training.optimizers._base import Optimizer
+from privypurse.training.optimizers._gradient_descent import GradientDescent, SmoothedDescent
+from privypurse.training.optimizers._projections import StartingAt
 from privypurse.training.schedules import shapes
-from privypurse.training.schedules.base import Schedule
-from privypurse.training.schedules.weighted import Weighted
+from privypurse.training.schedules._base import Schedule
+from privypurse.training.schedules._weighted import Weighted
 from privypurse_lab.data import load
 from privypurse_lab.papers.cells import Result
 from privypurse_lab.papers.dynamic_noise.problems import (

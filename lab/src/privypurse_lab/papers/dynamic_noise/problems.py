@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.accounting.filters import ZcdpFilter
-from privypurse.core.checks import FloatArray
+from privypurse.accounting._filters import ZcdpFilter
+from privypurse.core._checks import FloatArray
+from privypurse.core._randomness import NoiseSource
 from privypurse.core.queries import Query, Released
-from privypurse.core.randomness import NoiseSource
-from privypurse.losses.linear import LinearLoss, Logistic, Squared
-from privypurse.mechanisms.gaussian import Gaussian
-from privypurse.oracles.linear import DenseOracle
-from privypurse.purse.purse import Purse
-from privypurse.training.loop import train
-from privypurse.training.optimizers.gradient_descent import GradientDescent
-from privypurse.training.schedules.base import Budget, Schedule
+from privypurse.losses._linear import LinearLoss, Logistic, Squared
+from privypurse.mechanisms._gaussian import Gaussian
+from privypurse.oracles._linear import DenseOracle
+from privypurse.purse._purse import Purse
+from privypurse.training._loop import train
+from privypurse.training.optimizers._gradient_descent import GradientDescent
+from privypurse.training.schedules._base import Budget, Schedule
 from privypurse_lab.data import load
 from privypurse_lab.papers.exact_measurements import Exactly
 from privypurse_lab.papers.items import NOT_PRIVATE

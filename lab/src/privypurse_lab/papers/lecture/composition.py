@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.accounting import convert, rdp
+from privypurse.accounting import _rdp as rdp
+from privypurse.accounting import convert
 from privypurse.accounting.pld import default_interval, pld_epsilon
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
-from privypurse.core.neighbouring import Neighbouring
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.items import (

@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privypurse.accounting import convert
-from privypurse.core.checks import FloatArray
+from privypurse.core._checks import FloatArray
 from privypurse.core.queries import Query, Released
-from privypurse.losses.linear import Hinge, LinearLoss, Logistic
-from privypurse.mechanisms.non_private import NonPrivateRelease
-from privypurse.oracles.linear import DenseOracle
-from privypurse.purse.purse import Purse
-from privypurse.training.loop import train
-from privypurse.training.optimizers.gradient_descent import GradientDescent
-from privypurse.training.optimizers.projections import Ball
-from privypurse.training.schedules.base import Budget
+from privypurse.losses._linear import Hinge, LinearLoss, Logistic
+from privypurse.mechanisms._non_private import NonPrivateRelease
+from privypurse.oracles._linear import DenseOracle
+from privypurse.purse._purse import Purse
+from privypurse.training._loop import train
+from privypurse.training.optimizers._gradient_descent import GradientDescent
+from privypurse.training.optimizers._projections import Ball
+from privypurse.training.schedules._base import Budget
 from privypurse_lab.papers.exact_measurements import Exactly
 
 RECORDS, DIMENSION, DELTA = 1_000, 20, 1e-5

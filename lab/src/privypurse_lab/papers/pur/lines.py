@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.core.checks import FloatArray
+from privypurse.core._checks import FloatArray
 from privypurse_lab.papers.cells import Cell, Results
 from privypurse_lab.papers.items import GIVEN_SCALING, NOT_PRIVATE, Settings
 from privypurse_lab.papers.pur.paths import ADAPTIVE, GRID, MARKS, SCHEDULES, path, planned

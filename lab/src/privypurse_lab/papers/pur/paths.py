@@ -19,18 +19,18 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
+from privypurse.accounting._filters import DeclaredNonPrivate, ZcdpFilter
 from privypurse.accounting.convert import zcdp_epsilon, zcdp_rho
-from privypurse.accounting.filters import DeclaredNonPrivate, ZcdpFilter
-from privypurse.core.checks import FloatArray
-from privypurse.core.neighbouring import Neighbouring
-from privypurse.core.randomness import NoiseSource
-from privypurse.methods import pur
-from privypurse.methods.pur import AdaptivePUR
-from privypurse.purse.purse import Purse
-from privypurse.training.fit import facts_for, fit
-from privypurse.training.loop import train
-from privypurse.training.optimizers.gradient_descent import GradientDescent
-from privypurse.training.schedules.base import Schedule
+from privypurse.core._checks import FloatArray
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.methods import _pur as pur
+from privypurse.methods._pur import AdaptivePUR
+from privypurse.purse._purse import Purse
+from privypurse.training._fit import facts_for, fit
+from privypurse.training._loop import train
+from privypurse.training.optimizers._gradient_descent import GradientDescent
+from privypurse.training.schedules._base import Schedule
 from privypurse_lab.papers.entries import as_method, as_schedule, check_spent
 from privypurse_lab.papers.pur.problems import (
     CONSTANT_SCHEDULES,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from privypurse.core.checks import FloatArray
+from privypurse.core._checks import FloatArray
 from privypurse.losses import Logistic
 from privypurse.oracles import DenseOracle
 from privypurse.oracles._links import FAST, exponential

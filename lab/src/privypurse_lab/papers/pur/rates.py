@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from privypurse.accounting._filters import ZcdpFilter
 from privypurse.accounting.convert import zcdp_rho
-from privypurse.accounting.filters import ZcdpFilter
-from privypurse.core.randomness import NoiseSource
-from privypurse.methods import pur
-from privypurse.methods.pur import PUR
-from privypurse.purse.purse import Purse
-from privypurse.training.fit import fit
+from privypurse.core._randomness import NoiseSource
+from privypurse.methods import _pur as pur
+from privypurse.methods._pur import PUR
+from privypurse.purse._purse import Purse
+from privypurse.training._fit import fit
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Results
 from privypurse_lab.papers.items import (
@@ -93,7 +93,7 @@ def strongly_convex_rates() -> dict[str, Rate]:
 
 
 def library_bound(case: str, records: float, epsilon: float = EPSILON) -> tuple[float, float, float]:
-    """Return bound, steps and record gradients of `privypurse.methods.pur`, for unit rows."""
+    """Return bound, steps and record gradients of `privypurse.methods._pur`, for unit rows."""
     rho = zcdp_rho(epsilon, DELTA, conversion="classic")
     ridge = 0.0 if case == "convex" else RIDGE
     sensitivity, smoothness = 2 * LONGEST / records, LONGEST**2 / 4 + ridge

@@ -1,0 +1,156 @@
+"""`privypurse data`."""
+
+import pathlib
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from privypurse.cli import _options as options
+from privypurse.cli._output import check_outputs, checked, emit, note, say, table
+from privypurse.cli._progress import shown_progress
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import percent
+
+CENSUS = "census"
+# Data sets by name, with a description. Other distributions add theirs, and their loaders.
+ABOUT = {CENSUS: "synthetic: 13 columns, mixed types, best accuracy known; no download"}
+LOADERS: dict[str, Callable[[str, str], Any]] = {}
+
+
+class _Commands(TyperGroup):  # type: ignore[misc]
+    """Take anything but `convert` after `data` as the name of a data set, or as an option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Insert the command `write` if it is left out."""
+        return list(super().parse_args(ctx, args if args[:1] in (["convert"], ["write"]) else ["write", *args]))
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="List the data sets, write one as a CSV file, or convert a CSV file.",
+    rich_markup_mode="markdown",
+)
+
+
+@app.command("convert")
+@checked
+def convert(
+    source: Annotated[pathlib.Path, typer.Argument(help="CSV with a header (also .gz).", show_default=False)],
+    out: Annotated[
+        pathlib.Path,
+        typer.Argument(help="Parquet file to write.", writable=True, dir_okay=False, show_default=False),
+    ],
+    delimiter: options.Delimiter = None,
+    encoding: options.Encoding = "utf-8",
+    overwrite: options.Overwrite = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Convert a CSV file with line breaks inside quotes to Parquet, one row for each record.
+
+    Examples:
+
+        privypurse data convert people.csv people.parquet
+
+    `train` and `evaluate` read a CSV file line by line, so that no record can change how another is
+    read, and leave such records out. A conversion follows quotation marks from line to line;
+    certificates name that as not covered. The counts it prints are exact, for those who may see the
+    records.
+    """
+    from privypurse.runs._convert import convert_file
+    from privypurse.tables._files import TableFile
+
+    file = TableFile(source, delimiter=options.tab(delimiter), encoding=encoding)
+    with shown_progress(quiet) as progress:
+        found = convert_file(file, out, progress)
+    if json:
+        emit({"out": str(out)} | asdict(found))
+    else:
+        breaks = f"{found.with_line_breaks:,} with line breaks inside quotes"
+        say(f"{found.records:,} records, {breaks}; {found.blank_lines:,} blank lines left out: {out}")
+    note(f"pass --dataset {source.name!r} with the output to spend from the budget of {source.name}.")
+
+
+@app.command("write", hidden=True)
+@checked
+def data(
+    name: Annotated[str | None, typer.Argument(help="Name of a data set; none for a list.", show_default=False)] = None,
+    out: Annotated[pathlib.Path | None, options.output("--out", "-o", help="CSV file. Default: NAME.csv.")] = None,
+    part: Annotated[str, typer.Option("--part", help="all, train or test, for data with official parts.")] = "all",
+    rows: Annotated[int, typer.Option("--rows", help="Number of rows of the synthetic census.")] = 30_000,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the synthetic census.")] = 1,
+    schema: Annotated[
+        pathlib.Path | None, options.output("--schema", help="Write the schema of the synthetic census here.")
+    ] = None,
+    overwrite: options.Overwrite = False,
+    json: options.Json = False,
+) -> None:
+    """List the data sets, or write one as a CSV file.
+
+    Examples:
+
+        privypurse data
+
+        privypurse data census --rows 30000 --out census.csv --schema census.toml
+
+        privypurse data adult-raw --part train --out adult.csv
+
+        privypurse data convert people.csv people.parquet
+
+    `data convert` reads a CSV file whose records have line breaks inside quotes; see its --help.
+    Data sets are taken from the folder PRIVYPURSE_DATA, else from the cache, else downloaded.
+    """
+    if name is None:
+        if json:
+            emit({"data": ABOUT})
+        else:
+            table(("data set", "what"), list(ABOUT.items()))
+        return
+    target = out or pathlib.Path(f"{name}.csv")
+    if out is None:
+        check_outputs({"--out": target, **({"--schema": schema} if schema else {})}, overwrite=overwrite)
+    written = _census(target, rows, seed, schema) if name == CENSUS else _table(name, part, target, schema)
+    if json:
+        emit(written)
+    else:
+        say(f"{written['rows']:,} rows: {target}" + (f"; schema: {schema}" if schema else ""))
+        if "best_accuracy" in written:
+            best, majority = percent(written["best_accuracy"]), percent(written["majority_accuracy"])
+            say(f"best accuracy possible {best}, majority {majority}")
+
+
+def _census(target: pathlib.Path, rows: int, seed: int, schema: pathlib.Path | None) -> dict[str, Any]:
+    from privypurse.datasets import make_census
+    from privypurse.runs._demo import census_schema
+    from privypurse.tables.schema import write_schema
+
+    census = make_census(rows, seed)
+    census.to_csv(target)
+    if schema is not None:
+        schema.write_text(write_schema(census_schema(census)), encoding="utf-8")
+    return {
+        "out": str(target),
+        "rows": rows,
+        "schema": None if schema is None else str(schema),
+        "target": census.target,
+        "best_accuracy": census.best_accuracy,
+        "majority_accuracy": census.majority_accuracy,
+    }
+
+
+def _table(name: str, part: str, target: pathlib.Path, schema: pathlib.Path | None) -> dict[str, Any]:
+    if name not in LOADERS:
+        raise InvalidArgument(
+            f"expected the name of a data set ({', '.join(ABOUT)}), got {name!r}. Study data such as adult or "
+            "mnist needs: pip install privypurse-lab"
+        )
+    if schema is not None:
+        raise InvalidArgument(
+            f"expected --schema with the census only, got it with {name!r}. Draft one: `privypurse schema`."
+        )
+    loaded = LOADERS[name](name, part)
+    loaded.to_csv(target)
+    return {"out": str(target), "rows": len(loaded), "target": loaded.target, "source": loaded.source}

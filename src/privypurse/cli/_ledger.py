@@ -1,0 +1,342 @@
+"""`privypurse ledger`."""
+
+import csv
+import io
+import json as json_module
+import pathlib
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from privypurse.cli import _options as options
+from privypurse.cli._output import checked, emit, say, stderr, table, warn
+from privypurse.core._errors import FileUnusable, InvalidArgument, LedgerCorrupt, PrivypurseError
+from privypurse.core._formats import counted, rounded_down, rounded_up, short
+
+HELP = """\
+Show, check and export a ledger: what was spent on each data set, and what is left.
+
+Examples:
+
+    privypurse ledger show
+
+    privypurse ledger verify budget.db --certificate model/certificate.json
+"""
+
+app = typer.Typer(help=HELP, no_args_is_help=True)
+
+# Exit code: the ledger is intact, but a part of the certificate does not hold or was not checked.
+NOT_CHECKED = 8
+
+Path = Annotated[
+    pathlib.Path | None,
+    typer.Argument(help="File. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db here.", show_default=False),
+]
+
+
+def _open(path: pathlib.Path | None) -> Any:
+    from privypurse.purse._sqlite_ledger import SqliteLedger
+    from privypurse.runs._account import Account
+
+    return SqliteLedger(Account(ledger=path, dataset="any").path, must_exist=True)
+
+
+def _names(ledger: Any) -> list[str]:
+    return sorted({entry.dataset for entry in ledger.entries()})
+
+
+def _accounts(ledger: Any, dataset: str | None) -> list[Any]:
+    from privypurse.purse._purse import Purse
+
+    names = _names(ledger)
+    if dataset is not None and dataset not in names:
+        raise InvalidArgument(
+            f"dataset {dataset!r} is not on the ledger {ledger.path.name!r}, which has {names!r}. Pass one of them."
+        )
+    return [Purse.reopen(ledger, name) for name in ([dataset] if dataset is not None else names)]
+
+
+@app.command("show")
+@checked
+def show(path: Path = None, dataset: options.Dataset = None, json: options.Json = False) -> None:
+    """Show the data sets of a ledger: limit, spent, left, people and dates.
+
+    Examples:
+
+        privypurse ledger show
+
+        privypurse ledger show budget.db --dataset "survey 2026"
+    """
+    from privypurse.runs._describe import describe_budget
+
+    ledger = _open(path)
+    accounts = [_described(purse, describe_budget(purse)) for purse in _accounts(ledger, dataset)]
+    if json:
+        lines, digest = ledger.head()
+        emit({"ledger": ledger.location, "lines": lines, "digest": digest, "datasets": accounts})
+        return
+    if not accounts:
+        say(f"{ledger.location}: no data set yet")
+        return
+    columns = ("data set", "spent", "of", "left for one run", "releases", "by", "last")
+    table(columns, [_row(account) for account in accounts])
+    for account in accounts:
+        if account["frozen"]:
+            say(f"{account['dataset']!r} is frozen: {account['frozen_because']}")
+        if account["simulation"]:
+            say(f"{account['dataset']!r} has releases with seeded noise: SIMULATION, NOT PRIVATE")
+    if dataset is not None:
+        _print_details(accounts[0])
+
+
+def _print_details(account: dict[str, Any]) -> None:
+    terms = f"epsilon {account['epsilon']:g}, delta {account['delta']:g}, {account['neighbouring']}"
+    say(f"terms: {terms}, opened {account['opened'][:10]}")
+    for run in account["runs"]:
+        cost = "" if run["epsilon"] is None else f", epsilon {rounded_up(run['epsilon'])}"
+        ended = "" if run["finished"] else ", NOT FINISHED"
+        when, releases = run["when"][:16].replace("T", " "), counted(run["releases"], "release")
+        say(f"{when}  {run['who']}: {run['what']}; {releases}{cost}{ended}")
+    for what in account["uncovered"]:
+        say(f"not covered: {what}")
+
+
+def _described(purse: Any, budget: dict[str, Any]) -> dict[str, Any]:
+    from privypurse.purse._certificate import declared_uncovered
+    from privypurse.purse._entries import FREEZE
+
+    entries = list(purse.ledger.entries(purse.dataset))
+    frozen = [f"{entry.what} ({entry.who}, {entry.when[:10]})" for entry in entries if entry.kind == FREEZE]
+    return budget | {
+        "remaining_epsilon": 0.0 if budget["frozen"] else purse.remaining.epsilon,
+        "releases": purse.spent.releases,
+        "people": sorted({entry.who for entry in entries}),
+        "opened": entries[0].when,
+        "last": entries[-1].when,
+        "frozen_because": frozen[0] if frozen else "",
+        "uncovered": list(declared_uncovered(entries)),
+    }
+
+
+def _row(account: dict[str, Any]) -> list[str]:
+    spent, limit = rounded_up(account["spent_epsilon"]), short(account["epsilon"])
+    left = "frozen" if account["frozen"] else rounded_down(account["remaining_epsilon"])
+    people = ", ".join(account["people"])
+    return [account["dataset"], spent, limit, left, f"{account['releases']:,}", people, account["last"][:10]]
+
+
+@app.command("certificate")
+@checked
+def certificate(
+    dataset: Annotated[str, options.option("--dataset", help="Name of the data set.")],
+    path: Path = None,
+    out: Annotated[pathlib.Path | None, options.output("--out", "-o", help="File to write; .json for JSON.")] = None,
+    overwrite: options.Overwrite = False,
+    json: options.Json = False,
+) -> None:
+    """Issue the certificate for all releases of a data set.
+
+    Examples:
+
+        privypurse ledger certificate --dataset "survey 2026"
+    """
+    (purse,) = _accounts(_open(path), dataset)
+    issued = purse.certificate()
+    if out is not None:
+        issued.save(out)
+    if json:
+        emit(json_module.loads(issued.to_json()))
+    elif out is None:
+        sys.stdout.write(str(issued))
+    else:
+        say(f"certificate: {out}")
+
+
+@app.command("verify")
+@checked
+def verify(
+    path: Path = None,
+    certificate: Annotated[
+        pathlib.Path | None, options.option("--certificate", help="Also check this certificate against the ledger.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Check the hash chain and recompute every payment. Exit code 4 if the ledger was changed.
+
+    All data sets are checked, even if one fails.
+
+    Examples:
+
+        privypurse ledger verify
+
+        privypurse ledger verify budget.db --certificate model/certificate.json
+
+    A certificate is recomputed, or compared with the hash that its run recorded on the ledger.
+    """
+    from privypurse.purse._certificate import check_rest, states_too_much
+    from privypurse.purse._purse import Purse
+    from privypurse.purse._replay import replay
+
+    ledger = _open(path)
+    known = None if certificate is None else _read_certificate(certificate)
+    checked, too_much = True, known is not None and states_too_much(known)
+    try:
+        lines = ledger.verify()
+        if known is not None:
+            checked = check_rest(ledger, known)
+    except LedgerCorrupt as error:
+        named = ledger.path.name if known is None else pathlib.PurePath(known.ledger).name
+        if named == ledger.path.name:
+            raise
+        raise LedgerCorrupt(f"{error} The certificate names {named!r}; this is {ledger.path.name!r}.") from error
+    names = _names(ledger)
+    failed: dict[str, str] = {}
+    for name in names:
+        try:
+            replay(ledger, name, Purse.reopen(ledger, name).filter)
+        except PrivypurseError as error:
+            failed[name] = str(error)
+    if failed:
+        if not json:
+            table(("data set", "payments"), [[name, failed.get(name, "counted again")] for name in names])
+        wrong = " ".join(f"{name!r}: {why}" for name, why in failed.items())
+        verb = "does" if len(failed) == 1 else "do"
+        raise LedgerCorrupt(f"{len(failed)} of {counted(len(names), 'data set')} {verb} not add up. {wrong}")
+    digest = ledger.head()[1]
+    if json:
+        about: dict[str, Any] = {} if certificate is None else {"certificate_checked": checked and not too_much}
+        if too_much:
+            about["not_upheld"] = ["add-remove"]
+        found = {"ledger": ledger.location, "lines": lines, "digest": digest, "datasets": len(names)}
+        emit(found | {"intact": True} | about)
+    else:
+        pinned = "" if certificate is None else ", and continues the one the certificate was made from"
+        say(f"intact: {counted(lines, 'line')}, {counted(len(names), 'data set')}, every payment counted again{pinned}")
+        if certificate is not None and checked:
+            say(f"the certificate says what the ledger says{', but for one line' if too_much else ''}")
+        elif certificate is not None:
+            warn("NOT CHECKED: the certificate is about a part that was not put on record on this ledger")
+        if too_much:
+            warn(
+                "NOT UPHELD: the certificate's guarantee under add-remove. Its purse is under replace-one, where the "
+                "number of records is public, so it guarantees nothing under add-remove. Issue a new one: privypurse "
+                "ledger certificate."
+            )
+        say(f"last SHA-256: {digest}")
+    if not checked or too_much:
+        raise typer.Exit(NOT_CHECKED)
+
+
+def _read_certificate(path: pathlib.Path) -> Any:
+    """Read a certificate. Name the file, and the commands that write one, in the errors."""
+    from privypurse.purse._certificate import Certificate
+
+    try:
+        return Certificate.load(path)
+    except FileUnusable:  # names the file
+        raise
+    except InvalidArgument as error:
+        # Errors about other formats have their own remedy.
+        if "to_json" not in str(error):
+            raise InvalidArgument(f"--certificate {str(path)!r}: {error}") from error
+        raise InvalidArgument(
+            f"--certificate {str(path)!r} is not a privypurse certificate in JSON. Pass the certificate.json of a "
+            "model, or the output of `privypurse ledger certificate --dataset NAME --out certificate.json`."
+        ) from error
+
+
+@app.command("export")
+@checked
+def export(
+    path: Path = None,
+    out: Annotated[pathlib.Path | None, options.output("--out", "-o", help="File to write. Default: stdout.")] = None,
+    overwrite: options.Overwrite = False,
+    dataset: options.Dataset = None,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON instead of CSV.")] = False,
+) -> None:
+    """Write every line of a ledger as CSV or JSON.
+
+    Examples:
+
+        privypurse ledger export --out ledger.csv
+
+        privypurse ledger export budget.db --json
+    """
+    from privypurse.purse._entries import totals_to_text
+    from privypurse.runs.folder import replace_file
+
+    ledger = _open(path)
+    ledger.verify()
+    text_of = str if json else _harmless
+    lines = [
+        {
+            "line": entry.seq,
+            "dataset": text_of(entry.dataset),
+            "kind": entry.kind,
+            "who": text_of(entry.who),
+            "when": entry.when,
+            "what": text_of(entry.what),
+            "details": entry.details if json else entry.body,
+            "totals": totals_to_text(entry.totals),
+            "previous": entry.previous,
+            "sha256": entry.digest,
+        }
+        for entry in ledger.entries(dataset)
+    ]
+    if json:
+        text = json_module.dumps({"ledger": ledger.location, "entries": lines}, indent=1) + "\n"
+    else:
+        buffer = io.StringIO(newline="")
+        writer = csv.DictWriter(buffer, list(lines[0]) if lines else ["line"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+        text = buffer.getvalue()
+    if out is None:
+        sys.stdout.write(text)
+        return
+    replace_file(out, text)
+    if json:
+        emit({"ledger": ledger.location, "lines": len(lines), "out": str(out)})
+    else:
+        say(f"{len(lines)} lines: {out}")
+
+
+@app.command("freeze")
+@checked
+def freeze(
+    dataset: Annotated[str, options.option("--dataset", help="Name of the data set.")],
+    why: Annotated[str, options.option("--why", help="Reason to record.")],
+    path: Path = None,
+    who: options.Who = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Close the account of a data set permanently: what is left can no longer be spent.
+
+    Examples:
+
+        privypurse ledger freeze --dataset "survey 2026" --why "study ended"
+    """
+    from privypurse.purse._purse import Purse
+
+    purse = Purse.reopen(_open(path), dataset, who=who)
+    already = purse.ledger.is_frozen(dataset)
+    if not already:
+        if not yes:
+            left = rounded_down(purse.remaining.epsilon)
+            stderr.print(f"Freeze {dataset!r}, with epsilon {left} left, for good? [y/N]", markup=False, end=" ")
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                raise PrivypurseError("not frozen: the answer was not yes. Pass --yes to freeze without a question.")
+        purse.freeze(why)
+    if json:
+        emit({"dataset": dataset, "frozen": True, "already": already, "spent_epsilon": purse.spent.epsilon})
+    elif already:
+        say(f"{dataset!r} is frozen already")
+    else:
+        say(f"frozen: {dataset!r}, after epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g}")
+
+
+def _harmless(text: str) -> str:
+    """Quote text that a spreadsheet would take for a formula."""
+    return f"'{text}" if text[:1] in "=+-@\t\r" and text else text

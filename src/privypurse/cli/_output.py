@@ -1,0 +1,220 @@
+"""Output of commands: results on stdout, as text or JSON; everything else on stderr."""
+
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import sys
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from privypurse.core._errors import FileUnusable, InvalidArgument
+from privypurse.core._formats import short
+from privypurse.core._reading import finite_or_none
+
+stdout = Console(highlight=False, soft_wrap=True)
+stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def emit(result: dict[str, Any]) -> None:
+    """Print a result as JSON, with null for infinities and NaN."""
+    sys.stdout.write(json.dumps(finite_or_none(result), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def say(text: str) -> None:
+    """Print a line of a result."""
+    stdout.print(text, markup=False)
+
+
+def note(text: str) -> None:
+    """Print a remark that is not part of the result."""
+    stderr.print(text, markup=False, style="dim")
+
+
+def warn(text: str) -> None:
+    """Print a warning."""
+    stderr.print(text, markup=False, style="yellow")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Print a table. Columns after the first are aligned to the right."""
+    shown = Table(title=title or None, title_justify="left", header_style="bold", show_edge=False)
+    for index, name in enumerate(columns):
+        shown.add_column(name, justify="left" if index == 0 else "right", no_wrap=False)
+    for row in rows:
+        shown.add_row(*(cell.replace("[", "\\[") for cell in row))
+    stdout.print(shown)
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """Draw numbers as a line of bars from zero to the largest."""
+    if not values:
+        return ""
+    width = min(width, len(values))
+    thinned = [values[int(index * len(values) / width)] for index in range(width)]
+    top = max(thinned) or 1.0
+    return "".join(_BARS[max(1, round(value / top * (len(_BARS) - 1)))] for value in thinned)
+
+
+def span(values: Sequence[float]) -> str:
+    """Format the first and the last number, or one if they look the same."""
+    first, last = short(values[0]), short(values[-1])
+    return first if first == last else f"{first} to {last}"
+
+
+def budget_of(purse: Any) -> dict[str, Any] | None:
+    """Return the account of a purse for JSON output."""
+    if purse is None:
+        return None
+    return {"dataset": purse.dataset, "epsilon": purse.epsilon, "spent_epsilon": purse.spent.epsilon}
+
+
+# Application id in the SQLite header of a ledger, and the files beside a ledger.
+_LEDGER, _BESIDE, _RUNS = b"PPRS", ("-journal", "-wal", "-shm"), ".runs"
+# Files of a model folder. Not imported from `runs.folder`, which takes a second.
+_OF_A_MODEL = ("manifest.json", "model.json", "certificate.json")
+
+
+def checked(command: Callable[..., None]) -> Callable[..., None]:
+    """Check the outputs of a command (path options with ``writable=True``) before it runs."""
+
+    @functools.wraps(command)
+    def checks_first(**given: Any) -> None:
+        paths = {name: info for name, info in paths_of(command).items() if given.get(name) is not None}
+        inputs = [given[name] for name, info in paths.items() if not info.writable]
+        if "ledger" in given:
+            inputs.append(_ledger_of(given["ledger"], given.get("data")))
+        written = {name: info for name, info in paths.items() if info.writable}
+        files = {f"--{name}": given[name] for name, info in written.items() if info.file_okay}
+        check_outputs(files, inputs, overwrite=given.get("overwrite", False))
+        for name in written:
+            if not written[name].file_okay:
+                # A command with --overwrite replaces a whole model.
+                check_folder(f"--{name}", given[name], inputs, may_be_model="overwrite" in given)
+        command(**given)
+
+    return checks_first
+
+
+def paths_of(command: Callable[..., None]) -> dict[str, Any]:
+    """Return the typer options of the parameters of a command that are paths."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    return {
+        name: hint.__metadata__[0]
+        for name, hint in hints.items()
+        if hasattr(hint, "__metadata__") and pathlib.Path in (hint.__origin__, *typing.get_args(hint.__origin__))
+    }
+
+
+def check_outputs(
+    files: Mapping[str, pathlib.Path], inputs: Iterable[pathlib.Path] = (), *, overwrite: bool = False
+) -> None:
+    """Raise InvalidArgument or FileUnusable for files that a command must not or cannot write.
+
+    `files` are by the name of their option; `inputs` are files that the command reads, or folders
+    of them. `overwrite` allows to replace other existing files.
+    """
+    read = [*_all_files(inputs)]
+    for option, path in files.items():
+        said = f"{option} {str(path)!r}"
+        if not path.name or "\x00" in str(path):
+            raise InvalidArgument(f"expected a file name for {option}, got {str(path)!r}. Pass for example result.csv.")
+        _check_not_model_or_ledger(said, path)
+        _check_not_of_runs(said, path, read)
+        if any(_is_same(path, one) for one in read):
+            raise InvalidArgument(f"{said} is an input of this command and is not overwritten. Pass another file.")
+        if any(_is_same(path, one) for name, one in files.items() if name != option):
+            raise InvalidArgument(f"{said} is passed for two outputs. Pass another file for one of them.")
+        if path.exists() and not path.is_file():
+            continue  # a device; typer refuses folders
+        if path.exists() and not overwrite:
+            raise InvalidArgument(f"{said} exists already. Pass another file or --overwrite.")
+        if not path.absolute().parent.is_dir():
+            raise InvalidArgument(f"{said} is in a folder that does not exist. Create {str(path.parent)!r} first.")
+        if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+            raise FileUnusable(f"{said} is in a folder without write permission. Pass another file.")
+
+
+def check_folder(
+    option: str, path: pathlib.Path, inputs: Iterable[pathlib.Path] = (), *, may_be_model: bool = False
+) -> None:
+    """Raise InvalidArgument for an output folder that is an input, a model or in a model."""
+    said = f"{option} {str(path)!r}"
+    if any(_is_same(path, one) for one in inputs):
+        raise InvalidArgument(f"{said} is an input of this command and is not overwritten. Pass another folder.")
+    _check_not_model_or_ledger(said, path if may_be_model else path / "any")
+    _check_not_of_runs(said, path, inputs)
+
+
+def _check_not_model_or_ledger(said: str, path: pathlib.Path) -> None:
+    """Raise InvalidArgument for ledgers and files of models, which are never overwritten."""
+    whole = _whole(path)
+    stem = next((whole.with_name(whole.name.removesuffix(end)) for end in _BESIDE if whole.name.endswith(end)), whole)
+    if _is_ledger(whole) or _is_ledger(stem):
+        raise InvalidArgument(
+            f"{said} is a ledger, the record of what was spent, and is not overwritten. Pass another file."
+        )
+    for folder in whole.parents:
+        if all((folder / name).is_file() for name in _OF_A_MODEL):
+            raise InvalidArgument(
+                f"{said} is in the folder of a model, {folder.name!r}. Pass a path outside of it. "
+                "(`privypurse report` without --out writes the report there.)"
+            )
+
+
+def _check_not_of_runs(said: str, path: pathlib.Path, inputs: Iterable[pathlib.Path]) -> None:
+    """Raise InvalidArgument for the runs folder of a ledger, existing or not, and its files."""
+    whole, read = _whole(path), [*map(_whole, inputs)]
+    for folder in (whole, *whole.parents):
+        ledger = folder.parent / folder.name.removesuffix(_RUNS)
+        if folder.suffix == _RUNS and (_is_ledger(ledger) or ledger in read):
+            raise InvalidArgument(
+                f"{said} is in the runs folder of a ledger, {folder.name!r}. Pass a path outside of it."
+            )
+
+
+def _ledger_of(ledger: pathlib.Path | None, data: pathlib.Path | None) -> pathlib.Path:
+    """Return the ledger that a command will charge, which may not exist yet."""
+    from privypurse.runs._account import Account
+
+    return Account(ledger=ledger, beside=None if data is None else _whole(data).parent, dataset="any").path
+
+
+def _all_files(paths: Iterable[pathlib.Path]) -> Iterator[pathlib.Path]:
+    for path in paths:
+        yield path
+        with contextlib.suppress(OSError, ValueError):
+            if path.is_dir():
+                yield from path.iterdir()
+
+
+def _is_same(one: pathlib.Path, other: pathlib.Path) -> bool:
+    """Whether two paths are of one file, which need not exist. Follow links."""
+    try:
+        return one.samefile(other)
+    except (OSError, ValueError):
+        return _whole(one) == _whole(other)
+
+
+def _whole(path: pathlib.Path) -> pathlib.Path:
+    """Resolve links; return the absolute path if that fails."""
+    try:
+        return pathlib.Path(os.path.realpath(path))
+    except (OSError, ValueError):
+        return path.absolute()
+
+
+def _is_ledger(path: pathlib.Path) -> bool:
+    start = b""
+    with contextlib.suppress(OSError, ValueError):
+        if path.is_file():
+            with path.open("rb") as file:
+                start = file.read(72)
+    return start.startswith(b"SQLite format 3\x00") and start.endswith(_LEDGER)

@@ -1,0 +1,124 @@
+"""`privypurse schema`."""
+
+import pathlib
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from privypurse.cli import _options as options
+from privypurse.cli._output import emit, say, table, warn
+from privypurse.cli._progress import shown_progress
+
+
+def schema(
+    data: options.DataFile,
+    target: Annotated[str | None, options.option("--target", "-t", help="Column to predict.")] = None,
+    out: Annotated[
+        pathlib.Path | None, options.output("--out", "-o", help="File for the draft. Default: stdout.")
+    ] = None,
+    buy_ranges: Annotated[
+        bool, typer.Option("--buy-ranges", help='Write range = "private": `train` then spends budget on ranges.')
+    ] = False,
+    overwrite: options.Overwrite = False,
+    check: Annotated[
+        pathlib.Path | None, options.option("--check", help="Compare the file with this schema, without a draft.")
+    ] = None,
+    delimiter: options.Delimiter = None,
+    encoding: options.Encoding = "utf-8",
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Draft the public description of a table's columns, or check one.
+
+    Examples:
+
+        privypurse schema people.csv --target income --out people.toml
+
+        privypurse schema people.csv --check people.toml
+
+    A draft is read from the records, which no guarantee covers. Replace its values by what you know
+    without looking at the records and change source to "declared", or pass --buy-ranges. The output
+    of --check is for those who may see the records.
+    """
+    from privypurse.tables._files import TableFile
+    from privypurse.tables.schema import read_schema
+
+    file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
+    if check is not None:
+        described = read_schema(check)
+        with shown_progress(quiet) as progress:
+            differences = _differences(file, described, progress)
+        _print_check(differences, file.tally, json)
+        return
+    from privypurse.tables.draft import draft_schema
+    from privypurse.tables.schema import write_schema
+
+    with shown_progress(quiet) as progress:
+        progress.stage(f"reading {file.path.name}", file.size)
+        drafted, remarks = draft_schema(file, target, progress=progress.update)
+    text = write_schema(drafted.buying_ranges() if buy_ranges else drafted, comments=remarks)
+    if out is not None:
+        from privypurse.runs.folder import replace_file
+
+        replace_file(out, text)
+    if json:
+        written = {"schema": text, "out": None if out is None else str(out), "covered": False, "left_out": remarks}
+        emit(written | {"lines_left_out": dict(file.tally.left_out)})
+    elif out is None:
+        sys.stdout.write(text)
+    else:
+        say(f"draft: {out}")
+    _warn_of_lines(file.tally)
+    if target is None:
+        warn("no --target: the draft has no [target]; the column to predict is drafted like the others.")
+    warn('read from the data, not covered by any guarantee: go through it, then write source = "declared".')
+
+
+def _differences(file: Any, described: Any, progress: Any) -> list[dict[str, Any]]:
+    from privypurse.runs._predict import Odd
+    from privypurse.tables._columns import column_of, numbers
+    from privypurse.tables.schema import Number, NumberTarget
+
+    odd, beyond = Odd(), dict[str, int]()  # of columns with a range
+    progress.stage(f"checking {file.path.name}", file.size)
+    for block in file.blocks(described.names, progress=progress.update):
+        odd.take(block, described, target=True)
+        for column in described.parts:
+            ranged = isinstance(column, NumberTarget) or (isinstance(column, Number) and not column.cuts)
+            if ranged and column.range is not None:
+                found = numbers(column_of(block, column.name), described.missing_values, described.decimal)
+                outside = int(((found < column.range[0]) | (found > column.range[1])).sum())
+                beyond[column.name] = beyond.get(column.name, 0) + outside
+    return [
+        {
+            "column": column.name,
+            "rows": odd.rows,
+            "unknown": odd.unknown.get(column.name, 0),
+            "missing": odd.missing.get(column.name, 0),
+            "beyond": beyond.get(column.name),
+        }
+        for column in described.parts
+    ]
+
+
+def _warn_of_lines(tally: Any) -> None:
+    if tally.left_out:
+        warn(
+            f"{tally}. They would be left out. Records with line breaks inside quotes? `privypurse data convert` reads those."
+        )
+
+
+def _print_check(found: list[dict[str, Any]], tally: Any, json: bool) -> None:
+    _warn_of_lines(tally)
+    if json:
+        emit({"covered": False, "columns": found, "lines_left_out": dict(tally.left_out)})
+    else:
+        rows = []
+        for line in found:
+            counts = (line[name] for name in ("unknown", "missing", "beyond"))
+            rows.append(
+                [line["column"], *("" if n is None else f"{100 * n / max(line['rows'], 1):.2f} %" for n in counts)]
+            )
+        table(("column", "on no list, no number", "missing", "beyond the range"), rows)
+    warn("exact shares of private records, not covered by any guarantee: for those who may see the records.")

@@ -1,0 +1,219 @@
+"""`privypurse train`."""
+
+import pathlib
+import shlex
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from privypurse.cli import _options as options
+from privypurse.cli._output import emit, note, say, warn
+from privypurse.cli._progress import shown_progress
+from privypurse.core._formats import percent, rounded_down, rounded_up, short
+
+EXAMPLES = """\
+Train a private model on a table. Write it with its certificate, trace and report.
+
+Examples:
+
+    privypurse train people.csv --target income --epsilon 1 --schema people.toml --out model
+
+    privypurse train people.csv --target income --epsilon 0.5 --budget 3 --buy-ranges
+
+    privypurse train adult.csv --target classification --epsilon 1 --schema adult.toml --test adult.test.csv --test-public
+
+Without --schema the columns are described from the data, which no guarantee covers: the certificate
+says so. `privypurse schema` drafts a description to edit.
+"""
+
+
+def train(
+    data: options.DataFile,
+    target: options.Target,
+    epsilon: Annotated[float, options.option("--epsilon", "-e", help="Budget of this run.")],
+    schema: options.SchemaFile = None,
+    out: Annotated[
+        pathlib.Path, typer.Option("--out", "-o", help="Folder for the model.", writable=True, file_okay=False)
+    ] = pathlib.Path("model"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
+    buy_ranges: Annotated[
+        bool, typer.Option("--buy-ranges", help="Spend budget on ranges of numbers instead of reading them.")
+    ] = False,
+    model: Annotated[
+        str | None, options.option("--model", help="logistic, svm (classes); ridge, huber (numbers).")
+    ] = None,
+    method: Annotated[str, typer.Option("--method", help="Optimization method; see `privypurse plan`.")] = "auto",
+    hold_out: Annotated[
+        float,
+        typer.Option("--hold-out", help="Share of records to measure the model on, for 3 % of the run's budget."),
+    ] = 0.1,
+    test: Annotated[
+        pathlib.Path | None, options.option("--test", help="Measure on these records instead, exactly, not covered.")
+    ] = None,
+    test_public: Annotated[
+        bool, typer.Option("--test-public", help="Declare that the test records are public.")
+    ] = False,
+    intervals: Annotated[
+        bool, typer.Option("--intervals/--no-intervals", help="Estimate how far noise moves the coefficients.")
+    ] = True,
+    ledger: options.Ledger = None,
+    dataset: options.Dataset = None,
+    budget: options.Budget = None,
+    delta: options.Delta = None,
+    neighbouring: options.Neighbouring = None,
+    who: options.Who = None,
+    delimiter: options.Delimiter = None,
+    encoding: options.Encoding = "utf-8",
+    noise: Annotated[
+        str, typer.Option("--noise", help="auto, secure (exact arithmetic or not at all) or plain (floating point).")
+    ] = "auto",
+    simulate: Annotated[
+        int | None, options.option("--simulate", help="Seed of the noise: repeatable, NOT PRIVATE.")
+    ] = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    if schema is None:
+        warn(
+            "no --schema: columns are described from the data, which no guarantee covers. The certificate will say so."
+        )
+    with shown_progress(quiet) as progress:
+        # The imports take a second or two.
+        progress.stage("starting")
+        from privypurse.runs.train import TrainSettings, train_file
+
+        settings = TrainSettings(
+            data=data,
+            target=target,
+            epsilon=epsilon,
+            out=out,
+            account=options.account_for(
+                data,
+                ledger=ledger,
+                dataset=dataset,
+                budget=budget,
+                delta=delta,
+                neighbouring=neighbouring,
+                who=who,
+                simulated=simulate is not None,
+            ),
+            schema=schema,
+            buy_ranges=buy_ranges,
+            model=model,
+            method=method,
+            hold_out=hold_out,
+            test=test,
+            test_public=test_public,
+            intervals=intervals,
+            overwrite=overwrite,
+            delimiter=options.tab(delimiter),
+            encoding=encoding,
+            seed=simulate,
+            noise=noise,
+            command=shlex.join(["privypurse", *sys.argv[1:]]),
+        )
+        result = train_file(settings, progress, lambda purse, is_new: _opened(purse, is_new, budget), _counted)
+    for remark in result.remarks:
+        warn(remark)
+    if json:
+        emit(_as_json(result))
+    else:
+        _print(result)
+
+
+def _opened(purse: Any, is_new: bool, budget: float | None) -> None:
+    where, named, total = pathlib.Path(purse.ledger.location).name, f"data set {purse.dataset!r}", f"{purse.epsilon:g}"
+    if is_new and budget is None:
+        warn(f"no --budget: the epsilon {total} of this run is all that may ever be spent on {named} ({where}).")
+    if is_new:
+        note(f"account opened on {where}: {named}, epsilon {total} in all, delta {purse.delta:g}")
+    else:
+        note(f"{named} on {where}: {rounded_up(purse.spent.epsilon)} of epsilon {total} spent before")
+
+
+def _counted(left_out: Any) -> None:
+    if left_out.low > 0:
+        warn(left_out.remark)
+    else:
+        note(f"{left_out}")
+
+
+def _as_json(result: Any) -> dict[str, Any]:
+    model, purse = result.pipeline[-1], result.purse
+    certificate = model.certificate_
+    stated = ("private", "simulation", "epsilon", "delta", "neighbouring")
+    return {
+        "model": str(result.folder),
+        "report": str(result.folder / "report.html"),
+        **{name: getattr(certificate, name) for name in stated},
+        "spent_epsilon": certificate.recorded_epsilon,
+        "releases": certificate.releases,
+        "steps": model.n_iter_,
+        "stop_reason": model.stop_reason_,
+        "uncovered": list(certificate.uncovered),
+        "remarks": result.remarks,
+        "left_out": [{"text": str(one)} | asdict(one) for one in result.left_out],
+        "measurements": [asdict(one) for one in result.measurements],
+        "budget": {
+            "dataset": purse.dataset,
+            "ledger": purse.ledger.location,
+            "epsilon": purse.epsilon,
+            "spent_epsilon": purse.spent.epsilon,
+            "remaining_epsilon": purse.remaining.epsilon,
+            "fraction_left": purse.fraction_left,
+        },
+    }
+
+
+def _print(result: Any) -> None:
+    from privypurse.purse._certificate import INEXACT
+
+    model, purse = result.pipeline[-1], result.purse
+    certificate = model.certificate_
+    if certificate.private:
+        say(
+            f"private: ({certificate.epsilon:.6g}, {certificate.delta:g})-differentially private, {certificate.neighbouring}"
+            + ("; noise in floating point, whose gaps are not covered" if INEXACT in certificate.uncovered else "")
+        )
+    else:
+        say("SIMULATION, NOT PRIVATE: the noise was seeded")
+    for measured in result.measurements:
+        say(f"worth:   {describe(measured)}")
+    say(
+        f"spent:   epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}; "
+        f"left for one more run: {rounded_down(purse.remaining.epsilon) if purse.fraction_left > 1e-6 else 'nothing'}"
+    )
+    if not result.pipeline[0].schema.is_declared:
+        warn(
+            "not covered: what the schema says was read from the data. Go through "
+            f"{_relative(result.folder / 'schema.toml')}, and pass it as --schema."
+        )
+    say(f"model:   {_relative(result.folder)}")
+    say(f"report:  {_relative(result.folder / 'report.html')}")
+
+
+def describe(measured: Any) -> str:
+    """Return a measurement, its records and its coverage in one line."""
+    shown = percent if measured.metric == "accuracy" else short
+    interval = "" if measured.low is None else f" ({shown(measured.low)} to {shown(measured.high)})"
+    covered = "paid for" if measured.paid else "public records" if measured.public else "exact, NOT covered"
+    covered = "simulated, NOT PRIVATE" if measured.simulated else covered
+    if measured.says_little:
+        return (
+            f"{measured.metric} is too noisy to report at this budget ({measured.on}, {covered}). Hold out "
+            "more records, spend more, or measure on public records"
+        )
+    others = "".join(f"; {name}: {shown(value)}" for name, value in measured.compared_with)
+    return f"{measured.metric} {shown(measured.value)}{interval} on {measured.on}, {covered}{others}"
+
+
+def _relative(path: pathlib.Path) -> str:
+    try:
+        return str(path.relative_to(pathlib.Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+train.__doc__ = EXAMPLES

@@ -1,0 +1,47 @@
+"""The neighbouring relation: the meaning of "one record". Chosen once per purse."""
+
+import enum
+
+from privypurse.core._errors import InvalidArgument
+
+
+class Neighbouring(enum.Enum):
+    """Which pairs of data sets the guarantee makes hard to distinguish.
+
+    Attributes
+    ----------
+    ADD_REMOVE
+        One record is added or removed. The number of records is then itself private.
+    REPLACE_ONE
+        One record is exchanged for another. The number of records is public.
+    """
+
+    ADD_REMOVE = "add-remove"
+    REPLACE_ONE = "replace-one"
+
+    @property
+    def other(self) -> "Neighbouring":
+        """The other relation."""
+        return Neighbouring.REPLACE_ONE if self is Neighbouring.ADD_REMOVE else Neighbouring.ADD_REMOVE
+
+    @classmethod
+    def parse(cls, neighbouring: "Neighbouring | str") -> "Neighbouring":
+        """Read a relation from the enum itself or from its name.
+
+        Examples
+        --------
+        >>> Neighbouring.parse("add-remove")
+        <Neighbouring.ADD_REMOVE: 'add-remove'>
+        """
+        if isinstance(neighbouring, cls):
+            return neighbouring
+        if isinstance(neighbouring, str):
+            spelling = neighbouring.strip().lower().replace("_", "-")
+            for member in cls:
+                if member.value == spelling:
+                    return member
+        raise InvalidArgument(
+            f"neighbouring must be 'add-remove' or 'replace-one'; got {neighbouring!r}. "
+            "Pass neighbouring='add-remove' if a person may be in the data or not, "
+            "'replace-one' if the number of records is public and one record may differ."
+        )

@@ -1,0 +1,268 @@
+"""Sources of noise: the operating system, or a seed, which marks all results as a simulation."""
+
+import functools
+import importlib.util
+import math
+import os
+import secrets
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privypurse.core._checks import FloatArray
+from privypurse.core._errors import InvalidArgument, SharedAcrossProcesses
+
+Words = NDArray[np.uint64]
+Shape = tuple[int, ...]
+
+# Smallest delta for floating-point noise, in which a single number has probability about 2^-52.
+LEAST_PLAIN_DELTA = 1e-15
+# Numbers below this many steps get further random bits, because they decide the tails.
+_COARSE, _FURTHER_WORDS = 2**10, 15
+
+# Sampler names that a purse accepts, and the text that certificates add.
+SAMPLERS = {
+    "plain": "",
+    "secure": ", exact arithmetic",
+    "discrete": ", exact arithmetic (discrete Gaussian)",
+    "opendp": ", exact arithmetic (discrete Gaussian by OpenDP)",
+}
+
+
+_process_token = secrets.token_bytes(16)
+
+
+def this_process() -> tuple[int, bytes]:
+    """Return the process id, which may be reused, and random bytes redrawn in every fork."""
+    return os.getpid(), _process_token
+
+
+def _draw_process_token() -> None:
+    global _process_token
+    _process_token = secrets.token_bytes(16)
+
+
+os.register_at_fork(after_in_child=_draw_process_token)
+
+
+class NoiseSource:
+    """Random numbers for noise and for secret sampling.
+
+    Parameters
+    ----------
+    seed : int or None, default None
+        None takes every random word from the operating system's cryptographic generator. A seed
+        makes the run repeatable and therefore *not private*: the ledger, the certificate and the
+        report of everything that used the source are marked as a simulation.
+    secure : None, bool or {"discrete", "opendp"}
+        How mechanisms draw. True: exact noise on a lattice, so that the last digits of a released
+        number reveal nothing; mechanisms without an exact sampler are refused. False: floating
+        point. None (default): exact wherever that costs little, floating point elsewhere and in
+        simulations; the ledger records which. "discrete": the discrete Gaussian. "opendp": that of
+        the OpenDP library. Both need a purse with the zCDP filter.
+
+    Attributes
+    ----------
+    sampler : {"plain", "secure", "discrete", "opendp"}
+        How mechanisms draw from this source.
+    secure : bool
+        Whether that is exact noise.
+    strict : bool
+        Whether a mechanism without this sampler is refused; else floating point is used.
+
+    Guarantees
+    ----------
+    * Without a seed the process holds no generator state: each call asks the operating system, so
+      forked, spawned and copied processes never draw the same noise, and a memory dump does not
+      hold future noise.
+    * Both modes share all code that turns random words into noise, so tests of the seeded
+      distribution also cover the real one.
+    * A seeded source refuses to be carried into another process (fork or pickle), where it would
+      repeat itself. `spawn` gives independent children for parallel work.
+
+    Notes
+    -----
+    *Tails.* A sampler that never goes beyond some size c tells two neighbouring values apart
+    by whatever lies beyond c from one of them. If it leaves out a probability t, N draws are within
+    N t of the true law in total variation, and what would be (epsilon, delta)-DP is (epsilon, delta
+    + (1 + e^epsilon) N t)-DP. Normals by Box and Muller from a 64-bit word would end at
+    ``sqrt(130 ln 2)``, 9.49 standard deviations, with t = 2^-65 for a pair; exponential and Gumbel
+    variables from 52 bits at 36.7, with t = 2^-53. So words next to the end are continued by 960
+    further bits: normals go up to 37 standard deviations and the others up to 702, with t below
+    2^-1000. On a device normals end at 11.6 (``mechanisms.torch_gaussian``).
+
+    *Grid.* Floating-point noise has gaps between representable numbers and about 52 random bits, so
+    purses refuse a delta below `LEAST_PLAIN_DELTA` with it. See ``docs/sharp_edges.md``, and
+    ``docs/proofs/exact_noise.md`` for exact noise.
+
+    Examples
+    --------
+    >>> NoiseSource().simulation
+    False
+    >>> NoiseSource(seed=7).normal((2,)).round(3)
+    array([-1.101,  0.551])
+    """
+
+    def __init__(self, seed: int | None = None, *, secure: bool | str | None = None) -> None:
+        if seed is not None and (
+            isinstance(seed, bool | np.bool_) or not isinstance(seed, int | np.integer) or seed < 0
+        ):
+            raise InvalidArgument(
+                f"seed must be None or a whole number of 0 or more; got {seed!r}. "
+                "Pass seed=None for private noise, seed=7 for a repeatable simulation."
+            )
+        named = isinstance(secure, str) and secure in ("discrete", "opendp")
+        if not (secure is None or isinstance(secure, bool) or named):
+            raise InvalidArgument(
+                f"secure must be None, False, True, 'discrete' or 'opendp'; got {secure!r}. "
+                "Pass secure=True for exact noise."
+            )
+        if secure == "opendp" and importlib.util.find_spec("opendp") is None:
+            raise InvalidArgument(
+                "noise 'opendp' needs the package opendp, which is not installed. Run pip install "
+                "'privypurse[opendp]', or use 'discrete' for the same distribution, in a purse with filter='zcdp'."
+            )
+        if secure == "opendp" and seed is not None:
+            raise InvalidArgument(
+                f"seed must be None with secure='opendp', which uses its own random numbers; got {seed!r}. "
+                "Pass secure='discrete' for a simulation of the same distribution."
+            )
+        exact = seed is None if secure is None else secure
+        self.sampler = exact if isinstance(exact, str) else "secure" if exact else "plain"
+        self.secure, self.strict = self.sampler != "plain", secure is not None
+        self._generator = None if seed is None else np.random.Philox(np.random.SeedSequence(int(seed)))
+        self._process = this_process()
+
+    @classmethod
+    def parse(cls, noise: "NoiseSource | str | None") -> "NoiseSource":
+        """Return the source, or a private one from a name: "auto" or one of `SAMPLERS`."""
+        if isinstance(noise, cls):
+            return noise
+        if noise is None or noise == "auto":
+            return cls()
+        if not isinstance(noise, str) or noise not in SAMPLERS:
+            raise InvalidArgument(
+                f"noise must be a NoiseSource, 'auto' or one of {', '.join(map(repr, SAMPLERS))}; got {noise!r}. "
+                "Omit it for private noise, or pass noise=NoiseSource(seed=7) for a simulation."
+            )
+        return cls(secure={"plain": False, "secure": True}.get(noise, noise))
+
+    @property
+    def simulation(self) -> bool:
+        """Whether the numbers are repeatable, so that nothing drawn from them is private."""
+        return self._generator is not None
+
+    @property
+    def description(self) -> str:
+        """Description for certificates."""
+        entropy = "seeded (SIMULATION, not private)" if self.simulation else "operating-system entropy"
+        return entropy + SAMPLERS[self.sampler]
+
+    def words(self, count: int) -> Words:
+        """Draw 64-bit words, uniform and independent."""
+        if self._generator is None:
+            return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+        if this_process() != self._process:
+            raise SharedAcrossProcesses(
+                "a seeded noise source was carried into a forked process, where it would repeat the parent's noise. "
+                "Call spawn(k) before forking and give each process its own child."
+            )
+        return np.asarray(self._generator.random_raw(count), dtype=np.uint64)
+
+    def normal(self, shape: Shape) -> FloatArray:
+        """Draw standard normals."""
+        count = math.prod(shape)
+        pairs = (count + 1) // 2
+        words = self.words(2 * pairs)
+        radius = np.sqrt(-2.0 * np.log(self._fractions(words[:pairs], 64)))
+        angle = 2.0 * np.pi * (words[pairs:] * 2.0**-64)
+        out = np.empty(2 * pairs)
+        out[0::2] = radius * np.cos(angle)
+        out[1::2] = radius * np.sin(angle)
+        return np.asarray(out[:count].reshape(shape), dtype=np.float64)
+
+    def uniform(self, shape: Shape) -> FloatArray:
+        """Draw uniforms strictly between 0 and 1 (52 bits)."""
+        return self._fractions(self.words(math.prod(shape)) >> np.uint64(12), 52).reshape(shape)
+
+    def exponential(self, shape: Shape) -> FloatArray:
+        """Draw standard exponentials."""
+        steps = self.words(math.prod(shape)) >> np.uint64(12)
+        out = -np.log(self._fractions(steps, 52))
+        # Near 1, take the logarithm from the distance to 1, which has finer steps.
+        above = np.uint64(2**52 - 1) - steps
+        if (near := above < _COARSE).any():
+            out[near] = -np.log1p(-self._fractions(above[near], 52))
+        return out.reshape(shape)
+
+    def _fractions(self, steps: Words, bits: int) -> FloatArray:
+        """Return midpoints of steps of ``2^-bits`` in (0, 1); small ones get further bits."""
+        out = steps * 2.0**-bits + 2.0 ** -(bits + 1)
+        for place in np.flatnonzero(steps < _COARSE):
+            further = int.from_bytes(self.words(_FURTHER_WORDS).tobytes(), "little")
+            within = (int(steps[place]) << 64 * _FURTHER_WORDS) + further
+            out[place] = (2 * within + 1) / 2 ** (64 * _FURTHER_WORDS + bits + 1)
+        return np.asarray(out, dtype=np.float64)
+
+    def gumbel(self, shape: Shape) -> FloatArray:
+        """Draw standard Gumbel variables."""
+        return -np.log(self.exponential(shape))
+
+    def spawn(self, count: int) -> "list[NoiseSource]":
+        """Make independent sources; of a seeded one they depend on seed and position only."""
+        if self._generator is None:
+            return [NoiseSource(secure=self._as_argument) for _ in range(count)]
+        children = []
+        for sequence in self._generator.seed_seq.spawn(count):  # type: ignore[attr-defined]
+            child = NoiseSource(seed=0, secure=self._as_argument)
+            child._generator = np.random.Philox(sequence)
+            children.append(child)
+        return children
+
+    def state(self) -> dict[str, Any] | None:
+        """Return the position of a seeded source in JSON types; None for an unseeded one."""
+        return None if self._generator is None else _plain(self._generator.state)
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Return a seeded source to a position saved by `state`."""
+        if (state is None) != (self._generator is None):
+            raise InvalidArgument(
+                "state must come from a source of the same kind: one is seeded and the other is not. "
+                "Build the source as the saved run did: NoiseSource(seed=...) for a simulation, else NoiseSource()."
+            )
+        if self._generator is not None and state is not None:
+            inner = {name: np.asarray(value, dtype=np.uint64) for name, value in state["state"].items()}
+            buffer = np.asarray(state["buffer"], dtype=np.uint64)
+            self._generator.state = {**state, "state": inner, "buffer": buffer}  # type: ignore[typeddict-item]
+
+    def __copy__(self) -> "NoiseSource":
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "NoiseSource":
+        # A copied seeded source would repeat its noise; sharing keeps one stream.
+        return self
+
+    def __reduce__(self) -> Any:
+        if self.simulation:
+            raise SharedAcrossProcesses(
+                "a seeded noise source cannot be pickled: each copy would repeat the same noise. "
+                "Pass the seed instead, or children from spawn(k)."
+            )
+        return functools.partial(NoiseSource, secure=self._as_argument), ()
+
+    @property
+    def _as_argument(self) -> bool | str | None:
+        return {"plain": False, "secure": True}.get(self.sampler, self.sampler) if self.strict else None
+
+    def __repr__(self) -> str:
+        return f"<NoiseSource: {self.description}>"
+
+
+def _plain(value: Any) -> Any:
+    """Turn numpy arrays and integers inside nested dicts into lists and ints."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        return [int(item) for item in value]
+    return int(value) if isinstance(value, np.integer) else value

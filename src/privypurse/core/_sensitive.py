@@ -1,0 +1,300 @@
+"""Sealed boxes: raw aggregates of private data with the bounds that were enforced on them."""
+
+import contextlib
+import enum
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from privypurse.core._checks import ordinary, positive_integer, probability
+from privypurse.core._errors import (
+    InvalidArgument,
+    SealedValue,
+    SharedAcrossProcesses,
+    UnboundedSensitivity,
+    UnsupportedCharge,
+)
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import this_process
+
+# Sums of records bounded by at most 1e100 each stay below this.
+LARGEST_VALUE = 1e200
+
+
+class Norm(enum.Enum):
+    """How the distance between two neighbouring values is measured.
+
+    Attributes
+    ----------
+    L2
+        Euclidean length of the difference: what Gaussian noise needs.
+    RANGE
+        Largest minus smallest coordinate of the difference: what a selection among scores needs.
+        A shift shared by all scores does not count.
+    GRADIENT
+        Euclidean length of the difference of two objectives' gradients, at any point.
+    MU
+        Gaussian-DP parameter of one run of the experiment in the box.
+    """
+
+    L2 = "l2"
+    RANGE = "range"
+    GRADIENT = "gradient"
+    MU = "gaussian-dp"
+
+
+class Sample:
+    """One Poisson sample of the records, valid for one release.
+
+    The price of a sampled release requires a fresh sample. Boxes computed from the same sample
+    share its token, and the purse takes the token with the first charged release.
+
+    Guarantees
+    ----------
+    `take` succeeds once, in the process that drew the sample, whatever threads or forks do.
+    """
+
+    __slots__ = ("_lock", "_process", "_taken")
+
+    def __init__(self) -> None:
+        self._lock, self._process, self._taken = threading.Lock(), this_process(), False
+
+    @contextlib.contextmanager
+    def take(self) -> Iterator[None]:
+        """Hold the sample during a charge; it is used up unless the charge raises."""
+        if this_process() != self._process:
+            raise SharedAcrossProcesses(
+                "a sample was carried into a forked process, where it could be released a second time. "
+                "Draw a sample in that process."
+            )
+        with self._lock:
+            if self._taken:
+                raise UnsupportedCharge(
+                    "this sample was already released once; its sampling rate does not price a second release. "
+                    "Draw a fresh sample for each release."
+                )
+            yield
+            self._taken = True
+
+
+class Sensitive:
+    """A value computed from private data, sealed until it is released through a purse.
+
+    Oracles make boxes and mechanisms open them; other code can only pass them on.
+
+    Parameters
+    ----------
+    value : array_like
+        The raw aggregate, such as a sum of clipped gradients. Kept as float64.
+    norm : Norm
+        The norm in which the bounds hold.
+    add_remove, replace_one : float or None
+        How far the value can move, in that norm, when one record is added or removed, or replaced.
+        None where no bound was enforced; asking for it then raises `UnboundedSensitivity`.
+    sample_prob : float, default 1.0
+        Poisson sampling rate of the records behind the value; 1.0 means all records.
+    sample : Sample, optional
+        Token of the sample if ``sample_prob`` is below 1, shared by all boxes of one sample. By
+        default the box has its own.
+
+    Guarantees
+    ----------
+    * The bounds are public, were enforced by the maker of the box, and alone determine prices.
+    * ``repr``, ``str``, ``format``, ``float()``, ``np.asarray``, comparison, truth value,
+      iteration, copying and pickling never show or yield the value. (Python cannot keep a
+      determined caller in the same process from private attributes; ``tests/architecture`` keeps
+      the library from them.)
+    * ``replace_one`` lies between ``add_remove`` and twice ``add_remove`` where both are given: a
+      replacement is a removal and an addition.
+
+    Examples
+    --------
+    >>> Sensitive([3.0, 4.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
+    <Sensitive: shape (2,), l2 bound 1.0 (add-remove), 2.0 (replace-one)>
+    """
+
+    __slots__ = ("_bounds", "_norm", "_sample", "_sample_prob", "_value")
+
+    # numpy must not treat the box as an array-like object, not even as an operand.
+    __array_ufunc__ = None
+
+    def __init__(
+        self,
+        value: ArrayLike,
+        *,
+        norm: Norm,
+        add_remove: float | None,
+        replace_one: float | None,
+        sample_prob: float = 1.0,
+        sample: Sample | None = None,
+    ) -> None:
+        if not isinstance(norm, Norm):
+            raise InvalidArgument(
+                f"norm must be Norm.L2, Norm.RANGE or Norm.GRADIENT; got {norm!r}. Pass for example norm=Norm.L2."
+            )
+        add_remove = None if add_remove is None else ordinary(add_remove=add_remove)
+        replace_one = None if replace_one is None else ordinary(replace_one=replace_one)
+        if add_remove is not None and replace_one is not None and not add_remove <= replace_one <= 2 * add_remove:
+            raise InvalidArgument(
+                f"replace_one must lie between add_remove and twice add_remove; got replace_one={replace_one!r} with "
+                f"add_remove={add_remove!r}. A replacement is one removal and one addition: pass "
+                f"replace_one={2 * add_remove!r} if in doubt."
+            )
+        # A private copy, so that the caller cannot read or change it.
+        array = np.array(value, dtype=np.float64)
+        if array.size and not (array.max() < LARGEST_VALUE and array.min() > -LARGEST_VALUE):
+            # A bound is void if one record can make the aggregate non-finite: a defect of the
+            # maker, reported without the value.
+            raise UnboundedSensitivity(
+                "the value of a box must be finite and below 1e200; it is not, so the bound was not enforced. "
+                "Drop or clip such records where the sum is computed."
+            )
+        array.setflags(write=False)
+        self._value = array
+        self._norm = norm
+        self._bounds = {Neighbouring.ADD_REMOVE: add_remove, Neighbouring.REPLACE_ONE: replace_one}
+        self._sample_prob = probability(sample_prob=sample_prob)
+        self._sample = None if self._sample_prob == 1 else sample or Sample()
+
+    @property
+    def norm(self) -> Norm:
+        """The norm in which the bounds hold."""
+        return self._norm
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value; shapes are public."""
+        return self._value.shape
+
+    @property
+    def sample_prob(self) -> float:
+        """The Poisson sampling rate of the records behind the value."""
+        return self._sample_prob
+
+    @property
+    def sample(self) -> Sample | None:
+        """Token of the sample behind the value; None where all records took part."""
+        return self._sample
+
+    def has_bound(self, neighbouring: Neighbouring) -> bool:
+        """Return whether a bound was enforced for this relation."""
+        return self._bounds[neighbouring] is not None
+
+    def bound(self, neighbouring: Neighbouring, norm: Norm) -> float:
+        """Return the bound enforced under a relation, if it was enforced in this norm."""
+        if norm is not self._norm:
+            raise UnboundedSensitivity(
+                f"this box is bounded in the {self._norm.value} norm, but the mechanism needs the {norm.value} norm. "
+                "Gaussian noise needs Norm.L2, a selection Norm.RANGE, a perturbed objective Norm.GRADIENT, "
+                "repeat-and-select Norm.MU."
+            )
+        bound = self._bounds[neighbouring]
+        if bound is None:
+            raise UnboundedSensitivity(
+                f"this box has no bound under the relation {neighbouring.value!r}. "
+                f"Use a purse with neighbouring={neighbouring.other.value!r}, or a query that bounds both."
+            )
+        return bound
+
+    def __repr__(self) -> str:
+        bounds = ", ".join(f"{bound} ({relation.value})" for relation, bound in self._bounds.items() if bound)
+        sampled = f", sampled with probability {self._sample_prob}" if self._sample_prob < 1 else ""
+        return f"<Sensitive: shape {self.shape}, {self._norm.value} bound {bounds or 'none'}{sampled}>"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def _sealed(self, *_: Any, **__: Any) -> NoReturn:
+        raise SealedValue(
+            "this value is sealed: it was computed from private data and has not been charged. "
+            "Release it with purse.release(box, mechanism)."
+        )
+
+    __array__ = __float__ = __int__ = __index__ = __complex__ = __bool__ = __len__ = __iter__ = _sealed
+    __getitem__ = __contains__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _sealed
+    __copy__ = __deepcopy__ = __reduce__ = __reduce_ex__ = __getstate__ = _sealed
+    # Implied by __eq__, but stated because a hash of the value would leak it.
+    __hash__ = None  # type: ignore[assignment]
+
+
+class SensitiveObjective(Sensitive):
+    """A sealed convex problem over private data.
+
+    The box holds a function: given a linear perturbation b, a ridge and a tolerance, it returns the
+    minimiser of ``sum of losses + ridge/2 |w|^2 + b . w``, up to a gradient of that length.
+    `gradient` is the largest norm of one record's gradient at any point: the add/remove bound.
+
+    Guarantees
+    ----------
+    Each record's loss is a convex function of one linear score, so its second derivative has rank
+    one. Sealed like every box.
+    """
+
+    __slots__ = ("_curvature", "_dimension")
+
+    def __init__(self, minimise: Any, *, dimension: int, gradient: float, curvature: float) -> None:
+        super().__init__(0.0, norm=Norm.GRADIENT, add_remove=gradient, replace_one=2 * gradient)
+        self._value = minimise
+        self._dimension = dimension
+        self._curvature = ordinary(curvature=curvature)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the minimiser."""
+        return (self._dimension,)
+
+    @property
+    def curvature(self) -> float:
+        """Largest second derivative of one record's loss."""
+        return self._curvature
+
+
+class SensitiveTrials(Sensitive):
+    """A sealed private experiment that may be run several times.
+
+    The box holds a function ``trial(candidate, noise)``, which runs the experiment once with one of
+    several public candidates, independently of other runs, and returns a score and a result. Each
+    run, with both, is Gaussian-DP with mu `add_remove` or `replace_one` for every candidate.
+    `hand_over` receives the result of the best run, once, after the charge.
+
+    Guarantees
+    ----------
+    The maker of the box enforced the bound: each run is charged to its own filter with that limit.
+    Sealed like every box.
+    """
+
+    __slots__ = ("_candidates", "_hand_over")
+
+    def __init__(
+        self,
+        trial: Callable[[int, Any], tuple[float, Any]],
+        *,
+        candidates: int,
+        add_remove: float | None,
+        replace_one: float | None,
+        hand_over: Callable[[Any], None],
+    ) -> None:
+        super().__init__(0.0, norm=Norm.MU, add_remove=add_remove, replace_one=replace_one)
+        self._value = trial  # type: ignore[assignment]
+        self._candidates = positive_integer(candidates=candidates)
+        self._hand_over = hand_over
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the released numbers: the winning candidate and its score."""
+        return (2,)
+
+    @property
+    def candidates(self) -> int:
+        """The number of candidates."""
+        return self._candidates
+
+    @property
+    def hand_over(self) -> Callable[[Any], None]:
+        """The function that receives the result of the best run."""
+        return self._hand_over

@@ -1,0 +1,394 @@
+"""Base class of all private linear models."""
+
+import inspect
+import textwrap
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypedDict, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from privypurse.accounting._fixed_schedule import FixedSchedule
+from privypurse.core._checks import FloatArray, non_negative, positive, shown
+from privypurse.core._errors import InvalidArgument, LedgerCorrupt
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.estimators._compat import FLOATS, same_attributes, validate
+from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget
+from privypurse.estimators._preparation import Preparation, Preparer
+from privypurse.losses._linear import Logistic
+from privypurse.losses._softmax import Softmax
+from privypurse.methods._auto import Auto
+from privypurse.methods._by_name import method_by_name
+from privypurse.methods.base import WarmStarted
+from privypurse.oracles._linear import DenseOracle, SparseOracle
+from privypurse.oracles._rows import Rows
+from privypurse.oracles._scores import Targets
+from privypurse.oracles._softmax import SoftmaxOracle
+from privypurse.purse._holds import held
+from privypurse.purse._opening import check_delta
+from privypurse.purse._purse import Purse
+from privypurse.training._facts import Facts
+from privypurse.training._fit import BoundedOracle, facts_for, fit
+from privypurse.training._loop import check_callbacks, check_part
+from privypurse.training._plan import Method
+from privypurse.training._progress import Callback, ProgressBar
+
+Model = TypeVar("Model", bound=type)
+
+_ATTRIBUTES = """\
+coef_, intercept_ : ndarray
+    The model: ``X @ coef_.T + intercept_`` is the score of a row as given to `fit`. A row that is longer,
+    after preparation, than the limit of training is scaled down to it in prediction too.
+n_iter_ : int
+    Number of releases of the training itself.
+n_features_in_, feature_names_in_
+    As in every scikit-learn estimator.
+privacy_spent_ : Spent
+    ``epsilon``, ``delta`` and number of releases of this fit.
+certificate_ : Certificate
+    The guarantee of this fit, its releases, and what is not covered. With a shared purse,
+    ``purse.certificate()`` is the certificate for all fits.
+trace_ : Trace
+    The public record of the training, step by step.
+stop_reason_ : str
+    Why the training ended: "steps", "budget", or "others" if other fits spent from the same purse.
+preparation_ : Preparation
+    The public numbers that rows were prepared with."""
+
+
+class Common(TypedDict, total=False):
+    """Settings of every model, which subclasses pass on to `PrivateLinearModel`."""
+
+    delta: float | None
+    method: str | Method
+    neighbouring: Neighbouring | str | None
+    fit_intercept: bool
+    l2: float
+    feature_norm: float | None
+    n_public: int | None
+    standardize: bool
+    purse: Purse | None
+    warm_start: bool
+    copy_X: bool
+    random_state: Any
+    noise: str
+    callbacks: Sequence[Callback]
+    verbose: bool
+
+
+def with_common_parameters(model: Model) -> Model:
+    """Fill in ``**common`` of the signature, which scikit-learn reads, and of the docstring.
+
+    There ``{common}`` and ``{attributes}`` mark the places.
+    """
+    init: Any = model.__init__  # type: ignore[misc]
+    own, base = inspect.signature(init), inspect.signature(PrivateLinearModel.__init__)
+    named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    rest = [one for name, one in base.parameters.items() if name not in own.parameters]
+    init.__signature__ = own.replace(parameters=[*named, *rest])
+    if model.__doc__:  # absent under python -OO
+        common = inspect.cleandoc(PrivateLinearModel.__doc__ or "").split("----------\n")[1]
+        text = inspect.cleandoc(model.__doc__)
+        model.__doc__ = text.replace("{common}", common).replace("{attributes}", textwrap.dedent(_ATTRIBUTES))
+    return model
+
+
+# Named on every certificate: a refusal depends on the data.
+CHECKED = (
+    "that the table passed the checks before payment: finite numbers, none missing, proper labels, more than one row"
+)
+CUT_SHORT = "the training was CUT SHORT"
+
+
+class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
+    """Base class of linear models trained under differential privacy.
+
+    Parameters
+    ----------
+    epsilon : float or None, default 1.0
+        Budget of one fit. With a purse, the most that this fit may spend from it; None for all that
+        is left.
+    delta : float or None
+        Default: the purse's, or 1e-6. Should be far below one over the number of records. A delta
+        above 1e-4 is refused unless `n_public` is small enough.
+    method : str or Method, default "auto"
+        Optimization method: a name in ``methods.by_name.BY_NAME``, or an object of
+        ``privypurse.methods``. "auto" needs no settings.
+    neighbouring : {"add-remove", "replace-one"} or None
+        Protect the presence of a record (the default) or its contents. With a purse, the purse's.
+    fit_intercept : bool, default True
+        Whether to learn an intercept.
+    l2 : float, default 0.0
+        Ridge penalty on the mean loss, on the weights of the prepared columns and of the intercept.
+    feature_norm : float or None
+        Public norm that rows are clipped to before standardization. It declares one scale for all
+        columns, so no units are selected. None: select one with a share of 1 % of the budget, or up
+        to 10 % of a small budget.
+    n_public : int or None
+        Public number of records. None: spend a share of 3 % of the budget on a noisy count, by
+        class if there are classes.
+    standardize : bool, default True
+        Spend a share of 12 to 18 % of the budget on size, centre and spread of the columns, and
+        train on standardized columns. Skipped if the budget is too small to distinguish columns.
+    purse : Purse or None
+        Purse to charge, shared with other fits and with copies of the estimator.
+    warm_start : bool, default False
+        Continue from the coefficients of the last fit, and spend again from the same purse, which
+        must be given. `certificate_` and `privacy_spent_` are then those of the purse: the model
+        depends on all of its releases.
+    copy_X : bool, default True
+        False: `fit` may overwrite a float32 array, which saves a copy of a large table.
+    random_state : None, int, Generator or RandomState
+        Seed for simulations, which are not private; the certificate says so.
+    noise : {"auto", "secure", "plain"}, default "auto"
+        "secure": noise and sums of gradients in exact arithmetic, so that their last digits leak
+        nothing; what has no exact form is refused. "plain": in floating point. "auto": exact except
+        where that takes a fifth longer. With a purse, the purse's.
+    callbacks : sequence of Callback
+        Called at each step with public values only.
+    verbose : bool, default False
+        Show a progress bar.
+    """
+
+    # Factor from a typical row length to the clipping norm of rows.
+    _room: float = 1.0
+    # Whether every number is from 0 to 1, as after a `TableEncoder`.
+    _declared_scales: bool = False
+    _takes_any_rows: bool = False  # see `validate`
+
+    preparation_: Preparation
+    coef_: Any
+    intercept_: Any
+
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        *,
+        delta: float | None = None,
+        method: str | Method = "auto",
+        neighbouring: Neighbouring | str | None = None,
+        fit_intercept: bool = True,
+        l2: float = 0.0,
+        feature_norm: float | None = None,
+        n_public: int | None = None,
+        standardize: bool = True,
+        purse: Purse | None = None,
+        warm_start: bool = False,
+        copy_X: bool = True,
+        random_state: Any = None,
+        noise: str = "auto",
+        callbacks: Sequence[Callback] = (),
+        verbose: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.method = method
+        self.neighbouring = neighbouring
+        self.fit_intercept = fit_intercept
+        self.l2 = l2
+        self.feature_norm = feature_norm
+        self.n_public = n_public
+        self.standardize = standardize
+        self.purse = purse
+        self.warm_start = warm_start
+        self.copy_X = copy_X
+        self.random_state = random_state
+        self.noise = noise
+        self.callbacks = callbacks
+        self.verbose = verbose
+
+    def _check_settings(self) -> Method:
+        """Return the method. Raise InvalidArgument for wrong settings."""
+        for name in ("feature_norm", "n_public"):
+            if getattr(self, name) is not None:
+                positive(**{name: getattr(self, name)})
+        non_negative(l2=self.l2)
+        check_callbacks(self.callbacks)
+        for name in ("fit_intercept", "standardize", "warm_start", "copy_X"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise InvalidArgument(f"{name} must be True or False; got {shown(getattr(self, name))}.")
+        if self.warm_start and not isinstance(self.purse, Purse):
+            raise InvalidArgument(
+                "warm_start=True spends again on the same records, which only a purse can add up. Pass a purse."
+            )
+        if isinstance(self.method, str):
+            return method_by_name(self.method)
+        check_part("method", self.method, ("recipe", "plan", "filter"), "Pass 'auto', or an object such as Nesterov().")
+        return self.method
+
+    def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Check settings, rows and targets as `fit` does; return rows and targets as arrays.
+
+        Nothing is spent or changed. The rows may be a sparse matrix.
+        """
+        return same_attributes(self)._check_input(X, y)
+
+    def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        raise NotImplementedError
+
+    def _validated(self, X: Any, y: Any, *, y_numeric: bool) -> tuple[Any, Any]:
+        settings = {"accept_sparse": "csr", "dtype": FLOATS, "ensure_min_samples": 2}
+        return cast(tuple[Any, Any], validate(self, X, True, y, y_numeric=y_numeric, **settings))
+
+    def _check_schedule(self, method: Method, purse: Purse) -> bool:
+        """Whether a method needs its own purse with a fixed schedule, without preparation."""
+        given = isinstance(purse.filter, FixedSchedule)
+        facts = Facts(records=1e4, dimension=10, rule=purse.filter, bounds=Logistic().bounds(1.0))
+        needs_one = not given and method.filter(facts) is not purse.filter
+        if not given and not needs_one:
+            method.recipe(replace(facts, l2=self.l2))  # raise now if the method lacks a setting
+        declared = self.n_public is not None and self.feature_norm is not None and not self.standardize
+        if (given or needs_one) and not declared:
+            raise InvalidArgument(
+                f"{method.name} is accounted as a fixed schedule, which allows no other release. Pass n_public=..., "
+                "feature_norm=... and standardize=False."
+            )
+        if needs_one and self.purse is not None:
+            raise InvalidArgument(
+                f"{method.name} needs a purse with its own schedule; got {self.purse!r}. Leave the purse out, or "
+                "open it with training.purse_for."
+            )
+        return needs_one
+
+    def _oracle(self, table: Any, target: Any, loss: Any, preparation: Preparation, **settings: Any) -> BoundedOracle:
+        """Join prepared rows with their targets."""
+        in_memory = SparseOracle if sparse.issparse(table) else DenseOracle
+        kind: Any = SoftmaxOracle if isinstance(loss, Softmax) else in_memory
+        settings |= {"row_limit": preparation.row_limit, "constant": preparation.constant or False}
+        return cast(BoundedOracle, kind(table, target, loss=loss, may_be_empty=self._takes_any_rows, **settings))
+
+    def _earlier_model(self, outputs: int | None) -> FloatArray | None:
+        """Return the weights of the last fit for a warm start, else None.
+
+        Guarantees
+        ----------
+        A fit continues from a model only if that was paid from the same purse, whose certificate
+        covers both.
+        """
+        if not (self.warm_start and hasattr(self, "preparation_")):
+            return None
+        purse, (dataset, head) = cast(Purse, self.purse), getattr(self, "_paid_by", None) or ("", None)
+        same = head is not None and dataset == purse.dataset
+        try:
+            if same:
+                purse.ledger.verify(head)
+        except LedgerCorrupt:
+            same = False
+        if not same:
+            raise InvalidArgument(
+                "warm_start=True needs a model that was paid from the same purse; the last fit was not. Fit a "
+                "clone of the estimator."
+            )
+        coefficients = self.coef_.T if outputs else self.coef_.ravel()
+        return self.preparation_.from_columns(coefficients, np.reshape(self.intercept_, coefficients.shape[1:]))
+
+    def _train(
+        self,
+        X: Any,
+        make_oracle: Callable[[Any, Preparation], BoundedOracle],
+        *,
+        labels: NDArray[np.intp] | None = None,
+        classes: int = 0,
+        target: Targets | None = None,
+        uncovered: Sequence[str] = (),
+    ) -> None:
+        """Open the budget, prepare, train, and set the fitted attributes.
+
+        `make_oracle` joins the prepared rows with the targets, which must be checked: it may not
+        fail. `uncovered` names what was read from the data without paying.
+        """
+        rows = Rows(X, labels, classes, overwrite=not self.copy_X, may_be_empty=self._takes_any_rows)
+        outputs = classes if classes > 2 else None  # columns of weights; None for one
+        method = self._check_settings()
+        begin = self._earlier_model(outputs)
+        goes_on = begin is not None
+        purse = open_budget(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbouring=self.neighbouring,
+            purse=self.purse,
+            random_state=self.random_state,
+            noise=self.noise,
+        )
+        check_delta(purse.delta, self.n_public)
+        needs_own_schedule = self._check_schedule(method, purse)
+        with held(purse):
+            for what in (*uncovered, CHECKED):
+                purse.declare_uncovered(what)
+            if goes_on:
+                preparation = self.preparation_
+                preparation.apply(rows)
+            else:
+                preparation = Preparer(rows, purse, intercept=bool(self.fit_intercept)).run(
+                    records=None if self.n_public is None else float(self.n_public),
+                    feature_norm=None if self.feature_norm is None else float(self.feature_norm),
+                    standardize=bool(self.standardize),
+                    declared_scales=self._declared_scales,
+                    room=self._room,
+                    target=target,
+                )
+                if purse.delta * preparation.records >= 1:
+                    warnings.warn(
+                        f"delta={purse.delta:g} is above one over the number of records, which is about "
+                        f"{preparation.records:.3g}: publishing a whole record could count as private. Use a "
+                        "smaller delta.",
+                        UserWarning,
+                        stacklevel=5,
+                    )
+                begin = preparation.start(outputs, rows.columns) if isinstance(method, Auto) else None
+            if isinstance(method, Auto):
+                method = Auto(slack=preparation.slack)
+            if begin is not None:
+                method = WarmStarted(method, np.ravel(begin).astype(np.float64))
+            oracle = make_oracle(rows.table, preparation)
+            if needs_own_schedule:
+                facts = facts_for(oracle, purse, records=preparation.records, l2=self.l2)
+                purse = Purse.with_filter(method.filter(facts), noise=purse.noise)
+                for what in (*uncovered, CHECKED):
+                    purse.declare_uncovered(what)
+            callbacks = [*self.callbacks, *([ProgressBar(purse, show=True)] if self.verbose else [])]
+            result = fit(oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=callbacks)
+        if result.trace.stop_reason == "others":
+            warnings.warn(
+                f"{CUT_SHORT} after {len(result.trace.steps)} steps: others spent from the same purse meanwhile, "
+                "and it does not allow all planned steps.",
+                UserWarning,
+                stacklevel=5,
+            )
+        weights = result.point.reshape(-1, outputs) if outputs else result.point
+        coefficients, intercept = preparation.to_columns(weights)
+        # After a warm start the model depends on all releases of the purse.
+        payer = self.purse if goes_on and self.purse is not None else purse
+        self.coef_ = coefficients.T if outputs else coefficients.reshape(1, -1) if classes else coefficients
+        self.intercept_ = intercept.reshape(-1) if classes else float(intercept)
+        self.preparation_ = preparation
+        self.trace_ = result.trace
+        self.n_iter_ = len(result.trace.steps)
+        self.stop_reason_ = result.trace.stop_reason
+        self.privacy_spent_, self.certificate_ = payer.spent, payer.certificate()
+        self._paid_by = None if self.purse is None else (self.purse.dataset, self.purse.ledger.head())
+
+    def _scores(self, X: Any) -> FloatArray:
+        check_is_fitted(self)
+        table = validate(self, X, False, accept_sparse="csr", dtype=FLOATS)
+        return self.preparation_.limited(table, self.coef_.T, np.asarray(self.intercept_))
+
+
+class NoisyTags:
+    """Tags that all private linear models share, for scikit-learn before and after 1.6."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.sparse = True
+        for kind in (tags.classifier_tags, tags.regressor_tags):
+            if kind is not None:
+                kind.poor_score = True  # noise hides small data, so no score can be promised there
+        return tags
+
+    def _more_tags(self) -> dict[str, bool]:
+        return {"poor_score": True}

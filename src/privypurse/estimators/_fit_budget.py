@@ -1,0 +1,160 @@
+"""The purse that a scikit-learn fit is charged to: its own, or an allowance of a given one."""
+
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+
+from privypurse.accounting._filters import GdpFilter
+from privypurse.core._checks import positive, shown, small_probability
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.purse._opening import DELTA, check_noise_name, noise_source, part_of
+from privypurse.purse._purse import Purse
+
+# Parts of scikit-learn that fit copies of an estimator repeatedly.
+FITTING_MANY = (
+    "sklearn.model_selection",
+    "sklearn.ensemble",
+    "sklearn.calibration",
+    "sklearn.multiclass",
+    "sklearn.multioutput",
+    "sklearn.feature_selection",
+    "sklearn.semi_supervised",
+)
+# Those that set the random state of their copies.
+SEEDING = ("sklearn.ensemble", "sklearn.multioutput")
+
+
+class SimulationWarning(UserWarning):
+    """A seed was given, so nothing is private."""
+
+
+class PaidElsewhere:
+    """Stands for the purse in a fitted model that was copied to a file or another process.
+
+    The model predicts without its purse. To fit again, pass one:
+    ``model.set_params(purse=Purse.reopen(...))``.
+    """
+
+    def __init__(self, dataset: str, ledger: str) -> None:
+        self.dataset, self.ledger = dataset, ledger
+
+    def __repr__(self) -> str:
+        return f"<purse of {self.dataset[:30]!r}, left behind>"
+
+
+class LeavesItsPurse:
+    """Lets a fitted estimator be saved without its purse: a copied budget would be a second one."""
+
+    def __getstate__(self) -> Any:
+        state: dict[str, Any] = super().__getstate__().copy()  # type: ignore[attr-defined]
+        purse = state.get("purse")
+        if "certificate_" in state and isinstance(purse, Purse):
+            state["purse"] = PaidElsewhere(purse.dataset, purse.ledger.location)
+        return state
+
+
+class UncountedSpending(UserWarning):
+    """A search or cross-validation fits many times, and the fits are not added up."""
+
+
+def open_budget(
+    *,
+    epsilon: float | None,
+    delta: float | None,
+    neighbouring: Neighbouring | str | None,
+    purse: Purse | None,
+    random_state: Any,
+    noise: str = "auto",
+) -> Purse:
+    """Return the purse for a fit: a new one, or an allowance from the given one.
+
+    The fit may spend at most `epsilon`, or all that is left in the purse if that is None. Delta and
+    neighbouring are by default the purse's, or 1e-6 and add/remove. A seed in `random_state` makes
+    the fit a simulation.
+    """
+    check_noise_name(noise)
+    if epsilon is not None:
+        epsilon = positive(epsilon=epsilon)
+    if delta is not None:
+        delta = small_probability(delta=delta)
+    relation = None if neighbouring is None else Neighbouring.parse(neighbouring)
+    seed = seed_from(random_state)
+    if purse is None:
+        if epsilon is None:
+            raise InvalidArgument(
+                "epsilon must be given without a purse; got None, which means all that is left in one. Pass epsilon=1.0."
+            )
+        warn_of_many_fits(epsilon, seeded=seed is not None)
+        source = noise_source(noise, seed)
+        if seed is not None:
+            warnings.warn(
+                f"random_state={shown(random_state)} makes the noise repeatable: this fit is a simulation, NOT PRIVATE. "
+                "Omit it on private data.",
+                SimulationWarning,
+                stacklevel=5,
+            )
+        rule = GdpFilter(epsilon, DELTA if delta is None else delta, relation or Neighbouring.ADD_REMOVE)
+        return Purse.with_filter(rule, noise=source)
+    check_terms(purse, delta, relation, random_state)
+    if noise != "auto":
+        raise InvalidArgument(
+            f"noise must be 'auto' with a purse; got {noise!r}. The purse draws it: open it with noise={noise!r}."
+        )
+    return part_of(purse, epsilon)
+
+
+def check_terms(purse: Any, delta: float | None, relation: Neighbouring | None, random_state: Any) -> None:
+    """Raise InvalidArgument unless `purse` is one, on these terms, and draws the noise itself."""
+    if not isinstance(purse, Purse):
+        raise InvalidArgument(
+            f"purse must be a Purse or None; got {shown(purse)}. "
+            "Pass purse=Purse(1.0, 1e-6, neighbouring='add-remove'), or Purse.reopen(ledger, dataset)."
+        )
+    for name, mine, its in (("delta", delta, purse.delta), ("neighbouring", relation, purse.neighbouring)):
+        if mine is not None and mine != its:
+            words = [value.value if isinstance(value, Neighbouring) else value for value in (its, mine)]
+            raise InvalidArgument(f"{name} must be that of the purse, {words[0]!r}; got {words[1]!r}. Omit it.")
+    if random_state is not None:
+        raise InvalidArgument(
+            f"random_state must be None with a purse; got {shown(random_state)}. The purse draws the noise: "
+            "open it with noise=NoiseSource(seed=7) for a simulation."
+        )
+
+
+def seed_from(random_state: Any) -> int | None:
+    """Return a seed from a scikit-learn random state; None (private) stays None."""
+    if random_state is None:
+        return None
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise InvalidArgument(
+            f"random_state must be None, a whole number of 0 or more, a Generator or a RandomState; got "
+            f"{shown(random_state)}. Omit it for private noise: any seed makes the fit a simulation, NOT PRIVATE."
+        )
+    return int(random_state)
+
+
+def warn_of_many_fits(epsilon: float, *, seeded: bool) -> None:
+    """Warn if scikit-learn code that fits many times calls a fit without a purse, or seeded it."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(SEEDING if seeded else FITTING_MANY):
+            spends = (
+                f"each fit of this search, cross-validation or ensemble spends its own epsilon={epsilon:g} on the same "
+                "records, and the fits are not added up. Pass purse=Purse(..., ledger='budget.db') to the estimator, "
+                "so that every fit is counted (with n_jobs too); search with PrivateSearchCV, which charges for the "
+                "choice; or, if the data is not private, pass random_state=0, which makes every fit a simulation."
+            )
+            seeds = (
+                "this ensemble gave its members seeds (random_state), which makes their noise repeatable: NOT PRIVATE, "
+                "and the fits are not added up. Give the estimator a purse, with which seeds are refused."
+            )
+            warnings.warn(seeds if seeded else spends, UncountedSpending, stacklevel=5)
+            return
+        frame = frame.f_back  # type: ignore[assignment]

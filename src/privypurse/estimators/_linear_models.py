@@ -1,0 +1,367 @@
+"""Private linear models: logistic regression, a support vector machine, ridge and Huber regression."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from privypurse.core._checks import FloatArray, positive, shown
+from privypurse.core._errors import InvalidArgument
+from privypurse.estimators._base import Common, NoisyTags, PrivateLinearModel, with_common_parameters
+from privypurse.estimators._compat import all_or_nothing
+from privypurse.estimators._preparation import TARGET_ROOM, Preparation
+from privypurse.losses._linear import Huber, HuberHinge, LinearLoss, Logistic, Squared
+from privypurse.losses._softmax import OneVsRest, Softmax
+from privypurse.oracles._encoding import check_target_bounds
+from privypurse.oracles._scores import Targets, checked_numbers
+from privypurse.training._fit import BoundedOracle
+
+LABELS_READ = "the set of class labels, which was read from y: declare it with classes=[...]"
+
+
+class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
+    """Base class of the classifiers."""
+
+    classes_: NDArray[Any]
+
+    def __init__(
+        self, epsilon: float | None = 1.0, *, classes: Sequence[Any] | None = None, **common: Unpack[Common]
+    ) -> None:
+        super().__init__(epsilon, **common)
+        self.classes = classes
+
+    def _loss(self, classes: int, slack: float) -> LinearLoss | Softmax:
+        raise NotImplementedError
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any) -> Any:
+        """Train on private rows.
+
+        Parameters
+        ----------
+        X : array_like, data frame or sparse matrix of shape (n, d)
+            The records. Not kept.
+        y : array_like of shape (n,)
+            Their labels. Not kept.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InvalidArgument
+            A setting or the data is wrong. No budget is spent.
+        BudgetExhausted
+            Less is left in the purse than `epsilon`. No budget is spent.
+        """
+        X, y = self._check_input(X, y)
+        classes = self._declared(y)
+        target = _encode(y, classes)
+        if self.warm_start and hasattr(self, "classes_") and not np.array_equal(classes, self.classes_):
+            raise InvalidArgument("classes must be those of the first fit with warm_start=True. Pass classes=[...].")
+
+        def make_oracle(table: Any, preparation: Preparation) -> BoundedOracle:
+            loss = self._loss(classes.size, preparation.slack)
+            return self._oracle(table, target, loss, preparation, classes=range(classes.size))
+
+        uncovered = [] if self.classes is not None else [LABELS_READ]
+        self._train(X, make_oracle, labels=target, classes=classes.size, uncovered=uncovered)
+        self.classes_ = classes
+        return self
+
+    def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        self._check_settings()
+        X, y = self._validated(X, y, y_numeric=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a warning could depend on one record
+            try:
+                check_classification_targets(y)
+            except ValueError as error:  # does not quote a label
+                raise InvalidArgument(str(error)) from None
+        _encode(y, self._declared(y))
+        return X, y
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Return scores: positive for the second of two classes, or one column for each class."""
+        scores = self._scores(X)
+        return scores.ravel() if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class of each row. No guarantee covers predictions for private rows."""
+        scores = self.decision_function(X)
+        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[index])
+
+    def _declared(self, y: NDArray[Any]) -> NDArray[Any]:
+        """Return the declared classes, or those in y."""
+        if self.classes is None:
+            found = np.unique(y)
+            if found.size < 2:
+                raise InvalidArgument(
+                    f"{type(self).__name__} needs two or more classes, and y has only one class. Check y, or "
+                    "declare the classes, for example classes=[0, 1]."
+                )
+            return found
+        declared = np.asarray(self.classes)
+        if isinstance(self.classes, str) or declared.ndim != 1 or np.unique(declared).size < max(2, declared.size):
+            raise InvalidArgument(
+                f"classes must be two or more different labels; got {shown(self.classes)}. Pass for example classes=[0, 1]."
+            )
+        return np.unique(declared)
+
+
+def _encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the index of each label among the sorted classes."""
+    # numpy would compare labels and classes of different kinds as text.
+    if (y.dtype.kind in "OUS") == (classes.dtype.kind in "OUS"):
+        place = np.minimum(np.searchsorted(classes, y), classes.size - 1)
+        if np.all(classes[place] == y):
+            return np.asarray(place)
+    raise InvalidArgument(
+        f"y must hold only the declared classes {shown(classes.tolist())}, and of their type; it has others. "
+        "Pass all classes of y."
+    )
+
+
+@with_common_parameters
+class PrivateLogisticRegression(PrivateLinearClassifier):
+    """Logistic regression under differential privacy, without hyper-parameters to tune.
+
+    Several classes are one multinomial model, with one budget.
+
+    Parameters
+    ----------
+    {common}
+    classes : sequence, optional
+        The public labels. By default they are read from y, which the certificate names as not
+        covered.
+
+    Attributes
+    ----------
+    {attributes}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from privypurse.estimators import PrivateLogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((5_000, 4))
+    >>> y = (X[:, 0] + 0.5 * rng.standard_normal(5_000) > 0).astype(int)
+    >>> model = PrivateLogisticRegression(epsilon=0.5, classes=[0, 1], random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.8), round(model.privacy_spent_.epsilon, 3)
+    (True, 0.5)
+    """
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the probability of each class, one column for each, in the order of `classes_`."""
+        scores = self.decision_function(X)
+        if scores.ndim == 2:
+            return np.asarray(special.softmax(scores, axis=1))
+        return np.column_stack([special.expit(-scores), special.expit(scores)])
+
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """Return the logarithm of the probability of each class."""
+        scores = self.decision_function(X)
+        if scores.ndim == 2:
+            return np.asarray(special.log_softmax(scores, axis=1))
+        return np.column_stack([special.log_expit(-scores), special.log_expit(scores)])
+
+    def _loss(self, classes: int, slack: float) -> LinearLoss | Softmax:
+        if classes == 2:
+            # At zero weights the derivative is 1/2: nothing is clipped there, and the noise is halved.
+            return Logistic(clip_derivative=min(0.5 * slack, 1.0))
+        return Softmax(classes, clip_derivative=min(math.sqrt(1 - 1 / classes) * slack, math.sqrt(2)))
+
+
+@with_common_parameters
+class PrivateLinearSVC(PrivateLinearClassifier):
+    """A linear support vector machine under differential privacy, without hyper-parameters to tune.
+
+    The hinge loss is smoothed at its kink (Huber hinge). Several classes are one-vs-rest models
+    that share each release.
+
+    Parameters
+    ----------
+    {common}
+    classes : sequence, optional
+        The public labels. By default they are read from y, which the certificate names as not
+        covered.
+
+    Attributes
+    ----------
+    {attributes}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from privypurse.estimators import PrivateLinearSVC
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((5_000, 4))
+    >>> y = np.where(X[:, 0] > 0, "yes", "no")
+    >>> model = PrivateLinearSVC(epsilon=0.5, classes=["no", "yes"], random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.8), model.classes_.tolist()
+    (True, ['no', 'yes'])
+    """
+
+    def _loss(self, classes: int, slack: float) -> LinearLoss | Softmax:
+        return HuberHinge(width=0.5) if classes == 2 else OneVsRest(classes)
+
+
+class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
+    """Base class of the regressors.
+
+    Targets are clipped to their declared range, which may be wide, and to a selected range around
+    most of them.
+    """
+
+    # Clipping a row but not its target makes slopes too steep, so clip few rows.
+    _room = 1.6
+
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        *,
+        target_bounds: tuple[float, float] | None = None,
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(epsilon, **common)
+        self.target_bounds = target_bounds
+
+    def _loss(self, half_range: float) -> LinearLoss:
+        raise NotImplementedError
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any) -> Any:
+        """Train on private rows.
+
+        Parameters
+        ----------
+        X : array_like, data frame or sparse matrix of shape (n, d)
+            The records. Not kept.
+        y : array_like of shape (n,)
+            Their targets, clipped to `target_bounds`. Not kept.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InvalidArgument
+            A setting or the data is wrong. No budget is spent.
+        BudgetExhausted
+            Less is left in the purse than `epsilon`. No budget is spent.
+        """
+        X, y = self._check_input(X, y)
+        target = Targets(y, check_target_bounds(self.target_bounds))
+
+        def make_oracle(table: Any, preparation: Preparation) -> BoundedOracle:
+            mapped, loss = target.mapped(*preparation.target), self._loss(preparation.target[1])
+            return self._oracle(table, mapped, loss, preparation, target_bounds=(-1.0, 1.0))
+
+        self._train(X, make_oracle, target=target)
+        return self
+
+    def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        self._check_settings()
+        low, high = check_target_bounds(self.target_bounds)
+        if high - low < 1e-9 * max(abs(low), abs(high)):
+            raise InvalidArgument(
+                f"target_bounds must differ by more than rounding; got {shown(self.target_bounds)}. Subtract a "
+                "public number from y and from its bounds."
+            )
+        self._loss((high - low) / 2)
+        X, y = self._validated(X, y, y_numeric=True)
+        return X, checked_numbers(y)
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return the predicted target of each row."""
+        return self._scores(X)
+
+
+@with_common_parameters
+class PrivateRidge(PrivateLinearRegressor):
+    """Ridge regression under differential privacy, without hyper-parameters to tune.
+
+    Residuals are clipped at about twice the spread of most targets.
+
+    Parameters
+    ----------
+    {common}
+    target_bounds : pair of float
+        Public range of the target, required. y is clipped to it. It may be wide: the range of most
+        targets is selected within it.
+
+    Attributes
+    ----------
+    {attributes}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from privypurse.estimators import PrivateRidge
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (20_000, 3))
+    >>> y = 40 + 10 * X[:, 0] - 5 * X[:, 2] + rng.standard_normal(20_000)
+    >>> model = PrivateRidge(epsilon=1.0, target_bounds=(0, 80), random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    """
+
+    def _loss(self, half_range: float) -> LinearLoss:
+        return Squared(clip_derivative=0.5)  # half of the selected range of targets
+
+
+@with_common_parameters
+class PrivateHuberRegressor(PrivateLinearRegressor):
+    """Robust linear regression under differential privacy, with the Huber loss.
+
+    A small threshold also needs less noise, because it bounds the sensitivity of the gradient.
+
+    Parameters
+    ----------
+    {common}
+    target_bounds : pair of float
+        Public range of the target, required. y is clipped to it. It may be wide: the range of most
+        targets is selected within it.
+    threshold : float or None
+        Where the loss becomes linear, in units of the target. Default: 1.35 times the spread of
+        most targets around their median.
+
+    Attributes
+    ----------
+    {attributes}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from privypurse.estimators import PrivateHuberRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (20_000, 3))
+    >>> y = 40 + 10 * X[:, 0] - 5 * X[:, 2] + rng.standard_t(2, 20_000)
+    >>> model = PrivateHuberRegressor(epsilon=1.0, target_bounds=(0, 80), random_state=0).fit(X, y)
+    >>> bool(abs(model.coef_[0] - 10) < 1)
+    True
+    """
+
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        *,
+        target_bounds: tuple[float, float] | None = None,
+        threshold: float | None = None,
+        **common: Unpack[Common],
+    ) -> None:
+        super().__init__(epsilon, target_bounds=target_bounds, **common)
+        self.threshold = threshold
+
+    def _loss(self, half_range: float) -> LinearLoss:
+        threshold = 1.35 / TARGET_ROOM if self.threshold is None else positive(threshold=self.threshold) / half_range
+        return Huber(threshold=min(threshold, 2.0))

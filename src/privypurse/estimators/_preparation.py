@@ -1,0 +1,293 @@
+"""Preparation of a private fit: number of records, row norms, centre and spread of columns.
+
+Each is declared by the user, or released for a small share of the budget. All of it is public.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from privypurse.core._checks import FloatArray
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._sensitive import Sensitive
+from privypurse.mechanisms._selection import ExponentialSelection
+from privypurse.oracles._rows import Rows
+from privypurse.oracles._scores import EXPONENTS, Targets
+from privypurse.purse._purse import Purse
+from privypurse.training.schedules._base import Budget
+
+# Shares of a fit's budget.
+COUNT_SHARE, CENTRE_SHARE, SPREAD_SHARE = 0.03, 0.05, 0.05
+# A length is selected with the smallest share in this range that gives a reliable answer.
+LENGTH_SHARES = (0.01, 0.1)
+SPEAKS_AT = 30.0  # records times epsilon of the selection
+# Units of columns are selected with at most UNITS_SHARE in all. Noise alone gives a column another
+# unit than the table's with probability at most MISPLACED. One in MOVED_BY records is enough to
+# move a unit if the share allows it. No unit is selected if even all records in LEAST_MOVED_BY
+# would not be enough.
+UNITS_SHARE, MISPLACED, MOVED_BY, LEAST_MOVED_BY = 0.05, 1e-3, 20.0, 1.5
+# Half-width of the range of targets, as a multiple of their spread.
+TARGET_ROOM = 4.0
+# Clipping of rows and derivatives, which saves noise and adds bias, is relaxed gradually above this
+# ratio of signal to noise, by at most this factor.
+SLACK_AT, MOST_SLACK = 600.0, 2.0
+# Columns are divided by their spread to this power. A power of 1 would give rare, noisy columns too
+# much weight.
+STRETCH = 0.75
+# Value of the constant column, as a part of the row norm.
+CONSTANT = 0.25
+# Below this ratio of signal to noise nothing is spent on single columns.
+LEAST_CLARITY = 10.0
+# A sparse table is centred, which makes it dense, up to this many entries.
+MOST_DENSE = 50_000_000
+
+Measure = Callable[[FloatArray], Sensitive]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Preparation:
+    """Public numbers that prepare a row for the oracle: ``(x / unit - centre) * stretch``, clipped."""
+
+    records: float  # declared, or noisy
+    unit: float | FloatArray  # of rows, or of each column
+    centre: FloatArray | None
+    stretch: FloatArray | None
+    length: float  # clipping norm of prepared rows
+    constant: float  # value of the constant column that is added then; 0 for none
+    log_odds: FloatArray | None = None  # logarithms of the shares of the classes, if released
+    target: tuple[float, float] = (0.0, 1.0)  # middle and half-width of a regression's target
+    slack: float = 1.0  # factor by which clipping is relaxed
+    spread: FloatArray | None = None  # noisy standard deviation of columns in their unit; at least 0
+
+    def start(self, outputs: int | None, columns: int) -> FloatArray | None:
+        """Return weights that predict the shares of the classes, or None if these are unknown."""
+        if self.log_odds is None or not self.constant:
+            return None
+        weights = np.zeros((columns + 1, outputs)) if outputs else np.zeros(columns + 1)
+        weights[-1] = (self.log_odds if outputs else self.log_odds[1] - self.log_odds[0]) / self.constant
+        return weights
+
+    def apply(self, rows: Rows) -> None:
+        """Prepare rows, in place."""
+        rows.move(self.unit, self.centre)
+        if self.stretch is not None:
+            rows.stretch(self.stretch)
+        rows.limit(self.length)
+
+    @property
+    def row_limit(self) -> float:
+        """Largest row norm, the constant included."""
+        return math.hypot(self.length, self.constant) * (1 + 1e-6)  # rows are in single precision
+
+    def limited(self, X: Any, coefficients: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Return the scores of unprepared rows, clipped as in training."""
+        at_centre = intercept
+        if self.centre is not None:
+            at_centre = intercept + self.centre @ (coefficients.T * self.unit).T
+        scores = np.asarray(X @ coefficients) + (intercept - at_centre)
+        return np.asarray((scores.T * self._factors(X)).T + at_centre)
+
+    def _factors(self, X: Any) -> FloatArray:
+        lengths = np.empty(X.shape[0])
+        step = max(1, 1_000_000 // X.shape[1])
+        for start in range(0, len(lengths), step):
+            part = X[start : start + step]
+            part = np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
+            with np.errstate(over="ignore"):
+                part = part / self.unit
+                part = part if self.centre is None else part - self.centre
+                part = part if self.stretch is None else part * self.stretch
+                lengths[start : start + step] = np.sqrt(np.einsum("ij,ij->i", part, part))
+        return self.length / np.maximum(lengths, self.length)
+
+    def to_columns(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Convert weights of prepared columns, the constant's last, to coefficients and intercept.
+
+        ``X @ coefficients + intercept`` is the score of rows that are not clipped.
+        """
+        middle, half = self.target
+        features = weights[:-1] if self.constant else weights
+        stretched = features if self.stretch is None else (features.T * self.stretch).T
+        intercept = self.constant * weights[-1] if self.constant else np.zeros(weights.shape[1:])
+        if self.centre is not None:
+            intercept = intercept - self.centre @ stretched
+        return half * (stretched.T / self.unit).T, np.asarray(middle + half * intercept)
+
+    def from_columns(self, coefficients: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Undo `to_columns`, for a warm start."""
+        middle, half = self.target
+        features = (coefficients.T * self.unit).T / half
+        centred = (intercept - middle) / half + (0.0 if self.centre is None else self.centre @ features)
+        features = features if self.stretch is None else (features.T / self.stretch).T
+        return np.concatenate([features, (centred / self.constant)[None]]) if self.constant else features
+
+
+class Preparer:
+    """Prepares rows in place, releasing what is not declared for shares of what is left in a purse.
+
+    Without an intercept columns are not centred.
+
+    Guarantees
+    ----------
+    Every number that depends on a record passes `purse.release`. What is skipped, and which
+    candidates are offered, depends on public numbers: the purse, the number of columns and earlier
+    releases.
+    """
+
+    def __init__(self, rows: Rows, purse: Purse, *, intercept: bool) -> None:
+        self._rows, self._purse, self._start, self._intercept = rows, purse, purse.totals, intercept
+
+    def run(
+        self,
+        *,
+        records: float | None,
+        feature_norm: float | None,
+        standardize: bool,
+        declared_scales: bool = False,
+        room: float = 1.0,
+        target: Targets | None = None,
+    ) -> Preparation:
+        """Release what is not declared, and prepare the rows.
+
+        With `declared_scales` every number is known to be from 0 to 1: then no units are selected,
+        and no norms far from those of such rows. The clipping norm is at least `room` times the
+        selected one. `target` is that of a regression.
+        """
+        rows, columns = self._rows, self._rows.columns
+        records, log_odds = self._count() if records is None else (records, None)
+        clarity = records * self._mu / math.sqrt(columns)
+        worth_it = standardize and clarity >= LEAST_CLARITY
+        slack = min(max((clarity / SLACK_AT) ** 0.5, 1.0), MOST_SLACK)
+        room = max(room, slack)
+        goal = (0.0, 1.0) if target is None else self._goal(target, records, standardize)
+        units = self._units(records) if worth_it and not (declared_scales or feature_norm) else None
+        if units is not None:
+            rows.move(units)
+        unit = feature_norm
+        if unit is None:
+            around, decades = math.sqrt(columns) / 2, 2 if declared_scales else 8
+            unit = self._length(rows.limits, "row length", records, around=around, decades=decades) * room
+        centre = stretch = spread = None
+        length = 1.0
+        if worth_it:
+            if self._intercept and (not rows.is_sparse or records * columns <= MOST_DENSE):
+                centre = self._centre(records, unit)
+            rows.move(unit, centre)
+            spread, stretch = self._stretch(records)
+            rows.stretch(stretch)
+            length = self._length(rows.limits, "row length after standardising", records, around=1.0, decades=2) * room
+        else:
+            rows.move(unit)
+        rows.limit(length)
+        return Preparation(
+            records=records,
+            unit=unit if units is None else unit * units,
+            centre=centre,
+            stretch=stretch,
+            length=length,
+            constant=CONSTANT * length if self._intercept else 0.0,
+            log_odds=log_odds,
+            target=goal,
+            slack=slack,
+            spread=spread,
+        )
+
+    def _units(self, records: float) -> FloatArray | None:
+        """Select a power of two for each column; None if all are equal or the budget is small."""
+        whole, columns = self._budget.selection_epsilon, self._rows.columns
+        stays = math.log(columns * EXPONENTS.size / MISPLACED)
+        share = min(max((MOVED_BY * stays / (records * whole)) ** 2, 1e-6), UNITS_SHARE / columns)
+        if records * whole * math.sqrt(share) < LEAST_MOVED_BY * stays:
+            return None
+        sizes = self._rows.magnitudes()
+        prior = -np.log1p((EXPONENTS * math.log(2)) ** 2)
+        chosen = self._select(sizes.of_table(), LENGTH_SHARES[0], prior, "size of numbers")
+        prior = np.where(np.arange(EXPONENTS.size) == chosen, 0.0, -stays)
+        with self._purse.reserve(columns):
+            own = [self._select(sizes.of_column(j), share, prior, "size of a column") for j in range(columns)]
+        # One unit for all columns is part of the row norm.
+        return None if len(set(own)) == 1 else np.asarray(2.0 ** EXPONENTS[own])
+
+    def _goal(self, target: Targets, records: float, select: bool) -> tuple[float, float]:
+        """Return middle and half-width of the range of targets: selected, or declared."""
+        low, high = target.bounds
+        middle, half = (low + high) / 2, (high - low) / 2
+        if not select:
+            return middle, half
+        places = np.linspace(-1, 1, 513)
+        share = self._length_share(records)
+        prior = -np.log1p((10 * places) ** 2)  # prefers the middle
+        chosen = self._select(target.medians(middle + half * places), share, prior, "middle of targets")
+        median = float(middle + half * places[chosen])
+        measure = functools.partial(target.spreads, median)
+        spread = self._length(measure, "spread of targets", records, around=half / 4, decades=6)
+        return median, min(TARGET_ROOM * spread, max(high - median, median - low))
+
+    @property
+    def _mu(self) -> float:
+        """The whole budget as the mu of one release with sensitivity 1 under add/remove."""
+        rule = self._purse.filter
+        twice = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
+        return 1 / (rule.smallest_noise_multiplier(self._start) * twice)
+
+    @property
+    def _budget(self) -> Budget:
+        return Budget(self._purse.filter, self._start, self._purse.totals, steps=1)
+
+    def _count(self) -> tuple[float, FloatArray | None]:
+        """Release the number of records, by class if there are classes."""
+        noise = self._budget.gaussian(COUNT_SHARE)
+        box = self._rows.class_counts() if self._rows.classes else self._rows.count()
+        noisy = np.maximum(np.atleast_1d(self._purse.release(box, noise, what="number of records").value), 0.0)
+        error = noise.noise_std(box, self._purse.neighbouring)
+        # Too few records make steps too long, which is worse than too short: add a standard
+        # deviation.
+        records = float(noisy.sum()) + error * math.sqrt(noisy.size)
+        if not self._rows.classes:
+            return records, None
+        # Add the noise level to each class: shares are even if nothing is known.
+        shares = (noisy + error) / (noisy + error).sum()
+        return records, np.log(shares)
+
+    def _length(self, measure: Measure, what: str, records: float, *, around: float, decades: int) -> float:
+        """Select a norm among powers of ten, near `around` if the budget is small."""
+        powers = np.arange(-10 * decades, 10 * decades + 1) / 10
+        candidates = around * 10.0**powers
+        # A prior with heavy tails: little evidence is enough for any unit of measurement.
+        prior = -np.log1p((powers * math.log(10)) ** 2)
+        return float(candidates[self._select(measure(candidates), self._length_share(records), prior, what)])
+
+    def _length_share(self, records: float) -> float:
+        least, most = LENGTH_SHARES
+        return min(max((SPEAKS_AT / (records * self._budget.selection_epsilon)) ** 2, least), most)
+
+    def _select(self, box: Sensitive, share: float, log_prior: FloatArray, what: str) -> int:
+        selection = ExponentialSelection(self._budget.selection(share).epsilon, tuple(log_prior.tolist()))
+        return int(self._purse.release(box, selection, what=what).value)
+
+    def _centre(self, records: float, unit: float) -> FloatArray:
+        noise = self._budget.gaussian(CENTRE_SHARE)
+        box = self._rows.total(clip_norm=unit)
+        centre = self._purse.release(box, noise, what="centre of columns").value / (unit * records)
+        error = noise.noise_std(box, self._purse.neighbouring) / (unit * records)
+        squared = float(centre @ centre)
+        # Shrink by the share of noise (James and Stein 1961).
+        share = max(0.0, 1 - centre.size * error**2 / squared) if squared > 0 else 0.0
+        return np.asarray(centre * share)
+
+    def _stretch(self, records: float) -> tuple[FloatArray, FloatArray]:
+        """Return the noisy standard deviation and the factor of each column."""
+        around, measure = self._rows.columns**-0.25, self._rows.limits_of_squares
+        limit = self._length(measure, "length of squares", records, around=around, decades=4)
+        noise = self._budget.gaussian(SPREAD_SHARE)
+        box = self._rows.total_of_squares(clip_norm=limit)
+        squares = np.maximum(self._purse.release(box, noise, what="spread of columns").value / records, 0.0)
+        error = noise.noise_std(box, self._purse.neighbouring) / records
+        # Add the noise level, so that no column is scaled up by noise.
+        known = squares + error + 0.01 * squares.mean()
+        return np.sqrt(squares), np.asarray((known / known.mean()) ** (-STRETCH / 2))

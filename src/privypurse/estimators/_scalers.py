@@ -1,0 +1,487 @@
+"""Scale columns by declared or released ranges, and clip rows to a norm."""
+
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from privypurse.core._checks import FloatArray, finite_vector, ordinary, shown, small_probability
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.estimators._compat import FLOATS, Tagged, all_or_nothing, by_column_name, column_names, validate
+from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget
+from privypurse.estimators._private_statistics import default_candidates, private_quantiles
+from privypurse.purse._holds import held
+from privypurse.purse._purse import Purse
+
+LARGEST_BOUND, SMALLEST_WIDTH = 1e100, 1e-100  # products and quotients stay finite
+Bounds = float | Sequence[float] | Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """A range for each column, and the range (low, high) it is scaled to.
+
+    Guarantees
+    ----------
+    What `forward` returns lies within [low, high] or is NaN, and each entry depends on the same
+    entry of X alone.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    low: float
+    high: float
+
+    @cached_property
+    def _line(self) -> tuple[FloatArray, FloatArray, FloatArray, bool]:
+        """Slope of each column, a point on its line, and whether all of them keep zeros."""
+        width = self.upper - self.lower
+        offset = (self.low * self.upper - self.high * self.lower) / width
+        # Columns that map zero to zero up to rounding are computed so that it is exact.
+        through_zero = np.abs(offset) <= 1e-14 * (abs(self.low) + abs(self.high))
+        keeps_zeros = bool((through_zero & (self.lower <= 0) & (self.upper >= 0)).all())
+        start, end = np.where(through_zero, 0.0, self.lower), np.where(through_zero, 0.0, self.low)
+        return (self.high - self.low) / width, start, end, keeps_zeros
+
+    def forward(self, X: Any) -> Any:
+        """Clip and scale. Return a new table of the type of X."""
+        return self._on_entries(X, self._forward)
+
+    def backward(self, X: Any) -> Any:
+        """Undo the scaling. Clipped values stay clipped."""
+        return self._on_entries(X, self._backward)
+
+    def _forward(self, values: Any, columns: Any) -> FloatArray:
+        slope, start, end, _ = self._line
+        scaled = np.clip(values.astype(np.float64), self.lower[columns], self.upper[columns])
+        scaled -= start[columns]
+        scaled *= slope[columns]
+        scaled += end[columns]
+        return np.asarray(np.clip(scaled, self.low, self.high, out=scaled))
+
+    def _backward(self, values: Any, columns: Any) -> FloatArray:
+        slope, start, end, _ = self._line
+        return np.asarray((values.astype(np.float64) - end[columns]) / slope[columns] + start[columns])
+
+    def _on_entries(self, X: Any, work: Callable[[Any, Any], FloatArray]) -> Any:
+        if not sparse.issparse(X):
+            return work(X, slice(None)).astype(X.dtype, copy=False)
+        if not self._line[3]:
+            raise InvalidArgument(
+                "expected ranges that keep the zeros of a sparse X, got "
+                f"feature_range={(self.low, self.high)!r}. Use lower=-upper with feature_range=(-1, 1), or lower=0 "
+                "with feature_range=(0, 1), or pass X.toarray()."
+            )
+        rows = X.tocsr(copy=True)
+        rows.sum_duplicates()
+        rows.data = work(rows.data, rows.indices).astype(X.dtype, copy=False)
+        return rows
+
+
+def check_feature_range(feature_range: Any) -> tuple[float, float]:
+    """Return `feature_range` as floats. Raise InvalidArgument unless it increases."""
+    pair = feature_range if isinstance(feature_range, Sequence | np.ndarray) and len(feature_range) == 2 else (0, 0)
+    if not all(map(_is_bound, pair)) or not pair[1] - pair[0] >= SMALLEST_WIDTH:
+        raise InvalidArgument(
+            f"feature_range must be two ordinary numbers in increasing order; got {shown(feature_range)}. "
+            "Pass for example (-1, 1)."
+        )
+    return float(pair[0]), float(pair[1])
+
+
+def _per_column(name: str, value: Any, features: int, names: list[str] | None) -> FloatArray:
+    """Return one number for each column, from a number, a list, or numbers by column name."""
+    if isinstance(value, Mapping):
+        listed = by_column_name(name, value, features, names, "number")
+    elif isinstance(value, numbers.Real):
+        listed = [value] * features
+    else:
+        listed = list(value) if isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1 else []
+        if len(listed) != features:
+            raise InvalidArgument(
+                f"{name} must be a number, one number for each of the {features} columns of X, or a dict by column name; "
+                f"got {shown(value)}. It is not read from the data."
+            )
+    if not all(map(_is_bound, listed)):
+        raise InvalidArgument(
+            f"{name} must hold finite numbers within 1e100; got {shown(value)}. Pass for example {name}=0.0."
+        )
+    return np.array(listed, dtype=np.float64)
+
+
+def _is_bound(value: Any) -> bool:
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    return bool(real and abs(value) <= LARGEST_BOUND)
+
+
+class _Scaler(Tagged, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    def _checked(self, X: Any, reset: bool | None) -> Any:
+        return validate(
+            self, X, reset, accept_sparse="csr" if self._takes_sparse else False, dtype=FLOATS, ensure_all_finite=False
+        )
+
+
+class _RangeScaler(_Scaler):
+    feature_range: tuple[float, float]
+    lower_: FloatArray
+    upper_: FloatArray
+
+    def transform(self, X: Any) -> Any:
+        """Clip and scale.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            The table. `BoundedScaler` also takes a sparse one, with ranges that keep zeros:
+            ``lower=-upper``, or 0 mapped to 0, and works without `fit`, which learns nothing.
+        """
+        return self._apply(X, False, Ranges.forward)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Scale back to the ranges. Clipped values stay clipped.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            A scaled table.
+        """
+        return self._apply(X, None, Ranges.backward)
+
+    def _apply(self, X: Any, reset: bool | None, work: Callable[[Ranges, Any], Any]) -> Any:
+        if self._needs_fit:
+            check_is_fitted(self)
+        names, X = column_names(X), self._checked(X, reset)
+        if not hasattr(self, "lower_"):
+            return work(self._unfitted_ranges(X.shape[1], names), X)
+        if X.shape[1] != self.lower_.size:
+            raise InvalidArgument(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.lower_.size} features as "
+                "input. Pass the columns it was fitted with."
+            )
+        return work(Ranges(self.lower_, self.upper_, *check_feature_range(self.feature_range)), X)
+
+    def _unfitted_ranges(self, features: int, names: list[str] | None) -> Ranges:
+        raise NotImplementedError
+
+
+class BoundedScaler(_RangeScaler):
+    """Clip each column to a declared range and scale it to `feature_range`.
+
+    Costs nothing, because nothing is learnt: ranges come from public knowledge (ages lie between 0
+    and 120). Without such knowledge use `PrivateRangeScaler`.
+
+    Parameters
+    ----------
+    lower, upper : float, sequence of float or dict, default -1.0 and 1.0
+        The declared ranges: one for all columns, a number for each column, or numbers by column
+        name.
+    feature_range : tuple of float, default (-1, 1)
+        Range after scaling.
+
+    Attributes
+    ----------
+    lower_, upper_ : ndarray of shape (d,)
+        The declared ranges, one for each column.
+    n_features_in_, feature_names_in_
+        As in all of scikit-learn.
+
+    Guarantees
+    ----------
+    * Every number returned lies within `feature_range`, and depends on the same entry of X and on
+      the arguments alone: records do not affect one another. `fit` reads only the number and names
+      of columns.
+    * Infinity is clipped like any large number, and NaN stays NaN: no error depends on one record.
+
+    Examples
+    --------
+    >>> BoundedScaler(lower=[0, 0], upper=[120, 1e5]).fit_transform([[30, 25_000], [60, 3e6]])
+    array([[-0.5, -0.5],
+           [ 0. ,  1. ]])
+    """
+
+    _takes_sparse: ClassVar[bool] = True
+    _needs_fit: ClassVar[bool] = False
+
+    def __init__(
+        self, lower: Bounds = -1.0, upper: Bounds = 1.0, feature_range: tuple[float, float] = (-1.0, 1.0)
+    ) -> None:
+        self.lower = lower
+        self.upper = upper
+        self.feature_range = feature_range
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any = None) -> "BoundedScaler":
+        """Store the columns and check that each has a range. Values are not read.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            The table, or a few rows of it.
+        y : None
+            Ignored.
+        """
+        names, X = column_names(X), self._checked(X, True)
+        ranges = self._unfitted_ranges(X.shape[1], names)
+        self.lower_, self.upper_ = ranges.lower, ranges.upper
+        return self
+
+    def _unfitted_ranges(self, features: int, names: list[str] | None) -> Ranges:
+        """Build ranges from numbers, one number for each column, or numbers by column name."""
+        low, high = check_feature_range(self.feature_range)
+        below = _per_column("lower", self.lower, features, names)
+        above = _per_column("upper", self.upper, features, names)
+        wide = above - below >= SMALLEST_WIDTH
+        if not wide.all():
+            wrong = int(np.argmin(wide))
+            raise InvalidArgument(
+                f"lower must be less than upper in every column, by 1e-100 or more; got {float(below[wrong])!r} and "
+                f"{float(above[wrong])!r} in column {names[wrong] if names else wrong!r}. Pass the declared range of each "
+                "column."
+            )
+        return Ranges(below, above, low, high)
+
+
+class PrivateRangeScaler(LeavesItsPurse, _RangeScaler):
+    """Release two quantiles of each column, clip to them, and scale to `feature_range`.
+
+    For columns without public ranges. With public ranges, `BoundedScaler` costs nothing.
+
+    Parameters
+    ----------
+    epsilon : float or None, default 1.0
+        Budget of `fit`, at most what is left in the purse. None: all that is left in the purse.
+    delta : float, optional
+        Default: the purse's, or 1e-6.
+    purse : Purse, optional
+        Purse to charge. Without one, each `fit` has its own budget, and the budgets of several fits
+        on the same data are not added up.
+    neighbouring : {"add-remove", "replace-one"}, optional
+        Default: the purse's, or add-remove.
+    quantiles : tuple of float, default (0.05, 0.95)
+        Quantiles at the ends of the range.
+    candidates : array_like of shape (k,), optional
+        The public grid that ranges are chosen from, increasing. By default zero and ten numbers a
+        decade from 0.001 to a million, of both signs. Ranges are rounded outwards to it.
+    feature_range : tuple of float, default (-1, 1)
+        Range after scaling.
+    random_state : int, RandomState or None, default None
+        A seed makes `fit` a simulation, which is not private. With a purse, seed the purse instead.
+
+    Attributes
+    ----------
+    lower_, upper_ : ndarray of shape (d,)
+        The released ranges. If both quantiles are equal, one candidate wider on either side.
+    privacy_spent_ : Spent
+        Cost of `fit`: ``.epsilon``, ``.delta`` and ``.releases``.
+    certificate_ : Certificate
+        Certificate of `fit`. A purse has its own certificate for all releases.
+    n_features_in_, feature_names_in_
+        As in all of scikit-learn.
+
+    Guarantees
+    ----------
+    * Twice as many selections as there are columns, of equal price, each charged before it is
+      drawn. Together they stay within `epsilon` and within the purse. Arguments are checked before
+      anything is spent.
+    * `transform` uses `lower_` and `upper_` only. NaN in the data contributes nothing and stays
+      NaN.
+
+    Notes
+    -----
+    The grid has 183 candidates, so a selection is off by about ``10 / epsilon`` records, with the
+    epsilon of that selection. Ten columns at a total of epsilon 1 leave about 0.1 for each:
+    quantiles of 0.05 then need some ten thousand records.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).uniform([0, -500], [10, 500], size=(20_000, 2))
+    >>> scaler = PrivateRangeScaler(epsilon=1.0, random_state=0).fit(X)
+    >>> scaler.lower_.round(1).tolist(), scaler.upper_.round(1).tolist(), scaler.privacy_spent_.epsilon <= 1.0
+    ([0.5, -501.2], [10.0, 501.2], True)
+    """
+
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        *,
+        delta: float | None = None,
+        purse: Purse | None = None,
+        neighbouring: Neighbouring | str | None = None,
+        quantiles: tuple[float, float] = (0.05, 0.95),
+        candidates: ArrayLike | None = None,
+        feature_range: tuple[float, float] = (-1.0, 1.0),
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.purse = purse
+        self.neighbouring = neighbouring
+        self.quantiles = quantiles
+        self.candidates = candidates
+        self.feature_range = feature_range
+        self.random_state = random_state
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any = None) -> "PrivateRangeScaler":
+        """Release the ranges.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            The records.
+        y : None
+            Ignored.
+        """
+        X = self._checked(X, True)
+        check_feature_range(self.feature_range)
+        grid, quantiles = self._grid(), self._quantiles()
+        paid = open_budget(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            neighbouring=self.neighbouring,
+            purse=self.purse,
+            random_state=self.random_state,
+        )
+        with held(paid):
+            lower, upper = private_quantiles(X, quantiles, purse=paid, candidates=grid)
+        # Widen ranges whose ends are equal, by one candidate on either side.
+        same, at = lower == upper, np.searchsorted(grid, lower)
+        self.lower_ = np.where(same, grid[np.maximum(at - 1, 0)], lower)
+        self.upper_ = np.where(same, grid[np.minimum(at + 1, grid.size - 1)], upper)
+        self.privacy_spent_, self.certificate_ = paid.spent, paid.certificate()
+        return self
+
+    def _grid(self) -> FloatArray:
+        grid = default_candidates() if self.candidates is None else finite_vector(candidates=self.candidates)
+        if grid.size < 2 or not (np.diff(grid) >= SMALLEST_WIDTH).all() or np.abs(grid).max() > LARGEST_BOUND:
+            raise InvalidArgument(
+                "candidates must be at least two different numbers of ordinary size in increasing order; got "
+                f"{shown(self.candidates)}. Pass for example np.linspace(0, 100, 101)."
+            )
+        return grid
+
+    def _quantiles(self) -> tuple[float, float]:
+        if not isinstance(self.quantiles, tuple | list) or len(self.quantiles) != 2:
+            raise InvalidArgument(f"quantiles must be two; got {shown(self.quantiles)}. Pass for example (0.05, 0.95).")
+        low, high = (small_probability(quantiles=quantile) for quantile in self.quantiles)
+        if not low < high:
+            raise InvalidArgument(
+                f"quantiles must be in increasing order; got {shown(self.quantiles)}. Pass for example (0.05, 0.95)."
+            )
+        return low, high
+
+
+class RowNormalizer(_Scaler):
+    """Clip each row to a Euclidean norm.
+
+    The gradients of linear models scale with rows, so rows of one norm waste no noise. Costs
+    nothing, because each row is scaled by itself.
+
+    Parameters
+    ----------
+    norm : float, default 1.0
+        The norm.
+    only_shrink : bool, default True
+        True leaves shorter rows unchanged. False scales them up to the norm, except rows of zeros.
+
+    Attributes
+    ----------
+    n_features_in_, feature_names_in_
+        As in all of scikit-learn.
+
+    Guarantees
+    ----------
+    * A row depends on the same row of X and on the arguments alone. No row is longer than `norm`,
+      up to rounding; oracles enforce their limits themselves and do not rely on this.
+    * A row with NaN or infinity becomes NaN (the stored entries, if it is sparse): no error depends
+      on one record, and an oracle drops it.
+
+    Examples
+    --------
+    >>> RowNormalizer().fit_transform([[3.0, 4.0], [0.3, 0.4]])
+    array([[0.6, 0.8],
+           [0.3, 0.4]])
+    """
+
+    _takes_sparse: ClassVar[bool] = True
+    _needs_fit: ClassVar[bool] = False
+
+    def __init__(self, norm: float = 1.0, only_shrink: bool = True) -> None:
+        self.norm = norm
+        self.only_shrink = only_shrink
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any = None) -> "RowNormalizer":
+        """Store the columns. Values are not read.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            The table, or a few rows of it.
+        y : None
+            Ignored.
+        """
+        self._check()
+        self._checked(X, True)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Scale rows. Works without `fit`.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            The table.
+        """
+        norm = self._check()
+        X = self._checked(X, False)
+        if sparse.issparse(X):
+            rows = X.tocsr(copy=True)
+            rows.sum_duplicates()
+            values = rows.data.astype(np.float64)
+            row_of = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+            largest = np.zeros(rows.shape[0])
+            filled = np.flatnonzero(np.diff(rows.indptr))
+            if filled.size:
+                largest[filled] = np.maximum.reduceat(np.abs(values), rows.indptr[filled])
+            unit = _over(values, largest[row_of])
+            length = np.sqrt(np.bincount(row_of, weights=unit * unit, minlength=rows.shape[0]))
+            factor, is_long = self._factor(norm, largest, length)
+            rows.data = np.where(is_long[row_of], unit * factor[row_of], values).astype(X.dtype, copy=False)
+            return rows
+        values = X.astype(np.float64)
+        largest = np.abs(values).max(axis=1)
+        unit = _over(values, largest[:, None])
+        factor, is_long = self._factor(norm, largest, np.sqrt(np.einsum("ij,ij->i", unit, unit)))
+        return np.where(is_long[:, None], unit * factor[:, None], values).astype(X.dtype, copy=False)
+
+    def _factor(self, norm: float, largest: FloatArray, length: FloatArray) -> tuple[FloatArray, Any]:
+        """Return the factor of unit rows, and which rows to replace by them.
+
+        Rows were divided by their largest entry, so that squares do not overflow.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            is_long = ~(largest * length <= norm) if self.only_shrink else ~(length == 0)
+        return _over(np.full_like(length, norm), length), is_long
+
+    def _check(self) -> float:
+        if not isinstance(self.only_shrink, bool | np.bool_):
+            raise InvalidArgument(
+                f"only_shrink must be True or False; got {shown(self.only_shrink)}. Pass for example only_shrink=True."
+            )
+        return ordinary(norm=self.norm)
+
+
+def _over(values: FloatArray, divisor: FloatArray) -> FloatArray:
+    """Divide, with 0 / 0 = 0, and NaN for divisors that are not finite."""
+    with np.errstate(invalid="ignore"):
+        quotient = values / np.where(np.isfinite(divisor), np.where(divisor == 0, 1.0, divisor), np.nan)
+    return np.asarray(quotient)

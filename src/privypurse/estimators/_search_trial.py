@@ -1,0 +1,194 @@
+"""[RAW DATA] One trial of a private search: train on some records, score on the others."""
+
+import contextlib
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privypurse.accounting import _gdp as gdp
+from privypurse.accounting import convert
+from privypurse.accounting._filters import GdpFilter
+from privypurse.core._checks import FloatArray, positive, shown
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Sensitive
+from privypurse.mechanisms._gaussian import Gaussian
+from privypurse.oracles.statistics import clipped_sum
+from privypurse.purse._purse import Purse
+
+RowIndexes = NDArray[np.intp]
+
+# Share of a trial's budget for counting the scored records, if their number is private.
+_COUNT_SHARE = 0.1
+_SCORE = "score of a trial"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Score of one record's prediction, from -1/2 (worst) to 1/2 (best).
+
+    The sensitivity of the sum is 1/2 under add/remove and 1 under replace-one.
+    """
+
+    name: str  # "accuracy", "neg_mean_absolute_error" or "neg_mean_squared_error"
+    largest: float = 1.0  # errors are clipped at this
+
+    @classmethod
+    def of(cls, scoring: object, error_bound: object, *, classifier: bool) -> "Measure":
+        """Return a measure by name. Default: accuracy for classifiers, else absolute error."""
+        name = ("accuracy" if classifier else "neg_mean_absolute_error") if scoring is None else scoring
+        if name == "accuracy":
+            return cls("accuracy")
+        if name not in ("neg_mean_absolute_error", "neg_mean_squared_error"):
+            raise InvalidArgument(
+                "scoring must be 'accuracy', 'neg_mean_absolute_error' or 'neg_mean_squared_error', whose change by one "
+                f"record is bounded; got {shown(scoring)}. Leave it out for the default."
+            )
+        if error_bound is None:
+            raise InvalidArgument(
+                f"error_bound must be given for scoring={name!r}: a public bound that absolute errors are clipped "
+                "at. Pass for example error_bound=10.0."
+            )
+        bound = positive(error_bound=error_bound)
+        return cls(str(name), bound if name == "neg_mean_absolute_error" else bound * bound)
+
+    def targets(self, y: Any) -> NDArray[Any]:
+        """Return the targets as labels, or as numbers for an error."""
+        labels = np.asarray(y)
+        if self.name != "accuracy":
+            try:
+                labels = labels.astype(np.float64)
+            except (TypeError, ValueError, OverflowError):
+                raise InvalidArgument(
+                    f"y must hold numbers for scoring={self.name!r}; got {labels.dtype}. Convert it first."
+                ) from None
+        if labels.ndim != 1:
+            raise InvalidArgument(f"y must have one dimension; got {labels.ndim}. Pass for example y.ravel().")
+        return labels
+
+    def judge(self, y: NDArray[Any], predicted: NDArray[Any]) -> FloatArray:
+        """Return one number for each record."""
+        if self.name == "accuracy":
+            return np.asarray(np.where(np.broadcast_to(predicted == y, y.shape), 0.5, -0.5))
+        with np.errstate(all="ignore"):
+            error = np.abs(y - predicted.astype(np.float64))
+            error = error if self.name == "neg_mean_absolute_error" else error * error
+            return np.asarray(0.5 - np.clip(np.nan_to_num(error / self.largest, nan=1.0, posinf=1.0), 0.0, 1.0))
+
+    def score(self, mean: float) -> float:
+        """Convert a mean of `judge` to a score of this name."""
+        return float(
+            np.clip(0.5 + mean, 0.0, 1.0) if self.name == "accuracy" else -self.largest * np.clip(0.5 - mean, 0, 1)
+        )
+
+
+def trial_limit(mu: float, delta: float, neighbouring: Neighbouring) -> GdpFilter:
+    """Return the limit of one trial as a filter with at most, and nearly, this mu."""
+    while (epsilon := convert.gdp_epsilon(mu, delta)) == 0:
+        delta /= 10
+    while (limit := GdpFilter(epsilon, delta, neighbouring)).mu > mu:
+        epsilon *= 1 - 1e-10
+    return limit
+
+
+def split(rows: int, validation: float, noise: NoiseSource) -> tuple[RowIndexes, RowIndexes]:
+    """Split positions at random. Return those to train on and those to score on."""
+    scored = noise.words(rows) < np.uint64(int(validation * 2.0**64))
+    return np.flatnonzero(~scored), np.flatnonzero(scored)
+
+
+def take(X: Any, rows: RowIndexes) -> Any:
+    """Return rows of a table of any kind."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if hasattr(X, "tocsr"):
+        return X.tocsr()[rows]
+    return X[rows] if hasattr(X, "shape") else np.asarray(X)[rows]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Trial:
+    """One trial of a search.
+
+    Guarantees
+    ----------
+    * The model learns through a purse with this limit, and the score is released through another
+      one with the same limit. A record is in one of the two parts, so either the model or the score
+      given the model depends on it, not both: a trial is Gaussian-DP with the mu of the limit.
+    * A model of this library may not refuse its part of the records for their number, or for a row
+      that is not finite (`for_a_trial`): that would be an unpaid release. Targets were checked
+      before payment.
+    * Predictions are made for all rows at once; if that fails, for each half, down to single rows,
+      and a row whose prediction fails counts as wrong. So one record changes its own score only,
+      provided that `predict` treats each row alone.
+    """
+
+    make: Callable[[int, Purse], Any]  # makes an unfitted model from the index of a candidate
+    training: tuple[Any, NDArray[Any]]
+    scored: tuple[Any, NDArray[Any]]
+    measure: Measure
+    limit: GdpFilter
+    records: float | None  # public number of scored records; None to count them with noise
+
+    def __call__(self, candidate: int, noise: NoiseSource) -> tuple[float, tuple[Any, float]]:
+        """Run once. Return the noisy total, and the model with its score.
+
+        The mechanism handles exceptions.
+        """
+        with _silence():
+            purse = Purse.with_filter(self.limit, noise=noise)
+            model = self.make(candidate, purse)
+            model.fit(*self.training)
+            if purse.totals.releases == 0:
+                raise InvalidArgument(
+                    "the estimator took a purse and released nothing through it. Report this to its author."
+                )
+            total, records = self._noisy_total(model, noise)
+            return total, (model, self.measure.score(total / max(records, 1.0)))
+
+    def _noisy_total(self, model: Any, noise: NoiseSource) -> tuple[float, float]:
+        """Return the noisy sum of scores, and the number to divide it by."""
+        targets = self.scored[1]
+        judged = self._judge(model, np.arange(targets.size))
+        box = clipped_sum(judged.reshape(-1, 1), clip_norm=0.5)
+        purse = Purse.with_filter(self.limit, noise=noise)
+
+        def released(box: Sensitive, multiplier: float, what: str) -> float:
+            return float(purse.release(box, Gaussian(multiplier), what=what).value[0])
+
+        rest = self.limit.smallest_noise_multiplier
+        if self.records is not None:
+            return released(box, rest(purse.totals), _SCORE), self.records
+        total = released(box, gdp.noise_multiplier_for((1 - _COUNT_SHARE) * self.limit.mu**2), _SCORE)
+        everyone = clipped_sum(np.ones((targets.size, 1)), clip_norm=1.0)
+        return total, released(everyone, rest(purse.totals), "number of records that a trial is scored on")
+
+    def _judge(self, model: Any, rows: RowIndexes) -> FloatArray:
+        table, targets = self.scored
+        if rows.size == 0:
+            return np.empty(0)
+        try:
+            predicted = np.asarray(model.predict(take(table, rows)))
+            if predicted.shape != rows.shape:
+                raise ValueError
+            return self.measure.judge(targets[rows], predicted)
+        except Exception:
+            if rows.size == 1:
+                return np.array([-0.5])
+        half = rows.size // 2
+        return np.concatenate([self._judge(model, rows[:half]), self._judge(model, rows[half:])])
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Suppress warnings and output of a trial, which would reveal the number of trials."""
+    nowhere = io.StringIO()
+    with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        warnings.simplefilter("ignore")
+        yield

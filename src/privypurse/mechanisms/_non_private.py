@@ -1,0 +1,130 @@
+"""Releases without noise: declared as not private, at a cost of infinity."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privypurse.core._checks import FloatArray, ordinary, text
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm, Sensitive
+from privypurse.core.charges import NonPrivateCharge
+from privypurse.mechanisms._perturbed_minimiser import check_objective
+
+
+@dataclass(frozen=True)
+class NonPrivateRelease:
+    """Release the value of a box as it is. NOT PRIVATE.
+
+    Only a purse made by ``Purse.not_private`` admits it. The certificate says NOT PRIVATE, and why.
+
+    Parameters
+    ----------
+    reason : str
+        Why there is no noise; recorded on the ledger.
+    """
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        text(reason=self.reason)
+
+    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
+        """Describe the release, which costs infinity."""
+        if box.norm is Norm.GRADIENT:
+            raise InvalidArgument(f"box holds an objective, not a value; got {box!r}. Use NonPrivateMinimiser.")
+        return NonPrivateCharge(self.reason)
+
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
+        """Accept any noise, since none is drawn."""
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
+        """Return a copy of the value."""
+        return np.array(box._value)
+
+
+@dataclass(frozen=True)
+class NonPrivateAnswer(NonPrivateRelease):
+    """Release a function of the exact value and of noise. NOT PRIVATE, whatever the function.
+
+    For published methods that are not private: `privypurse_lab.papers` compares with them. Charged
+    like `NonPrivateRelease`.
+
+    Parameters
+    ----------
+    reason : str
+        What is wrong with it; recorded on the ledger.
+    make : callable
+        ``make(value, noise)`` returns the answer.
+    """
+
+    make: Callable[[FloatArray, NoiseSource], FloatArray]
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
+        """Return the function of a copy of the value."""
+        return np.asarray(self.make(np.array(box._value), noise))
+
+
+@dataclass(frozen=True)
+class NonPrivateMinimiser:
+    """Release the minimiser of an objective as it is. NOT PRIVATE.
+
+    Parameters
+    ----------
+    reason : str
+        Reason; recorded on the ledger.
+    ridge, tolerance : float
+        Ridge on the sum of losses, and gradient norm at which the search ends.
+    """
+
+    reason: str
+    ridge: float
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        text(reason=self.reason)
+        ordinary(ridge=self.ridge)
+        ordinary(tolerance=self.tolerance)
+
+    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
+        """Describe the release, which costs infinity."""
+        check_objective(box, self.ridge)
+        return NonPrivateCharge(self.reason)
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
+        """Return the minimiser."""
+        minimise: Any = box._value
+        return np.asarray(minimise(np.zeros(box.shape), self.ridge, self.tolerance))
+
+
+@dataclass(frozen=True)
+class NoiseAsLongAsTheValue:
+    """Add Gaussian noise as long as the value itself. NOT PRIVATE: the noise depends on the value.
+
+    The published "oracle" schedule of PUR, for comparison. Only a purse made by
+    ``Purse.not_private`` admits it.
+
+    Parameters
+    ----------
+    added : tuple of float, optional
+        Public vector added to the value elsewhere (such as a ridge gradient); counts in its length.
+    """
+
+    added: tuple[float, ...] = ()
+
+    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
+        """Describe the release, which costs infinity."""
+        box.bound(neighbouring, Norm.L2)
+        return NonPrivateCharge("noise scaled by the true length of the value (PUR with an oracle)")
+
+    def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
+        """Return the standard deviation of the noise. NOT PRIVATE: read from the sealed value."""
+        whole = box._value + np.array(self.added) if self.added else box._value
+        return float(np.linalg.norm(whole) / np.sqrt(whole.size))
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
+        """Return the value plus noise."""
+        return np.asarray(box._value + self.noise_std(box, neighbouring) * noise.normal(box.shape))

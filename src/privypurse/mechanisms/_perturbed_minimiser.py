@@ -1,0 +1,168 @@
+"""Release of the minimiser of a private objective, by objective or output perturbation.
+
+The search for the minimum runs inside `draw`, after the charge. Its length and steps are private.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privypurse.core._checks import FloatArray, ordinary, positive
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm, Sensitive, SensitiveObjective
+from privypurse.core.charges import GaussianCharge, ObjectivePerturbationCharge
+from privypurse.mechanisms._exact_lattice import Lattice
+
+# Gradient norm at which the search ends, relative to the perturbation or one record's gradient.
+TOLERANCE = 1e-8
+# Noise on the minimiser relative to twice the distance that this tolerance allows.
+OUTPUT_NOISE_MULTIPLIER = 1e5
+
+
+@dataclass(frozen=True)
+class ObjectivePerturbation:
+    """Release the minimiser of ``sum of losses + ridge/2 |w|^2 + <b, w>`` with Gaussian b.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of b divided by the largest norm of one record's gradient.
+    ridge : float
+        On the *sum* of losses; above the largest second derivative of one record's loss.
+
+    Guarantees
+    ----------
+    The exact minimiser has the privacy loss that ``accounting.objective_perturbation`` bounds. The
+    release is a point within ``tolerance/ridge`` of it, plus Gaussian noise whose scale is
+    `OUTPUT_NOISE_MULTIPLIER` times twice that distance. Given the exact minimiser, that is a
+    Gaussian mechanism of its own, and it is in the charge. (Iyengar et al. 2019.)
+    """
+
+    noise_multiplier: float
+    ridge: float
+
+    def __post_init__(self) -> None:
+        positive(noise_multiplier=self.noise_multiplier)
+        ordinary(ridge=self.ridge)
+
+    def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
+        """Return the standard deviation of the perturbation of the objective's gradient."""
+        return self.noise_multiplier * box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
+
+    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> ObjectivePerturbationCharge:
+        """Return the charge."""
+        ratio = check_objective(box, self.ridge).curvature / self.ridge
+        check_noise(self.noise_std(box, neighbouring), self.ridge)
+        if ratio >= 1:
+            raise InvalidArgument(
+                f"ridge must be above the largest curvature of one record; got {self.ridge!r}. Raise it."
+            )
+        return ObjectivePerturbationCharge(self.noise_multiplier, ratio, OUTPUT_NOISE_MULTIPLIER)
+
+    def charge_seen_under(
+        self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring
+    ) -> ObjectivePerturbationCharge:
+        """Return the charge, which is priced under either relation."""
+        return self.charge(box, other)
+
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
+        """Raise InvalidArgument for exact noise: the proof assumes a search among real numbers."""
+        if noise.secure:
+            raise InvalidArgument(
+                f"noise must be 'plain' for a perturbed objective, whose guarantee does not cover floating point; got "
+                f"{noise.sampler!r}. Pass noise='plain', or use another method, such as output perturbation."
+            )
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
+        """Perturb, minimise, and add noise that covers the tolerance."""
+        std = self.noise_std(box, neighbouring)
+        minimise: Any = box._value
+        minimiser = minimise(std * noise.normal(box.shape), self.ridge, TOLERANCE * std)
+        cover = OUTPUT_NOISE_MULTIPLIER * 2 * TOLERANCE * std / self.ridge
+        return np.asarray(minimiser + cover * noise.normal(box.shape))
+
+
+@dataclass(frozen=True)
+class OutputPerturbation:
+    """Release the minimiser of ``sum of losses + ridge/2 |w|^2`` with Gaussian noise.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise divided by how far one record moves the minimiser.
+    ridge : float
+        On the *sum* of losses; no smaller than the largest second derivative of one record's loss.
+
+    Guarantees
+    ----------
+    The objective is ``ridge``-strongly convex, so its minimiser moves by at most the change of its
+    gradient over the ridge; each of two searches ends within ``tolerance/ridge`` of its minimiser.
+    """
+
+    noise_multiplier: float
+    ridge: float
+
+    def __post_init__(self) -> None:
+        positive(noise_multiplier=self.noise_multiplier)
+        ordinary(ridge=self.ridge)
+
+    def sensitivity(self, box: Sensitive, neighbouring: Neighbouring) -> float:
+        """Return how far one record moves the minimiser."""
+        gradient = box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
+        return (box.bound(neighbouring, Norm.GRADIENT) + 2 * TOLERANCE * gradient) / self.ridge
+
+    def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
+        """Return the standard deviation of the noise on the minimiser."""
+        return self.noise_multiplier * self.sensitivity(box, neighbouring)
+
+    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> GaussianCharge:
+        """Return the charge."""
+        check_objective(box, self.ridge)
+        check_noise(self.noise_std(box, neighbouring), 1.0)
+        return GaussianCharge(self.noise_multiplier)
+
+    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> GaussianCharge:
+        """Return the replace-one charge of an add/remove release: a larger sensitivity."""
+        return GaussianCharge(self.noise_std(box, neighbouring) / self.sensitivity(box, other))
+
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
+        """Raise InvalidArgument, before the charge, if exact noise is impossible."""
+        if noise.secure:
+            self._lattice(box, neighbouring, noise)
+
+    def _lattice(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice:
+        sensitivity, discrete = self.sensitivity(box, neighbouring), noise.sampler != "secure"
+        return Lattice.of(sensitivity, self.noise_multiplier, math.prod(box.shape), discrete)
+
+    def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
+        """Minimise and add noise."""
+        tolerance = TOLERANCE * box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
+        minimise: Any = box._value
+        minimiser = minimise(np.zeros(box.shape), self.ridge, tolerance)
+        if noise.secure:
+            return self._lattice(box, neighbouring, noise).add_noise(minimiser, noise)
+        return np.asarray(minimiser + self.noise_std(box, neighbouring) * noise.normal(box.shape))
+
+
+def check_noise(noise_std: float, ridge: float) -> None:
+    """Raise InvalidArgument, before the charge, for noise that over- or underflows."""
+    if not (1e-90 < noise_std < 1e90 and 1e-90 < noise_std / ridge < 1e90):
+        raise InvalidArgument(
+            f"noise_multiplier and ridge give noise of standard deviation {noise_std!r}, {noise_std / ridge!r} on "
+            "the model, outside the range from 1e-90 to 1e90. Rescale them to ordinary numbers."
+        )
+
+
+def check_objective(box: Sensitive, ridge: float) -> SensitiveObjective:
+    """Raise InvalidArgument unless the box holds an objective and the ridge is large enough."""
+    if not isinstance(box, SensitiveObjective):
+        raise InvalidArgument(f"box must hold an objective; got {box!r}. Ask the oracle for Objective().")
+    if ridge < box.curvature:
+        raise InvalidArgument(
+            f"ridge must be at least the largest curvature of one record, {box.curvature:g}; got {ridge!r}. Raise it."
+        )
+    return box

@@ -1,0 +1,132 @@
+"""Noisy projected gradient descent with averaging, and the bounds that plan it.
+
+With T gradient releases that share a budget mu, each mean gradient has noise of standard deviation
+``s = sensitivity sqrt(T) / (n mu)`` in each coordinate. All formulas hold under either relation.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from privypurse.core._checks import positive_integer
+from privypurse.core._errors import InvalidArgument
+from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
+from privypurse.training._facts import Facts
+from privypurse.training._plan import Bound, Recipe
+from privypurse.training.optimizers._base import Optimizer
+from privypurse.training.optimizers._gradient_descent import GradientDescent
+from privypurse.training.optimizers._projections import Averaged, Ball, Projection
+from privypurse.training.schedules._weighted import EvenSplit
+
+FEWEST_STEPS, MOST_STEPS = 10, 200
+
+
+def balanced_steps(facts: Facts, fewest: int = FEWEST_STEPS, most: int = MOST_STEPS) -> int:
+    """Return the number of steps for accelerated descent: ``n mu / sqrt(d)``, within limits.
+
+    Each step's noise, relative to the longest mean gradient, is then ``sqrt(T) / T``. Under
+    replace-one the noise is twice as large, and the number half.
+
+    Examples
+    --------
+    >>> from privypurse.losses import Logistic
+    >>> facts = Facts.of(Logistic(clip_derivative=0.5), records=39_000, dimension=124, epsilon=0.05, delta=1e-8,
+    ...                  neighbouring="add-remove")
+    >>> balanced_steps(facts)
+    39
+    """
+    return min(max(round(1 / facts.noise_floor), fewest), most)
+
+
+def excess_bound(distance: float, gradient: float, noise_squared: float, steps: int) -> float:
+    """Return the bound on the expected excess loss of averaged projected descent.
+
+    ``R sqrt((G^2 + d s^2)/T)`` for a convex loss whose mean gradient has norm at most G, a start
+    within R of the best point, and noise with ``E|noise|^2 = d s^2``, averaged over the T points
+    with gradients. The arguments are R, G, d s^2 and T.
+    """
+    return distance * math.sqrt((gradient**2 + noise_squared) / steps)
+
+
+def projected_step_size(distance: float, gradient: float, noise_squared: float, steps: int) -> float:
+    """Return the step size at which `excess_bound` holds: ``R / sqrt(T (G^2 + d s^2))``."""
+    return distance / math.sqrt(steps * (gradient**2 + noise_squared))
+
+
+def noise_squared(facts: Facts, steps: int) -> float:
+    """Return ``d s^2``, the expected squared noise on a mean gradient, for an even split."""
+    return facts.dimension * steps * (facts.sensitivity / (facts.records * facts.mu)) ** 2
+
+
+def projected_steps(facts: Facts, gradient: float, most: int) -> int:
+    """Return the steps of averaged descent: ``(G n mu / sensitivity)^2 / d``, within limits.
+
+    There the two parts of the bound, ``R G/sqrt(T)`` and the floor
+    ``R sqrt(d) sensitivity/(n mu)``, are equal: the bound is within a factor of sqrt(2) of its
+    floor.
+    """
+    return min(max(round(gradient**2 / noise_squared(facts, 1)), 1), most)
+
+
+@dataclass(frozen=True)
+class NoisyPGD(PlannedMethod):
+    """Projected descent with equal noise, a step size from the proof, and averaging.
+
+    The expected excess loss of the mean over the best point of the set is at most
+    ``R sqrt((G^2 + d s^2)/T)``, for any convex loss, smooth or not.
+
+    Parameters
+    ----------
+    projection : Projection, "ball" or None, default "ball"
+        Set to stay in: `Ball`, `Box`, `Simplex`, a ball of the facts' radius, or all points (then
+        `radius` is a guess of the distance of the best point, and the bound holds if it is right).
+    average : {"all", "tail", "last"}, default "all"
+        Mean of all points, of the last half, or the last point. The bound is for "all".
+    steps : int or None
+        By default where the two parts of the bound are equal, at most `most_steps`.
+    step_size : float or None
+        By default the one that minimises the bound.
+    most_steps : int, default 150
+        Most steps; beyond this the bound shrinks slowly.
+    """
+
+    projection: Projection | Literal["ball"] | None = "ball"
+    average: Literal["all", "tail", "last"] = "all"
+    steps: int | None = None
+    step_size: float | None = None
+    most_steps: int = 150
+    name: ClassVar[str] = "noisy-pgd"
+
+    def __post_init__(self) -> None:
+        check_steps_and_size(self.steps, self.step_size)
+        shaped = self.projection is None or self.projection == "ball" or hasattr(self.projection, "reach")
+        if not shaped or isinstance(self.projection, type):
+            raise InvalidArgument(
+                f"projection must be 'ball', None or a set such as Ball(1.0), Box(-1.0, 1.0); got {self.projection!r}. "
+                "Pass one."
+            )
+        check_choice("average", self.average, ("all", "tail", "last"))
+        positive_integer(most_steps=self.most_steps)
+
+    def recipe(self, facts: Facts) -> Recipe:
+        """Plan the descent."""
+        projection = Ball(facts.radius) if isinstance(self.projection, str) else self.projection
+        reach = facts.radius if projection is None else projection.reach(facts.dimension)
+        # The ridge's gradient is at most l2 times the longest point, which is known within a set.
+        longest = facts.radius if projection is None else projection.longest(facts.dimension)
+        gradient = facts.gradient_bound + facts.l2 * longest
+        steps = self.steps or projected_steps(facts, gradient, self.most_steps)
+        noise = noise_squared(facts, steps)
+        best = projected_step_size(reach, gradient, noise, steps)
+        size = self.step_size or best
+        optimizer: Optimizer = GradientDescent(
+            step_size=size, records=facts.records, clip_norm=facts.clip_norm, l2=facts.l2, projection=projection
+        )
+        bound = None
+        if self.average != "last":
+            optimizer = Averaged(optimizer, skip=0 if self.average == "all" else steps // 2)
+        bounded = projection is not None or facts.l2 == 0
+        if self.average == "all" and size == best and bounded:
+            value = excess_bound(reach, gradient, noise, steps)
+            bound = Bound("expected excess loss of the average over the best point within reach", value)
+        return Recipe(optimizer, EvenSplit(), steps, step_sizes=(size,), bound=bound)

@@ -1,0 +1,477 @@
+"""[RAW DATA] Oracles for linear models, which hold a table and its targets and return sealed boxes.
+
+`DenseOracle` and `SparseOracle` keep rows in memory; `ChunkedOracle` is for data larger than memory
+(``chunks`` has sources). ``dask_backend`` has an oracle for a cluster.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import methodcaller
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial import distance
+
+from privypurse.core._checks import FloatArray, constant_value, ordinary, positive_integer, shown
+from privypurse.core._errors import InvalidArgument, UnboundedSensitivity
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Norm, Sensitive, SensitiveObjective
+from privypurse.core.queries import (
+    ClassCounts,
+    Count,
+    CurvatureAlong,
+    GradientAt,
+    LossesAlong,
+    LossesAt,
+    Objective,
+    Query,
+    SlopeAlong,
+)
+from privypurse.losses._bounds import Bounds
+from privypurse.losses._linear import LinearLoss, check_loss
+from privypurse.oracles._encoding import (
+    ROUNDING_MARGIN,
+    check_dense,
+    check_some_rows,
+    check_sparse,
+    check_target_bounds,
+    encode_targets,
+    lattice_unit,
+    stored_by_column,
+)
+from privypurse.oracles._minimise import minimise
+from privypurse.oracles._partitions import (
+    DensePartition,
+    DerivativesWork,
+    ExactGradientWork,
+    Frame,
+    GradientWork,
+    LossesWork,
+    Partition,
+    SparsePartition,
+    Work,
+    make_partition,
+    pairwise_sum,
+)
+from privypurse.oracles._sampling import check_sampling, poisson_rows
+from privypurse.oracles._threads import default_threads
+
+# A sum of n losses of size L errs by about n 2^-52 L, on both neighbouring tables: for 10^8 rows.
+LOSS_ROUNDING = 1e-7
+# Far beyond any model, but small enough that scores stay finite.
+LARGEST_SCORE = 1e100
+
+
+class LinearOracle(ABC):
+    """Base class of the oracles for linear models.
+
+    Parameters
+    ----------
+    loss : LinearLoss
+        The loss of one record.
+    features : int
+        Number of columns. Public.
+    row_limit : float or None, default 1.0
+        Each row, with the constant column, is scaled down to this Euclidean length. Public. None
+        for no limit; each query must then have its own clip.
+    constant : bool or float, default True
+        Add a constant column before lengths are limited; its weight is the last entry of every
+        point. A number is the value of that column (True is 1.0): a small one leaves more of a
+        limited length to the others. Public.
+    classes : pair, default (0, 1)
+        For classification: the two labels, the second one positive. Public.
+    target_bounds : pair of float or None
+        For regression: targets are clipped to this range. Public, and required.
+    threads : int, optional
+        Threads for the sums; they change only the speed. All processors by default.
+
+    Attributes
+    ----------
+    has_constant : bool
+        Whether there is a constant column.
+    dimension : int
+        Length of a point: one weight for each column, and one for the constant if any.
+
+    Guarantees
+    ----------
+    * Answers are sealed boxes. The bound in a box is the smaller of the query's clip and what the
+      loss and the row limit imply, and was enforced on every row where the sum was computed.
+    * A non-finite row contributes nothing, and no control flow depends on one row's values.
+    * Rows are not copied. Sums are in float64, in an order that depends on the number of rows only.
+    * Where the noise is secure, gradients are sums of integers of a public unit, to which each
+      record adds its own, a function of this record and of public values alone: exact, for up to
+      10^9 records, and the same in any order, in any number of threads, and whatever other records
+      there are.
+    """
+
+    def __init__(
+        self,
+        *,
+        loss: LinearLoss,
+        features: int,
+        row_limit: float | None = 1.0,
+        constant: bool | float = True,
+        classes: Sequence[Any] = (0, 1),
+        target_bounds: tuple[float, float] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self._loss = check_loss(loss)
+        limit = math.inf if row_limit is None else ordinary(row_limit=row_limit)
+        self._frame = Frame(positive_integer(features=features), constant_value(constant), limit)
+        self._classes, self._target_bounds = classes, target_bounds
+        self._threads = default_threads() if threads is None else positive_integer(threads=threads)
+        self.has_constant = self._frame.constant > 0
+        self.dimension = self._frame.features + int(self.has_constant)
+
+    @property
+    def bounds(self) -> Bounds:
+        """Public constants of the mean loss; most are infinite without a row limit."""
+        return self._loss.bounds(self._frame.row_limit, self._target_bound)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Declared settings, by which a checkpoint recognises the oracle."""
+        settings = {"features": self._frame.features, "constant": self._frame.constant, "loss": self._loss}
+        labels = list(map(str, self._classes)) if self._loss.classification else self._target_bounds
+        return settings | {"row_limit": self._frame.row_limit, "targets": labels}
+
+    @property
+    def _target_bound(self) -> float:
+        return 1.0 if self._loss.classification else max(map(abs, check_target_bounds(self._target_bounds)))
+
+    def __repr__(self) -> str:
+        value = self._frame.constant
+        constant = "" if not value else ", constant" if value == 1 else f", constant {value:g}"
+        shape = f"{self._frame.features} columns{constant}, row limit {self._frame.row_limit:g}"
+        return f"<{type(self).__name__}: {shape}, {self._loss!r}>"
+
+    @abstractmethod
+    def _parts(self) -> Iterable[Partition]:
+        """Iterate over the rows, part by part, in a fixed order."""
+
+    def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
+        """Answer a query with a sealed box.
+
+        Parameters
+        ----------
+        query : Query
+            What to sum over the records.
+        sample_prob : float, default 1.0
+            Sum over a fresh Poisson sample of the records instead of all of them.
+        noise : NoiseSource, optional
+            The purse's noise: source of the coins for the sample. If it is secure, gradients are
+            summed exactly, on a lattice. Needed if `sample_prob` is below 1.
+        """
+        if sample_prob != 1:
+            sample_prob = check_sampling(sample_prob, noise)
+        if isinstance(query, GradientAt):
+            return self._gradient(query, sample_prob, noise)
+        if isinstance(query, LossesAlong):
+            return self._losses(query, sample_prob, noise)
+        if isinstance(query, SlopeAlong | CurvatureAlong):
+            return self._derivative(query, sample_prob, noise)
+        if isinstance(query, Count | ClassCounts):
+            return self._counts(query, sample_prob, noise)
+        if isinstance(query, LossesAt):
+            return self._losses_at(query, sample_prob, noise)
+        if isinstance(query, Objective):
+            return self._objective(sample_prob)
+        raise InvalidArgument(
+            f"query must be one of core.queries; got {shown(query)}. Pass for example GradientAt(point=w)."
+        )
+
+    def _gradient(self, query: GradientAt, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
+        implied = self._loss.lipschitz * self._frame.row_limit
+        bound = self._bound(query.clip_norm, implied, "clip_norm")
+        weights = self._weights(query.point, "point")
+        if bound == implied:  # clipping the derivative suffices, and is cheaper than norms
+            clips = math.inf, self._loss.lipschitz * (1 - ROUNDING_MARGIN)
+        else:
+            clips = bound * (1 - ROUNDING_MARGIN), self._loss.clip_derivative
+        if noise is not None and noise.secure:
+            unit = lattice_unit(bound, weights.size)
+            work = ExactGradientWork(self._loss, weights, *clips, unit)
+            partial = self._each(methodcaller("exact_sum", work, self._threads), sample_prob, noise)
+            total = unit * pairwise_sum(partial, np.zeros(weights.size, np.int64))[: self.dimension]
+        else:
+            total = self._total(GradientWork(self._loss, weights, *clips), sample_prob, noise)[: self.dimension]
+        return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+
+    def _losses(self, query: LossesAlong, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
+        weights, direction, reach = self._segment(query.point, query.direction)
+        spread = float(query.steps.max() - query.steps.min())
+        implied = self._loss.range_along(reach * spread) if spread > 0 else 1e-100
+        clip = math.inf if query.clip_loss is None else query.clip_loss
+        # Losses of at most this size are subtracted, whatever the length of the segment.
+        farthest = float(np.linalg.norm(weights)) * self._frame.row_limit + float(query.steps.max()) * reach
+        size = min(clip, self._loss.value_at_zero(self._target_bound) + self._loss.lipschitz * farthest)
+        bound = self._bound(query.clip_loss, implied, "clip_loss") * (1 + ROUNDING_MARGIN) + LOSS_ROUNDING * size
+        work = LossesWork(self._loss, weights, direction, reach, query.steps, clip)
+        return sealed_scores(query, self._total(work, sample_prob, noise), bound, sample_prob)
+
+    def _losses_at(self, query: LossesAt, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
+        if sample_prob < 1:
+            raise InvalidArgument("LossesAt needs all records; got sample_prob below 1. Omit it.")
+        models = [self._weights(point, "points") for point in query.points]
+        spread = float(distance.pdist(query.points).max()) if len(models) > 1 else 0.0
+        implied = self._loss.range_along(spread * self._frame.row_limit) if spread > 0 else 1e-100
+        clip = math.inf if query.clip_loss is None else query.clip_loss
+        farthest = max(float(np.linalg.norm(point)) for point in query.points) * self._frame.row_limit
+        size = min(clip, self._loss.value_at_zero(self._target_bound) + self._loss.lipschitz * farthest)
+        # Each candidate is compared with the first along its own segment: two losses are rounded.
+        bound = self._bound(query.clip_loss, implied, "clip_loss") * (1 + ROUNDING_MARGIN) + 2 * LOSS_ROUNDING * size
+        totals = [0.0]
+        for model in models[1:]:
+            direction = models[0] - model
+            reach = float(np.linalg.norm(direction)) * self._frame.row_limit
+            work = LossesWork(self._loss, models[0], direction, reach, np.array([0.0, 1.0]), clip)
+            totals.append(-float(self._total(work, 1.0, None)[1]) if reach > 0 else 0.0)
+        return Sensitive(totals, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
+
+    def _objective(self, sample_prob: float) -> SensitiveObjective:
+        bounds = self.bounds
+        if sample_prob < 1 or not (math.isfinite(bounds.gradient) and math.isfinite(bounds.smoothness)):
+            raise InvalidArgument(
+                f"a minimiser needs all records, a smooth loss with a bounded derivative and a row limit; got {self!r} "
+                f"with sample_prob={sample_prob!r}. Pass for example loss=Logistic(clip_derivative=0.5)."
+            )
+        limits = {"gradient": bounds.gradient, "curvature": bounds.smoothness}
+        return SensitiveObjective(self._minimise, dimension=self.dimension, **limits)
+
+    def _minimise(self, perturbation: FloatArray, ridge: float, tolerance: float) -> FloatArray:
+        """Minimise the sum of losses plus a ridge and a linear term, by clipped gradients.
+
+        In double precision: in single precision the gradient is a staircase, which says nothing
+        about how near the minimum is.
+        """
+        clip, total = self._loss.lipschitz * (1 - ROUNDING_MARGIN), self._total_in_double()
+
+        def gradient(point: FloatArray) -> FloatArray:
+            work = GradientWork(self._loss, self._weights(point, "point"), math.inf, clip)
+            return np.asarray(total(work)[: self.dimension] + ridge * point + perturbation)
+
+        return minimise(gradient, self.dimension, tolerance)
+
+    def _total_in_double(self) -> Callable[[Work], FloatArray]:
+        """Return a function that sums in double precision; rows in memory are converted once."""
+        parts = self._parts()
+        held = tuple(part.in_double() for part in parts) if isinstance(parts, tuple) else None
+
+        def total(work: Work) -> FloatArray:
+            read = (part.in_double() for part in self._parts()) if held is None else held
+            return pairwise_sum([part.sum(work, self._threads) for part in read], np.zeros(work.size))
+
+        return total
+
+    def _derivative(
+        self, query: SlopeAlong | CurvatureAlong, sample_prob: float, noise: NoiseSource | None
+    ) -> Sensitive:
+        weights, direction, reach = self._segment(query.point, query.direction)
+        if isinstance(query, SlopeAlong):
+            bound, place = self._bound(query.clip_slope, self._loss.lipschitz * reach, "clip_slope"), 0
+        else:
+            bound, place = self._bound(query.clip_curvature, self._loss.smoothness * reach**2, "clip_curvature"), 1
+        clip = bound * (1 - ROUNDING_MARGIN)
+        work = DerivativesWork(self._loss, weights, direction, reach, (clip, clip))
+        total = self._total(work, sample_prob, noise)[place]
+        # A second derivative is not negative, so a replacement moves the sum by one bound, not two.
+        replace_one = 2 * bound if place == 0 else bound
+        return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=replace_one, sample_prob=sample_prob)
+
+    def _counts(self, query: Count | ClassCounts, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
+        if isinstance(query, ClassCounts) and not self._loss.classification:
+            raise InvalidArgument(f"query asks for classes, but {self._loss!r} has none. Pass Count() instead.")
+        tallies = self._each(methodcaller("tally"), sample_prob, noise)
+        negative, positive, rows = pairwise_sum(tallies, np.zeros(3))
+        counts = (negative, positive) if isinstance(query, ClassCounts) else rows
+        replace_one = math.sqrt(2) if isinstance(query, ClassCounts) else 1.0
+        return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=replace_one, sample_prob=sample_prob)
+
+    def _total(self, work: Work, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
+        partial = self._each(methodcaller("sum", work, self._threads), sample_prob, noise)
+        return pairwise_sum(partial, np.zeros(work.size))
+
+    def _each(self, call: Callable[[Partition], Any], sample_prob: float, noise: NoiseSource | None) -> list[Any]:
+        """Call a function of each part of the rows, or of a sample of it."""
+        return [call(part) for part in self._sampled(sample_prob, noise)]
+
+    def _sampled(self, sample_prob: float, noise: NoiseSource | None) -> Iterator[Partition]:
+        for part in self._parts():
+            if sample_prob < 1 and noise is not None:
+                yield part.take(poisson_rows(part.rows, sample_prob, noise))
+            else:
+                yield part
+
+    def _bound(self, clip: float | None, implied: float, name: str) -> float:
+        """Return the smaller of a query's clip and the implied bound; one must be finite."""
+        bound = min(math.inf if clip is None else clip, implied)
+        if not math.isfinite(bound):
+            raise UnboundedSensitivity(
+                f"{self._loss!r} with row_limit={self._frame.row_limit!r} does not bound this query. "
+                f"Pass {name}=1.0 with it, or a loss with clip_derivative=... and a row_limit."
+            )
+        return max(bound, 1e-100)
+
+    def _weights(self, point: FloatArray, name: str) -> FloatArray:
+        """Check the length of a point and append a weight for the constant if there is none."""
+        if point.size != self.dimension:
+            kinds = f"{self._frame.features} columns" + (" and the constant" if self._frame.constant else "")
+            raise InvalidArgument(
+                f"{name} must have {self.dimension} entries, for {kinds}; got {point.size}. "
+                f"Pass np.zeros({self.dimension})."
+            )
+        if np.linalg.norm(point) * min(self._frame.row_limit, 1.0) > LARGEST_SCORE:
+            raise InvalidArgument(
+                f"{name} must have a length below {LARGEST_SCORE:g}. The model has diverged: use smaller steps."
+            )
+        return point if self._frame.constant else np.append(point, 0.0)
+
+    def _segment(self, point: FloatArray, direction: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+        weights, along = self._weights(point, "point"), self._weights(direction, "direction")
+        length = float(np.linalg.norm(along))
+        # With a row limit this bounds how far a score can move; losses along it must stay finite.
+        if length * min(self._frame.row_limit, 1.0) > 1e50:
+            raise InvalidArgument("direction must have a length below 1e50. Normalise it, and use the steps.")
+        return weights, along, length * self._frame.row_limit if length > 0 else 0.0
+
+
+def sealed_scores(query: LossesAlong, losses: FloatArray, bound: float, sample_prob: float) -> Sensitive:
+    """Seal negated sums of losses, less the public terms, which only round two neighbouring sums apart."""
+    if query.public_terms is not None:
+        losses = losses + query.public_terms
+        bound += 1e-15 * float(np.abs(query.public_terms).max())
+    return Sensitive(-losses, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+
+
+# So many labels without a declared one are a mistake; fewer may be due to a few records.
+FEW = 10
+
+
+class DenseOracle(LinearOracle):
+    """Rows of a float32 or float64 table in memory, by row or by column.
+
+    Parameters
+    ----------
+    X : array_like of shape (n, d)
+        The records. Other number types are converted once; float32 and float64 are not copied.
+    y : array_like of shape (n,)
+        Labels, or numbers for regression.
+    may_be_empty : bool, default False
+        Whether X may have no rows, where an error would reveal that. All answers are then zero.
+    **settings
+        As for `LinearOracle`, without `features`.
+
+    Examples
+    --------
+    >>> from privypurse.core.queries import GradientAt
+    >>> from privypurse.losses import Logistic
+    >>> oracle = DenseOracle([[0.5, 1.0], [2.0, 0.0]], [0, 1], loss=Logistic(clip_derivative=0.5))
+    >>> oracle.answer(GradientAt(point=np.zeros(3)))
+    <Sensitive: shape (3,), l2 bound 0.5 (add-remove), 1.0 (replace-one)>
+    """
+
+    def __init__(self, X: ArrayLike, y: ArrayLike, *, may_be_empty: bool = False, **settings: Any) -> None:
+        table = check_dense(X)
+        check_some_rows(table.shape[0], may_be_empty)
+        super().__init__(features=table.shape[1], **settings)
+        target = encode_targets(y, table.shape[0], table.dtype, self._loss, self._classes, self._target_bounds)
+        self._part = DensePartition(table, target, self._frame, by_column=stored_by_column(table))
+
+    def _parts(self) -> Iterable[Partition]:
+        return (self._part,)
+
+
+class SparseOracle(LinearOracle):
+    """Rows of a scipy sparse matrix in memory; CSR values are not copied, column numbers are.
+
+    Parameters
+    ----------
+    X : sparse matrix of shape (n, d)
+        The records.
+    y, may_be_empty, **settings
+        As for `DenseOracle`.
+    """
+
+    def __init__(self, X: Any, y: ArrayLike, *, may_be_empty: bool = False, **settings: Any) -> None:
+        matrix = check_sparse(X)
+        check_some_rows(matrix.shape[0], may_be_empty)
+        super().__init__(features=matrix.shape[1], **settings)
+        target = encode_targets(y, matrix.shape[0], np.float64, self._loss, self._classes, self._target_bounds)
+        self._part = SparsePartition(matrix, target, self._frame)
+
+    def _parts(self) -> Iterable[Partition]:
+        return (self._part,)
+
+
+# Named on the certificate, since an error would reveal it.
+_LABELS_CHECKED = "that some of the first labels are of the declared classes, which was checked"
+
+
+class ChunkedOracle(LinearOracle):
+    """Rows that come in chunks, for data larger than memory.
+
+    Parameters
+    ----------
+    chunks : callable
+        Called without arguments at each query; returns an iterable of ``(X, y)`` pairs, dense or
+        sparse, with the same rows each time. ``oracles.chunks`` makes such callables from arrays on
+        disk, ``tables.chunks`` from files. A record whose target is not a number, or of no declared
+        class, contributes nothing.
+    features : int
+        Number of columns. Public.
+    dtype : float32 or float64, optional
+        Type of every dense chunk, so that the precision of one row does not depend on others. By
+        default the source's (``chunks.dtype``), else float64.
+    **settings
+        As for `LinearOracle`.
+
+    Attributes
+    ----------
+    uncovered : tuple of str
+        For certificates: statements of the source (``chunks.uncovered``), and checks of the
+        records.
+
+    Guarantees
+    ----------
+    Every bound is enforced on each chunk as it is read. If chunks differ between queries, only the
+    meaning of the answers changes.
+    """
+
+    def __init__(
+        self, chunks: Callable[[], Iterable[tuple[Any, Any]]], *, features: int, dtype: Any = None, **settings: Any
+    ) -> None:
+        if not callable(chunks):
+            raise InvalidArgument(
+                f"chunks must be a callable that returns (X, y) pairs anew each time; got {shown(chunks)}. "
+                "Pass for example lambda: iter(pairs), or one from privypurse.tables.chunks."
+            )
+        super().__init__(features=features, **settings)
+        self._chunks, self._dtype = chunks, np.dtype(getattr(chunks, "dtype", np.float64) if dtype is None else dtype)
+        if self._dtype not in (np.float32, np.float64):
+            raise InvalidArgument(f"dtype must be float32 or float64; got {dtype!r}. Omit it for the source's.")
+        self.uncovered: tuple[str, ...] = tuple(getattr(chunks, "uncovered", ()))
+        if self._loss.classification:
+            self.uncovered += (_LABELS_CHECKED,)
+        self._last: Any = None
+
+    def _parts(self) -> Iterable[Partition]:
+        source = self._chunks()
+        if source is self._last and iter(source) is source:
+            raise InvalidArgument(
+                "chunks returned the same iterator twice, and it is exhausted. Pass a function that makes a new one each "
+                "time, such as the generator function itself: chunks=read_file, not chunks=lambda: generator."
+            )
+        is_first, self._last = self._last is None, source
+        for X, y in source:
+            part = make_partition(
+                X, y, self._dtype, self._frame, self._loss, self._classes, self._target_bounds, strict=False
+            )
+            if is_first and self._loss.classification and part.rows >= FEW and not sum(part.tally()[:2]):
+                raise InvalidArgument(
+                    f"y must hold the declared classes {tuple(self._classes)!r}, and of their type; none of the first labels "
+                    "is one of them. Pass classes=... as they are in y."
+                )
+            is_first = False
+            yield part

@@ -1,0 +1,281 @@
+"""[RAW DATA] Scores of public candidates as sealed boxes, from which a selection chooses privately.
+
+Candidates are units of measurement, limits on lengths, quantiles and the targets of a regression.
+
+Both kinds of quantile score have the same bounds. Write q for the quantile, N for the number of
+records that are not NaN, L(c) for how many of them are at most c, and ``D(c) = L(c) - q N``, which
+grows with c and changes its sign at the quantile.
+
+*Adding a record x* moves D by ``1 - q`` at the candidates from x on, and by ``-q`` at those below.
+
+*Replacing x by y* leaves N as it is and moves D by 1, in one direction, at the candidates between x
+and y and nowhere else. (If one of them is NaN, it is an addition or a removal.)
+"""
+
+import functools
+import itertools
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from privypurse.core._checks import FloatArray, finite_vector, shown, small_probability
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._sensitive import Norm, Sensitive
+from privypurse.oracles._encoding import check_target_bounds
+
+# Candidate units are two to these powers.
+EXPONENTS = np.arange(-60, 61)
+# Stored exponents of single precision: 0 for zero (or nearly), 255 for non-finite numbers.
+_STORED, _BIAS = 256, 127
+# Numbers processed together.
+_NUMBERS = 2_000_000
+# Counts are integers, worths powers of two: sums of 10^8 records round by far less than this.
+UNIT_ROUNDING = 1e-5
+
+
+class Magnitudes:
+    """Histograms of the exponents of a table's numbers, from which units can be selected.
+
+    A unit c is worth ``r`` to a number of r times that size if r is at most 1, and ``1/r^2`` if it
+    is more, as for a limit on lengths (`limit_scores`). Numbers are rounded down to powers of two
+    first. Zeros and non-finite numbers do not count.
+
+    Guarantees
+    ----------
+    A record is worth between 0 and 1 to each unit of each column, and to each unit of the table:
+    the average over its numbers. So scores move apart by at most 1 if a record is added or removed,
+    and by at most 2 if one is replaced.
+    """
+
+    def __init__(self, table: Any) -> None:
+        columns = table.shape[1]
+        self._columns = np.zeros(columns * _STORED)
+        self._table = np.zeros(_STORED)
+        step = max(1, _NUMBERS // columns)
+        for start in range(0, table.shape[0], step):
+            exponents, column, row = _entries(table[start : start + step])
+            self._columns += np.bincount(column * _STORED + exponents, minlength=columns * _STORED)
+            in_row = np.bincount(row)
+            self._table += np.bincount(exponents, weights=1 / in_row[row], minlength=_STORED)
+
+    def of_column(self, column: int) -> Sensitive:
+        """Return the scores of the candidate units for one column."""
+        return _scores(self._columns[column * _STORED : (column + 1) * _STORED])
+
+    def of_table(self) -> Sensitive:
+        """Return the scores of the candidate units for all numbers of the table."""
+        return _scores(self._table)
+
+
+def _entries(block: Any) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """Return the exponents of a block's finite non-zero numbers, with their columns and rows."""
+    with np.errstate(over="ignore", under="ignore"):
+        if sparse.issparse(block):
+            matrix = block.tocsr()
+            values = matrix.data.astype(np.float32)
+            column = matrix.indices.astype(np.intp)
+            row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        else:
+            values = np.ascontiguousarray(block, dtype=np.float32)
+            row, column = np.divmod(np.flatnonzero(values), values.shape[1])
+            values = values[row, column]
+    exponents = ((values.view(np.int32) >> 23) & 255).astype(np.intp)
+    sized = (exponents > 0) & (exponents < 255)
+    return exponents[sized], column[sized], row[sized]
+
+
+@functools.cache
+def _worth() -> FloatArray:
+    """Return the worth of each candidate unit to a number with each stored exponent."""
+    steps = (np.arange(_STORED) - _BIAS)[:, None] - EXPONENTS[None, :]
+    return np.asarray(np.where(steps <= 0, 2.0**steps, 4.0 ** -steps.astype(float)))
+
+
+def _scores(counts: FloatArray) -> Sensitive:
+    bound = 1 + UNIT_ROUNDING
+    return Sensitive(counts @ _worth(), norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
+
+
+# Pairwise sums of n numbers of at most one err by far less than this for 10^8 records.
+LIMIT_ROUNDING = 1e-7
+
+
+def limit_scores(lengths: FloatArray, candidates: FloatArray) -> Sensitive:
+    """Score candidate limits by how much of each record they keep.
+
+    A limit c is worth ``length/c`` to a shorter record, which it leaves small, and ``(c/length)^2``
+    to a longer one, which it cuts: most records are just within the best limit. Lengths are from 0
+    to 1e150, one for each record; NaN is worth nothing. Limits are positive and increasing.
+
+    Guarantees
+    ----------
+    Each record is worth between 0 and 1, whatever the limit. So scores move apart by at most 1 if a
+    record is added or removed, and by at most 2 if one is replaced.
+    """
+    limits = finite_vector(candidates=candidates)
+    if limits.size == 0 or not (limits[0] > 0 and (np.diff(limits) > 0).all()):
+        raise InvalidArgument("candidates must be positive numbers in increasing order. Sort them.")
+    ordered = np.sort(lengths[~np.isnan(lengths)])
+    ordered = ordered[np.searchsorted(ordered, 0.0, side="right") :]
+    places = [0, *np.searchsorted(ordered, limits, side="right").tolist(), ordered.size]
+    bins = [ordered[a:b] for a, b in itertools.pairwise(places)]
+    # Pairwise sums of each bin, scaled so that no entry is above one.
+    shorter = [part.sum() / limit if part.size else 0.0 for part, limit in zip(bins, [*limits, 1.0], strict=True)]
+    longer = [((limit / part) ** 2).sum() for part, limit in zip(bins[1:], limits, strict=True)]
+    kept = np.zeros(limits.size)
+    for j, limit in enumerate(limits):
+        kept[j] = sum(shorter[i] * limits[i] / limit for i in range(j + 1))
+        kept[j] += sum(longer[i] * (limit / limits[i]) ** 2 for i in range(j, limits.size))
+    bound = 1 + LIMIT_ROUNDING
+    return Sensitive(kept, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
+
+
+# Counts are exact. A score is rounded at most three times, by at most 2^-53 of N each: for two
+# scores on two data sets together less than this up to 7e9 records.
+ROUNDING_MARGIN = 1e-5
+
+CHUNK = 2**20  # values processed together, so that a long column is not copied whole
+
+
+def quantile_scores(values: ArrayLike, *, quantile: float, candidates: ArrayLike) -> Sensitive:
+    """Score candidates by their distance from a quantile: for a grid finer than the data.
+
+    A candidate c scores ``-|(1 - quantile) * #{x <= c} - quantile * #{x > c}|``, which is
+    ``-|D(c)|``: zero at the quantile, and one less for each record in between. NaN contributes
+    nothing; infinities lie beyond all candidates. Candidates without a record between them score
+    alike; see `covering_scores` where that may happen.
+
+    Guarantees
+    ----------
+    One record moves two scores apart by at most ``2 max(quantile, 1 - quantile)`` if it is added or
+    removed, and by at most 2 if it is replaced. No smaller bound holds.
+
+    Notes
+    -----
+    Added: scores from x on move by at most 1 - q either way, and scores below by at most q either
+    way. Two candidates on one side of x move apart by at most ``2 max(q, 1 - q)``, two on different
+    sides by at most ``q + (1 - q) = 1``, which is no more. Replaced: all scores move by at most 1
+    either way.
+    """
+    quantile = small_probability(quantile=quantile)
+    tally = _tally(values, _grid(candidates))
+    return _box(-np.abs(np.cumsum(tally[:-1]) - quantile * tally.sum()), quantile)
+
+
+def covering_scores(
+    values: ArrayLike, *, quantile: float, candidates: ArrayLike, side: Literal["upper", "lower"]
+) -> Sensitive:
+    """Score candidates by their distance from the tightest end of a range that covers the records.
+
+    For ``side="upper"`` the right candidate is the first one that at least a share `quantile` of
+    the records is at or below; a candidate scores minus the number of records by which that fails.
+    For ``side="lower"`` it is the last candidate that at least a share ``1 - quantile`` is at or
+    above. So a coarse grid rounds a range outwards, and candidates far beyond the data are worse
+    than the nearest one: columns of integers need no grid of their own. Values beyond all
+    candidates count as the last candidate on that side.
+
+    Guarantees
+    ----------
+    One record moves two scores apart by at most ``2 max(quantile, 1 - quantile)`` if it is added or
+    removed, and by at most 2 if it is replaced. No smaller bound holds.
+
+    Notes
+    -----
+    For the upper side: candidate ``c_j`` scores ``min(0, D(c_j)) - max(0, D(c_(j-1)))``, minus the
+    distance of zero from the interval between the two, with no lower end for the first. Added:
+    where both ends lie on one side of x the interval is moved, and so the score by at most q
+    (below) or 1 - q (from x on), either way. In the one interval with ends on both sides, the lower
+    end falls by q and the upper end rises by 1 - q: the score moves by 0 to max(q, 1 - q). Any two
+    of these differ by at most ``2 max(q, 1 - q)``. Replaced: ends move by 1 or not at all, in one
+    direction, so scores move by at most 1 either way. The lower side is the upper side of the
+    negated numbers, with 1 - q for q.
+    """
+    quantile = small_probability(quantile=quantile)
+    grid = _grid(candidates)
+    if side not in ("upper", "lower"):
+        raise InvalidArgument(f"side must be 'upper' or 'lower'; got {shown(side)}. Pass for example side='upper'.")
+    mirrored = side == "lower"
+    tally = _tally(values, -grid[::-1] if mirrored else grid, negated=mirrored)
+    tally[-2] += tally[-1]  # values beyond count as the last candidate
+    excess = np.cumsum(tally[:-1]) - (1 - quantile if mirrored else quantile) * tally[:-1].sum()
+    scores = np.minimum(0.0, excess)
+    scores[1:] -= np.maximum(0.0, excess[:-1])
+    return _box(scores[::-1] if mirrored else scores, quantile)
+
+
+def _box(scores: FloatArray, quantile: float) -> Sensitive:
+    bound = 2 * max(quantile, 1 - quantile)
+    return Sensitive(scores * (1 - ROUNDING_MARGIN), norm=Norm.RANGE, add_remove=bound, replace_one=2.0)
+
+
+def _tally(values: ArrayLike, grid: FloatArray, negated: bool = False) -> NDArray[np.int64]:
+    """Count the records up to each candidate since the one before, and beyond the last; no NaN."""
+    column = _column(values)
+    tally = np.zeros(grid.size + 1, dtype=np.int64)
+    for start in range(0, column.size, CHUNK):
+        chunk = column[start : start + CHUNK].astype(np.float64)
+        chunk = chunk[~np.isnan(chunk)]
+        # The first candidate that is no less than the value; one past the last where there is none.
+        place = np.searchsorted(grid, -chunk if negated else chunk, side="left")
+        tally += np.bincount(place, minlength=grid.size + 1)
+    return tally
+
+
+def _grid(candidates: ArrayLike) -> FloatArray:
+    grid = finite_vector(candidates=candidates)
+    if not grid.size or not (np.diff(grid) > 0).all():
+        raise InvalidArgument(
+            f"candidates must be different numbers in increasing order; got {shown(candidates)}. "
+            "Pass for example np.linspace(0, 100, 101)."
+        )
+    return grid
+
+
+def _column(values: ArrayLike) -> NDArray[np.generic]:
+    try:
+        plain = np.asarray(values)
+        # A missing value (None) becomes NaN, and its record contributes nothing.
+        column = plain.astype(np.float64) if plain.dtype.kind == "O" else plain
+    except (TypeError, ValueError, OverflowError):
+        plain, column = np.empty(0), np.empty((0, 0))
+    if column.ndim != 1 or column.dtype.kind not in "iufb":
+        raise InvalidArgument(
+            f"values must be one number for each record; got {type(values).__name__} with shape {plain.shape} of "
+            f"{plain.dtype}. Pass one column at a time, such as table[:, 0], and no text."
+        )
+    return column
+
+
+class Targets:
+    """Targets of a regression, clipped to their declared public range."""
+
+    def __init__(self, y: ArrayLike, bounds: tuple[float, float]) -> None:
+        self._low, self._high = check_target_bounds(bounds)
+        self._values = np.clip(checked_numbers(y).astype(np.float64), self._low, self._high)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The declared range."""
+        return self._low, self._high
+
+    def medians(self, candidates: FloatArray) -> Sensitive:
+        """Return scores for selecting the median."""
+        return quantile_scores(self._values, quantile=0.5, candidates=finite_vector(candidates=candidates))
+
+    def spreads(self, middle: float, candidates: FloatArray) -> Sensitive:
+        """Return scores for selecting a limit on the distance from a public middle."""
+        return limit_scores(np.abs(self._values - middle), candidates)
+
+    def mapped(self, middle: float, half: float) -> FloatArray:
+        """Map ``[middle - half, middle + half]`` to [-1, 1], with clipping; for an oracle only."""
+        return np.clip((self._values - middle) / half, -1.0, 1.0)
+
+
+def checked_numbers(y: ArrayLike) -> NDArray[Any]:
+    """Raise InvalidArgument for non-numeric targets, without quoting any as numpy would."""
+    values = np.asarray(y)
+    if values.dtype.kind not in "iufb":
+        raise InvalidArgument(f"y must hold numbers in a regression; got {values.dtype}. Convert it first.")
+    return values

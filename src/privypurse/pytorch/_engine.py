@@ -1,0 +1,427 @@
+"""[RAW DATA] The engine: releases clipped sums of a backward pass and sets noisy gradients."""
+
+import hashlib
+import math
+import secrets
+import sys
+import types
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from privypurse.core._errors import (
+    BudgetExhausted,
+    InvalidArgument,
+    SharedAcrossProcesses,
+    charges_so_far,
+    spending_noted,
+)
+from privypurse.core._sensitive import Sample
+from privypurse.oracles._sampling import poisson_rows
+from privypurse.pytorch._budgets import Payments
+from privypurse.pytorch._clipping import ClippedSum, ClippedSums, check_records, clipped_sum, sum_in_pieces
+from privypurse.pytorch._loss_graph import reduction_of_loss
+from privypurse.pytorch._made_up import Record, made_up, records_in
+from privypurse.pytorch._module_state import ModuleState
+from privypurse.pytorch._processes import Processes
+from privypurse.pytorch._rows import Indexes, RecordSource
+from privypurse.pytorch._trial import Trials, put_untried, wrong_reduction
+from privypurse.training._trace import Trace
+
+UNREAD = "that the loop's own loss treats records alike and is a mean or a sum as was said: it could not be read"
+LEFT_OUT = "batches that were taken from the loader and not trained on: whether that depended on their records is not known here"
+
+
+class Engine:
+    """One private training run of a module.
+
+    Made by `make_private`, available as ``private.engine``, with the public ``settings`` of the run
+    and its ``purse``, which this process charges if it ``pays``.
+
+    Guarantees
+    ----------
+    * All results leave through the purse: noisy sums of clipped gradients, and noisy counts for an
+      adaptive clip norm.
+    * The engine draws one sample for each release. Each of its records adds at most the clip norm:
+      each chunk allows one backward pass over exactly its records.
+    * The sum is divided by the public expected batch size. An empty sample releases noise alone;
+      the loop then gets a synthetic record, whose gradient is left out.
+    * The module is tried on synthetic records for each way in which the loop calls it, before the
+      next release.
+    * ``parameter.grad`` of every parameter of the optimizer is replaced before each step, by the
+      noisy gradient or by None.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        trained: dict[str, nn.Parameter],
+        rows: RecordSource,
+        payments: Payments,
+        *,
+        sums: ClippedSums | None,
+        trials: Trials,
+        scaler: Any = None,
+    ) -> None:
+        self._processes = processes = Processes()
+        self.module, self.optimizer, self.payments = module, optimizer, payments
+        self.settings, self.purse, self.pays = payments.settings, payments.purse, processes.first
+        self._trained, self._rows, self._sums, self._trials, self._scaler = trained, rows, sums, trials, scaler
+        self._taps = trials.taps
+        self.sizes = {name: parameter.shape for name, parameter in trained.items()}
+        self._lengths = [size.numel() for size in self.sizes.values()]
+        self._dtypes = {parameter.dtype for parameter in trained.values()}
+        self._known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        self._device = next(iter(trained.values())).device
+        processes.agree(module)
+        processes.check_same("numbers of records", len(rows))
+        processes.check_same("records", self._fingerprint() if processes.count > 1 else "")
+        self._state, self._charges_before = ModuleState(module, trials.counters), charges_so_far()
+        self._finishing = self._noted = self._watched = self._looping = self._looked = self._in_step = False
+        self._last = self._used = False
+        self._number = 0
+        self._sample = Sample()
+        self._chunk: int | None = None
+        self._handed: int | None = None  # records in the current batch, counting a synthetic one
+        self._flat: Tensor | None = None
+        self._within: Tensor | None = None
+        weakref.finalize(self, payments.close)
+        self._taps.on_backward, self._taps.on_outputs = self._on_backward, self._on_outputs
+        self._taps.on_call, self._taps.on_end = self._on_call, self._check_state
+        self._step_hook = optimizer.register_step_pre_hook(_calling(weakref.ref(self)))
+
+    def _fingerprint(self) -> str:
+        """Return a keyed digest of one record, to compare the records of processes."""
+        key, row = self._processes.tell((secrets.token_bytes(32), secrets.randbelow(len(self._rows))))
+        record = self._rows.fetch(np.array([row], dtype=np.intp))
+        parts = [x for x in torch.utils._pytree.tree_leaves(record) if isinstance(x, Tensor)]
+        content = b"".join(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for x in parts)
+        return hashlib.blake2b(content, key=key).hexdigest()
+
+    @property
+    def trace(self) -> Trace:
+        """Public record of the releases."""
+        return self.payments.trace
+
+    @property
+    def gradients(self) -> int:
+        """Number of gradients released so far."""
+        return self.payments.gradients
+
+    @property
+    def clip_norm(self) -> float:
+        """Current clip norm."""
+        return self.payments.clip_norm
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the run ended: "steps" or "budget", empty while it runs."""
+        return self.trace.stop_reason
+
+    @property
+    def in_sample(self) -> bool:
+        """Whether a sample was begun and not yet released."""
+        return self._chunk is not None
+
+    def draw_sample(self) -> tuple[Sample, list[Indexes]] | None:
+        """Return a fresh sample, as token and chunks of rows, or None if the run has ended."""
+        if self._chunk is not None:
+            self._left_out()
+        self._check_state(ends=True)
+        if self.pays:
+            self.payments.plan()
+        reason = self._processes.tell(self.payments.trace.stop_reason)
+        if reason:
+            self._finish(reason)
+            return None
+        rows = np.empty(0, dtype=np.intp)
+        if self.pays:
+            rows = poisson_rows(len(self._rows), self.settings.sample_prob, self.purse.noise)
+        self._forget_sample()
+        mine, chunks = self._processes.share(rows), self.settings.chunks
+        return self._sample, [mine] if chunks == 1 else np.array_split(mine, chunks)
+
+    def begin_chunk(self, sample: Sample, number: int, rows: Indexes) -> Any:
+        """Return the batch of a chunk; the next backward pass must be over its records."""
+        if sample is not self._sample or number != self._number + 1:
+            raise InvalidArgument(
+                "this loop over the loader is out of date: another loop has begun a sample since. Use one loop over the "
+                "loader at a time."
+            )
+        if self._chunk and not self._used:
+            self._left_out()
+        self._check_state(ends=True)
+        if len(rows):
+            batch = self._rows.fetch(rows)
+        else:  # one synthetic record: modules may not accept empty batches
+            like = self._rows.fetch(np.zeros(1, dtype=np.intp))
+            batch = made_up(like, records_in(like), [Record(0)])
+        self._number, self._chunk, self._handed, self._used = number, len(rows), max(1, len(rows)), False
+        self._last = number == self.settings.chunks
+        self._taps.take()
+        for parameter in self._trained.values():
+            parameter.grad = None
+        self._taps.averaged_over = float(self._handed) if self.settings.mean_loss else None
+        self._state.take()
+        self._watched = self._looping = True
+        return batch
+
+    def let_go(self, sample: Sample) -> None:
+        """Check and restore the module's state when the loop over a sample ends before the step."""
+        if sample is self._sample and self._looping:  # once: later changes are not of this batch
+            self._looping = False
+            try:
+                self._check_state()
+            except InvalidArgument as error:
+                warnings.warn(str(error), UserWarning, stacklevel=3)
+
+    def _left_out(self) -> None:
+        """Declare once that a batch was not released, which may depend on its records."""
+        if not self._noted and self.pays:
+            self._noted = True
+            self.purse.declare_uncovered(LEFT_OUT)
+            warnings.warn(
+                "a batch was taken from the private loader and no step was made with it. If that depended on its records "
+                "(on a large loss, say), it reveals them outside of the privacy accounting; the certificate now says so. "
+                "Make a step with each batch, stop by steps= or epochs=, and accumulate gradients with accumulate=k.",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def backward(self, *batch: Tensor) -> None:
+        """Run forward and backward over a batch of the loader in one compiled call.
+
+        Replaces ``loss = criterion(module(x), y); loss.backward()`` and is faster. `batch` holds
+        inputs and, last, targets. Needs `loss` in `make_private`.
+        """
+        if self._sums is None:
+            raise InvalidArgument("backward needs the loss: pass loss=nn.CrossEntropyLoss() to make_private.")
+        if not all(isinstance(part, Tensor) for part in batch):
+            raise InvalidArgument(
+                "backward expects the parts of a batch as tensors, inputs and then targets. For batches in dicts, call "
+                "the module yourself, then loss.backward()."
+            )
+        if len({len(part) for part in batch} | {-1 if self._handed is None else self._handed}) != 1:
+            raise InvalidArgument(
+                f"backward expects the whole batch of the loader; got {[len(part) for part in batch]} records. Pass it as "
+                "the loader returned it."
+            )
+        self._on_call(tuple(batch[:-1]), {})
+        self._use_chunk()
+        if self._chunk == 0:
+            return
+        try:
+            self._add(sum_in_pieces(self._sums, batch, self.settings.piece, self.payments.clip_norm, self._device))
+        except Exception:
+            self._check_state()
+            raise
+
+    def _on_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Try the module on the first call of each kind."""
+        if self._handed is not None:
+            unknown = self._trials.at_call((args, kwargs), self._handed)
+            if unknown and self.pays:
+                put_untried(self.purse, unknown)
+
+    def _on_outputs(self, outputs: Any) -> None:
+        """Check the reduction of the loop's loss, on the first backward pass."""
+        if self._looked:
+            return
+        self._looked, mean = True, self.settings.mean_loss
+        found = reduction_of_loss(outputs, scaled=self._scaler is not None)
+        if found == ("sum" if mean else "mean"):
+            self._looked = False
+            raise wrong_reduction("the loss", mean)
+        # A loss that the module returns was tried with it.
+        if found is None and self.pays and any(len(one.shape) for one in getattr(outputs, "_input_metadata", ())):
+            self.purse.declare_uncovered(UNREAD)
+
+    def _on_backward(self) -> None:
+        """Queue the sum for the end of the backward pass."""
+        if not self._finishing:
+            self._finishing = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
+
+    def _after_backward(self) -> None:
+        self._finishing = False
+        uses = self._taps.take()
+        if self._chunk is None or self._handed is None:
+            raise InvalidArgument(
+                "a backward pass was made on records that are not from the private loader. Use batches of the loader that "
+                "make_private returned, and torch.no_grad() or module.eval() for anything else."
+            )
+        check_records(uses, self._handed)
+        for name, parameter in self._trained.items():
+            if parameter.grad is not None:  # cleared in begin_chunk: the batch's own gradient, without noise
+                raise InvalidArgument(
+                    f"the backward pass computed a gradient of {name} that hooks did not record, as activation "
+                    "checkpointing and penalties on parameters in the loss do. Train without; for a penalty use the "
+                    "optimizer's weight_decay."
+                )
+        self._use_chunk()
+        if self._scaler is not None:
+            # A scaler skips the step unless there are gradients.
+            for parameter in self._trained.values():
+                parameter.grad = torch.zeros_like(parameter)
+        if self._chunk == 0:
+            return
+        scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
+        weights = torch.ones(self._chunk, device=self._device)
+        self._add(clipped_sum(uses, self.sizes, weights, self.payments.clip_norm, scale))
+
+    def _check_state(self, *, ends: bool = False) -> None:
+        """Refuse a module that changed since the batch was fetched, and restore it."""
+        watched, self._watched = self._watched, self._watched and not ends
+        if watched:
+            self._state.check()
+
+    def _use_chunk(self) -> None:
+        if self._used:
+            raise InvalidArgument(
+                "a second backward pass was made over one batch: a record would count twice. Add up the losses and call "
+                "backward once."
+            )
+        self._used = True
+
+    def _add(self, part: ClippedSum) -> None:
+        self._flat = part.flat.double() if self._flat is None else self._flat + part.flat
+        self._within = part.within if self._within is None else self._within + part.within
+
+    def _before_step(self, closure: Callable[[], Any] | None) -> None:
+        """Release the gradient, after calling a closure that computes it, and set ``.grad``."""
+        self._in_step = False
+        if closure is not None:
+            with torch.enable_grad():
+                closure()
+        for parameter in (parameter for group in self.optimizer.param_groups for parameter in group["params"]):
+            if id(parameter) not in self._known:
+                raise InvalidArgument(
+                    "optimizer has a parameter that it did not have when make_private was called: its gradient would "
+                    "not be private. Call make_private after all parameters are added."
+                )
+            parameter.grad = None
+        if self._chunk is None:
+            if self.stop_reason:
+                raise BudgetExhausted(
+                    f"the run has ended ({self.stop_reason}): there is no budget for another step, and the module is "
+                    "unchanged. Stop when the loader does."
+                )
+            raise InvalidArgument(
+                "step was called without a batch. Take batches from the loader that make_private returned, one per step."
+            )
+        if not self._used and self._chunk > 0:
+            raise InvalidArgument(
+                "step was called and no backward pass came through the module. Put it in training mode "
+                "(module.train()), and compute the loss from its output."
+            )
+        self._check_state(ends=True)
+        if self._last:  # else the sample continues in the next batch
+            self._release()
+        self._in_step = True
+
+    def _release(self) -> None:
+        """Release the sample; without budget for it, the run ends and the step has no gradient."""
+        looking, sample = self.payments.looking, self._sample
+        value, length = (self._within, 1) if looking else (self._flat, sum(self._lengths))
+        if value is None:  # an empty sample
+            value = torch.zeros(length, dtype=torch.float64, device=self._device)
+        whole = self._processes.add_up(value.double().reshape(length))
+        self._forget_sample()
+        noisy: Tensor | None = None
+        failure: Exception | None = None
+        if self.pays:
+            try:
+                noisy = self.payments.pay(whole, sample)
+            except BudgetExhausted:
+                pass  # the run ends below
+            except Exception as error:  # sent to the other processes, which wait
+                failure = error
+        failed, refused = self._processes.tell((failure is not None, noisy is None))
+        if failed:
+            raise failure or SharedAcrossProcesses("the process that charges the purse failed; no step was made.")
+        if refused:
+            self._finish("budget")
+            return
+        noisy = self._processes.hand_out(noisy, whole)
+        if not self.pays:
+            self.payments.follow()
+        if looking:
+            self.payments.move_clip_norm(float(noisy))
+        else:
+            self._give(noisy)
+            if self.payments.gradients == self.settings.steps:
+                self._finish("steps")
+
+    def _give(self, noisy: Tensor) -> None:
+        """Set ``.grad`` to the mean noisy gradient."""
+        mean = noisy / self.settings.expected_batch
+        if len(self._dtypes) == 1:
+            mean = mean.to(next(iter(self._dtypes)))
+        for parameter, part in zip(self._trained.values(), torch.split(mean, self._lengths), strict=True):
+            parameter.grad = part.view(parameter.shape).to(parameter.dtype)
+
+    def _finish(self, reason: str) -> None:
+        self.payments.finish(reason)
+        self._forget_sample()
+
+    def close(self) -> None:
+        """Return unused reservations and drop the current batch; the run may continue."""
+        if self._chunk is not None:
+            self._left_out()
+        self.let_go(self._sample)
+        self.payments.close()
+
+    def detach(self) -> None:
+        """Remove all hooks. Further training of the module is NOT PRIVATE."""
+        self.close()
+        self._taps.remove()
+        self._step_hook.remove()
+
+    def _forget_sample(self) -> None:
+        self._chunk = self._handed = self._flat = self._within = None
+        self._number = 0
+        self._last = self._used = False
+        self._sample = Sample()
+
+
+def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:
+    """Return a hook for the optimizer that holds no strong reference to the engine."""
+
+    def hook(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        it = engine()
+        if it is None:
+            raise InvalidArgument(
+                "the private engine of this optimizer was deleted, and a step without it would not be private. Keep the "
+                "result of make_private."
+            )
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not (it._in_step and _is_within_step(optimizer)):
+            with spending_noted(it._charges_before, call="This step"):
+                it._before_step(closure)
+        if closure is None:
+            return None
+        # Not the loss, which is not private: an optimizer may use it.
+        nothing = torch.full((), math.nan)
+        return (optimizer, lambda: nothing), {name: value for name, value in kwargs.items() if name != "closure"}
+
+    return hook
+
+
+def _is_within_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the hook was called by a nested step: one that extends ``step`` of its base class.
+
+    Read from the stack, since a counter would be wrong after a step that failed.
+    """
+    frame: types.FrameType | None = sys._getframe(2)  # caller of the hook
+    assert frame is not None
+    calls, steps = frame.f_code, 0
+    while frame is not None:
+        steps += frame.f_code is calls and frame.f_locals.get("self") is optimizer
+        frame = frame.f_back
+    return steps > 1

@@ -1,0 +1,461 @@
+"""[RAW DATA] Per-sample gradients of each layer, from its inputs and the gradients of its outputs.
+
+A rule for each kind of layer computes squared norms, a weighted sum, and single gradients where
+there is no shortcut. The sum needs no single gradients; for most layers the norms need none either
+(Goodfellow 2015; Li et al. 2022, arXiv:2110.05679; Bu et al. 2023, arXiv:2210.00038).
+"""
+
+import contextvars
+import functools
+import inspect
+import math
+import warnings
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from privypurse.core._errors import InvalidArgument
+
+# Norms from products of Gram matrices cancel. This share of the sum of norms over places, which is
+# an upper bound, is added; single precision loses less.
+GRAM_GUARD = 2.0**-20
+GRAM_GAIN = 8  # Gram matrices are used where they are this much smaller than the gradients
+TINY = 1e-15  # below this, squares may underflow in single precision
+LARGEST = 1e25  # above this, products of inputs and gradients could overflow before they are scaled
+BLOCK = 256  # records per block summed in single precision; blocks are summed in double
+# Whether a layer is being run a second time, with hooks off.
+RUNNING_AGAIN = contextvars.ContextVar("RUNNING_AGAIN", default=False)
+
+
+@dataclass(eq=False)
+class Use:
+    """One use of a layer in a forward pass.
+
+    `names`: full names of trained parameters, by name in the rule. `output_grads`: gradients of the
+    summed loss with respect to the outputs.
+    """
+
+    rule: "Rule"
+    layer: nn.Module
+    names: dict[str, str]
+    inputs: tuple[Any, ...]
+    output_grads: list[Tensor | None]
+    kept: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Number of records, by the layer's input."""
+        first = next(x for x in torch.utils._pytree.tree_leaves(self.inputs) if isinstance(x, Tensor))
+        return int(first.shape[0])
+
+    @property
+    def grad(self) -> Tensor:
+        """Gradient of the only output, in single precision."""
+        (grad,) = self.output_grads
+        assert grad is not None
+        return grad.float()
+
+
+class Rule:
+    """Per-sample gradients of a kind of layer."""
+
+    def broken(self, use: Use) -> Tensor | None:
+        """Return a mask of records with infinite inputs, where norms would not show it."""
+        return None
+
+    def squared_lengths(self, use: Use) -> Tensor:
+        """Return the squared norm of each record's gradient, over all trained parameters."""
+        use.kept = self.gradients(use)
+        return torch.stack([_squared(each) for each in use.kept.values()]).sum(0)
+
+    def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
+        """Return the weighted sum of per-sample gradients of the records that are `fit`."""
+        each = use.kept or self.gradients(use)
+        return {name: weigh(masked(g, fit), weights) for name, g in each.items()}
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return the per-sample gradients of each trained parameter."""
+        raise NotImplementedError
+
+
+class OuterProducts(Rule):
+    """Layers whose gradient is a sum of outer products over places: linear and convolution.
+
+    The gradient of a record is ``sum_t g_t a_t'`` over its places t (words, pixels), with a_t the
+    input and g_t the output gradient.
+    """
+
+    def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs and output gradients, each as (records, groups, places, features)."""
+        raise NotImplementedError
+
+    def broken(self, use: Use) -> Tensor:
+        """Return a mask of records whose inputs are not finite; later steps use zeros for them."""
+        self._placed(use)
+        return use.kept["broken"]
+
+    def squared_lengths(self, use: Use) -> Tensor:
+        """Return squared norms by the cheapest of three ways."""
+        seen, back = self._placed(use)
+        lengths = back.new_zeros(back.shape[0], dtype=torch.float64)
+        if "bias" in use.names:
+            # Summed once in double precision and kept: places may cancel.
+            use.kept["bias"] = back.sum(2, dtype=torch.float64).flatten(1)
+            lengths = lengths + use.kept["bias"].square().sum(1)
+        if "weight" not in use.names:
+            return lengths
+        count = seen.shape[2]
+        if count == 1:
+            # In double precision: tiny inputs may meet huge gradients.
+            squares = [x.double().square().sum((2, 3)) for x in (seen, back)]
+            return lengths + (squares[0] * squares[1]).sum(1)
+        if GRAM_GAIN * 2 * count**2 <= seen.shape[3] * back.shape[3]:
+            return lengths + self._by_grams(seen, back)
+        use.kept["weight"] = back.mT @ seen
+        return lengths + _squared(use.kept["weight"])
+
+    @staticmethod
+    def _by_grams(seen: Tensor, back: Tensor) -> Tensor:
+        """Return upper bounds on squared norms, from inner products of all pairs of places.
+
+        Rounding is relative to `loose`, the squared sum of norms over places. Where squares could
+        underflow in single precision, `loose` itself is returned.
+        """
+        grams = ((seen @ seen.mT) * (back @ back.mT)).sum((2, 3), dtype=torch.float64)
+        loose = (seen.double().square().sum(3) * back.double().square().sum(3)).sqrt().sum(2).square()
+        tiny = [(x.abs().amax((2, 3)) < TINY) & (x != 0).flatten(2).any(2) for x in (seen, back)]
+        return torch.where(tiny[0] | tiny[1], loose, grams.clamp(min=0) + GRAM_GUARD * loose).sum(1)
+
+    def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
+        """Return weighted sums as matrix products over blocks of records and all places."""
+        seen, back = self._placed(use)
+        weighted = masked(back, fit) * weights[:, None, None, None]
+        sums = {}
+        if "bias" in use.names:
+            sums["bias"] = weights.double() @ masked(use.kept["bias"], fit)
+        if "weight" in use.names:
+            kept = use.kept.get("weight")
+            total = _products(weighted, seen) if kept is None else weigh(masked(kept, fit), weights)
+            sums["weight"] = total.reshape(_weight_shape(use, seen, back))
+        return sums
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return the per-sample gradients."""
+        seen, back = self._placed(use)
+        each = {}
+        if "bias" in use.names:
+            each["bias"] = back.sum(2, dtype=torch.float64).flatten(1)
+        if "weight" in use.names:
+            each["weight"] = (back.mT @ seen).reshape(-1, *_weight_shape(use, seen, back))
+        return each
+
+    def _placed(self, use: Use) -> tuple[Tensor, Tensor]:
+        if "seen" not in use.kept:
+            inputs = use.inputs[0].float()
+            finite = (inputs.abs() <= LARGEST).flatten(1).all(1)  # false for NaN
+            use.kept["broken"] = ~finite
+            use.kept["seen"], use.kept["back"] = self.places(use, masked(inputs, finite))
+        return use.kept["seen"], use.kept["back"]
+
+
+class LinearRule(OuterProducts):
+    """`nn.Linear`, on inputs (records, ..., features)."""
+
+    def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Flatten the dimensions between records and features."""
+        return _one_group(inputs), _one_group(use.grad)
+
+
+class ConvolutionRule(OuterProducts):
+    """`nn.Conv1d` and `nn.Conv2d`: the input at each place is the patch under the kernel."""
+
+    def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Extract the patches."""
+        layer, image, back = use.layer, inputs, use.grad
+        assert isinstance(layer, nn.Conv1d | nn.Conv2d)
+        kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
+        padding = layer._reversed_padding_repeated_twice
+        if any(padding):
+            image = F.pad(image, padding, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
+        if isinstance(layer, nn.Conv1d):
+            image, kernel, stride, dilation = image.unsqueeze(2), (1, *kernel), (1, *stride), (1, *dilation)
+        records, groups = image.shape[0], layer.groups
+        features = layer.in_channels // groups * kernel[0] * kernel[1]
+        if set(dilation) == {1}:
+            # A view and one copy: F.unfold loops over records on GPUs.
+            patches = image.unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])
+            count = patches.shape[2] * patches.shape[3]
+            split = patches.reshape(records, groups, layer.in_channels // groups, *patches.shape[2:])
+            seen = split.permute(0, 1, 3, 4, 2, 5, 6).reshape(records, groups, count, features)
+        else:
+            columns = F.unfold(image, kernel, dilation=dilation, stride=stride)
+            count = columns.shape[2]
+            seen = columns.reshape(records, groups, features, count).mT
+        return seen, back.reshape(records, groups, layer.out_channels // groups, count).mT
+
+
+class EmbeddingRule(Rule):
+    """`nn.Embedding`: gradients of repeated rows are added before the norm is taken."""
+
+    def squared_lengths(self, use: Use) -> Tensor:
+        """Return squared norms by comparing all pairs of words of a record."""
+        words, back = self._words(use)
+        same = (words[:, :, None] == words[:, None, :]).float()
+        grams = ((back @ back.mT) * same).sum((1, 2), dtype=torch.float64).clamp(min=0)
+        loose = back.double().square().sum(2).sqrt().sum(1).square()
+        return grams + GRAM_GUARD * loose
+
+    def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
+        """Add the weighted gradients to their rows."""
+        words, back = self._words(use)
+        back = (masked(back, fit) * weights[:, None, None]).double()
+        assert isinstance(use.layer, nn.Embedding)
+        table = back.new_zeros(use.layer.num_embeddings, use.layer.embedding_dim)
+        return {"weight": table.index_add(0, words.flatten(), back.flatten(0, 1))}
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return a table for each record."""
+        words, back = self._words(use)
+        assert isinstance(use.layer, nn.Embedding)
+        table = back.new_zeros(words.shape[0], use.layer.num_embeddings, use.layer.embedding_dim)
+        return {"weight": table.scatter_add(1, words[:, :, None].expand_as(back), back)}
+
+    def _words(self, use: Use) -> tuple[Tensor, Tensor]:
+        words = use.inputs[0].flatten(1) if use.inputs[0].dim() > 1 else use.inputs[0][:, None]
+        back = use.grad.reshape(*words.shape, -1)
+        assert isinstance(use.layer, nn.Embedding)
+        if use.layer.padding_idx is not None:
+            back = back * (words != use.layer.padding_idx)[:, :, None]
+        return words, back
+
+
+class AffineRule(Rule):
+    """Scale and shift of `LayerNorm`, `GroupNorm`, `InstanceNorm` and `RMSNorm`."""
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return the normalised input times the output gradient, summed over places."""
+        layer, inputs, back = use.layer, use.inputs[0].float(), use.grad
+        places = list(range(2, inputs.dim()))
+        if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
+            normalise: Any = F.layer_norm if isinstance(layer, nn.LayerNorm) else F.rms_norm
+            normal = normalise(inputs, layer.normalized_shape, eps=layer.eps)
+            places = list(range(1, inputs.dim() - len(layer.normalized_shape)))
+        elif isinstance(layer, nn.GroupNorm):
+            normal = F.group_norm(inputs, layer.num_groups, eps=layer.eps)
+        else:
+            normal = F.instance_norm(inputs, eps=layer.eps)  # type: ignore[arg-type]
+        values = {"weight": normal * back, "bias": back}
+        return {name: values[name].sum(places) if places else values[name] for name in use.names}
+
+
+class AnyRule(Rule):
+    """Any other layer: run again on each record alone. Slow."""
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return per-sample gradients by `vmap` over a second run of the layer."""
+        layer, tree_map = use.layer, torch.utils._pytree.tree_map
+        fixed = dict(layer.named_parameters()) | dict(layer.named_buffers())
+        moving = {name: fixed.pop(name).detach() for name in use.names}
+        kind = next(iter(moving.values())).dtype
+        grads = {k: grad for k, grad in enumerate(use.output_grads) if grad is not None}
+
+        def single(x: Any) -> Any:
+            # Under autocast the precision of inputs and parameters differs.
+            return (x.to(kind) if x.is_floating_point() else x).unsqueeze(0) if isinstance(x, Tensor) else x
+
+        def one(inputs: tuple[Any, ...], back: dict[int, Tensor]) -> dict[str, Tensor]:
+            def run(values: dict[str, Tensor]) -> dict[int, Tensor]:
+                outputs = torch.func.functional_call(layer, {**values, **fixed}, tree_map(single, inputs))
+                listed = [outputs] if isinstance(outputs, Tensor) else [o for o in outputs if isinstance(o, Tensor)]
+                return {k: listed[k] for k in grads}
+
+            outputs, pull = torch.func.vjp(run, moving)  # type: ignore[misc]
+            (values,) = pull({k: back[k].unsqueeze(0).to(out.dtype) for k, out in outputs.items()})
+            return {name: value.float() for name, value in values.items()}
+
+        dims = tree_map(lambda x: 0 if isinstance(x, Tensor) else None, use.inputs)
+        again = RUNNING_AGAIN.set(True)
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "There is a performance drop")
+                return torch.func.vmap(one, in_dims=(dims, 0))(use.inputs, grads)
+        finally:
+            RUNNING_AGAIN.reset(again)
+
+
+def rule_for(layer: nn.Module) -> Rule | None:
+    """Return the rule of a layer, or None if only layers within it have parameters."""
+    for kinds, rule in RULES:
+        if isinstance(layer, kinds) and type(layer).forward in (kind.forward for kind in kinds):
+            return rule
+    return AnyRule() if list(layer.parameters(recurse=False)) else None
+
+
+RULES: tuple[tuple[tuple[type[nn.Module], ...], Rule], ...] = (
+    ((nn.Linear,), LinearRule()),
+    ((nn.Conv1d, nn.Conv2d), ConvolutionRule()),
+    ((nn.Embedding,), EmbeddingRule()),
+    ((nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), AffineRule()),
+)
+
+
+def masked(values: Tensor, fit: Tensor) -> Tensor:
+    """Set values of records that are not fit to zero, also where they are infinite."""
+    return torch.where(fit.reshape(-1, *(1,) * (values.dim() - 1)), values, values.new_zeros(()))
+
+
+def _squared(each: Tensor) -> Tensor:
+    return each.flatten(1).square().sum(1, dtype=torch.float64)
+
+
+def _blocks(values: Tensor) -> Tensor:
+    """Split records into blocks of equal size, the last one padded with zeros."""
+    records = values.shape[0]
+    count = max(1, math.ceil(records / BLOCK))
+    size = math.ceil(records / count)
+    return padded(values, 0, count * size).reshape(count, size, *values.shape[1:])
+
+
+def padded(values: Tensor, dim: int, size: int, first: int = 0) -> Tensor:
+    """Return values with zeros added to a dimension, up to a size, with the values at `first`."""
+    missing = size - values.shape[dim]
+    return F.pad(values, (*(0, 0) * (values.dim() - dim - 1), first, missing - first)) if missing else values
+
+
+def weigh(each: Tensor, weights: Tensor) -> Tensor:
+    """Return the weighted sum over records: single precision within blocks, double across them."""
+    blocks = _blocks(weights.to(each.dtype)).unsqueeze(1) @ _blocks(each.flatten(1))
+    return blocks.sum((0, 1), dtype=torch.float64).reshape(each.shape[1:])
+
+
+def _products(back: Tensor, seen: Tensor) -> Tensor:
+    """Return the sum of outer products over records and places, for each group, in blocks."""
+
+    def stacked(values: Tensor) -> Tensor:
+        return _blocks(values).transpose(1, 2).flatten(2, 3)
+
+    return (stacked(back).mT @ stacked(seen)).sum(0, dtype=torch.float64)
+
+
+def _weight_shape(use: Use, seen: Tensor, back: Tensor) -> tuple[int, ...]:
+    weight = getattr(use.layer, "weight", None)  # linear maps of attention have no layer
+    return tuple(weight.shape) if isinstance(weight, Tensor) else (back.shape[3], seen.shape[3])
+
+
+def _one_group(values: Tensor) -> Tensor:
+    return values.reshape(values.shape[0], 1, math.prod(values.shape[1:-1]), values.shape[-1])
+
+
+Tap = Callable[[LinearRule, dict[str, str], Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class RowsOfLinear(LinearRule):
+    """Linear map by some rows of a larger matrix, such as packed queries, keys and values."""
+
+    first: int
+    rows: int
+
+    def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
+        """Return weighted sums, with zeros for the other rows."""
+        sums = super().weighted_sums(use, weights, fit)
+        return {name: padded(value, 0, self.rows, self.first) for name, value in sums.items()}
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return each record's gradient, with zeros for the other rows."""
+        return {name: padded(value, 1, self.rows, self.first) for name, value in super().gradients(use).items()}
+
+
+def check_attention(layer: nn.MultiheadAttention, name: str) -> None:
+    """Raise InvalidArgument for settings that `attend` does not support."""
+    if not layer._qkv_same_embed_dim or layer.bias_k is not None or layer.add_zero_attn:
+        raise InvalidArgument(
+            f"module has {name or 'a layer'}, a MultiheadAttention with kdim, vdim, add_bias_kv or add_zero_attn, for which "
+            "there are no per-sample gradients. Use one without, or write it with nn.Linear layers."
+        )
+
+
+class TappedAttention(nn.MultiheadAttention):
+    """Attention that is written out while a tap is active; copies have none."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `attend` with an active tap, the original forward otherwise."""
+        tap = _LISTENERS[self]() if self in _LISTENERS else None
+        return super().forward(*args, **kwargs) if tap is None else attend(self, tap, args, kwargs)
+
+
+_LISTENERS: "weakref.WeakKeyDictionary[nn.Module, Callable[[], Tap | None]]" = weakref.WeakKeyDictionary()
+_ATTENTION = inspect.signature(nn.MultiheadAttention.forward)
+
+
+class Listening:
+    """Replaces the forward of one attention layer until it is removed."""
+
+    def __init__(self, layer: nn.MultiheadAttention, tap: "Callable[[], Tap | None]") -> None:
+        self._layer = layer
+        layer.__class__ = TappedAttention
+        _LISTENERS[layer] = tap
+
+    def remove(self) -> None:
+        """Restore the class of the layer."""
+        _LISTENERS.pop(self._layer, None)
+        self._layer.__class__ = nn.MultiheadAttention
+
+
+def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute the layer's forward, with taps on its linear maps."""
+    given = _ATTENTION.bind(layer, *args, **kwargs).arguments
+    query, key, value = given["query"], given["key"], given["value"]
+    if query.dim() != 3:
+        raise InvalidArgument("attention expects inputs with a dimension for records; got none. Add it with unsqueeze.")
+    same = query is key and key is value
+    if not layer.batch_first:
+        query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+    width = layer.embed_dim
+    weight, bias = layer.in_proj_weight, layer.in_proj_bias
+
+    def project(x: Tensor, first: int, rows: int) -> Tensor:
+        part = slice(first, first + rows)
+        out = F.linear(x, weight[part], None if bias is None else bias[part])
+        rule = LinearRule() if rows == 3 * width else RowsOfLinear(first, 3 * width)
+        return tap(rule, {"weight": "in_proj_weight", "bias": "in_proj_bias"}, x, out)
+
+    if same:
+        q, k, v = project(query, 0, 3 * width).chunk(3, dim=-1)
+    else:
+        q, k, v = (project(x, k * width, width) for k, x in enumerate((query, key, value)))
+    heads = layer.num_heads
+    q, k, v = (x.reshape(x.shape[0], x.shape[1], heads, width // heads).transpose(1, 2) for x in (q, k, v))
+    mask = _mask(given, q)
+    dropout = layer.dropout if layer.training else 0.0
+    if given.get("need_weights", True):
+        scores = q @ k.mT / math.sqrt(q.shape[-1])
+        shares = F.dropout(torch.softmax(scores if mask is None else scores + mask, dim=-1), dropout)
+        mixed = shares @ v
+        seen = shares.mean(1) if given.get("average_attn_weights", True) else shares
+    else:
+        mixed, seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout), None
+    mixed = mixed.transpose(1, 2).flatten(2)
+    out = F.linear(mixed, layer.out_proj.weight, layer.out_proj.bias)
+    out = tap(LinearRule(), {"weight": "out_proj.weight", "bias": "out_proj.bias"}, mixed, out)
+    return (out if layer.batch_first else out.transpose(0, 1)), seen
+
+
+def _mask(given: dict[str, Any], q: Tensor) -> Tensor | None:
+    """Return both masks as one to add to scores of shape (records, heads, places, places)."""
+    mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
+    if mask is not None and mask.dim() == 3:
+        mask = mask.reshape(q.shape[0], q.shape[1], *mask.shape[1:])
+    if padding is not None:
+        padding = padding.reshape(q.shape[0], 1, 1, padding.shape[-1])
+    parts = [
+        q.new_zeros(part.shape).masked_fill(part, -math.inf) if part.dtype == torch.bool else part.to(q.dtype)
+        for part in (mask, padding)
+        if part is not None
+    ]
+    return functools.reduce(torch.add, parts) if parts else None

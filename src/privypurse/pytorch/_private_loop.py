@@ -1,0 +1,333 @@
+"""[RAW DATA] `make_private`: private training in the user's own loop, and its loader."""
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from privypurse.accounting._filters import GdpFilter
+from privypurse.accounting._fixed_schedule import FixedSchedule
+from privypurse.core._checks import positive, positive_integer, shown
+from privypurse.core._errors import InvalidArgument, spending_noted
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.oracles._sampling import LEAST_RATE
+from privypurse.purse._purse import Purse
+from privypurse.pytorch import _budgets as budgets
+from privypurse.pytorch._budgets import AdaptiveClip, Payments, Settings, schedule_of
+from privypurse.pytorch._checks import check_module, trained_parameters
+from privypurse.pytorch._clipping import ClippedSums, Loss, check_clip_norm, piece_size
+from privypurse.pytorch._engine import Engine
+from privypurse.pytorch._rows import DatasetRows, RecordSource, rows_of
+from privypurse.pytorch._taps import Taps
+from privypurse.pytorch._trial import Trials, put_untried
+from privypurse.training._loop import check_callbacks
+from privypurse.training._progress import Callback
+from privypurse.training.schedules._base import Schedule
+
+ROUNDED = "rounding of sums over records in the module's own precision, beyond the margin that is kept for it"
+KEPT = (
+    "what the module keeps of records where it is not looked for: in globals, classes, functions, closures, files, modes, flags, "
+    "hooks, storages and random generators, in objects of the standard library other than collections, in optimizers, data sets "
+    "and other objects of PyTorch that are neither tensors nor modules, in objects of compiled libraries "
+    "that cannot be pickled or take more than 8 MiB, in NumPy arrays of more than 1,048,576 numbers, in tensors on a GPU or of "
+    "more than 4,096 numbers that are changed past PyTorch's count of changes, and when it is run outside of a step"
+)
+UNREACHED = "that the module keeps records apart on branches that synthetic records do not reach"
+COLLATED = "that the loader's collate_fn keeps records apart: it is the user's own"
+
+
+class PrivateLoader:
+    """Loader of a private run: one sample for each step, until the run ends.
+
+    One pass is an epoch where the length of the run was given in epochs: as many samples as would
+    cover the records once. Otherwise one pass is the whole run. After the run it is empty. With
+    ``accumulate``, each sample comes in exactly that many batches. A synthetic record replaces an
+    empty batch; its gradient is left out.
+
+    Guarantees
+    ----------
+    The records of a sample are drawn from the purse's noise source at the rate that is priced,
+    independently of the original loader and of the number of records.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __len__(self) -> int:
+        settings = self._engine.settings
+        return settings.samples_per_pass * settings.chunks
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(self._engine.settings.samples_per_pass):
+            drawn = self._engine.draw_sample()
+            if drawn is None:
+                return
+            sample, chunks = drawn
+            try:
+                for number, rows in enumerate(chunks, 1):
+                    yield self._engine.begin_chunk(sample, number, rows)
+            except GeneratorExit:  # the loop ended by a break or an error
+                if not sys.is_finalizing():  # else module and PyTorch may be gone
+                    self._engine.let_go(sample)
+                raise
+
+    def __repr__(self) -> str:
+        settings = self._engine.settings
+        return f"<PrivateLoader: Poisson samples with probability {settings.sample_prob:g}, {settings.steps} steps>"
+
+
+class Private(NamedTuple):
+    """What `make_private` returns: ``module, optimizer, loader = make_private(...)``."""
+
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+    loader: PrivateLoader
+
+    @property
+    def engine(self) -> Engine:
+        """The engine: trace, stop reason and compiled `backward` of the run."""
+        return self.loader._engine
+
+    @property
+    def purse(self) -> Purse:
+        """Purse to charge."""
+        return self.engine.purse
+
+
+@spending_noted(call="make_private")
+def make_private(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: Any,
+    *,
+    records: float | None = None,
+    purse: Purse | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    neighbouring: Neighbouring | str = Neighbouring.ADD_REMOVE,
+    clip_norm: float | AdaptiveClip = 1.0,
+    schedule: "str | Schedule | Sequence[float] | None" = None,
+    steps: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    full_batch: bool = False,
+    accumulate: int = 1,
+    loss: Loss | None = None,
+    loss_reduction: str = "mean",
+    micro_batch: int | None = None,
+    compile: bool | None = None,
+    scaler: Any = None,
+    callbacks: Sequence[Callback] = (),
+    noise: NoiseSource | None = None,
+    block: int = 100,
+) -> Private:
+    """Make a training loop private. The loop itself stays as it is.
+
+    Parameters
+    ----------
+    module : Module
+        The module, on its device. It is not wrapped; hooks record its layers in training mode.
+    optimizer : Optimizer
+        Any optimizer of the module's parameters. It is not wrapped; a hook sets noisy gradients.
+    loader : DataLoader, Dataset or tuple of Tensor
+        Source of the records. Only its data set, batch size and collation are used: the engine
+        draws its own samples.
+    records : float
+        Public number of records, for the sampling rate and the divisor. Under add/remove the true
+        number is private; pass a nominal one. Optional under replace-one, where it is public.
+    purse : Purse, optional
+        Purse to charge, from ``privypurse.pytorch.open_purse`` or, for full batches, any. By
+        default a purse of `epsilon` and `delta` is opened in memory.
+    epsilon, delta, neighbouring
+        Budget, where no purse is given. The run spends all of it, whatever the schedule. With a
+        purse and full batches, `epsilon` is the part of it that this run may spend.
+    clip_norm : float or AdaptiveClip, default 1.0
+        Clip norm of per-sample gradients. ``AdaptiveClip()`` estimates it, within the budget.
+    schedule : str, sequence of float, Schedule or None
+        Shares of the steps in the budget: "uniform", "dynamic", "momentum", "exponential", "step"
+        or "sigmoid" (see `shape`), one weight per step, or an adaptive schedule. By default the
+        purse's, where that was fixed in advance, and "uniform" otherwise.
+    steps, epochs : int, optional
+        Length of the run in gradients or in epochs. One of the two is needed for samples; full
+        batches take ``n mu/sqrt(d)`` steps by default. One loop over the loader is one epoch where
+        `epochs` is given, and the whole run otherwise.
+    batch_size : int, optional
+        Expected number of records in a sample; that of the loader by default.
+    full_batch : bool, default False
+        Use all records at each step. Budgets are then Gaussian DP, without sampling.
+    accumulate : int, default 1
+        Batches per sample, for gradient accumulation: the sample is `accumulate` times the batch.
+    loss : callable, optional
+        ``loss(module(*inputs), target)``. With it ``private.engine.backward(*batch)`` runs forward
+        and backward in one compiled call, several times faster than hooks.
+    loss_reduction : {"mean", "sum"}, default "mean"
+        Reduction of the loop's own loss over records. The loss must treat records alike: weights
+        that depend on other records, as in the mean of ``CrossEntropyLoss(weight=...)``, mix
+        records, and hooks cannot detect it. Pass `loss` instead, or use ``reduction="sum"``.
+    micro_batch : int, optional
+        Records at a time in the compiled call. Changes memory and speed, not the result.
+    compile : bool, optional
+        Compile that call; by default on GPUs.
+    scaler : GradScaler, optional
+        Loss scaler for float16; its scale is undone before clipping.
+    callbacks : sequence of Callback
+        Called with public values only, such as `ProgressBar`.
+    noise : NoiseSource, optional
+        For simulations without a purse: ``NoiseSource(seed=7)``. NOT PRIVATE.
+    block : int, default 100
+        Releases charged at a time; a run that is killed loses at most this many.
+
+    Returns
+    -------
+    Private
+        ``module, optimizer, loader``: the first two are those that were passed.
+
+    Examples
+    --------
+    >>> from torch.utils.data import TensorDataset
+    >>> data = TensorDataset(torch.randn(200, 3), torch.randint(2, (200,)))
+    >>> module = nn.Linear(3, 2)
+    >>> optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    >>> private = make_private(module, optimizer, DataLoader(data, batch_size=20), records=200,
+    ...                        epsilon=2.0, delta=1e-5, epochs=2)
+    >>> module, optimizer, loader = private
+    >>> for epoch in range(2):
+    ...     for inputs, targets in loader:
+    ...         optimizer.zero_grad()
+    ...         nn.functional.cross_entropy(module(inputs), targets).backward()
+    ...         optimizer.step()
+    >>> private.engine.stop_reason, private.engine.gradients
+    ('steps', 20)
+    """
+    module = check_module(module)
+    trained = trained_parameters(module, optimizer)
+    _check_fresh(optimizer)
+    rows = rows_of(loader)
+    clip = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
+    clip_norm = clip_norm if isinstance(clip_norm, AdaptiveClip) else check_clip_norm(clip_norm=clip_norm)
+    relation = purse.neighbouring if isinstance(purse, Purse) else Neighbouring.parse(neighbouring)
+    public = _public_records(records, relation, rows)
+    accumulate = positive_integer(accumulate=accumulate)
+    rate = 1.0 if full_batch else _rate(loader, batch_size, accumulate, public)
+    expected = rate * public
+    if loss_reduction not in ("mean", "sum"):
+        raise InvalidArgument(f"loss_reduction must be 'mean' or 'sum'; got {shown(loss_reduction)}.")
+    check_callbacks(callbacks)
+    target = budgets.target_of(purse, epsilon, delta, relation, noise, public)
+    if purse is not None and epsilon is not None:
+        purse = budgets.share_of(purse, epsilon, rate)
+    count = _steps(steps, epochs, rate, clip, schedule, purse, target, public, sum(p.numel() for p in trained.values()))
+    chosen = schedule_of("uniform" if schedule is None else schedule, count)
+    if purse is None:
+        assert target is not None
+        purse = Purse.with_filter(budgets.rule_for(target, chosen, count, rate, clip, expected), noise=noise)
+    looks = 0 if clip is None else clip.looks(count)
+    every = None if clip is None else clip.every
+    budgets.check_rule(purse.filter, rate, chosen, count, looks, every=every, followed=schedule is None)
+    device = next(iter(trained.values())).device
+    settings = Settings(
+        steps=count,
+        sample_prob=rate,
+        expected_batch=expected,
+        chunks=accumulate,
+        samples_per_pass=max(1, round(1 / rate)) if epochs is not None else count + looks,
+        piece=piece_size(expected / accumulate, rate, micro_batch, device),
+        mean_loss=loss_reduction == "mean",
+        block=positive_integer(block=block),
+    )
+    payments = Payments(purse, chosen, clip_norm, settings, callbacks)
+    taps = Taps(module, trained)
+    try:
+        trials = Trials(module, taps, trained, records=expected / accumulate, mean_loss=settings.mean_loss)
+        untried = trials.ahead(rows.fetch(np.zeros(1, dtype=np.intp)), with_loss=loss is not None)
+        sums = None if loss is None else ClippedSums(module, taps, loss, trained, compile=compile)
+        engine = Engine(module, optimizer, trained, rows, payments, sums=sums, trials=trials, scaler=scaler)
+    except BaseException:
+        taps.remove()
+        raise
+    put_on_record(purse, untried, rows)
+    return Private(module, optimizer, PrivateLoader(engine))
+
+
+def _public_records(records: float | None, relation: Neighbouring, rows: RecordSource) -> float:
+    if records is not None:
+        return positive(records=records)
+    if relation is Neighbouring.REPLACE_ONE:
+        return float(len(rows))
+    raise InvalidArgument(
+        "records must be given under add/remove, where the true number of records is private; got None. Pass a public or "
+        "nominal number, such as records=60_000 (it need not be exact), or neighbouring='replace-one'."
+    )
+
+
+def _rate(loader: Any, batch_size: int | None, accumulate: int, records: float) -> float:
+    if batch_size is None:
+        batch_size = loader.batch_size if isinstance(loader, DataLoader) else None
+    if batch_size is None:
+        raise InvalidArgument(
+            "batch_size must be given without a DataLoader that has one; got None. Pass batch_size=256, or full_batch=True."
+        )
+    rate = positive_integer(batch_size=batch_size) * accumulate / records
+    if not LEAST_RATE <= rate <= 1:
+        raise InvalidArgument(
+            f"batch_size={batch_size} (times accumulate={accumulate}) must be at most records={records:g}. Pass a smaller "
+            "one, or full_batch=True."
+        )
+    return rate
+
+
+def _steps(
+    steps: int | None,
+    epochs: int | None,
+    rate: float,
+    clip: AdaptiveClip | None,
+    schedule: Any,
+    purse: Purse | None,
+    target: GdpFilter | None,
+    records: float,
+    parameters: int,
+) -> int:
+    if steps is not None and epochs is not None:
+        raise InvalidArgument(f"expected steps or epochs, got both: {steps!r} and {epochs!r}. Pass one of them.")
+    if steps is not None:
+        return positive_integer(steps=steps)
+    if epochs is not None:
+        samples = positive_integer(epochs=epochs) * max(1, round(1 / rate))
+        # Looks at the clip norm use samples too.
+        return samples if clip is None else max(1, samples - math.ceil(samples / (clip.every + 1)))
+    if hasattr(schedule, "weights") or isinstance(schedule, tuple | list):
+        return len(getattr(schedule, "weights", schedule))
+    if purse is not None and isinstance(purse.filter, FixedSchedule) and clip is None:
+        return len(purse.filter.schedule) - purse.totals.quanta[0] or 1
+    if rate == 1:
+        rule = target
+        if rule is None:
+            assert purse is not None
+            rule = GdpFilter(purse.filter.epsilon_left(purse.totals), purse.delta, purse.neighbouring)
+        return budgets.default_steps(rule, records, parameters)
+    raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10.")
+
+
+def put_on_record(purse: Purse, untried: Sequence[str], rows: RecordSource) -> None:
+    """Declare on the certificate what the run does not cover."""
+    for line in (ROUNDED, KEPT, UNREACHED):
+        purse.declare_uncovered(line)
+    put_untried(purse, untried)
+    if isinstance(rows, DatasetRows) and rows.collates_by_itself:
+        purse.declare_uncovered(COLLATED)
+
+
+def _check_fresh(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse an optimizer that has an engine already."""
+    for hook in optimizer._optimizer_step_pre_hooks.values():
+        if getattr(hook, "__module__", "") == Engine.__module__:
+            raise InvalidArgument(
+                "optimizer is private already: make_private was called with it before. Make a new module and optimizer, or "
+                "remove the first engine with private.engine.detach()."
+            )

@@ -1,0 +1,110 @@
+"""[RAW DATA] Records of tensors or data sets, fetched by row."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
+from torch.utils.data.dataloader import default_collate
+from torch.utils.data.sampler import BatchSampler
+
+from privypurse.core._checks import shown
+from privypurse.core._errors import InvalidArgument
+
+Indexes = NDArray[np.intp]
+
+
+class TensorRows:
+    """Records as rows of tensors, on their device."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = tuple(tensors)
+        if not self._tensors or len({len(tensor) for tensor in self._tensors}) != 1:
+            lengths = [tuple(tensor.shape) for tensor in self._tensors]
+            raise InvalidArgument(f"data must be tensors of one length; got shapes {lengths}. Pass for example (X, y).")
+
+    def __len__(self) -> int:
+        return len(self._tensors[0])
+
+    def fetch(self, rows: Indexes) -> tuple[Tensor, ...]:
+        """Return copies of some rows: a loop or a module may change them in place."""
+        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):  # sorted rows without gaps
+            return tuple(tensor[int(rows[0]) : int(rows[-1]) + 1].clone() for tensor in self._tensors)
+        index = torch.from_numpy(rows)
+        if self._tensors[0].is_cuda:
+            index = index.pin_memory()  # for an asynchronous copy
+        index = index.to(self._tensors[0].device, non_blocking=True)
+        return tuple(tensor[index.to(tensor.device)] for tensor in self._tensors)
+
+
+class DatasetRows:
+    """Records of a data set, fetched one by one and collated as by its loader."""
+
+    def __init__(self, dataset: "Dataset[Any]", collate: Callable[[list[Any]], Any], workers: int = 0) -> None:
+        self._dataset, self._collate = dataset, collate
+        self._pool = ThreadPoolExecutor(workers) if workers else None
+        self.collates_by_itself = collate is not default_collate
+
+    def __len__(self) -> int:
+        return len(self._dataset)  # type: ignore[arg-type]
+
+    def fetch(self, rows: Indexes) -> Any:
+        """Return some rows, at least one."""
+        fetch = map if self._pool is None else self._pool.map
+        return self._collate(list(fetch(self._dataset.__getitem__, rows.tolist())))
+
+
+RecordSource = TensorRows | DatasetRows
+
+
+def rows_of(data: Any) -> RecordSource:
+    """Return the records of a loader, a data set or a tuple of tensors.
+
+    Guarantees
+    ----------
+    Sampling of the loader is not used, and custom samplers are refused: the accountant prices the
+    engine's own samples.
+    """
+    rows = _source(data)
+    if len(rows) == 0:
+        raise InvalidArgument("loader has no records. Pass a data set that is not empty.")
+    return rows
+
+
+def _source(data: Any) -> RecordSource:
+    if isinstance(data, DataLoader):
+        _check_sampler(data)
+        if not isinstance(data.dataset, TensorDataset) or data.collate_fn is not default_collate:
+            return DatasetRows(data.dataset, data.collate_fn, data.num_workers)
+        data = data.dataset
+    if isinstance(data, TensorDataset):
+        return TensorRows(data.tensors)
+    several = isinstance(data, tuple | list)
+    if several and data and all(isinstance(part, Tensor) for part in data):
+        return TensorRows(data)
+    expected = "loader must be a DataLoader, a data set with a length, or a tuple of tensors"
+    arrays = several and any(hasattr(part, "shape") or isinstance(part, DataLoader) for part in data)
+    if arrays or isinstance(data, Mapping):
+        raise InvalidArgument(
+            f"{expected}; got {shown(type(data))} of other types. Convert arrays with torch.from_numpy."
+        )
+    indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+    if isinstance(data, IterableDataset | str) or not indexed:
+        raise InvalidArgument(f"{expected}; got {shown(data)}. Load a stream into memory first.")
+    return DatasetRows(data, default_collate)
+
+
+def _check_sampler(loader: "DataLoader[Any]") -> None:
+    streams = isinstance(loader.dataset, IterableDataset)
+    plain = type(loader.sampler) in (RandomSampler, SequentialSampler)
+    plain = plain and type(loader.batch_sampler) in (BatchSampler, type(None))
+    if streams or not plain or getattr(loader.sampler, "replacement", False):
+        kind = type(loader.dataset if streams else loader.sampler).__name__
+        raise InvalidArgument(
+            f"loader has a custom sampler ({kind}), which cannot be priced. The engine draws its own Poisson samples: pass "
+            "a loader with shuffle=True or False and no sampler."
+        )

@@ -1,0 +1,283 @@
+"""[RAW DATA] Hooks that record the input and the output gradient of each layer of a module."""
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from privypurse.core._checks import shown
+from privypurse.core._errors import InvalidArgument
+from privypurse.pytorch._layers import (
+    RUNNING_AGAIN,
+    AnyRule,
+    EmbeddingRule,
+    Listening,
+    Rule,
+    Use,
+    check_attention,
+    rule_for,
+)
+
+# Modules with hooks.
+_TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()
+
+
+class _Tap(torch.autograd.Function):
+    """Identity on a layer's output that records its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, anchor: Tensor, use: Use, place: int, arrived: Callable[[], None]) -> Tensor:
+        ctx.use, ctx.place, ctx.arrived = use, place, arrived
+        # Not a view: later operations may change it in place.
+        return output.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        earlier = ctx.use.output_grads[ctx.place]
+        ctx.use.output_grads[ctx.place] = grad if earlier is None else earlier + grad
+        ctx.arrived()
+        return grad, None, None, None, None
+
+
+class _MeanUndone(torch.autograd.Function):
+    """Undoes the mean of a loss: multiplies gradients by the number of records.
+
+    A mean divides each record's gradient by a number that depends on the other records, and rounds.
+    The output is passed on in double precision; its gradient is multiplied again and rounded to 37
+    leading bits (Veltkamp). That removes the dependence but for values exactly between two such
+    numbers.
+
+    Without a number of records, outputs and gradients are unchanged. `look` is called with the node
+    first.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, records: float | None, look: Callable[[Any], None]) -> Tensor:
+        ctx.records, ctx.kind, ctx.look = records, output.dtype, look
+        return output.detach().double() if output.dim() and records else output.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        ctx.look(ctx)
+        if ctx.records is None:
+            return grad, None, None
+        whole = grad.double() * ctx.records
+        spread = whole * (2.0**16 + 1)
+        rounded = spread - (spread - whole)
+        # Overflow leaves values that are not finite, or far beyond single precision.
+        return torch.where(torch.isfinite(rounded), rounded, whole).to(ctx.kind), None, None
+
+
+class Taps:
+    """Hooks on the layers of a module, active while it runs in training mode with gradients on.
+
+    Guarantees
+    ----------
+    While hooks are active, no parameter requires a gradient: the batch's own gradient is never
+    computed, and the backward pass never writes to ``parameter.grad``.
+    """
+
+    def __init__(self, module: nn.Module, trained: dict[str, nn.Parameter]) -> None:
+        if module in _TAPPED:
+            raise InvalidArgument(
+                "module is private already: make_private was called with it before. Make a new module, or remove the first "
+                "engine with private.engine.detach()."
+            )
+        self._module = module
+        self._names = {id(parameter): name for name, parameter in trained.items()}
+        self.anchor = torch.zeros((), requires_grad=True)  # all recorded outputs depend on it
+        self.on_call: Callable[[tuple[Any, ...], dict[str, Any]], None] = _nothing  # before a recorded pass
+        self.on_end: Callable[[], None] = _nothing  # after it, also if it failed
+        self.on_outputs: Callable[[Any], None] = _nothing  # an output got a gradient; with its node
+        self.on_backward: Callable[[], None] = _nothing  # a layer's gradient was recorded
+        self._depth, self._records = 0, 1
+        self._handles: list[Any] = []
+        self._covered: set[str] = set()
+        self.uses: list[Use] = []
+        self.listening = True
+        self.averaged_over: float | None = None
+        try:
+            self._tap_layers(module, "")
+        except InvalidArgument:
+            self.remove()
+            raise
+        _TAPPED.add(module)
+        for layer in module.modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                # Accepted because it is frozen: it must stay so in training mode.
+                self._handles.append(layer.register_forward_pre_hook(lambda frozen, _: frozen.train(False) and None))
+        assert set(trained) == self._covered, f"no layer holds {sorted(set(trained) - self._covered)}"
+        self._tap_root(module)
+
+    def take(self) -> list[Use]:
+        """Return the uses that have gradients, and clear all."""
+        uses, self.uses = self.uses, []
+        return [use for use in uses if any(grad is not None for grad in use.output_grads)]
+
+    def remove(self) -> None:
+        """Remove the hooks."""
+        while self._handles:
+            self._handles.pop().remove()
+        _TAPPED.discard(self._module)
+
+    @contextlib.contextmanager
+    def open(self, *, quietly: bool = False) -> Iterator[None]:
+        """Record in any mode of the module; `quietly`: without the callback of `on_backward`."""
+        before, required = self.on_backward, [p for p in self._module.parameters() if p.requires_grad]
+        if quietly:
+            self.on_backward = _nothing
+        self._depth += 1
+        for parameter in required:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in required:
+                parameter.requires_grad_(True)
+            self._depth -= 1
+            self.on_backward = before
+
+    @contextlib.contextmanager
+    def deaf(self) -> Iterator[None]:
+        """Turn the hooks off."""
+        before, self.listening = self.listening, False
+        try:
+            yield
+        finally:
+            self.listening = before
+
+    def _tap_layers(self, layer: nn.Module, path: str) -> None:
+        """Put a hook on each layer that has a rule; other layers with parameters get `AnyRule`."""
+        own = self._own(layer)
+        if not own:
+            return
+        if isinstance(layer, nn.MultiheadAttention) and type(layer).forward is nn.MultiheadAttention.forward:
+            check_attention(layer, path)
+            self._covered |= set(own.values())
+
+            def tap(rule: Rule, wanted: dict[str, str], x: Tensor, out: Tensor) -> Tensor:
+                names = {short: own[name] for short, name in wanted.items() if name in own}
+                return self._tap(rule, nn.Identity(), names, (x,), out) if names else out
+
+            self._handles.append(Listening(layer, lambda: tap if self._depth and not RUNNING_AGAIN.get() else None))
+            return
+        rule = AnyRule() if parametrize.is_parametrized(layer) or layer._forward_pre_hooks else rule_for(layer)
+        if rule is None:
+            for name, child in layer.named_children():
+                self._tap_layers(child, f"{path}.{name}".lstrip("."))
+            return
+        if isinstance(rule, AnyRule):
+            _refuse_chance(layer, path)
+            own = self._own(layer, once=True)
+        self._covered |= set(own.values())
+
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+            if not self._depth or RUNNING_AGAIN.get() or module is not layer:  # hooks are copied along with modules
+                return None
+            if kwargs and isinstance(rule, AnyRule):
+                raise InvalidArgument(
+                    f"{path or 'the module'} ({type(layer).__name__}) was called with keywords {sorted(kwargs)}; per-sample "
+                    "gradients need positional inputs. Call it without keywords."
+                )
+            return self._tap(rule, layer, own, args or tuple(kwargs.values()), output)
+
+        def expand(module: nn.Module, args: tuple[Any, ...]) -> Any:
+            """Look positions up once per record, where a model does so once per batch."""
+            if self._depth and module is layer and args and args[0].dim() > 1 and len(args[0]) == 1 != self._records:
+                return (args[0].expand(self._records, *args[0].shape[1:]), *args[1:])
+            return None
+
+        self._handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+        if isinstance(rule, EmbeddingRule):
+            self._handles.append(layer.register_forward_pre_hook(expand))
+
+    def _own(self, layer: nn.Module, *, once: bool = False) -> dict[str, str]:
+        """Return full names of a layer's trained parameters by local name."""
+        named = layer.named_parameters(remove_duplicate=once)
+        return {name: self._names[id(parameter)] for name, parameter in named if id(parameter) in self._names}
+
+    def _tap(self, rule: Rule, layer: nn.Module, names: dict[str, str], inputs: tuple[Any, ...], output: Any) -> Any:
+        kept = tuple(x.detach() if isinstance(x, Tensor) else x for x in inputs)
+        outputs = [output] if isinstance(output, Tensor) else list(output)
+        tensors = [out for out in outputs if isinstance(out, Tensor)]
+        use = Use(rule, layer, names, kept, [None] * len(tensors))
+        self.uses.append(use)
+        if self.anchor.device != tensors[0].device:
+            self.anchor = torch.zeros((), device=tensors[0].device, requires_grad=True)
+        tapped: list[Any] = [_Tap.apply(out, self.anchor, use, k, self.on_backward) for k, out in enumerate(tensors)]  # type: ignore[no-untyped-call]
+        if isinstance(output, Tensor):
+            return tapped[0]
+        kind = type(output)
+        mixed = [tapped.pop(0) if isinstance(out, Tensor) else out for out in outputs]
+        return kind(mixed) if kind in (tuple, list) else kind(*mixed)
+
+    def _tap_root(self, root: nn.Module) -> None:
+        """Activate the hooks while the module runs; a copied module shares them without effect."""
+        passes: list[tuple[contextlib.ExitStack, bool]] = []
+
+        def begin(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+            if module is not root or RUNNING_AGAIN.get():
+                return
+            leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+            opens = self.listening and module.training and torch.is_grad_enabled() and not self._depth
+            passes.append((contextlib.ExitStack(), opens))
+            if opens:
+                self.on_call(args, kwargs)
+            self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)
+            if opens and any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
+                raise InvalidArgument(
+                    "the inputs of the private module require a gradient: layers before it would be trained without "
+                    "privacy. Put these into the module, or pass inputs.detach()."
+                )
+            if opens:
+                passes[-1][0].enter_context(self.open())
+
+        def end(module: nn.Module, args: Any, output: Any) -> Any:
+            if module is not root or RUNNING_AGAIN.get():
+                return None
+            stack, opened = passes.pop()
+            stack.close()
+            if opened:
+                self.on_end()
+            return self._undo_the_mean(output) if opened and output is not None else None
+
+        self._handles.append(root.register_forward_pre_hook(begin, prepend=True, with_kwargs=True))
+        self._handles.append(root.register_forward_hook(end, always_call=True))
+
+    def _undo_the_mean(self, output: Any) -> Any:
+        """Apply `_MeanUndone` to all outputs."""
+        found = False
+
+        def undone(x: Any) -> Any:
+            nonlocal found
+            if not isinstance(x, Tensor) or not x.is_floating_point() or not x.requires_grad:
+                return x
+            found = True
+            return _MeanUndone.apply(x, self.averaged_over, self.on_outputs)  # type: ignore[no-untyped-call]
+
+        result = torch.utils._pytree.tree_map(undone, output)
+        if not found and self.averaged_over:
+            raise InvalidArgument(
+                f"the module's output ({shown(type(output))}) holds no tensors that require a gradient. Return tensors, "
+                "tuples or dicts of them, or sum the losses and pass loss_reduction='sum'."
+            )
+        return result
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
+def _refuse_chance(layer: nn.Module, path: str) -> None:
+    """Refuse dropout inside a layer that runs twice: the second run would draw another mask."""
+    for name, child in layer.named_modules():
+        if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
+            raise InvalidArgument(
+                f"module has {path or 'a layer'} ({type(layer).__name__}) with parameters of its own and dropout "
+                f"({name}): the layer is run twice, with different random masks. Move the parameters into layers such as "
+                "nn.Linear, or set the dropout to 0."
+            )

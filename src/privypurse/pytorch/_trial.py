@@ -1,0 +1,570 @@
+"""Trials on synthetic records before anything is spent.
+
+A trial checks that a module keeps records apart and that hooks record all of its gradients.
+"""
+
+import contextlib
+import copy
+import functools
+import random
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from privypurse.core._errors import InvalidArgument
+from privypurse.purse._purse import Purse
+from privypurse.pytorch import _made_up as synthetic
+from privypurse.pytorch._clipping import check_records, clipped_sum, full_precision
+from privypurse.pytorch._made_up import Integers, Reach, Record, Structure, made_up, moved, structure
+from privypurse.pytorch._module_state import COMPARED, ModuleState
+from privypurse.pytorch._taps import Taps
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a module
+Way = Callable[[Any], Arguments]
+
+
+def ways_to_call(module: nn.Module, batch: Any) -> list[Way]:
+    """Return ways of calling a module with a batch, most likely first."""
+    if hasattr(module, "silent"):  # a training step: batch and, mostly, batch index
+        return [lambda made: ((made, 0), {}), lambda made: ((made,), {})]
+    if hasattr(batch, "keys"):
+        labels = {"labels", "label", "targets", "target", "y"}
+        return [
+            lambda made: ((), dict(made)),
+            lambda made: ((), {name: x for name, x in made.items() if name not in labels}),
+            *(lambda made, name=name: ((made[name],), {}) for name in batch),
+        ]
+    if isinstance(batch, tuple | list) and len(batch) > 1:
+        return [lambda made: (tuple(made[:-1]), {}), lambda made: (tuple(made), {}), lambda made: ((made[0],), {})]
+    return [lambda made: (tuple(made) if isinstance(made, tuple | list) else (made,), {})]
+
+
+def floats(answer: Any) -> list[Tensor]:
+    """Return the floating-point tensors in a module's output."""
+    leaves = torch.utils._pytree.tree_leaves(answer)
+    return [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
+
+
+def outputs_of(answer: Any) -> list[Tensor]:
+    """Return the outputs that may have a dimension for records."""
+    return [x for x in floats(answer) if x.dim() > 0]
+
+
+def loss_of(answer: Any) -> list[Tensor]:
+    """Return the scalar losses in a module's output."""
+    return [x for x in floats(answer) if x.dim() == 0]
+
+
+def record_dimensions(two: list[Tensor], three: list[Tensor]) -> list[int | None]:
+    """Return the dimension of each output that grows with the number of records, or None."""
+    return [
+        next((k for k, (a, b) in enumerate(zip(one.shape, other.shape, strict=False)) if 3 * a == 2 * b), None)
+        for one, other in zip(two, three, strict=True)
+    ]
+
+
+UNTRIED = "that the module keeps records apart: it could not be tried out on synthetic records"
+SMALL_INTEGERS = "that the module keeps records apart for integers other than 0 and 1: it was not tried out on others"
+NUMBERS = (
+    "that the module keeps records apart whatever whole numbers it is called with: it was tried out with the first ten"
+)
+CHANCE = (
+    "that the module keeps records apart wherever they are in a batch: it draws random numbers in eval mode too, so that records "
+    "could not be moved"
+)
+
+# Gradients of the records KEPT are compared in batches with different other records.
+KEPT, COMPANY = (Record(0), Record(1)), Record(2)
+ABOVE, BELOW, IGNORED = Record(3, side=1), Record(4, side=-1), Record(5, ignored=True)
+# A record without numbers: nothing but its own gradient may be lost by it.
+BROKEN = Record(6, broken=True)
+# Records with one integer throughout, and another record, which changes a minimum or a presence.
+UNIFORM = tuple((tuple(Record(k, integers=one) for k in range(3)), other) for one, other in ((0, ABOVE), (1, BELOW)))
+# Largest integers to try in turn, and the largest number of records in a trial batch.
+INTEGERS, MOST = (10_000, 1_000, 100, 10, 3, 2), 32
+# For modules that draw random numbers: other records in the batch, and number of seeds.
+CROWD, TIMES = tuple(Record(10 + k) for k in range(6)), 3
+FAR_CROWD = tuple(Record(record.seed, side=1 - 2 * (record.seed % 2)) for record in CROWD)
+# Number of distinct integer arguments that get a trial each.
+MOST_NUMBERS = 10
+
+
+class Trials:
+    """Trials of a module, one for each way in which it is called.
+
+    `records`: public expected number of records in a batch. `mean_loss`: a loss that the module
+    returns is a mean over records, not a sum. `counters`: paths of numbers that the module changes
+    on each call, independently of the records.
+
+    Guarantees
+    ----------
+    Values of records are not used. A module that stores anything of synthetic records is refused.
+    The module, its modes and the states of random number generators are restored.
+    """
+
+    def __init__(
+        self, module: nn.Module, taps: Taps, trained: dict[str, nn.Parameter], *, records: float, mean_loss: bool = True
+    ) -> None:
+        self.module, self.taps, self.trained, self.mean_loss = module, taps, trained, mean_loss
+        self.device = next(iter(trained.values())).device
+        self.many = min(MOST, round(records))
+        self.counters: set[Any] = set()
+        self._state = ModuleState(module)
+        self._tried: dict[Any, dict[Any, list[dict[str, int | None]]]] = {}
+        self._said: set[str] = set()
+
+    def ahead(self, batch: Any, *, with_loss: bool, modes: Sequence[bool] = (True,)) -> list[str]:
+        """Try the module in the first way that works, before it is called.
+
+        `batch` gives shapes and types. `with_loss`: the module is called with all parts but the last
+        and in no other way; other calls are tried when they occur. Return certificate lines on what
+        could not be verified.
+        """
+        like, records = moved(batch, self.device), synthetic.records_in(batch)
+        ways: list[Way] = [lambda made: (tuple(made[:-1]), {})] if with_loss else ways_to_call(self.module, batch)
+        unknown: list[str] = []
+        for mode in modes:
+            with kept_modes(self.module):
+                self.module.train(mode)
+                arguments = next((way(like) for way in ways if self._answers(way, like, records)), None)
+                if arguments is None:
+                    unknown.append(UNTRIED)
+                    continue
+                try:
+                    found = self._try(arguments, records, exactly=with_loss)
+                except InvalidArgument:
+                    raise
+                except Exception as error:
+                    if self._has_gradients(arguments, records):
+                        unknown.append(UNTRIED)
+                        continue
+                    raise InvalidArgument(
+                        f"per-sample gradients could not be computed for this module ({type(error).__name__}: "
+                        f"{error}). Write it with the layers of torch.nn, without activation checkpointing."
+                    ) from error
+                if UNTRIED not in found and not synthetic.has_opaque_parts(arguments):
+                    self._note(structure(arguments, records))
+                unknown += found
+        return self._news(unknown if with_loss else [line for line in unknown if line != UNTRIED])
+
+    def at_call(self, arguments: Arguments, records: int) -> list[str]:
+        """Try the module with synthetic records on the first call of each kind.
+
+        Return certificate lines on what could not be verified, each once.
+        """
+        way = structure(arguments, records)
+        earlier = self._tried.get(self._key(way), {})
+        unknown = []
+        if way.numbers not in earlier and len(earlier) >= MOST_NUMBERS:
+            unknown, way = [NUMBERS], way._replace(numbers=())
+        if any(way.is_covered_by(lengths, records) for lengths in earlier.get(way.numbers, ())):
+            return self._news(unknown) if unknown else []
+        if not synthetic.has_records(arguments, records):
+            # If only lengths differ, the backward pass refuses the call.
+            return self._news(unknown if earlier else [UNTRIED])
+        arguments = moved(arguments, self.device)
+        found = [UNTRIED]
+        if self._answers(lambda made: made, arguments, records):
+            try:
+                found = self._try(arguments, records, exactly=True)
+            except InvalidArgument:
+                raise
+            except Exception:
+                pass  # synthetic records are not valid inputs of every module
+        self._note(way)
+        return self._news([*unknown, *found, *[UNTRIED] * synthetic.has_opaque_parts(arguments)])
+
+    def _note(self, way: Structure) -> None:
+        self._tried.setdefault(self._key(way), {}).setdefault(way.numbers, []).append(way.lengths)
+
+    def _news(self, unknown: list[str]) -> list[str]:
+        news = [line for line in dict.fromkeys(unknown) if line not in self._said]
+        self._said |= set(news)
+        return news
+
+    def _key(self, way: Structure) -> Any:
+        """Return what calls that share a trial have in common: parts and the modes of layers."""
+        set_aside = nn.modules.dropout._DropoutNd | nn.MultiheadAttention | nn.modules.batchnorm._BatchNorm
+        return way.parts, tuple(layer.training for layer in self.module.modules() if not isinstance(layer, set_aside))
+
+    def _answers(self, way: Way, like: Any, records: int) -> bool:
+        """Whether the module, called in a way, returns floats for synthetic records."""
+        with self._aside(self._state.put_back()):
+            try:
+                return bool(floats(self.quietly(way(made_up(like, records, (*KEPT, COMPANY))))))
+            except Exception:
+                return False
+
+    def _try(self, arguments: Arguments, records: int, *, exactly: bool) -> list[str]:
+        """Try the module; return certificate lines on what could not be verified.
+
+        `exactly`: it will be called in this way. Ignored labels are tried only then: a mean over
+        the other labels mixes records, and the loop may never ask the model for that loss.
+        """
+        told = unfinished = False
+        unknown: list[str] = []
+        with self._aside(self._state.unchanged()):
+            unknown += self._count_along(arguments, records)
+            self._check_derived(made_up(arguments, records, (*KEPT, COMPANY)))
+            reach, whole = self._reach(arguments, records)
+            make = lambda made: made_up(arguments, records, made, reach)  # noqa: E731
+            leaves_out = any(integers.ignored for integers in reach.values())
+            for part in (loss_of, outputs_of):
+                batches = (made_up(arguments, records, made) for made in (KEPT, (*KEPT, COMPANY)))
+                two, three = (part(self.quietly(batch)) for batch in batches)
+                if two:
+                    unfinished |= part is loss_of and leaves_out and not exactly
+                    trial = _Trial(self, part, record_dimensions(two, three), [_size(x) for x in two], make)
+                    told |= trial.run(leaves_out=leaves_out and exactly)
+                    trial.run_on_unusual(with_integers=synthetic.has_integers(arguments, records))
+                    unknown += trial.unknown
+        return [*unknown, *[UNTRIED] * (not told or unfinished), *[SMALL_INTEGERS] * (not whole)]
+
+    def _has_gradients(self, arguments: Arguments, records: int) -> bool:
+        """Whether per-sample gradients of synthetic records can be computed at all."""
+        with self._aside(self._state.put_back()):
+            try:
+                made = made_up(arguments, records, (*KEPT, COMPANY))
+                self.heard(lambda: sum(x.sum() for x in floats(self.call(made))), [1.0] * 3)
+            except Exception:
+                return False
+        return True
+
+    def heard(self, total: Callable[[], Any], weights: Sequence[float]) -> Tensor:
+        """Return the weighted sum of per-sample gradients of a scalar, as hooks record them."""
+        self.taps.take()
+        with torch.enable_grad(), self.taps.open(quietly=True):
+            number = total()
+            if number.requires_grad:
+                torch.autograd.grad(number, [self.taps.anchor], allow_unused=True)
+        uses = self.taps.take()
+        check_records(uses, len(weights))
+        sizes = {name: value.shape for name, value in self.trained.items()}
+        return clipped_sum(uses, sizes, torch.tensor(weights, device=self.device), 1e12).flat
+
+    def _count_along(self, arguments: Arguments, records: int) -> list[str]:
+        """Find counters and refuse other changes; return certificate lines on counters."""
+        companies = (*KEPT, COMPANY), (*KEPT, ABOVE), KEPT[::-1], (BELOW, COMPANY, ABOVE)
+        made = [made_up(arguments, records, company) for company in companies]
+        made.append(synthetic.each_part(made[0], lambda x, _: torch.zeros_like(x) if isinstance(x, Tensor) else x))
+        self._state.find_counters(functools.partial(self.quietly, one) for one in made)
+        with contextlib.suppress(Exception):
+            self.quietly(made[0])
+        self._state.check()
+        self.counters |= self._state.counters
+        return [
+            f"that {path[0]} of the module, which it changes when it is run, does not depend on records: on synthetic records it "
+            "did not"
+            for path in self._state.counters
+        ]
+
+    def _check_derived(self, made: Arguments) -> None:
+        """Refuse a module that stores values derived from its parameters."""
+        state = ModuleState(self.module, self._state.counters)
+        before = {p: p.detach().clone() for p in self.trained.values() if p.numel() <= COMPARED}
+        try:
+            for parameter in before:
+                parameter.data.mul_(1.01).add_(0.01)
+            state.take()
+            with contextlib.suppress(Exception):
+                self.quietly(made)
+            name = state.changed()
+            state.restore()
+        finally:
+            for parameter, value in before.items():
+                parameter.data.copy_(value)
+        if name:
+            raise InvalidArgument(
+                f"module stores {name}, which it computes from its parameters on each call, as torch.nn.utils.weight_norm "
+                "does: this cannot be told from stored values of records. Use torch.nn.utils.parametrizations, or compute "
+                "it without storing it."
+            )
+
+    def _reach(self, arguments: Arguments, records: int) -> tuple[Reach, bool]:
+        """Return the integers that the module accepts for each part, and whether all were tried.
+
+        Where a small table accepts only 0 and 1, its columns are tried one by one.
+        """
+        parts = synthetic.integer_parts(arguments, records)
+        module = self.module
+        if parts and self.device.type != "cpu":
+            # An index out of range raises on the CPU, and ends the process elsewhere.
+            try:
+                module, arguments = copy.deepcopy(module).cpu(), moved(arguments, torch.device("cpu"))
+            except Exception:
+                return {}, False
+
+        def takes(reach: Reach, *others: Record) -> bool:
+            args, kwargs = made_up(arguments, records, (*KEPT, *others), reach)
+            try:
+                with torch.no_grad():
+                    return bool(floats(module(*args, **kwargs)))
+            except Exception:
+                return False
+
+        def reached(name: str, *, some_left_out: bool = False) -> Integers:
+            return Integers(
+                next((-size for size in INTEGERS[:1] if takes({name: Integers(smallest=-size)}, BELOW)), 0),
+                next((size for size in INTEGERS if takes({name: Integers(largest=size)}, ABOVE)), 1),
+                some_left_out and takes({name: Integers(ignored=True)}, IGNORED),
+            )
+
+        reach, whole = {}, True
+        for name, (columns, some_left_out) in parts.items():
+            reach[name] = reached(name, some_left_out=some_left_out)
+            if reach[name].largest <= 1 < columns:
+                whole &= columns <= MOST
+                for one in synthetic.column_names(name, columns if columns <= MOST else 0):
+                    reach[one] = reached(one)._replace(ignored=reach[name].ignored)
+        # Ranges accepted one by one may not be accepted together.
+        return (reach, whole) if not reach or takes(reach, ABOVE, BELOW) else ({}, False)
+
+    @contextlib.contextmanager
+    def _aside(self, guard: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+        """Run the module without side effects; `guard` restores its state."""
+        uses, self.taps.uses = self.taps.uses, []
+        silent = getattr(self.module, "silent", contextlib.nullcontext)
+        try:
+            # `silent` sets attributes of the module, so it comes before the state is taken.
+            with _without_dropout(self.module), warnings.catch_warnings(), silent(), full_precision(), guard:
+                warnings.simplefilter("ignore")
+                with torch.autocast(self.device.type, enabled=False):
+                    yield
+        finally:
+            self.taps.uses = uses
+
+    def call(self, made: Arguments) -> Any:
+        """Run the module."""
+        return self.module(*made[0], **made[1])
+
+    def quietly(self, made: Arguments) -> Any:
+        """Run the module without gradients."""
+        with torch.no_grad():
+            return self.call(made)
+
+
+@dataclass
+class _Trial:
+    """Comparison of per-sample gradients of synthetic records, for a part of the module's output.
+
+    `unknown` holds certificate lines on what a run could not verify.
+    """
+
+    _its: Trials
+    _part: Callable[[Any], list[Tensor]]
+    _dimensions: list[int | None]
+    _sizes: list[float]
+    _make: Callable[[Sequence[Record]], Arguments]
+    unknown: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._mean = self._its.mean_loss
+        low = any(value.dtype in (torch.float16, torch.bfloat16) for value in self._its.trained.values())
+        # Relative to the gradient of a parameter, and to the whole gradient.
+        self._tolerance = (0.05, 0.01) if low else (1e-3, 1e-5)
+
+    def run(self, *, leaves_out: bool) -> bool:
+        """Compare gradients across batches and with autograd; return whether any is nonzero."""
+        there = self._gradients((*KEPT, COMPANY))
+        self._check_all(there, [(*KEPT, ABOVE), (*KEPT, BELOW)])
+        self._check_heard()
+        with contextlib.ExitStack() as stack:
+            if not torch.equal(there, self._gradients((*KEPT, COMPANY), seed=1)):
+                for seed in range(TIMES):  # positions stay fixed: random numbers depend on them
+                    self._check_apart(self._gradients((*KEPT, *CROWD), seed), (*KEPT, *FAR_CROWD), seed)
+                # Randomness outside of dropout layers may be off in eval mode.
+                stack.enter_context(kept_modes(self._its.module))
+                self._its.module.train(False)
+                if not torch.equal(self._gradients(KEPT), self._gradients(KEPT, seed=1)):
+                    self.unknown.append(CHANCE)
+                    return bool(there.any())
+            companies: list[tuple[Record, ...]] = [(ABOVE, *KEPT), (BELOW, ABOVE, KEPT[0], BELOW, KEPT[1])]
+            if self._its.many > 5:
+                others = tuple(Record(10 + k) for k in range(self._its.many - 5))
+                companies.append((KEPT[0], ABOVE, *others, KEPT[1], BELOW, ABOVE))
+            if leaves_out and self._part is loss_of:
+                companies.append((*KEPT, IGNORED))
+            if self.unknown:
+                companies.append((COMPANY, KEPT[0], *CROWD, KEPT[1]))  # ordinary records
+            alone = self._gradients(KEPT)
+            try:
+                self._check_all(alone, companies)
+            except InvalidArgument:
+                if self._part is loss_of:
+                    self._check_reduction(companies)
+                raise
+        return bool(there.any()) or bool(alone.any())
+
+    def run_on_unusual(self, *, with_integers: bool) -> None:
+        """Compare gradients beside a record without numbers, and of records with equal integers.
+
+        A module that fails on them is not refused: such records may not be valid inputs.
+        """
+        module = self._its.module
+        held = (*module.parameters(), *module.buffers())
+        small = [x for x in held if not nn.parameter.is_lazy(x) and x.numel() <= COMPARED]
+        cases = [((*KEPT, COMPANY), BROKEN), *(UNIFORM if with_integers else ())]
+        for records, other in cases:
+            kept, before = records[:2], [x.detach().clone() for x in small]
+            try:
+                alone, found = (self._gradients((*kept, one), kept=kept) for one in (records[2], other))
+            except Exception:
+                continue
+            finally:
+                # Also here: an average that took in a NaN would stay NaN for good.
+                for x, value in zip(small, before, strict=True):
+                    x.data.copy_(value)
+            self._compare(alone, found)
+
+    def _check_all(self, alone: Tensor, companies: Sequence[tuple[Record, ...]]) -> None:
+        for company in companies:
+            self._check_apart(alone, company)
+
+    def _check_reduction(self, companies: Sequence[tuple[Record, ...]]) -> None:
+        """Refuse a loss that keeps records apart only with the other reduction."""
+        self._mean = not self._mean
+        try:
+            self._check_all(self._gradients(KEPT), companies)
+        except InvalidArgument:
+            return
+        finally:
+            self._mean = not self._mean
+        raise wrong_reduction("the loss that the module computes", self._its.mean_loss)
+
+    def _gradients(self, made: Sequence[Record], seed: int = 0, *, kept: Sequence[Record] = KEPT) -> Tensor:
+        """Return the sum of the gradients of the records in `kept`, with a fixed seed."""
+        _seed(seed)
+        return self._its.heard(lambda: self._total(made), [float(record in kept) for record in made])
+
+    def _total(self, made: Sequence[Record]) -> Tensor:
+        """Return a scalar that depends differently on each output, record and place."""
+        outputs = self._part(self._its.call(self._make(made)))
+        total = torch.zeros((), dtype=torch.float64, device=self._its.device)
+        for output, dimension, size in zip(outputs, self._dimensions, self._sizes, strict=True):
+            values = output.double() / size
+            if output.dim() == 0:
+                total = total + (len(made) if self._mean else 1) * values
+                continue
+            rows = values.reshape(1, -1) if dimension is None else values.movedim(dimension, 0).reshape(len(made), -1)
+            places = torch.cos(torch.arange(rows.shape[1], device=rows.device, dtype=torch.float64) + 1)
+            each = torch.tensor([1 + record.seed % 7 / 2 for record in made], device=rows.device, dtype=torch.float64)
+            # Nonlinear, so that a constant added to outputs changes the gradient too.
+            total = total + ((rows + torch.asinh(rows)) * places * (1 if dimension is None else each[:, None])).sum()
+        return total
+
+    def _check_apart(self, alone: Tensor, company: Sequence[Record], seed: int = 0) -> None:
+        """Refuse gradients that differ with other records in the batch."""
+        try:
+            found = self._gradients(company, seed)
+        except InvalidArgument:
+            raise
+        except Exception:
+            self.unknown.append(UNTRIED)
+            return
+        self._compare(alone, found)
+
+    def _compare(self, alone: Tensor, found: Tensor) -> None:
+        lengths = [parameter.numel() for parameter in self._its.trained.values()]
+        of_own, of_whole = self._tolerance
+        floor = of_whole * float(alone.norm()) + 1e-6
+        for own, difference in zip(torch.split(alone, lengths), torch.split(found - alone, lengths), strict=True):
+            if not float(difference.norm()) <= of_own * float(own.norm()) + floor:
+                raise InvalidArgument(
+                    "module mixes records: the gradients of synthetic records depend on the other records in the batch. "
+                    "Remove what is computed over the first dimension."
+                )
+
+    def _check_heard(self) -> None:
+        """Compare the sum of per-sample gradients with the gradient of autograd."""
+        made, trained = (*KEPT, COMPANY), self._its.trained
+        heard = self._gradients(made, kept=made)
+        _seed(0)
+        before = {parameter: parameter.grad for parameter in self._its.module.parameters()}
+        try:
+            for parameter in before:
+                parameter.grad = None
+            with self._its.taps.deaf(), torch.enable_grad():
+                number = self._total(made)
+                if number.requires_grad:
+                    number.backward()  # type: ignore[no-untyped-call]  # plain, which checkpointing supports
+            right = [(torch.zeros_like(p) if p.grad is None else p.grad).double().flatten() for p in trained.values()]
+        finally:
+            for parameter, grad in before.items():
+                parameter.grad = grad
+        if not all(bool(torch.isfinite(part).all()) for part in right):
+            return
+        whole = float(torch.cat(right).norm())
+        parts = torch.split(heard, [len(part) for part in right])
+        for name, wrong, part in zip(trained, parts, right, strict=True):
+            if float((wrong - part).norm()) > 0.02 * whole + 1e-6:
+                raise InvalidArgument(
+                    f"module uses {name} outside of its layer (as in F.linear(x, layer.weight), in activation "
+                    "checkpointing, or on reshaped records): per-sample gradients would be wrong. Put each use of a "
+                    "parameter in a layer."
+                )
+
+
+def put_untried(purse: Purse, unknown: Sequence[str]) -> None:
+    """Declare on the certificate what a trial could not verify."""
+    for line in unknown:
+        purse.declare_uncovered(line)
+    if UNTRIED in unknown:
+        warnings.warn(
+            "the module could not be tried out on synthetic records, so it is not verified that it keeps records apart; "
+            "the certificate says so. Let it accept the loader's batches, with records in the first dimension of each part.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def wrong_reduction(what: str, mean: bool) -> InvalidArgument:
+    """Return the error for a loss whose reduction is not `loss_reduction`."""
+    said, is_one = ("mean", "sum") if mean else ("sum", "mean")
+    return InvalidArgument(
+        f"{what} is a {is_one} over the records of a batch, but loss_reduction is {said!r}: the batch size would scale "
+        f"each gradient. Pass loss_reduction={is_one!r}, or make it a {said}."
+    )
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  modules may draw from there
+
+
+def _size(x: Tensor) -> float:
+    """Return the scale of an output: its largest magnitude, at least 1."""
+    largest = float(x.detach().abs().max()) if x.numel() else 1.0
+    return largest if 1 < largest < float("inf") else 1.0
+
+
+@contextlib.contextmanager
+def kept_modes(module: nn.Module) -> Iterator[None]:
+    """Restore the training mode of each layer on exit."""
+    modes = {layer: layer.training for layer in module.modules()}
+    try:
+        yield
+    finally:
+        for layer, mode in modes.items():
+            layer.training = mode
+
+
+@contextlib.contextmanager
+def _without_dropout(module: nn.Module) -> Iterator[None]:
+    """Turn dropout off, and restore modes and the states of random number generators on exit."""
+    devices = {parameter.device for parameter in module.parameters() if parameter.is_cuda}
+    drawn, drawn_by_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with kept_modes(module), torch.random.fork_rng(list(devices)):
+            for layer in module.modules():
+                if isinstance(layer, nn.modules.dropout._DropoutNd | nn.MultiheadAttention):
+                    layer.training = False
+            yield
+    finally:
+        random.setstate(drawn)
+        np.random.set_state(drawn_by_numpy)  # noqa: NPY002

@@ -1,0 +1,319 @@
+"""The plots of a report: data for Plotly, each with a caption and its numbers as a table.
+
+Colours are style variables such as ``var(--accent)``, which the page resolves for light or dark.
+"""
+
+import html
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from privypurse.accounting import convert
+from privypurse.core._errors import PrivypurseError
+from privypurse.core._formats import grouped
+from privypurse.purse._certificate import Certificate
+from privypurse.report import _words as words
+from privypurse.report._content import Coefficient, ReportContent
+from privypurse.training._trace import Step, Trace
+
+MOST_POINTS = 1000
+MOST_ROWS = 60
+MOST_COEFFICIENTS = 25
+LONGEST_LABEL = 26
+SERIES = ("var(--accent)", "var(--second)", "var(--third)", "var(--fourth)")
+
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A plot: data and layout for Plotly, and a caption."""
+
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    spoken: list[list[str]]  # the value of each point of each series, for tooltips and screen readers
+    caption: str
+    label: str = ""  # name among several drawings of a figure
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure: one or several drawings, shown one at a time, and a table."""
+
+    key: str  # for links
+    title: str
+    drawings: tuple[Drawing, ...]  # one, or one for each of several outputs
+    heads: Row
+    rows: Sequence[Row]
+    text_columns: int = 1  # at the left of the table
+    note: str = ""  # what the table leaves out
+    height: int = 300  # in pixels
+    chooser: str = ""  # label of the selector of drawings
+
+
+def thinned(count: int, most: int) -> list[int]:
+    """Return at most `most` evenly spread indices, including the first and the last."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
+
+
+def _thinned_note(count: int, of: str) -> str:
+    return (
+        f"{MOST_ROWS} of {count:,} {of}, evenly spread, the first and the last included." if count > MOST_ROWS else ""
+    )
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """Return an axis with a title."""
+    return {"title": {"text": title}, "automargin": True, **more}
+
+
+def _line(x: Sequence[float], y: Sequence[float], colour: str, **more: Any) -> dict[str, Any]:
+    mode = "lines" if len(x) > 60 else "lines+markers"
+    look = {"line": {"color": colour, "width": 2}, "marker": {"size": 6, "color": colour}}
+    return {"type": "scatter", "mode": mode, "x": x, "y": y, **look, **more}
+
+
+def spent_before_and_after(trace: Trace, certificate: Certificate) -> tuple[list[float], list[float]] | None:
+    """Return step numbers, and the epsilon spent before training and after each of these steps.
+
+    Return None if the trace gives only shares of the limit.
+    """
+    if not math.isfinite(certificate.epsilon):
+        return None
+    try:
+        mu = trace.mu_spent
+        limit = convert.gdp_mu(certificate.epsilon, certificate.delta) ** 2
+    except PrivypurseError:
+        return None
+    used = [limit * (1 - step.fraction_left) for step in trace.steps]
+    # The shares on the trace are shares of this limit only if both give the same cost of each step.
+    counted = [all_before - own**2 for all_before, own in zip(used, mu, strict=True)]
+    before = counted[0]
+    if before < -1e-6 * limit or any(abs(value - before) > 1e-6 * limit for value in counted):
+        return None
+    places = thinned(len(used), MOST_POINTS - 1)
+    squares = [max(before, 0.0), *(used[place] for place in places)]
+    epsilons = [convert.gdp_epsilon(math.sqrt(max(square, 0.0)), certificate.delta) for square in squares]
+    numbers = [0.0, *(float(trace.steps[place].number) for place in places)]
+    # Conversions round up, so the last step may seem to exceed the limit.
+    return numbers, [min(epsilon, certificate.epsilon) for epsilon in epsilons]
+
+
+def budget(content: ReportContent) -> Figure | None:
+    """Draw the budget spent over the steps."""
+    trace, certificate = content.trace, content.certificate
+    if not trace.steps or not math.isfinite(certificate.epsilon):
+        return None
+    found = spent_before_and_after(trace, certificate)
+    if found is not None:
+        x, y = found
+        limit, unit, title = certificate.epsilon, "epsilon ", "epsilon spent"
+        shown = [words.rounded_up(spent) for spent in y]
+        said = [f"after step {step:.0f}: epsilon {spent}" for step, spent in zip(x, shown, strict=True)]
+        said[0] = f"before training: epsilon {shown[0]}"
+        caption = (
+            f"Of epsilon {grouped(limit)}, {shown[0]} was spent before training, "
+            f"and {shown[-1]} after step {x[-1]:,.0f}, the last."
+        )
+    else:
+        steps = [trace.steps[place] for place in thinned(len(trace.steps), MOST_POINTS)]
+        x = [float(step.number) for step in steps]
+        y = [100 * (1 - step.fraction_left) for step in steps]
+        limit, unit, title = 100.0, "", "share of the limit spent, %"
+        shown = [f"{share:.1f} %" for share in y]
+        said = [f"after step {step:.0f}: {share} of the limit" for step, share in zip(x, shown, strict=True)]
+        caption = (
+            f"{shown[0]} of the limit was spent after the first step, {shown[-1]} after step {x[-1]:,.0f}, the last."
+        )
+    dashed = {"color": "var(--limit)", "width": 1.5, "dash": "dash"}
+    label = {
+        "text": f"limit {unit}{grouped(limit)}{'' if unit else ' %'}",
+        "font": {"color": "var(--limit)"},
+    }
+    layout = {
+        "xaxis": axis("step"),
+        "yaxis": axis(title, range=[0, 1.12 * limit]),
+        "shapes": [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": limit, "y1": limit, "line": dashed}],
+        "annotations": [
+            {"xref": "paper", "x": 0, "xanchor": "left", "y": limit, "yanchor": "bottom", "showarrow": False, **label}
+        ],
+    }
+    series = _line(x, y, SERIES[0], fill="tozeroy", fillcolor="var(--wash)")
+    rows = [(f"{x[place]:,.0f}" if x[place] else "before", shown[place]) for place in thinned(len(x), MOST_ROWS)]
+    return Figure(
+        "plot-budget",
+        "Budget spent over the steps",
+        (Drawing([series], layout, [said], caption),),
+        ("step", "epsilon spent" if unit else "share spent"),
+        rows,
+        note=_thinned_note(len(trace.steps), "steps"),
+    )
+
+
+def noise(content: ReportContent) -> Figure | None:
+    """Draw the noise of each release with a known standard deviation."""
+    asked: dict[str, list[Step]] = {}
+    for step in content.trace.steps:
+        if step.noise_std is not None and math.isfinite(step.noise_std):
+            asked.setdefault(step.query, []).append(step)
+    if not asked:
+        return None
+    data, spoken, captions, rows = [], [], [], []
+    for place, (name, steps) in enumerate(asked.items()):
+        std = [float(step.noise_std or 0.0) for step in steps]
+        kept = thinned(len(steps), MOST_POINTS // len(asked))
+        x, y = [float(steps[at].number) for at in kept], [std[at] for at in kept]
+        of = words.QUERIES.get(name, name)
+        data.append(_line(x, y, SERIES[place % len(SERIES)], name=html.escape(of, quote=False)))
+        spoken.append([f"step {at:.0f}, {of}: noise {grouped(value)}" for at, value in zip(x, y, strict=True)])
+        captions.append(f"Noise on each sum ({of}) {words.course(std)}.")
+        rows += [(steps[at].number, of, std[at]) for at in kept]
+    rows.sort()
+    layout = {
+        "xaxis": axis("step"),
+        "yaxis": axis("standard deviation", range=[0, 1.12 * max(max(one["y"]) for one in data) or 1]),
+        "showlegend": len(asked) > 1,
+    }
+    selections = sum(step.chosen is not None for step in content.trace.steps)
+    if selections:
+        captions.append(f"{selections:,} more steps were selections, which have no standard deviation to show.")
+    return Figure(
+        "plot-noise",
+        "Noise schedule",
+        (Drawing(data, layout, spoken, " ".join(captions)),),
+        ("step", "asked", "standard deviation"),
+        [(f"{rows[at][0]:,}", rows[at][1], grouped(rows[at][2])) for at in thinned(len(rows), MOST_ROWS)],
+        text_columns=2,
+        note=_thinned_note(sum(map(len, asked.values())), "steps"),
+    )
+
+
+def step_sizes(content: ReportContent) -> Figure | None:
+    """Draw the step size of each update."""
+    sizes = content.step_sizes
+    if not sizes:
+        return None
+    kept = thinned(len(sizes), MOST_POINTS)
+    x, y = [float(at + 1) for at in kept], [float(sizes[at]) for at in kept]
+    series = _line(x, y, SERIES[1], name="step size")
+    said = [f"update {at:.0f}: step size {grouped(size)}" for at, size in zip(x, y, strict=True)]
+    from_zero = {"range": [0, 1.12 * max(y)]} if min(y) >= 0 < max(y) else {}
+    layout = {"xaxis": axis("update"), "yaxis": axis("step size", **from_zero)}
+    return Figure(
+        "plot-steps",
+        "Step sizes",
+        (Drawing([series], layout, [said], f"Over {len(sizes):,} updates the step size {words.course(sizes)}."),),
+        ("update", "step size"),
+        [(f"{at + 1:,}", grouped(sizes[at])) for at in thinned(len(sizes), MOST_ROWS)],
+        note=_thinned_note(len(sizes), "updates"),
+    )
+
+
+def coefficients(content: ReportContent) -> Figure | None:
+    """Draw the largest coefficients of each output with their intervals."""
+    if not content.coefficients:
+        return None
+    outputs: dict[str, list[Coefficient]] = {}
+    for coefficient in content.coefficients:
+        outputs.setdefault(coefficient.output, []).append(coefficient)
+    several = len(outputs) > 1
+    heads = (*(("output",) if several else ()), "column", "coefficient", "from", "to")
+    rows = [
+        (*((one.output,) if several else ()), one.name, grouped(one.value), *(_ends(one) or ("", "")))
+        for one in content.coefficients
+    ]
+    most = max(min(len(of), MOST_COEFFICIENTS) for of in outputs.values())
+    return Figure(
+        "plot-coefficients",
+        "Coefficients",
+        tuple(_dots(of, output if several else "") for output, of in outputs.items()),
+        heads,
+        rows,
+        text_columns=2 if several else 1,
+        height=110 + 24 * max(most, 4),
+        chooser="Output" if several else "",
+    )
+
+
+def _ends(one: Coefficient) -> tuple[str, str] | None:
+    return None if one.low is None or one.high is None else (grouped(one.low), grouped(one.high))
+
+
+def _label(name: str) -> str:
+    short = name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "\u2026"
+    # Plotly interprets markup in labels.
+    return html.escape(short, quote=False)
+
+
+def _dots(of: list[Coefficient], output: str) -> Drawing:
+    shown = sorted(of, key=lambda one: abs(one.value), reverse=True)[:MOST_COEFFICIENTS]
+    rehearsed = [(one.low, one.high) for one in of if one.low is not None and one.high is not None]
+    clear = sum(low > 0 or high < 0 for low, high in rehearsed)
+    x, y = [float(one.value) for one in shown], list(range(len(shown)))
+    intervals = [", from {} to {}".format(*ends) if (ends := _ends(one)) else "" for one in shown]
+    said = [f"{one.name}: {grouped(one.value)}{ends}" for one, ends in zip(shown, intervals, strict=True)]
+    marker = {"size": 8, "color": SERIES[0]}
+    series: dict[str, Any] = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": marker}
+    if rehearsed:
+        series["error_x"] = {
+            **{"type": "data", "symmetric": False, "color": "var(--quiet)", "thickness": 1.5, "width": 3},
+            "array": [max(0.0, one.high - one.value) if one.high is not None else 0.0 for one in shown],
+            "arrayminus": [max(0.0, one.value - one.low) if one.low is not None else 0.0 for one in shown],
+        }
+    ticks = {"tickmode": "array", "tickvals": y, "ticktext": [_label(one.name) for one in shown]}
+    # Cut intervals that are far wider than any coefficient at the edge.
+    reach = max((abs(value) for value in x), default=0.0) or 1.0
+    wide = any(abs(end) > 3 * reach for one in shown for end in (one.low or 0.0, one.high or 0.0))
+    bounds = {"range": [-1.5 * reach, 1.5 * reach]} if wide else {}
+    layout = {
+        "xaxis": axis("coefficient", zeroline=True, zerolinewidth=1.5, **bounds),
+        "yaxis": axis("", **ticks, range=[len(shown) - 0.4, -0.6], zeroline=False),
+    }
+    of_output = f" of output {output}" if output else ""
+    which = f"The {len(shown)} largest of {len(of)}" if len(shown) < len(of) else f"All {len(of)}"
+    caption = f"{which} coefficients{of_output}. Largest: {shown[0].name}, {grouped(shown[0].value)}."
+    if rehearsed:
+        caption += f" Lines show how far noise moves them; {clear} of {len(rehearsed)} stay on one side of zero."
+    return Drawing([series], layout, [said], caption, output)
+
+
+def ledger_runs(content: ReportContent) -> Figure | None:
+    """Draw what each run on the ledger spent, or released if its cost is unknown."""
+    runs = (content.budget or {}).get("runs") or []
+    if len(runs) < 2:  # a single bar says nothing
+        return None
+    spent = [run.get("spent_epsilon") for run in runs]
+    stated = all(isinstance(value, int | float) and math.isfinite(value) for value in spent)
+    kept = thinned(len(runs), MOST_POINTS)
+    x = [float(at + 1) for at in kept]
+    values = [float(spent[at]) if stated else float(runs[at]["releases"]) for at in kept]
+    title = "epsilon spent so far" if stated else "releases"
+    said = [
+        f"run {at + 1}, {words.moment(runs[at]['when'])}, {runs[at]['who']}, {runs[at]['what']}: {title} {grouped(value)}"
+        for at, value in zip(kept, values, strict=True)
+    ]
+    series: dict[str, Any] = {"type": "bar", "x": x, "y": values, "marker": {"color": SERIES[0]}}
+    layout = {
+        "xaxis": axis("run", **({"tickmode": "linear", "dtick": 1} if len(runs) <= 12 else {})),
+        "yaxis": axis(title, rangemode="tozero"),
+        "bargap": 0.75 if len(runs) <= 6 else 0.4,
+    }
+    total = sum(int(run["releases"]) for run in runs)
+    caption = f"{len(runs):,} run{'' if len(runs) == 1 else 's'} on this ledger released {total:,} values."
+    if stated:
+        caption += f" They come to epsilon {words.rounded_up(float(spent[-1]))} together."
+    rows = [
+        (
+            *(f"{at + 1:,}", words.moment(runs[at]["when"]), str(runs[at]["who"]), str(runs[at]["what"])),
+            *((words.rounded_up(float(spent[at])),) if stated else ()),
+            f"{int(runs[at]['releases']):,}",
+        )
+        for at in thinned(len(runs), MOST_ROWS)
+    ]
+    heads = ("run", "when", "who", "what", *(("epsilon so far",) if stated else ()), "releases")
+    drawing = Drawing([series], layout, [said], caption)
+    note = _thinned_note(len(runs), "runs")
+    return Figure("plot-runs", "Runs on the ledger", (drawing,), heads, rows, 4, note, height=240)

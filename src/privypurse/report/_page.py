@@ -1,0 +1,362 @@
+"""Render a report as one HTML page: status, guarantee and key numbers, then sections with plots."""
+
+import math
+import shlex
+
+from privypurse.core._formats import grouped
+from privypurse.purse._certificate import Certificate, why_not_stated
+from privypurse.report import _figures as figures
+from privypurse.report import _words as words
+from privypurse.report._content import Measurement, ReportContent
+from privypurse.report._figures import Figure
+from privypurse.report._html import bullets, code, details, escaped, pairs, paragraph, section, table, whole_page
+from privypurse.report._words import measured
+
+HOW_TO_MEASURE = (
+    "The quality of this model was not measured. Score it on records that were declared public; or set records aside "
+    "before training and release a noisy score from the same purse. `privypurse evaluate` does either. An exact score "
+    "on private records is not covered by the guarantee."
+)
+LONGEST_LIST = 12
+
+
+def render(content: ReportContent) -> str:
+    """Return a report as one HTML page, plots included, that forbids network access.
+
+    Parameters
+    ----------
+    content : ReportContent
+        Content of the report.
+    """
+    links = [("covers", "What it covers"), ("worth", "Quality"), ("spending", "Spending")]
+    links += [("model", "Model")] if content.coefficients else []
+    links += [("ledger", "Data set")] if content.budget is not None else []
+    links += [("before", "Before training")] if content.prepared else []
+    links += [("reproduce", "Reproduce"), ("verify", "Verify")]
+    with_figures = [_spending(content), _model(content), _ledger(content)]
+    return whole_page(
+        title=f"{content.title} - privacy report",
+        header=_header(content),
+        links=links,
+        main=[
+            _glance(content),
+            _coverage(content),
+            _worth(content),
+            *(written for written, _ in with_figures),
+            _before(content),
+            _reproduce(content),
+            _verify(content),
+        ],
+        figures=[one for _, drawn in with_figures for one in drawn],
+        closing="Everything on this page was charged, declared public, or is named as not covered.",
+    )
+
+
+def _header(content: ReportContent) -> str:
+    """Write the title, the badge, the guarantee and the warnings."""
+    certificate = content.certificate
+    badge, style = words.status(certificate, content.schema_declared)
+    said, scale = "", ""
+    if words.bounded(certificate):
+        said = paragraph(words.strength(certificate), "weak" if certificate.epsilon > words.WEAK_EPSILON else "")
+        said += paragraph(words.in_full(certificate), "exact")
+        scale = _guess_scale(certificate)
+    elif certificate.simulation and math.isfinite(certificate.epsilon):
+        epsilon, delta = grouped(certificate.epsilon), grouped(certificate.delta)
+        said = paragraph(f"With secret noise the same run would be ({epsilon}, {delta})-differentially private.")
+    return (
+        f'<header><p class="eyebrow"><span class="badge {style}">{escaped(badge)}</span>'
+        f"<span>Privacy report of data set <b>{escaped(certificate.dataset)}</b></span></p>"
+        f"<h1>{escaped(content.title)}</h1>{paragraph(content.task, 'task') if content.task else ''}"
+        f'<div class="promise {style}"><div class="said"><h2 class="unseen">The guarantee</h2>'
+        f'<p class="guarantee" id="guarantee">{escaped(words.guarantee(certificate))}</p>'
+        f"{said}</div>{scale}</div>{_warnings(content)}</header>"
+    )
+
+
+def _guess_scale(certificate: Certificate) -> str:
+    """Draw the bound on right guesses on a scale from a coin toss to certainty."""
+    bound = words.right_guesses(certificate.epsilon, certificate.delta)
+    reach = 100 * (bound - 0.5) / 0.5
+    place = min(max(reach, 18.0), 80.0)  # of the label, inside the scale
+    return (
+        '<div class="guess"><h3>What an attacker can gain</h3>'
+        f"{paragraph(words.guesser(certificate))}"
+        f'<p class="at" aria-hidden="true" style="margin-left:{place:.1f}%">'
+        f"<span>at most {escaped(words.percent_up(bound))}</span></p>{_scale(reach)}"
+        '<p class="ends" aria-hidden="true"><span>50 %<br>a coin</span><span>100 %<br>certain</span></p></div>'
+    )
+
+
+def _scale(reach: float) -> str:
+    """Draw a bar filled to `reach` percent. The text beside it says the same."""
+    return (
+        '<svg class="scale" viewBox="0 0 100 5" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
+        '<rect class="track" x="0" y="0" width="100" height="5"/>'
+        f'<rect class="gain" x="0" y="0" width="{min(max(reach, 0.4), 100.0):.2f}" height="5"/></svg>'
+    )
+
+
+def _warnings(content: ReportContent) -> str:
+    warnings = []
+    if not content.schema_declared:
+        warnings.append(
+            "The description of the columns was not declared public. Names, ranges or categories may have been read from the "
+            "records, and then the guarantee does not cover what they reveal."
+        )
+    exact = dict.fromkeys(one.metric for one in content.measurements if not one.paid and not one.public)
+    if exact:
+        warnings.append(
+            f"Measured exactly, on records that were not declared public: {', '.join(exact)}. These numbers are not covered."
+        )
+    alarms = "".join(
+        f'<p class="warning" role="note"><strong>Careful.</strong> {escaped(text)}</p>' for text in warnings
+    )
+    if not content.certificate.part_of:
+        return alarms
+    part = (
+        f"This report covers one run on the data set. It is a part of {content.certificate.part_of}, whose certificate covers "
+        "everything."
+    )
+    return f'{alarms}<p class="note" role="note">{escaped(part)}</p>'
+
+
+def _glance(content: ReportContent) -> str:
+    """Write the cards."""
+    certificate, trace = content.certificate, content.trace
+    cards = [_epsilon_card(content)]
+    if words.bounded(certificate):
+        slip = f"{words.sentence(words.chance(certificate.delta))}: the chance that the factor above leaves out."
+        cards.append(_card("Delta", grouped(certificate.delta), [slip]))
+    cards.append(_worth_card(content.measurements))
+    planned = f"Planned by {content.method}; training {words.stopped(trace)}."
+    cards.append(_card("Steps", f"{len(trace.steps):,}", [planned]))
+    people = ", ".join(certificate.people) or "not recorded"
+    issued = f"Issued by {certificate.issued_by}. Spent by {people}."
+    cards.append(_card("Issued", words.moment(certificate.issued_at), [issued], small=True))
+    return f'<h2 class="unseen">At a glance</h2><ul class="cards">{"".join(cards)}</ul>'
+
+
+def _card(name: str, value: str, notes: list[str], extra: str = "", *, small: bool = False) -> str:
+    lines = "".join(map(paragraph, notes))
+    size = "value small" if small or len(value) > 7 else "value"
+    return f'<li><h3>{escaped(name)}</h3><p class="{size}">{escaped(value)}</p>{extra}{lines}</li>'
+
+
+def _epsilon_card(content: ReportContent) -> str:
+    certificate = content.certificate
+    if not math.isfinite(certificate.epsilon):
+        return _card("Epsilon", "no limit", ["Nothing bounds what the released values reveal."])
+    spent = min(certificate.recorded_epsilon, certificate.epsilon)
+    share = spent / certificate.epsilon if certificate.epsilon > 0 else 0.0
+    note = f"spent of a limit of {grouped(certificate.epsilon)} ({words.percent(share, 0)})."
+    if not certificate.private:
+        note += " It would count if the noise were secret."
+    return _card("Epsilon", words.rounded_up(spent), [note], _scale(100 * share))
+
+
+def _worth_card(measurements: tuple[Measurement, ...]) -> str:
+    if not measurements:
+        return _card("Quality", "not measured", ["See below how to measure it."], small=True)
+    first = next((one for one in measurements if not one.says_little), measurements[0])
+    name, (paid, style) = words.sentence(first.metric), words.covered_by(first)
+    if first.says_little:
+        return _card(name, "too noisy", ["Too noisy to report at this budget."], small=True)
+    notes = []
+    if first.low is not None and first.high is not None:
+        ends = f"{measured(first.metric, first.low)} to {measured(first.metric, first.high)}"
+        notes.append(f"{ends} with 95 % confidence.")
+    notes += [f"{words.sentence(other)}: {measured(first.metric, value)}." for other, value in first.compared_with[:1]]
+    return _card(name, measured(first.metric, first.value), notes, f'<p class="tag {style}">{escaped(paid)}</p>')
+
+
+def figure(drawn: Figure) -> str:
+    """Write a figure: its plot, caption and numbers."""
+    caption = escaped(drawn.drawings[0].caption)
+    chooser = ""
+    if drawn.chooser:
+        options = "".join(
+            f'<option value="{place}">{escaped(one.label)}</option>' for place, one in enumerate(drawn.drawings)
+        )
+        chooser = (
+            f'<label class="chooser needs-script">{escaped(drawn.chooser)} '
+            f'<select data-choose="{drawn.key}" autocomplete="off">{options}</select></label>'
+        )
+    note = paragraph(drawn.note, "note") if drawn.note else ""
+    numbers = table(f"{drawn.title}: numbers", drawn.heads, drawn.rows, drawn.text_columns)
+    return (
+        f'<figure id="{drawn.key}-figure"><h3>{escaped(drawn.title)}</h3>{chooser}'
+        f'<p class="live" aria-live="polite" id="{drawn.key}-live"></p>'
+        f'<div class="plot" id="{drawn.key}" data-height="{drawn.height}" style="min-height:{drawn.height}px" tabindex="0" '
+        f'role="img" aria-label="{escaped(drawn.title)}. {caption}" aria-describedby="keys"></div>'
+        f'<figcaption id="{drawn.key}-caption">{caption}</figcaption>'
+        f"{details(f'{drawn.title} as a table', note + numbers)}</figure>"
+    )
+
+
+def _coverage(content: ReportContent) -> str:
+    """List what the guarantee covers and what it does not."""
+    certificate = content.certificate
+    covered = paragraph("Nothing: there is no guarantee.", "alarm-text")
+    if words.bounded(certificate):
+        part = "this part of the purse" if certificate.part_of else f"the purse of data set {certificate.dataset}"
+        items = [
+            f"All {certificate.releases:,} values that left through {part}, together, and whatever is computed from them: "
+            "the model, and its predictions for records that others supply.",
+            "Any attacker, with any other knowledge and any amount of computing, now and later.",
+            *(f"Under {name}: {_relation(content, name)}" for name in certificate.relations),
+        ]
+        if certificate.unreleased:
+            items.append(f"{certificate.unreleased:,} more values that were charged and are not known to be released.")
+        covered = bullets(items)
+    uncovered = bullets(words.sentence(item) for item in certificate.uncovered)
+    groups = table(
+        "Released values",
+        ("what for", "kind", "how many", "noise multiplier or epsilon"),
+        [
+            (
+                words.PURPOSES.get(group.what, group.what),
+                group.kind,
+                f"{group.count:,}",
+                _levels(group.smallest, group.largest),
+            )
+            for group in certificate.groups
+        ],
+        text_columns=2,
+    )
+    inner = (
+        f'<div class="two"><div><h3>It covers</h3>{covered}</div>'
+        f'<div class="not"><h3>It does not cover</h3>{uncovered}</div></div>'
+        f"{details('Everything that was released, counted', groups)}"
+    )
+    return section("covers", "What the guarantee covers", inner)
+
+
+def _relation(content: ReportContent, name: str) -> str:
+    under, reason = content.certificate.relations[name], why_not_stated(content.certificate, name)
+    if reason is not None or under.epsilon is None or under.delta is None:
+        return f"not stated; {reason}."
+    recorded = ""
+    if under.recorded_epsilon is not None:
+        recorded = f"; the releases on record come to {words.rounded_up(under.recorded_epsilon)}"
+    return f"epsilon {words.rounded_up(under.epsilon)}, delta {grouped(under.delta)}{recorded}."
+
+
+def _levels(smallest: float | None, largest: float | None) -> str:
+    if smallest is None or largest is None:
+        return ""
+    low, high = grouped(smallest), grouped(largest)
+    return low if low == high else f"{low} to {high}"
+
+
+def _worth(content: ReportContent) -> str:
+    """Write the measurements of the model, their coverage and comparisons."""
+    inner = "".join(map(_measurement, content.measurements)) or paragraph(HOW_TO_MEASURE)
+    return section("worth", "Quality of the model", inner)
+
+
+def _measurement(one: Measurement) -> str:
+    paid, style = words.covered_by(one)
+    tag = f'<span class="tag {style}">{escaped(paid)}</span>'
+    name = words.sentence(one.metric)
+    if one.says_little:
+        text = f"{name} is too noisy to report at this budget ({one.on})."
+        return f'<div class="measured"><p class="lead">{escaped(text)} {tag}</p></div>'
+    value = measured(one.metric, one.value)
+    if one.low is not None and one.high is not None:
+        ends = f"{measured(one.metric, one.low)} and {measured(one.metric, one.high)}"
+        value += f", and with 95 % confidence between {ends}"
+    where = f"Measured on {one.on}" + (f", {words.moment(one.when)}" if one.when else "") + "."
+    compared = [words.sentence(words.comparison(one, other, value)) + "." for other, value in one.compared_with]
+    more = pairs((name, measured(one.metric, value)) for name, value in one.details) if one.details else ""
+    return (
+        f'<div class="measured"><p class="lead">{escaped(f"{name} is {value}")}. {tag}</p>'
+        f"{paragraph(where)}{bullets(compared) if compared else ''}{more}</div>"
+    )
+
+
+def _spending(content: ReportContent) -> tuple[str, list[Figure]]:
+    """Show the budget, noise and step sizes of the training."""
+    no_budget = "This purse has no limit, so there is no budget to plot."
+    if not content.trace.steps:
+        no_budget = "No step is on record, so there is no spending to plot."
+    plots = (
+        (figures.budget(content), no_budget),
+        (figures.noise(content), "No release of this training has Gaussian noise to plot step by step."),
+        (figures.step_sizes(content), "There are no step sizes to plot: this method has none."),
+    )
+    drawn = [made for made, _ in plots if made is not None]
+    inner, others = "".join(map(figure, drawn[:1])), "".join(map(figure, drawn[1:]))
+    inner += f'<div class="plots">{others}</div>' if others else ""
+    inner += "".join(paragraph(why_not, "note") for made, why_not in plots if made is None)
+    return section("spending", "Spending of the training", inner), drawn
+
+
+def _model(content: ReportContent) -> tuple[str, list[Figure]]:
+    """Show the coefficients."""
+    drawn = figures.coefficients(content)
+    if drawn is None:
+        return "", []
+    note = paragraph(content.coefficients_note) if content.coefficients_note else ""
+    about = paragraph("Each is the weight of a column as it was scaled in training.")
+    return section("model", "The model", about + note + figure(drawn)), [drawn]
+
+
+def _ledger(content: ReportContent) -> tuple[str, list[Figure]]:
+    """Show the whole budget of the data set."""
+    budget = content.budget
+    if budget is None:
+        return "", []
+    limit, left = budget.get("epsilon"), budget.get("fraction_left")
+    dataset = budget.get("dataset", content.certificate.dataset)
+    sentence = f"Data set {dataset} has no limit on its ledger: it is not private."
+    if limit is not None and math.isfinite(limit):
+        rest = f"; {words.percent(left, 0)} of the budget is left" if left is not None else ""
+        spent = words.rounded_up(budget.get("spent_epsilon") or 0.0)
+        sentence = (
+            f"Of epsilon {grouped(limit)} at delta {grouped(budget.get('delta') or 0.0)}, data set {dataset} has "
+            f"spent {spent} on all of its runs{rest}."
+        )
+    drawn = figures.ledger_runs(content)
+    inner = paragraph(sentence, "lead") + (figure(drawn) if drawn else "")
+    return section("ledger", "The budget of the data set", inner), [drawn] if drawn else []
+
+
+def _before(content: ReportContent) -> str:
+    """List what was released or declared before training."""
+    if not content.prepared:
+        return ""
+    listed, more = pairs(content.prepared[:LONGEST_LIST]), content.prepared[LONGEST_LIST:]
+    if more:
+        listed += details(f"{len(more)} more", pairs(more), printed=True)
+    return section("before", "Released or declared before training", listed)
+
+
+def _reproduce(content: ReportContent) -> str:
+    """List the settings of the run."""
+    commands = [value for name, value in content.settings if name.lower() == "command"]
+    others = [pair for pair in content.settings if pair[0].lower() != "command"]
+    inner = "".join(code(command, copy="the command", wrap=False) for command in commands)
+    inner += pairs([("method", content.method), *others])
+    if content.schema:
+        schema = code(content.schema, copy="the description of the columns", wrap=False)
+        inner += details("The description of the columns (TOML)", schema)
+    fresh = "Another run draws fresh noise, so it gives another model, and it is charged again."
+    return section("reproduce", "Settings to reproduce it", inner + paragraph(fresh, "note"))
+
+
+def _verify(content: ReportContent) -> str:
+    """Explain how to check the page against the ledger."""
+    certificate = content.certificate
+    file = str((content.budget or {}).get("ledger") or "LEDGER")
+    own = shlex.quote(f"{content.folder}/certificate.json")
+    command = f"privypurse ledger verify {shlex.quote(file)} --certificate {own}"
+    inner = paragraph(
+        f"The ledger ({certificate.ledger}) chains its lines by SHA-256. It had {certificate.ledger_lines:,} lines when this was "
+        "issued; an older line that is changed or left out breaks the chain, and the last digest pins it:"
+    )
+    inner += code(certificate.ledger_digest, copy="the digest")
+    inner += code(command, copy="the command that verifies", wrap=False)
+    inner += paragraph(f"Rule of accounting: {certificate.theorem}. Noise: {certificate.noise}.", "note")
+    inner += details("The certificate in full", code(str(certificate), copy="the certificate"), printed=True)
+    return section("verify", "How to verify it", inner)

@@ -1,0 +1,245 @@
+"""Numbers and guarantees in words, as plain text."""
+
+import datetime
+import decimal
+import itertools
+import math
+from collections.abc import Sequence
+
+from privypurse.core import _formats as formats
+from privypurse.core._formats import grouped
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.purse._certificate import Certificate
+from privypurse.report._content import Measurement
+from privypurse.training._trace import Trace
+
+# Above this the factor e^epsilon exceeds 2,980.
+WEAK_EPSILON = 8.0
+SHARES = ("accuracy", "precision", "recall", "share", "correct", "auc", "f1")
+STOPS = {
+    "steps": "made all planned steps",
+    "budget": "stopped because another step did not fit in the budget",
+    "others": "was CUT SHORT: others spent from the same budget in the meantime, and not all planned steps fit",
+    "interrupt": "was interrupted",
+}
+QUERIES = {
+    "GradientAt": "gradient",
+    "ModuleGradient": "gradient",
+    "ShareWithin": "share of gradients within the clip norm",
+    "LossesAlong": "line search",
+    "LossesAt": "choice among models",
+    "Objective": "minimiser",
+    "SlopeAlong": "slope",
+    "CurvatureAlong": "curvature",
+    "Count": "number of records",
+    "ClassCounts": "records of each class",
+}
+PURPOSES = {
+    "GradientAt": "noisy gradient",
+    "ModuleGradient": "noisy gradient",
+    "ShareWithin": "noisy share of gradients within the clip norm",
+    "LossesAlong": "step size, selected",
+    "LossesAt": "candidate model, selected",
+    "Count": "number of records",
+}
+_SPACE = "\u00a0"
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """Format a number rounded up, such as a spent epsilon."""
+    return grouped(float(formats.rounded_up(value, digits)), digits)
+
+
+def percent(share: float, places: int = 1) -> str:
+    """Format a share in percent."""
+    return formats.percent(share, places, space=_SPACE)
+
+
+def percent_up(share: float) -> str:
+    """Format a share in percent, rounded up."""
+    return f"{min(100.0, math.ceil(share * 1000 - 1e-9) / 10):.1f}{_SPACE}%"
+
+
+def chance(delta: float) -> str:
+    """Format a small probability as one in so many, rounded up.
+
+    >>> chance(1e-6).split(), chance(0.0)
+    (['1', 'in', '1,000,000'], 'none at all')
+    """
+    if delta <= 0:
+        return "none at all"
+    one_in = decimal.Context(prec=3, rounding=decimal.ROUND_FLOOR).divide(1, decimal.Decimal(repr(delta)))
+    written = f"{int(one_in):,}" if one_in < decimal.Decimal(10) ** 15 else f"{float(one_in):.3g}"
+    return f"1{_SPACE}in{_SPACE}{written}"
+
+
+def factor(epsilon: float) -> str:
+    """Format e^epsilon with three digits, rounded up.
+
+    >>> factor(1.0), factor(0.5), factor(1000.0)
+    ('2.72', '1.65', 'more than 10^300')
+    """
+    return rounded_up(math.exp(epsilon), 3) if epsilon < 690 else "more than 10^300"
+
+
+def right_guesses(epsilon: float, delta: float) -> float:
+    """Return the largest probability of guessing right whether a record with prior 1/2 took part.
+
+    A guess says yes with probability p where the record is in and q where it is not. Privacy gives
+    p <= e^epsilon q + delta and 1 - q <= e^epsilon (1 - p) + delta. The guess is right with
+    probability (p + 1 - q)/2. Adding the two inequalities, with s = p + 1 - q: s <= e^epsilon (2 -
+    s) + 2 delta, so s/2 <= (e^epsilon + delta)/(1 + e^epsilon). Both hold with equality at p = 1 -
+    q, so no smaller bound follows from epsilon and delta alone.
+
+    >>> right_guesses(0.0, 0.0), round(right_guesses(1.0, 1e-6), 4)
+    (0.5, 0.7311)
+    """
+    # Divided by e^epsilon, which would overflow for a large epsilon.
+    shrunk = math.exp(-epsilon)
+    return min(1.0, (1 + delta * shrunk) / (1 + shrunk))
+
+
+def status(certificate: Certificate, declared: bool) -> tuple[str, str]:
+    """Return the badge and the name of its style."""
+    if certificate.simulation:
+        return "NOT PRIVATE: simulation", "alarm"
+    if not certificate.private:
+        return "NOT PRIVATE", "alarm"
+    return ("PRIVATE", "calm") if declared else ("PRIVATE, with exceptions", "alarm")
+
+
+def bounded(certificate: Certificate) -> bool:
+    """Whether there is a guarantee."""
+    return certificate.private and math.isfinite(certificate.epsilon)
+
+
+def _replaces(certificate: Certificate) -> bool:
+    return certificate.neighbouring == Neighbouring.REPLACE_ONE.value
+
+
+def guarantee(certificate: Certificate) -> str:
+    """Return the guarantee in one sentence."""
+    if certificate.simulation:
+        return "No guarantee: the noise was seeded for a simulation, so whoever knows the seed can remove it."
+    if not bounded(certificate):
+        return "No guarantee: values were released without a limit, so they may reveal everything about a record."
+    change = "changing what one person's record says"
+    if not _replaces(certificate):
+        change = "adding or taking away one person's record"
+    apart = f", apart from a chance of at most {chance(certificate.delta)}" if certificate.delta > 0 else ""
+    return (
+        f"Whatever an attacker already knows, {change} makes any result more or less likely "
+        f"by at most a factor of {factor(certificate.epsilon)}{apart}."
+    )
+
+
+def strength(certificate: Certificate) -> str:
+    """Explain the relation, and warn of a weak guarantee."""
+    relation, details = "The guarantee covers a record's presence", ": whether its owner takes part or not."
+    if _replaces(certificate):
+        relation, details = "The guarantee covers a record's contents; the number of records is public", "."
+    if certificate.epsilon <= WEAK_EPSILON:
+        return relation + details
+    return (
+        f"{relation}. But a factor of {factor(certificate.epsilon)} is very large, so this guarantee is weak: in the worst "
+        "case it hides almost nothing. Do not rely on it without a further argument."
+    )
+
+
+def guesser(certificate: Certificate) -> str:
+    """Explain the bound on guesses about one record."""
+    bound = percent_up(right_guesses(certificate.epsilon, certificate.delta))
+    asked = "which of two records was used" if _replaces(certificate) else "whether one record was used"
+    return (
+        f"An attacker who knows all other records and has to guess {asked} is right half of the time by chance, "
+        f"and at most {bound} of the time with everything that was released."
+    )
+
+
+def in_full(certificate: Certificate) -> str:
+    """Return the guarantee in technical terms."""
+    part = "this part of the purse" if certificate.part_of else "this purse"
+    epsilon, delta = rounded_up(certificate.epsilon, 9), rounded_up(certificate.delta, 9)
+    return (
+        f"Everything released through {part} together is ({epsilon}, {delta})-differentially private under the relation "
+        f"{certificate.neighbouring}."
+    )
+
+
+def sentence(text: str) -> str:
+    """Capitalize the first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def course(values: Sequence[float]) -> str:
+    """Describe a series: even, falling, rising, or between bounds.
+
+    >>> course([30.0, 30.0]), course([4.0, 2.0]), course([1.0, 3.0, 2.0])
+    ('is even: 30', 'falls from 4 to 2', 'moves between 1 and 3, and ends at 2')
+    """
+    seen = [float(f"{value:.4g}") for value in values]
+    first, last, low, high = map(grouped, (seen[0], seen[-1], min(seen), max(seen)))
+    if min(seen) == max(seen):
+        return f"is even: {first}"
+    steps = [after - before for before, after in itertools.pairwise(seen)]
+    if all(step <= 0 for step in steps):
+        return f"falls from {first} to {last}"
+    if all(step >= 0 for step in steps):
+        return f"rises from {first} to {last}"
+    return f"moves between {low} and {high}, and ends at {last}"
+
+
+def stopped(trace: Trace) -> str:
+    """Return why training ended."""
+    return STOPS.get(trace.stop_reason, f"stopped: {trace.stop_reason or 'reason not recorded'}")
+
+
+def moment(iso: str) -> str:
+    """Format an ISO time as a date and a minute.
+
+    >>> moment("2026-03-05T17:44:06.9+00:00")
+    '5 March 2026, 17:44 UTC'
+    """
+    try:
+        when = datetime.datetime.fromisoformat(iso)
+    except ValueError:
+        return iso
+    zone = " UTC" if when.utcoffset() == datetime.timedelta(0) else when.strftime(" %z").rstrip()
+    return f"{when.day} {when:%B %Y, %H:%M}{zone}"
+
+
+def _is_share(metric: str) -> bool:
+    """Whether a metric is a share, better if larger."""
+    return any(word in metric.lower() for word in SHARES) and "error" not in metric.lower()
+
+
+def measured(metric: str, value: float) -> str:
+    """Format a value of a metric."""
+    return percent(value) if _is_share(metric) and 0 <= value <= 1 else grouped(value)
+
+
+def covered_by(measurement: Measurement) -> tuple[str, str]:
+    """Return how a measurement is covered, and its style."""
+    if measurement.simulated:
+        return "simulated: NOT private", "alarm"
+    if measurement.paid:
+        cost = f", epsilon {rounded_up(measurement.epsilon)}" if measurement.epsilon is not None else ""
+        if measurement.share is not None:  # shares add up, epsilons do not
+            cost = f", {percent(measurement.share, 0)} of it"
+        payer = f"the budget of {measurement.payer}" if measurement.payer else "this budget"
+        return f"paid for from {payer}{cost}", "calm"
+    if measurement.public:
+        return "on public records: costs nothing", "calm"
+    return "NOT covered by the guarantee", "alarm"
+
+
+def comparison(measurement: Measurement, other: str, value: float) -> str:
+    """Compare a measurement with a baseline."""
+    metric, low, high = measurement.metric, measurement.low, measurement.high
+    than = f"{other}: {measured(metric, value)}"
+    if low is not None and high is not None and low <= value <= high:
+        return f"{than}. The interval includes that, so this shows no difference"
+    if _is_share(metric):
+        points = 100 * (measurement.value - value)
+        return f"{than}, which is {abs(points):.1f} points {'lower' if points >= 0 else 'HIGHER'}"
+    return than

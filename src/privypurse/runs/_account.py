@@ -1,0 +1,118 @@
+"""The account of a data set on a ledger: opened once under fixed terms, reopened by later jobs."""
+
+import os
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from privypurse.core._checks import at_home, small_probability
+from privypurse.core._errors import InvalidArgument, TermsMismatch
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.core._randomness import NoiseSource
+from privypurse.purse._opening import DELTA, check_noise_name, noise_source
+from privypurse.purse._purse import Purse
+from privypurse.purse._sqlite_ledger import SqliteLedger
+
+LEDGER = "privypurse-ledger.db"
+MOST_DELTA = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """Name and terms of the account to charge.
+
+    Parameters
+    ----------
+    ledger : path or None
+        File of the ledger. None: ``PRIVYPURSE_LEDGER``, or ``privypurse-ledger.db`` beside the
+        data.
+    beside : path or None
+        Folder of the data. Default: the current folder.
+    dataset : str
+        Name of the data set on the ledger.
+    budget : float or None
+        Total budget of the data set, fixed when the account is opened. None: the one on the ledger,
+        or for a new account the epsilon of the first job.
+    delta, neighbouring
+        The other terms. Default for a new account: 1e-6 and add/remove.
+    who : str or None
+        Name recorded with each charge. Default: the user of the machine.
+    """
+
+    dataset: str
+    ledger: pathlib.Path | None = None
+    beside: pathlib.Path | None = None
+    budget: float | None = None
+    delta: float | None = None
+    neighbouring: str | None = None
+    who: str | None = None
+
+    @property
+    def path(self) -> pathlib.Path:
+        """File of the ledger, with a leading ``~`` expanded."""
+        named = self.ledger or os.environ.get("PRIVYPURSE_LEDGER")
+        # Beside the data, so that the budget does not depend on the working folder.
+        return at_home(named) if named else (self.beside or pathlib.Path()) / LEDGER
+
+    def open(self, epsilon: float | None, *, seed: int | None = None, noise: str = "auto") -> tuple[Purse, bool]:
+        """Return the purse, and whether the account is new.
+
+        A new account without a budget has the epsilon of the job. A seed is for simulations; `noise`
+        is "auto", "secure" or "plain".
+        """
+        check_noise_name(noise)
+        source = noise_source(noise, seed)
+        found = self.find(source)
+        if found is not None:
+            self._check_terms(found)
+            return found, False
+        budget = epsilon if self.budget is None else self.budget
+        if budget is None:
+            raise InvalidArgument(
+                f"budget is needed: data set {self.dataset!r} is not on the ledger {str(self.path)!r}. "
+                "Pass for example --budget 3, the most that may ever be spent on it."
+            )
+        if epsilon is not None and budget < epsilon:
+            raise InvalidArgument(
+                f"expected budget to be at least the epsilon of this job, {epsilon:g}, got {budget:g}. Raise it or lower epsilon."
+            )
+        delta = DELTA if self.delta is None else self.delta
+        if small_probability(delta=delta) > MOST_DELTA:
+            raise InvalidArgument(
+                f"expected delta far below one over the number of records, got {delta:g}, with which "
+                "publishing a whole record could count as private. Pass for example --delta 1e-6."
+            )
+        relation = Neighbouring.parse(self.neighbouring or Neighbouring.ADD_REMOVE.value)
+        opened = Purse(
+            budget, delta, neighbouring=relation, ledger=self.path, dataset=self.dataset, noise=source, who=self.who
+        )
+        return opened, True
+
+    def find(self, noise: NoiseSource | None = None) -> Purse | None:
+        """Return the purse if the account is on the ledger, else None."""
+        if not self.path.exists():
+            return None
+        ledger = SqliteLedger(self.path, must_exist=True)
+        if ledger.terms(self.dataset) is None:
+            return None
+        return Purse.reopen(ledger, self.dataset, noise=noise, who=self.who)
+
+    def _check_terms(self, purse: Purse) -> None:
+        for name, asked, its in (
+            ("budget", self.budget, purse.epsilon),
+            ("delta", self.delta, purse.delta),
+            ("neighbouring", self.neighbouring, purse.neighbouring.value),
+        ):
+            if asked is not None and asked != its:
+                raise TermsMismatch(
+                    f"{name} of data set {self.dataset!r} is fixed at {its} on the ledger "
+                    f"{str(self.path)!r}; got {asked}. Leave --{name} out, or pass another --dataset if "
+                    "these are other records."
+                )
+
+
+def put_on_record(accounts: Sequence[Account | None], what: str) -> None:
+    """Declare an uncovered computation on the ledgers of those accounts that exist."""
+    purses = [purse for account in accounts if account is not None and (purse := account.find()) is not None]
+    for purse in {(purse.ledger.head(), purse.dataset): purse for purse in purses}.values():
+        purse.declare_uncovered(what)

@@ -1,0 +1,100 @@
+"""Train on a synthetic census, from CSV to report, and compare with training without privacy."""
+
+import pathlib
+import shutil
+import warnings
+from dataclasses import dataclass
+
+from sklearn.linear_model import LogisticRegression
+
+from privypurse.core._errors import InvalidArgument, spending_noted
+from privypurse.datasets import make_census
+from privypurse.datasets._census import Census
+from privypurse.runs._account import LEDGER, Account
+from privypurse.runs._evaluate import evaluate_file
+from privypurse.runs._measure import measure
+from privypurse.runs._progress import Progress
+from privypurse.runs._rows import read_rows, target_of
+from privypurse.runs.train import TrainResult, TrainSettings, train_file
+from privypurse.tables._files import TableFile
+from privypurse.tables.schema import Category, ClassTarget, Column, Number, Schema, read_schema, write_schema
+
+MARK = "made-by-privypurse-demo.txt"
+CENSUS, SCHEMA, NEW_PEOPLE, MODEL = "census.csv", "census.toml", "new_people.csv", "model"
+# Fewer may all be of one class.
+FEWEST_PEOPLE = 100
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """Accuracies on new people, and the result of the training."""
+
+    private: float
+    not_private: float
+    majority: float
+    best: float
+    trained: TrainResult
+
+
+@spending_noted(call=None)
+def run_demo(folder: pathlib.Path, *, rows: int, epsilon: float, progress: Progress) -> DemoResult:
+    """Write a synthetic census, train on it, evaluate on new people and compare with scikit-learn.
+
+    The files of an earlier demo in the folder are replaced.
+    """
+    if rows < FEWEST_PEOPLE:
+        raise InvalidArgument(f"expected rows to be {FEWEST_PEOPLE} or more, got {rows}. Leave it out for 30,000.")
+    _make_room(folder)
+    progress.stage(f"making up a census of {rows:,} people")
+    census, others = make_census(rows, seed=1), make_census(20_000, seed=2)
+    census.to_csv(folder / CENSUS)
+    others.to_csv(folder / NEW_PEOPLE)
+    (folder / SCHEMA).write_text(write_schema(census_schema(census)), encoding="utf-8")
+    settings = TrainSettings(
+        data=folder / CENSUS,
+        target=census.target,
+        epsilon=epsilon,
+        schema=folder / SCHEMA,
+        out=folder / MODEL,
+        account=Account(ledger=folder / LEDGER, dataset=CENSUS),
+        command=f"privypurse train {CENSUS} --target {census.target} --epsilon {epsilon:g} --schema {SCHEMA} --out {MODEL}",
+    )
+    trained = train_file(settings, progress)
+    new_people = TableFile(folder / NEW_PEOPLE)
+    private = evaluate_file(folder / MODEL, new_people, progress, public=True).measured
+    progress.stage("training without privacy, to compare")
+    schema = read_schema(folder / SCHEMA)
+    rows_read, _ = read_rows(TableFile(folder / CENSUS), schema, progress)
+    test, _ = read_rows(new_people, schema, progress)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about convergence
+        plain = LogisticRegression(max_iter=300).fit(rows_read.X, rows_read.y)
+    not_private = measure(plain, test, target_of(schema), on="new people", public=True)
+    majority = dict(private.compared_with)["always the most frequent class"]
+    return DemoResult(private.value, not_private.value, majority, others.best_accuracy, trained)
+
+
+def _make_room(folder: pathlib.Path) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        own = (MARK, CENSUS, SCHEMA, NEW_PEOPLE, MODEL)
+        names = [path.name for path in folder.iterdir()]
+        if MARK not in names or not all(name in own or name.startswith(LEDGER) for name in names):
+            raise InvalidArgument(f"out {str(folder)!r} holds other files. Pass an empty or a new folder.")
+        # The people are synthetic, so their ledger may go.
+        shutil.rmtree(folder)
+    folder.mkdir(exist_ok=True)
+    about = "Everything in this folder is synthetic, and is replaced by the next demo.\n"
+    (folder / MARK).write_text(about, encoding="utf-8")
+
+
+def census_schema(census: Census) -> Schema:
+    """Return the schema of a synthetic census without reading its rows."""
+    columns: list[Column] = []
+    for name, facts in census.schema_facts.items():
+        if name == census.target:
+            continue
+        if facts.lower is not None and facts.upper is not None:
+            columns.append(Number(name=name, range=(facts.lower, facts.upper), missing=facts.may_be_missing))
+        else:
+            columns.append(Category(name=name, categories=tuple(facts.categories), missing=facts.may_be_missing))
+    return Schema(tuple(columns), ClassTarget(name=census.target, classes=tuple(census.classes)))

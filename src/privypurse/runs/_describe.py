@@ -1,0 +1,212 @@
+"""The description of a run that is saved beside its model, and the report made from it."""
+
+import pathlib
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import sklearn
+from sklearn.pipeline import Pipeline
+
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import about
+from privypurse.core._reading import check_fields, read_json, refusing
+from privypurse.core._version import __version__
+from privypurse.purse._entries import CHARGE, NOTE, SETTLE, Entry
+from privypurse.purse._purse import Purse
+from privypurse.report._content import Coefficient, Measurement, ReportContent
+from privypurse.report._page import render
+from privypurse.runs._left_out import LeftOut
+from privypurse.runs._noise_intervals import NOTE as ABOUT_INTERVALS
+from privypurse.runs.folder import check_is_model, load_model
+from privypurse.tables.schema import ClassTarget, Schema, Source, write_schema
+
+
+def describe_budget(purse: Purse) -> dict[str, Any]:
+    """Describe the account of a data set: limit, spending and runs."""
+    entries = list(purse.ledger.entries(purse.dataset))
+    return {
+        "dataset": purse.dataset,
+        "ledger": pathlib.Path(purse.ledger.location).name,
+        "epsilon": purse.epsilon,
+        "delta": purse.delta,
+        "neighbouring": purse.neighbouring.value,
+        "spent_epsilon": purse.spent.epsilon,
+        "fraction_left": purse.fraction_left,
+        "frozen": purse.ledger.is_frozen(purse.dataset),
+        "simulation": any(entry.is_simulation for entry in entries),
+        "runs": _runs(entries, purse),
+    }
+
+
+def _runs(entries: Sequence[Entry], purse: Purse) -> list[dict[str, Any]]:
+    """List the recorded jobs with their cost, and other releases by day and person.
+
+    An unfinished job includes the releases of the same person until their next job.
+    """
+    runs: dict[Any, dict[str, Any]] = {}
+    under_way: dict[str, str] = {}  # last job by person
+    for entry in entries:
+        job = entry.details.get("job") if entry.kind == NOTE else None
+        begins = job is not None and entry.details.get("event") == "begin"
+        releases = _releases(entry)
+        if begins:
+            under_way[entry.who] = str(job)
+        key = under_way.get(entry.who, (entry.when[:10], entry.who))
+        if begins or releases:
+            what = entry.what if begins else "from Python"
+            fresh = {"when": entry.when, "who": entry.who, "what": what, "releases": 0, "epsilon": None}
+            run = runs.setdefault(key, fresh | {"finished": not begins})
+            run["releases"] += releases
+            run["spent_epsilon"] = purse.filter.epsilon_of(entry.totals, purse.delta)
+        elif job in runs and {"releases", "epsilon"} <= set(entry.details):
+            runs[job] |= {"releases": entry.details["releases"], "epsilon": entry.details["epsilon"], "finished": True}
+            under_way.pop(entry.who, None)
+    return list(runs.values())
+
+
+def _releases(entry: Entry) -> int:
+    """Return how many releases an entry of the ledger records."""
+    if entry.kind == CHARGE:
+        return 1
+    return sum(count for *_, count in entry.details["used"]) if entry.kind == SETTLE else 0
+
+
+_WORDS = {
+    Source.DECLARED: "declared",
+    Source.DATA: "read from the data, not covered",
+    Source.BOUGHT: "released with noise",
+    Source.EARLIER: "released with noise in an earlier run",
+}
+
+
+def describe_run(
+    settings: Any, schema: Schema, pipeline: Pipeline, purse: Purse, intervals: Any, left_out: Sequence[LeftOut] = ()
+) -> dict[str, Any]:
+    """Collect the public facts for a report other than model, certificate and trace."""
+    model = pipeline[-1]
+    return {
+        "title": f"{settings.target}, from {settings.data.name}",
+        "task": _task(settings.target, schema),
+        "data": settings.data.name,
+        "folder": str(settings.out),
+        "dataset": purse.dataset,
+        "target": settings.target,
+        "method": model.method if isinstance(model.method, str) else model.method.name,
+        "settings": _settings(settings, purse),
+        "prepared": [*(["lines of the file", f"{one} (noisy release)"] for one in left_out), *_prepared(schema, model)],
+        "half_widths": None if intervals is None else [part.tolist() for part in intervals],
+        "note": "" if intervals is None else ABOUT_INTERVALS,
+        "budget": describe_budget(purse),
+        "schema_declared": schema.is_declared,
+    }
+
+
+def _task(target: str, schema: Schema) -> str:
+    task = f"estimates the number {target}"
+    if isinstance(schema.target, ClassTarget):
+        classes = schema.target.classes
+        listed = f"{classes[0]!r} or {classes[1]!r}" if len(classes) == 2 else f"one of {len(classes)} classes"
+        task = f"says whether {target} is {listed}"
+    return f"A linear model that {task}, from {len(schema.columns)} columns."
+
+
+def _settings(settings: Any, purse: Purse) -> list[list[str]]:
+    seed = "secret" if settings.seed is None else f"seed {settings.seed} (SIMULATION)"
+    return [
+        ["command", settings.command],
+        ["epsilon of this run", f"{settings.epsilon:g}"],
+        ["delta", f"{purse.delta:g}"],
+        ["relation", purse.neighbouring.value],
+        ["set aside to measure", "nothing" if settings.test or not settings.hold_out else f"{settings.hold_out:.0%}"],
+        ["noise", f"{settings.noise}, {seed}"],
+        ["privypurse", __version__],
+        ["scikit-learn, numpy, Python", f"{sklearn.__version__}, {np.__version__}, {platform.python_version()}"],
+    ]
+
+
+def _prepared(schema: Schema, model: Any) -> list[list[str]]:
+    preparation = model.preparation_
+    paid = model.n_public is None
+    lines = [["number of records", f"about {about(preparation.records)} ({'noisy release' if paid else 'declared'})"]]
+    if preparation.stretch is not None:
+        lines.append(["centre and spread of columns", "noisy release"])
+    sources = sorted({column.source for column in schema.columns}, key=lambda source: source.value)
+    for source in sources:
+        names = [column.name for column in schema.columns if column.source is source]
+        lines.append([f"columns {_WORDS[source]}", ", ".join(names)])
+    if schema.target is not None:
+        lines.append(["target", f"{schema.target.name}, {_WORDS[schema.target.source]}"])
+    return lines
+
+
+def report_of(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> str:
+    """Return the report as an HTML page. Raise InvalidArgument if `about` is damaged."""
+    encoder, model = pipeline[0], pipeline[-1]
+    with refusing("the description of this run is damaged. Restore run.json from a copy."):
+        return render(
+            ReportContent(
+                **{name: about[name] for name in ("title", "task", "method", "budget", "schema_declared")},
+                certificate=model.certificate_,
+                trace=model.trace_,
+                folder=str(about.get("folder", "MODEL")),  # earlier versions did not write it
+                step_sizes=model.trace_.step_sizes,
+                prepared=_pairs(about["prepared"]),
+                measurements=tuple(measurements),
+                coefficients=coefficients_of(pipeline, about["half_widths"]),
+                coefficients_note=about["note"],
+                settings=_pairs(about["settings"]),
+                schema=write_schema(encoder.schema),
+            )
+        )
+
+
+def coefficients_of(pipeline: Pipeline, half_widths: Any = None) -> tuple[Coefficient, ...]:
+    """Return the named coefficients of a model, the intercept first."""
+    encoder, model = pipeline[0], pipeline[-1]
+    names = ["intercept", *encoder.schema.features]
+    values = np.column_stack([np.atleast_1d(model.intercept_), np.atleast_2d(model.coef_)])
+    halves = None
+    if half_widths is not None:
+        coefficients, intercepts = (np.asarray(part) for part in half_widths)
+        halves = np.column_stack([np.atleast_1d(intercepts), np.atleast_2d(coefficients)])
+    outputs = [""] if len(values) == 1 else [str(name) for name in model.classes_]
+    return tuple(
+        Coefficient(
+            name=names[place[1]],
+            output=outputs[place[0]],
+            value=float(values[place]),
+            low=None if halves is None else float(values[place] - halves[place]),
+            high=None if halves is None else float(values[place] + halves[place]),
+        )
+        for place in np.ndindex(values.shape)
+    )
+
+
+def load_run(folder: pathlib.Path) -> tuple[Pipeline, dict[str, Any], list[Measurement]]:
+    """Load the model, the description and the measurements written by `privypurse train`."""
+    pipeline = load_model(folder)
+    path = check_is_model(folder) / "run.json"
+    if not path.exists():
+        raise InvalidArgument(
+            f"expected a model made by `privypurse train`, got {str(folder)!r}, which has no run.json. "
+            "Models saved from Python have no report."
+        )
+    with refusing(f"run.json or measurements.json of the model {str(folder)!r} is damaged. Restore it from a copy."):
+        about = read_json(path.read_text(encoding="utf-8"))
+        path = folder / "measurements.json"
+        listed = read_json(path.read_text(encoding="utf-8")) if path.exists() else []
+        return pipeline, about, [measurement_from(fields) for fields in listed]
+
+
+def measurement_from(fields: dict[str, Any]) -> Measurement:
+    """Read a measurement back from JSON."""
+    pairs = {name: _pairs(fields[name]) for name in ("compared_with", "details")}
+    measured = Measurement(**fields | pairs)
+    check_fields(measured)
+    return measured
+
+
+def _pairs(listed: Any) -> tuple[tuple[Any, Any], ...]:
+    return tuple((first, second) for first, second in listed)

@@ -1,0 +1,98 @@
+"""Measure a saved model on other records and add the result to its report."""
+
+import contextlib
+import json
+import pathlib
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from privypurse.core._errors import InvalidArgument, spending_noted
+from privypurse.purse._holds import held
+from privypurse.purse._ledger import current_user
+from privypurse.purse._opening import part_of
+from privypurse.purse._purse import Purse
+from privypurse.report._content import Measurement
+from privypurse.runs._account import Account, put_on_record
+from privypurse.runs._describe import load_run, report_of
+from privypurse.runs._left_out import count_left_out, exactly_left_out
+from privypurse.runs._measure import measure
+from privypurse.runs._on_record import counted, on_record
+from privypurse.runs._progress import Progress
+from privypurse.runs._rows import CHECKED, read_rows
+from privypurse.runs.folder import replace_file
+from privypurse.tables._files import TableFile
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The measurement, the purse that was charged if any, and remarks for the user."""
+
+    measured: Measurement
+    purse: Purse | None
+    remarks: list[str]
+
+
+@spending_noted(call=None)
+def evaluate_file(
+    folder: pathlib.Path,
+    file: TableFile,
+    progress: Progress,
+    *,
+    epsilon: float | None = None,
+    account: Account | None = None,
+    public: bool = False,
+) -> Evaluation:
+    """Measure a model on records that it was not trained on, and add the result to its report.
+
+    With an epsilon the measurement is noisy and charged to the account. Without one it is exact and
+    not covered, unless the records are declared `public`.
+    """
+    if epsilon is not None and public:
+        raise InvalidArgument("expected epsilon or public, got both. Leave out --epsilon or --public.")
+    if epsilon is not None and account is None:
+        raise InvalidArgument("expected an account to charge epsilon to, got None. Pass account=Account(dataset=...).")
+    pipeline, about, measurements = load_run(folder)
+    schema, model = pipeline[0].schema, pipeline[-1]
+    rows, _ = read_rows(file, schema, progress)
+    purse, run = None, None
+    if epsilon is not None and account is not None:
+        purse, _ = account.open(epsilon)
+        run = part_of(purse, epsilon)
+    name = file.path.name
+    if run is None:
+        said = f", which {account.who or current_user()} declared public" if public and account else ""
+        exact = f"the quality of a model on the records of {name}{said}, and how many are left out, measured exactly"
+        trained = _training_accounts(about, model, account, file, folder) if name == about["data"] else []
+        put_on_record([account, *trained], exact)
+    remarks = []
+    with contextlib.ExitStack() as stack:
+        if purse is not None and run is not None:
+            stack.enter_context(held(run))
+            for what in (*file.uncovered, CHECKED):
+                run.declare_uncovered(what)
+            stack.enter_context(on_record(purse, run, f"evaluate {folder.name} on {name}"))
+            stack.enter_context(counted(run, "the figure is lost"))
+            remarks += [one.remark for one in count_left_out(file, rows.left_out, run)]
+        measured = measure(model, rows, schema.target, on=name, purse=run, public=public)
+    if purse is not None:
+        measured = replace(measured, payer=purse.dataset)
+    try:
+        measurements = [*measurements, measured]
+        replace_file(folder / "measurements.json", json.dumps([asdict(one) for one in measurements], indent=1))
+        replace_file(folder / "report.html", report_of(pipeline, about, measurements))
+    except OSError as error:  # the measurement may have been paid for
+        remarks.append(f"the measurement could not be added to the report: {error.strerror}.")
+    if run is None:
+        remarks += exactly_left_out(file, rows.left_out)
+    if name == about["data"]:
+        remarks.append(f"the model was trained on a file named {name}: measure on other records.")
+    return Evaluation(measured, purse, remarks)
+
+
+def _training_accounts(
+    about: dict[str, Any], model: Any, account: Account | None, file: TableFile, folder: pathlib.Path
+) -> list[Account]:
+    """Return where the account of the training may be, from the file name of its ledger."""
+    named = pathlib.PurePath(model.certificate_.ledger).name
+    places = [file.path.resolve().parent / named, folder.resolve().parent / named, *([account.path] if account else [])]
+    return [Account(dataset=about["dataset"], ledger=place) for place in places]

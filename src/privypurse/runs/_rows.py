@@ -1,0 +1,244 @@
+"""[RAW DATA] Read a file into a matrix, block by block, in little more memory than the matrix."""
+
+import math
+import pathlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from privypurse.core._errors import InvalidArgument
+from privypurse.runs._progress import Progress
+from privypurse.tables._columns import MISSING, UNKNOWN, column_of, numbers, places
+from privypurse.tables._encoder import TableEncoder
+from privypurse.tables._files import TableFile, release_memory
+from privypurse.tables.draft import draft_schema
+from privypurse.tables.schema import Category, ClassTarget, Schema, Target, read_schema
+
+# Named on the certificate: a refusal depends on the data.
+CHECKED = (
+    "that the file passed the checks before payment: it can be read line by line, its first values are as the schema "
+    "describes, more than one record has a target, and it fits in memory"
+)
+
+# Fewer wrong values than this may come from a few bad records.
+FEW = 10
+
+GROWTH_BYTES = 64 << 20
+
+
+@dataclass
+class EncodedRows:
+    """Encoded rows and their targets: the index of the class in its list, or a number.
+
+    `left_out` is the exact number of rows without a target, so it is private.
+    """
+
+    X: Any
+    y: NDArray[Any]
+    left_out: int = 0
+
+
+class _Growing:
+    """An array that grows at its end without being copied."""
+
+    def __init__(self, width: int | None, dtype: Any) -> None:
+        self._shape = () if width is None else (width,)
+        self._data = np.empty((0, *self._shape), dtype)
+        self._rows = 0
+
+    def append(self, block: NDArray[Any]) -> None:
+        needed = self._rows + len(block)
+        if needed > len(self._data):
+            # The system moves large arrays without a copy, but numpy zeroes new memory while it
+            # holds the GIL. So grow in small steps, which also leave little memory unused.
+            room = len(self._data) + max(1, GROWTH_BYTES // (self._data.itemsize * math.prod(self._shape)))
+            self._data.resize((max(needed, min(int(len(self._data) * 1.5), room)), *self._shape), refcheck=False)
+        self._data[self._rows : needed] = block
+        self._rows = needed
+
+    def finish(self) -> NDArray[Any]:
+        self._data.resize((self._rows, *self._shape), refcheck=False)
+        return self._data
+
+
+class _Part:
+    """Collects rows."""
+
+    def __init__(self, encoder: TableEncoder, target_type: Any) -> None:
+        self._is_sparse = encoder.is_sparse
+        self._sparse: list[Any] = []
+        self._dense = _Growing(len(encoder.schema.features), np.float32)
+        self._target = _Growing(None, target_type)
+
+    def append(self, X: Any, y: NDArray[Any]) -> None:
+        (self._sparse if self._is_sparse else self._dense).append(X)
+        self._target.append(y)
+
+    def finish(self) -> EncodedRows:
+        X: Any = self._dense.finish()
+        if self._is_sparse:
+            X = sparse.vstack(self._sparse, format="csr") if self._sparse else sparse.csr_matrix(X)
+        return EncodedRows(X, self._target.finish())
+
+
+def describe_columns(file: TableFile, target: str, schema: pathlib.Path | None, progress: Progress) -> Schema:
+    """Read a schema with this target, or without one draft it from the file."""
+    if schema is not None:
+        return read_schema(schema).with_target(target)
+    file.require([target])
+    progress.stage(f"drafting a schema from {file.path.name}", file.size)
+    return draft_schema(file, target, progress=progress.update)[0]
+
+
+def target_of(schema: Schema) -> Target:
+    """Return the target. Raise InvalidArgument if there is none."""
+    if schema.target is None:
+        raise InvalidArgument('the schema has no [target]. Add one: column = "income" and classes or range.')
+    return schema.target
+
+
+def read_rows(
+    file: TableFile, schema: Schema, progress: Progress, *, hold_out: float = 0.0, seed: int | None = None
+) -> tuple[EncodedRows, EncodedRows]:
+    """Read and encode a file. Return rows to train on, and rows held out with this probability.
+
+    Rows whose target is missing or not listed are left out. A seed is for simulations.
+
+    Guarantees
+    ----------
+    Whether a record is left out, held out or kept, and its encoding, depend on that record and on
+    randomness of its own.
+    """
+    encoder, target = TableEncoder(schema), target_of(schema)
+    rng = np.random.default_rng(seed)
+    kept, aside = (_Part(encoder, np.intp if isinstance(target, ClassTarget) else np.float64) for _ in range(2))
+    left_out = 0
+    for block in _blocks(file, encoder, schema, progress):
+        y, known = _targets(block, target, schema)
+        left_out += int((~known).sum())
+        X = encoder.transform(block)
+        if hold_out > 0:
+            out = rng.random(len(y)) < hold_out
+            aside.append(X[known & out], y[known & out])
+            known &= ~out
+        kept.append(X if known.all() else X[known], y if known.all() else y[known])
+    train, held_out = kept.finish(), aside.finish()
+    train.left_out = left_out
+    release_memory()
+    return train, held_out
+
+
+def read_columns(file: TableFile, schema: Schema, progress: Progress) -> tuple[NDArray[np.float64], int]:
+    """Read the number columns whose range is to be released, one row for each record.
+
+    Check all that `read_rows` checks. Also return the exact number of records without a target.
+    """
+    table, known = _Growing(len(schema.to_buy), np.float64), 0
+    for block, found in _checked_blocks(file, schema, progress):
+        known += found
+        columns = (column_of(block, column.name) for column in schema.to_buy)
+        table.append(np.column_stack([numbers(one, schema.missing_values, schema.decimal) for one in columns]))
+    check_some(known, file.path.name)
+    return table.finish(), file.tally.read - known
+
+
+def check_readable(file: TableFile, schema: Schema, progress: Progress) -> int:
+    """Read and encode a file to find errors. Return the exact number of records without a target."""
+    known = sum(found for _, found in _checked_blocks(file, schema, progress))
+    return file.tally.read - known
+
+
+def _checked_blocks(file: TableFile, schema: Schema, progress: Progress) -> Iterator[tuple[Any, int]]:
+    """Check each block as `read_rows` does. Yield it and the number of its rows with a target."""
+    # Any range will do: whether a column can be encoded does not depend on it.
+    encoder = TableEncoder(schema.with_ranges({column.name: (0.0, 1.0) for column in schema.to_buy}))
+    for block in _blocks(file, encoder, schema, progress):
+        encoder.transform(block)
+        yield block, 0 if schema.target is None else int(_targets(block, schema.target, schema)[1].sum())
+
+
+def _blocks(file: TableFile, encoder: TableEncoder, schema: Schema, progress: Progress) -> Iterator[Any]:
+    """Read the blocks of a file. Check kinds of values and memory by the first."""
+    done = 0
+
+    def read(so_far: int) -> None:
+        nonlocal done
+        done = so_far
+        progress.update(so_far)
+
+    progress.stage(f"reading {file.path.name}", file.size)
+    for index, block in enumerate(file.blocks(schema.names, progress=read)):
+        if index == 0:
+            _check_kinds(block, schema, file.path.name)
+            _check_memory(file, block.num_rows, done, encoder)
+        yield block
+
+
+def _targets(block: Any, target: Target, schema: Schema) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return the targets of a block, and which of them are known."""
+    column = column_of(block, target.name)
+    if isinstance(target, ClassTarget):
+        codes = places(column, sorted(target.classes), schema.missing_values).astype(np.intp)
+        return codes, codes >= 0
+    values = np.clip(numbers(column, schema.missing_values, schema.decimal), *target.range)
+    return values, ~np.isnan(values)
+
+
+def check_some(records: int, name: str) -> None:
+    """Raise InvalidArgument if there are fewer than two records."""
+    if records < 2:
+        raise InvalidArgument(
+            f"file {name!r} has fewer than two records with a target: it is missing or not listed in all "
+            "others. Check the [target] of the schema."
+        )
+
+
+def _check_kinds(block: Any, schema: Schema, name: str) -> None:
+    """Raise InvalidArgument if no value in a column of the first block is as the schema says."""
+    for part in schema.parts:
+        column = column_of(block, part.name)
+        if isinstance(part, Category | ClassTarget):
+            listed = part.categories if isinstance(part, Category) else part.classes
+            codes = places(column, listed, schema.missing_values)
+            wrong = bool((codes == UNKNOWN).sum() >= FEW and not (codes >= 0).any())
+            what = "none of its first values is on its list"
+        else:
+            found = numbers(column, schema.missing_values, schema.decimal)
+            absent = places(column, [], schema.missing_values) == MISSING
+            wrong = bool(np.isnan(found).all() and (~absent).sum() >= FEW)
+            what = "none of its first values is a number"
+            if not wrong and part.range is not None:  # None: to be released
+                low, high = part.range
+                outside = (found < low).sum() + (found > high).sum()
+                wrong = bool(outside >= FEW and not ((found >= low) & (found <= high)).any())
+                what = f"none of its first values lies in its range, {low:g} to {high:g}"
+        if wrong:
+            raise InvalidArgument(
+                f"column {part.name!r} of {name!r} does not match the schema: {what}. Check the schema or the delimiter."
+            )
+
+
+def _check_memory(file: TableFile, rows: int, done: int, encoder: TableEncoder) -> None:
+    """Raise InvalidArgument if the matrix would not fit, estimated from the first block."""
+    available, width = available_memory(), len(encoder.schema.features)
+    estimate = rows * max(1.0, file.size / max(done, 1))
+    needed = estimate * width * 4 * (0.2 if encoder.is_sparse else 1.0)
+    if available is not None and needed * 1.3 + 5e8 > available and needed > 1e9:
+        raise InvalidArgument(
+            f"file {file.path.name!r} is too large: about {estimate:.2g} rows of {width} encoded columns "
+            f"need {needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB are free. Leave columns out of the "
+            "schema, or train from Python with privypurse.oracles.ChunkedOracle, which reads from disk."
+        )
+
+
+def available_memory() -> int | None:
+    """Return how many bytes of memory are free by ``/proc/meminfo``, or None without it."""
+    try:
+        lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return None

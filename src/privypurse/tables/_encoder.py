@@ -1,0 +1,144 @@
+"""Encode the columns of a schema as numbers, row by row, without learning from the data."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from privypurse.core._checks import shown
+from privypurse.core._errors import InvalidArgument
+from privypurse.estimators._compat import Tagged
+from privypurse.tables._columns import MISSING, UNKNOWN, column_of, numbers, places
+from privypurse.tables.schema import Category, Number, Schema
+
+# With more encoded columns the result is a sparse matrix.
+MOST_DENSE_COLUMNS = 512
+
+
+class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Encode a table with named columns as a matrix, by a schema. First step of trained pipelines.
+
+    A number is clipped to its range and scaled to [0, 1], or one-hot encoded by declared cuts. A
+    missing number counts as the middle of its range. A category is one-hot encoded; one that is not
+    listed is all zeros, or has a column of its own.
+
+    Parameters
+    ----------
+    schema : Schema
+        The public description of the columns, with all ranges.
+
+    Guarantees
+    ----------
+    A row of the result depends on the same row of the table and on the schema alone, every number
+    of it lies in [0, 1], and its width depends on the schema alone. No value raises an error.
+
+    Examples
+    --------
+    >>> from privypurse.tables import Schema
+    >>> from privypurse.tables.schema import Category, Number
+    >>> schema = Schema((Number(name="age", range=(0, 100)), Category(name="job", categories=("law", "care"))))
+    >>> TableEncoder(schema).fit_transform({"age": [25, None, 300], "job": ["law", "care", "pilot"]})
+    array([[0.25, 1.  , 0.  ],
+           [0.5 , 0.  , 1.  ],
+           [1.  , 0.  , 0.  ]], dtype=float32)
+    """
+
+    _takes_text: ClassVar[bool] = True
+    _needs_fit: ClassVar[bool] = False
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+
+    def fit(self, X: Any, y: Any = None) -> "TableEncoder":
+        """Check that the columns exist. Values are not read.
+
+        Parameters
+        ----------
+        X : table with named columns
+            A pandas or polars frame, an Arrow table, or a dict of columns.
+        y : None
+            Ignored.
+        """
+        for column in self._checked().columns:
+            column_of(X, column.name)
+        return self
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of input columns."""
+        return len(self.schema.columns)
+
+    def transform(self, X: Any) -> Any:
+        """Encode. Works without `fit`, which learns nothing.
+
+        Parameters
+        ----------
+        X : table with named columns
+            A pandas or polars frame, an Arrow table, or a dict of columns.
+
+        Returns
+        -------
+        ndarray of shape (n, d), float32
+            A sparse matrix if there are more than 512 columns.
+        """
+        schema = self._checked()
+        columns = [column_of(X, column.name) for column in schema.columns]
+        rows = {len(column) for column in columns}
+        if len(rows) != 1:
+            raise InvalidArgument("expected columns of one length, got several lengths. Check the table.")
+        encoded = np.zeros((rows.pop(), len(schema.features)), dtype=np.float32)
+        start = 0
+        for column, values in zip(schema.columns, columns, strict=True):
+            part = encoded[:, start : start + len(column.features)]
+            start += len(column.features)
+            if isinstance(column, Category):
+                _fill_category(part, places(values, column.categories, schema.missing_values), column)
+            else:
+                _fill_number(part, numbers(values, schema.missing_values, schema.decimal), column)
+        return sparse.csr_matrix(encoded) if self.is_sparse else encoded
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the result is a sparse matrix."""
+        return len(self.schema.features) > MOST_DENSE_COLUMNS
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Name the columns of the result."""
+        return np.array(self.schema.features, dtype=object)
+
+    def _checked(self) -> Schema:
+        if not isinstance(self.schema, Schema):
+            raise InvalidArgument(
+                f"expected schema to be a Schema, got {shown(self.schema)}. Read one with read_schema."
+            )
+        if self.schema.to_buy:
+            raise InvalidArgument(
+                f"column {self.schema.to_buy[0].name!r} has no range yet. `privypurse train` buys it from the "
+                "budget; or call Schema.with_ranges."
+            )
+        return self.schema
+
+
+def _fill_category(part: NDArray[np.float32], codes: NDArray[np.int32], column: Category) -> None:
+    targets = np.where(codes == UNKNOWN, len(column.categories) if column.other else -1, codes)
+    _mark(part, np.where(codes == MISSING, part.shape[1] - 1 if column.missing else -1, targets))
+
+
+def _mark(part: NDArray[np.float32], targets: NDArray[Any]) -> None:
+    rows = np.flatnonzero(targets >= 0)
+    part[rows, targets[rows]] = 1.0
+
+
+def _fill_number(part: NDArray[np.float32], values: NDArray[np.float64], column: Number) -> None:
+    is_missing = np.isnan(values)
+    if column.cuts:
+        intervals = np.searchsorted(np.array(column.cuts), values, side="right")
+        _mark(part, np.where(is_missing, -1, intervals))
+    elif column.range is not None:
+        low, high = column.range
+        scaled = (np.clip(values, low, high) - low) / (high - low)
+        part[:, 0] = np.where(is_missing, 0.5, scaled)
+    if column.missing:
+        part[is_missing, -1] = 1.0

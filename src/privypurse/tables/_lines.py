@@ -1,0 +1,225 @@
+"""[RAW DATA] Filter the lines of a CSV file before parsing: each line is one record or none.
+
+A parser reads past the end of a line with an open quotation mark, so that one record could swallow
+others. Such lines are left out, one by one, as are lines that are too long or have a stray carriage
+return. Invalid bytes are replaced within their line. Lines left out are counted.
+"""
+
+import codecs
+import contextlib
+import io
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._sensitive import Norm, Sensitive
+
+CHUNK_BYTES = 1 << 20
+LONGEST_LINE = 1 << 18
+# The encoding is wrong if at least FEW lines, and more than one in ODD_LINES, of the first chunk
+# are invalid.
+ODD_LINES, FEW = 20, 10
+_WIDE = ("utf-16", "utf-32")
+_ONE_BYTE = ("iso8859-", "cp125", "cp437", "cp85", "cp86", "koi8", "mac-", "hp-roman8", "tis-620")
+
+# Why a line is not a record by itself.
+OPEN_QUOTE, FIELDS, RETURN, TOO_LONG = (
+    "with a quotation mark that is not closed",
+    "with too many or too few fields",
+    "with a stray carriage return",
+    "that are too long",
+)
+
+
+@dataclass
+class Tally:
+    """Exact counts of the lines of a file. Private."""
+
+    read: int = 0  # lines, or rows of a Parquet file, read as records
+    left_out: "Counter[str]" = field(default_factory=Counter)  # lines that are no record by themselves, by cause
+    blank: int = 0  # neither
+
+    def __str__(self) -> str:
+        causes = ", ".join(f"{count:,} {cause}" for cause, count in self.left_out.most_common())
+        lost = self.left_out.total()
+        return f"{lost:,} of {self.read + lost:,} lines cannot be read by themselves: {causes}"
+
+    def box(self, *, unused: int = 0) -> Sensitive:
+        """Return the numbers of lines that are used, unreadable, and read but `unused`.
+
+        Each line is in at most one of the three counts, decided by that line alone.
+        """
+        counts = [self.read - unused, self.left_out.total(), unused]
+        return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2))
+
+
+def not_whole(name: str, cause: str) -> InvalidArgument:
+    """Return the error for a line that is not a record by itself."""
+    return InvalidArgument(
+        f"file {name!r} has lines {cause}, which are not records by themselves. If records have line breaks "
+        f"inside quotes, run `privypurse data convert {name} OUT.parquet` and pass its output. Otherwise "
+        "check the delimiter and the quotes."
+    )
+
+
+def not_text(name: str, encoding: str) -> InvalidArgument:
+    """Return the error for a file that is not text in its encoding."""
+    return InvalidArgument(
+        f"file {name!r} is not text in {encoding}. Pass its encoding, for example --encoding latin-1, or a Parquet file."
+    )
+
+
+def known_encoding(encoding: str) -> str:
+    """Return the usual name of an encoding. Raise InvalidArgument if lines cannot be separated."""
+    try:
+        name = codecs.lookup(encoding).name
+    except (LookupError, ValueError):
+        raise InvalidArgument(f"encoding {encoding!r} is not known. Pass for example utf-8 or latin-1.") from None
+    name = "utf-8" if name == "utf-8-sig" else name
+    one_byte = name.startswith(_ONE_BYTE) and _keeps_ascii_apart(name)
+    if name not in ("utf-8", "ascii") and not name.startswith(_WIDE) and not one_byte:
+        raise InvalidArgument(
+            f"encoding {encoding!r} cannot be read line by line. Pass utf-8, utf-16 or a single-byte encoding "
+            "such as latin-1, or convert the file to UTF-8."
+        )
+    return name
+
+
+def _keeps_ascii_apart(encoding: str) -> bool:
+    """Whether exactly the bytes below 128 are ASCII: quotes and line ends are found in bytes."""
+    low, high = (bytes(half).decode(encoding, "replace") for half in (range(128), range(128, 256)))
+    return low.encode("utf-8") == bytes(range(128)) and not any(map(str.isascii, high))
+
+
+def is_wide(encoding: str) -> bool:
+    """Whether every character takes several bytes."""
+    return encoding.startswith(_WIDE)
+
+
+def is_whole(line: str, delimiter: str) -> bool:
+    """Whether a line is short enough and leaves no quotation mark open."""
+    raw = line.encode("utf-8", "replace")
+    return len(raw) <= LONGEST_LINE and _whole_line(delimiter).fullmatch(raw) is not None
+
+
+class Lines(io.RawIOBase):
+    """A stream of the lines of a binary file that can be parsed, as UTF-8.
+
+    The encoding is a result of `known_encoding`. `strict` raises InvalidArgument with the name of
+    the file instead of leaving a line out.
+
+    Guarantees
+    ----------
+    Whether a line is kept, and as what, depends on the bytes of that line alone; in UTF-16 and
+    UTF-32, on its characters: there an extra byte changes all characters that follow. (If many
+    lines of the first chunk are not text in `encoding`, the file is refused.)
+    """
+
+    def __init__(
+        self, source: Any, *, delimiter: str, encoding: str, strict: bool, name: str, tally: Tally | None = None
+    ) -> None:
+        self._source, self._strict, self._name, self._asked = source, strict, name, encoding
+        self._tally = tally or Tally()
+        # Decode UTF-16 and UTF-32 before splitting lines.
+        wide = is_wide(encoding)
+        self._decoder = codecs.getincrementaldecoder(encoding)("replace") if wide else None
+        self._encoding = "utf-8" if wide else encoding
+        self._whole = _whole_line(delimiter)
+        self._rest = b""  # start of an incomplete line
+        self._skipping = False  # whether that line was too long
+        self._ready = memoryview(b"")
+        self._first = True
+        self._ended = False
+        self.taken = 0  # bytes passed on
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
+        """Fill a buffer. Return 0 at the end."""
+        while not self._ready and not self._ended:
+            self._ready = memoryview(self._next())
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        self.taken += count
+        return count
+
+    def _chunk(self) -> bytes:
+        raw = bytes(self._source.read(CHUNK_BYTES))
+        self._ended = not raw
+        return raw if self._decoder is None else self._decoder.decode(raw, final=self._ended).encode("utf-8", "replace")
+
+    def _next(self) -> bytes:
+        """Return the lines that end in the next chunk."""
+        text = self._rest + self._chunk()
+        cut = len(text) if self._ended else text.rfind(b"\n") + 1
+        lines, self._rest = text[:cut], text[cut:]
+        if self._skipping and lines:
+            _, _, lines = lines.partition(b"\n")
+            self._skipping = False
+        if len(self._rest) > LONGEST_LINE:
+            if not self._skipping:
+                self._leave_out(TOO_LONG)
+            self._rest, self._skipping = b"", True
+        return self._kept(lines) if lines else b""
+
+    def _kept(self, lines: bytes) -> bytes:
+        listed = lines.split(b"\n")
+        self._tally.blank += listed.count(b"") + listed.count(b"\r") - (not listed[-1])
+        plain = b'"' not in lines and lines.count(b"\r") == lines.count(b"\r\n")
+        if plain and max(map(len, listed)) <= LONGEST_LINE:
+            with contextlib.suppress(UnicodeDecodeError):
+                text = lines.decode(self._encoding)
+                self._first = False
+                return text.encode("utf-8")
+        self._check_encoding(listed)
+        checked = map(self._checked, listed[: None if listed[-1] else -1])
+        return b"".join(line + b"\n" for line in checked if line is not None)
+
+    def _checked(self, line: bytes) -> bytes | None:
+        """Return a line as UTF-8, or None if it is left out."""
+        content = line.removesuffix(b"\r")
+        text = content.decode(self._encoding, "replace").encode("utf-8")
+        if len(line) > LONGEST_LINE:
+            self._leave_out(TOO_LONG)
+        elif b"\r" in content:
+            self._leave_out(RETURN)
+        elif b'"' in text and not self._whole.fullmatch(text):
+            self._leave_out(OPEN_QUOTE)
+        else:
+            return text
+        return None
+
+    def _leave_out(self, cause: str) -> None:
+        if self._strict:
+            raise not_whole(self._name, cause)
+        self._tally.left_out[cause] += 1
+
+    def _check_encoding(self, lines: list[bytes]) -> None:
+        odd = sum(map(self._is_odd, lines)) if self._first else 0
+        if odd >= FEW and odd * ODD_LINES > len(lines):
+            raise not_text(self._name, self._asked)
+        self._first = False
+
+    def _is_odd(self, line: bytes) -> bool:
+        try:
+            line.decode(self._encoding)
+        except UnicodeDecodeError:
+            return True
+        return False
+
+
+def _whole_line(delimiter: str) -> "re.Pattern[bytes]":
+    """Match a line without an open quotation mark: a field that begins with one ends with one."""
+    raw = delimiter.encode("utf-8")
+    sign = re.escape(raw)
+    other = rb"[^" + sign + rb"]" if len(raw) == 1 else rb"(?:(?!" + sign + rb").)"
+    quoted = rb'"[^"]*+(?:""[^"]*+)*+"(?!")' + other + rb"*+"
+    plain = rb'(?:(?!")' + other + rb"++)?+"
+    field = rb"(?:" + quoted + rb"|" + plain + rb")"
+    return re.compile(field + rb"(?:" + sign + field + rb")*+", re.DOTALL)

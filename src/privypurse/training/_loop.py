@@ -1,0 +1,153 @@
+"""The training loop: ask, propose, answer, charge, tell."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from privypurse.core._checks import FloatArray, positive_integer, probability
+from privypurse.core._errors import BudgetExhausted, InvalidArgument, spending_noted
+from privypurse.core._randomness import NoiseSource
+from privypurse.core._sensitive import Sensitive
+from privypurse.core.queries import Query
+from privypurse.purse._purse import Purse
+from privypurse.training._checkpoint import Checkpoint, RunState, check_state, declared_settings, remembered
+from privypurse.training._progress import Callback
+from privypurse.training._trace import Step, Trace
+from privypurse.training.optimizers._base import Optimizer
+from privypurse.training.schedules._base import Budget, Schedule
+
+
+class Oracle(Protocol):
+    """Interface of an oracle, as the loop uses it."""
+
+    @property
+    def dimension(self) -> int:
+        """Length of a point."""
+
+    def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
+        """Answer a query with a sealed box."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished run: the model and its public record."""
+
+    point: FloatArray
+    trace: Trace
+
+    def __repr__(self) -> str:
+        made = f"{len(self.trace.steps)} releases, stopped by {self.trace.stop_reason}"
+        return f"<Result: {made}, point of length {self.point.size}>"
+
+
+@spending_noted(call="train")
+def train(
+    oracle: Oracle,
+    optimizer: Optimizer,
+    schedule: Schedule,
+    purse: Purse,
+    *,
+    steps: int,
+    sample_prob: float = 1.0,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    block: int = 100,
+) -> Result:
+    """Run until the steps are made or the budget is spent.
+
+    Parameters
+    ----------
+    oracle, optimizer, schedule, purse
+        The data, the method, the noise and the budget.
+    steps : int
+        Most steps.
+    sample_prob : float, default 1.0
+        Answer each query from a fresh Poisson sample of the records.
+    callbacks : sequence of Callback
+        Notified of public values only.
+    checkpoint : Checkpoint or path, optional
+        Where to save the run, and to resume from if it exists.
+    block : int, default 100
+        Releases charged at a time; a killed run leaves at most this many charged but not made.
+
+    Returns
+    -------
+    Result
+        ``trace.stop_reason`` is "steps", "budget", or "others" where other runs spent this run's
+        budget. A refused step changes nothing: the model is the one before it.
+    """
+    steps, sample_prob = positive_integer(steps=steps), probability(sample_prob=sample_prob)
+    _check_parts(oracle=oracle, optimizer=optimizer, schedule=schedule, purse=purse)
+    check_callbacks(callbacks)
+    run, settings = None, {}
+    if checkpoint is not None:
+        checkpoint = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        settings = declared_settings(
+            oracle=oracle, optimizer=optimizer, schedule=schedule, steps=steps, sample_prob=sample_prob
+        )
+        run = checkpoint.load(purse, settings)
+    if run is not None:
+        check_state(run.state, optimizer.init(oracle.dimension))
+    else:
+        budget = Budget(purse.filter, purse.totals, purse.totals, steps, sample_prob)
+        run = RunState(optimizer.init(oracle.dimension), Trace(), (), budget)
+    for what in getattr(oracle, "uncovered", ()):
+        purse.declare_uncovered(what)
+    for callback in callbacks:
+        callback.on_start(steps, len(run.trace.steps))
+    run.trace.stop_reason, noise = "interrupt", purse.noise
+    try:
+        with purse.reserve(block):
+            for number in range(len(run.trace.steps) + 1, steps + 1):
+                query = optimizer.ask(run.state)
+                mechanism = schedule.propose(query, run.past, run.budget)
+                box = oracle.answer(query, sample_prob=sample_prob, noise=noise)
+                released = purse.release(box, mechanism, what=type(query).__name__)
+                step = Step.of(number, query, released, purse.fraction_left)
+                state, trace = optimizer.tell(run.state, released), Trace([*run.trace.steps, step], "interrupt")
+                run = RunState(state, trace, remembered(run.past, released), run.budget.after(released.charge))
+                for callback in callbacks:
+                    callback.on_step(step)
+                if checkpoint is not None and number % checkpoint.every == 0:
+                    checkpoint.save(run, purse, settings)
+        run.trace.stop_reason = "steps"
+    except BudgetExhausted:
+        run.trace.stop_reason = "others" if getattr(purse, "cut_short", False) else "budget"
+    finally:
+        if checkpoint is not None:
+            checkpoint.save(run, purse, settings)
+        for callback in callbacks:
+            callback.on_end(run.trace)
+    return Result(optimizer.point(run.state), run.trace)
+
+
+def _check_parts(**parts: Any) -> None:
+    """Raise InvalidArgument, before anything is spent, for a wrong oracle, optimizer and so on."""
+    needed = {
+        "oracle": ("answer", "dimension"),
+        "optimizer": ("init", "ask", "tell", "point"),
+        "schedule": ("propose",),
+        "purse": ("release", "reserve"),
+    }
+    for name, part in parts.items():
+        check_part(name, part, needed[name], "The arguments are, in order: oracle, optimizer, schedule, purse.")
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Raise InvalidArgument unless `callbacks` is a list of callbacks."""
+    remedy = "Pass a list of callbacks, such as [ProgressBar()]."
+    check_part("callbacks", callbacks, ("__iter__",), remedy)
+    for callback in callbacks:
+        check_part("callbacks", callback, ("on_start", "on_step", "on_end"), remedy)
+
+
+def check_part(name: str, part: Any, needed: Sequence[str], remedy: str) -> None:
+    """Raise InvalidArgument if attributes are missing. Name only the type: it may hold records."""
+    if isinstance(part, type) or not all(hasattr(part, attribute) for attribute in needed):
+        got = (
+            f"the class {part.__name__} itself"
+            if isinstance(part, type)
+            else f"an object of type {type(part).__name__}"
+        )
+        raise InvalidArgument(f"{name} must be an object with {', '.join(needed)}; got {got}. {remedy}")

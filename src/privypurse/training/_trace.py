@@ -1,0 +1,108 @@
+"""The public record of a run: noise, charges and what is left; no loss or norm not charged."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from privypurse.accounting import _gdp as gdp
+from privypurse.core._reading import check_fields, read_json, refusing
+from privypurse.core.charges import from_json, to_json
+from privypurse.core.queries import LossesAlong, Query, Released
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a run.
+
+    Parameters
+    ----------
+    number : int
+        Number of the step, from 1 on.
+    query : str
+        Name of the query.
+    charge : dict
+        The charge, as in ``core.charges``.
+    noise_std : float or None
+        Standard deviation of the noise, for Gaussian releases.
+    chosen : float or None
+        Selected index, for selections.
+    fraction_left : float
+        Share of the purse left after the step.
+    step_size : float or None
+        Step size chosen by a line search.
+    """
+
+    number: int
+    query: str
+    charge: dict[str, Any]
+    noise_std: float | None
+    chosen: float | None
+    fraction_left: float
+    step_size: float | None = None
+
+    @classmethod
+    def of(cls, number: int, query: Query, released: Released, fraction_left: float) -> "Step":
+        """Record what is public about a release."""
+        chosen = float(released.value) if released.is_selection else None
+        size = float(query.steps[int(chosen)]) if isinstance(query, LossesAlong) and chosen is not None else None
+        name = type(query).__name__
+        return cls(number, name, to_json(released.charge), released.noise_std, chosen, fraction_left, size)
+
+
+@dataclass(repr=False)
+class Trace:
+    """All steps of a run, and why it stopped.
+
+    Parameters
+    ----------
+    steps : list of Step
+        What was released.
+    stop_reason : str
+        "steps", "budget", "others" (which spent this run's budget) or "interrupt".
+    planned_step_sizes : tuple of float
+        Planned step size of each update; one number stands for all, none for a line search.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    stop_reason: str = ""
+    planned_step_sizes: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Trace: {len(self.steps)} releases, stopped by {self.stop_reason or 'nothing yet'}>"
+
+    @property
+    def mu_spent(self) -> list[float]:
+        """Gaussian-DP parameter of everything up to each step; for releases that have one."""
+        total, spent = 0.0, []
+        for step in self.steps:
+            total += gdp.mu_squared(from_json(step.charge))  # type: ignore[arg-type]
+            spent.append(total**0.5)
+        return spent
+
+    @property
+    def step_sizes(self) -> tuple[float, ...]:
+        """Step size of each update, as a line search chose or as planned."""
+        chosen = tuple(step.step_size for step in self.steps if step.step_size is not None)
+        if chosen:
+            return chosen
+        updates = sum(step.noise_std is not None for step in self.steps)
+        planned = self.planned_step_sizes
+        return planned * updates if len(planned) == 1 else planned[:updates]
+
+    def to_json(self) -> str:
+        """Write the trace as JSON."""
+        fields = {"steps": [asdict(step) for step in self.steps], "stop_reason": self.stop_reason}
+        return json.dumps(fields | {"planned_step_sizes": list(self.planned_step_sizes)})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Trace":
+        """Read a trace written by `to_json`; raise InvalidArgument for anything else."""
+        with refusing("expected the trace of a run, as to_json writes it."):
+            fields = read_json(text, strict=False)
+            planned = tuple(fields.get("planned_step_sizes", ()))
+            trace = cls([Step(**step) for step in fields["steps"]], fields["stop_reason"], planned)
+            check_fields(trace)
+            for step in trace.steps:
+                if step.charge:  # empty in processes that are not charged
+                    from_json(step.charge)
+            return trace

@@ -1,0 +1,194 @@
+"""Gradient descent: with momentum, look-ahead, projection, mean gradients or weight decay."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from privypurse.core._checks import FloatArray, finite_vector, non_negative, positive, positive_integer, probability
+from privypurse.core._errors import InvalidArgument
+from privypurse.core.queries import GradientAt, Released
+from privypurse.training.optimizers._base import KeepsPoint, State
+from privypurse.training.optimizers._projections import Projection
+
+
+@dataclass(frozen=True)
+class GradientDescent(KeepsPoint):
+    """Step against the noisy mean gradient.
+
+    Parameters
+    ----------
+    step_size : float or sequence of float
+        Step per unit of mean gradient; a sequence gives one for each step, and the last is
+        repeated.
+    records : float
+        Public number of records by which the noisy sum is divided. Under add/remove the true number
+        is private: pass a nominal or noisy one. With Poisson sampling, the expected sample size.
+    clip_norm : float or None, default None
+        Largest norm of one record's gradient; None where the loss bounds it.
+    momentum : float, default 0.0
+        Share of the last step that is repeated, below 1.
+    nesterov : bool, default False
+        Take the gradient where the momentum alone would lead.
+    l2 : float, default 0.0
+        Ridge penalty ``l2/2 |w|^2`` on the mean loss; public, so added without noise or clipping.
+    projection : Projection or None
+        Public set to stay in, such as `Ball`.
+    shrink : bool, default False
+        Scale each step by the estimated share of signal in the release,
+        ``1 - d noise_std^2/|g|^2``, which is the best step for that signal-to-noise ratio.
+    """
+
+    step_size: float | tuple[float, ...]
+    records: float
+    clip_norm: float | None = None
+    momentum: float = 0.0
+    nesterov: bool = False
+    l2: float = 0.0
+    projection: Projection | None = None
+    shrink: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.step_size, float | int):
+            positive(step_size=self.step_size)
+        else:
+            sizes = finite_vector(step_size=np.asarray(self.step_size))
+            if sizes.size == 0 or not (sizes > 0).all():
+                raise InvalidArgument(f"step_size must be positive; got {self.step_size!r}. Pass for example 1.0.")
+            object.__setattr__(self, "step_size", tuple(sizes.tolist()))
+        positive(records=self.records)
+        non_negative(l2=self.l2)
+        if self.clip_norm is not None:
+            positive(clip_norm=self.clip_norm)
+        check_momentum(self.momentum)
+
+    def init(self, dimension: int) -> State:
+        """Start at rest at zero, or at the nearest point of the set."""
+        start = np.zeros(dimension)
+        start = start if self.projection is None else self.projection(start)
+        return {"point": start, "velocity": np.zeros(dimension), "made": np.zeros(1)}
+
+    def ask(self, state: State) -> GradientAt:
+        """Ask for the gradient at the point, or ahead of it."""
+        return GradientAt(point=self._place(state), clip_norm=self.clip_norm)
+
+    def tell(self, state: State, released: Released) -> State:
+        sizes, made = self.step_size, int(state["made"][0])
+        size = float(sizes if isinstance(sizes, float | int) else sizes[min(made, len(sizes) - 1)])
+        gradient = released.value / self.records + self.l2 * self._place(state)
+        if self.shrink:
+            size *= _signal_share(gradient, (released.noise_std or 0.0) / self.records)
+        velocity = self.momentum * state["velocity"] - size * gradient
+        point = state["point"] + velocity
+        point = point if self.projection is None else self.projection(point)
+        return {"point": point, "velocity": velocity, "made": state["made"] + 1}
+
+    def _place(self, state: State) -> FloatArray:
+        return state["point"] + self.momentum * state["velocity"] if self.nesterov else state["point"]
+
+
+@dataclass(frozen=True)
+class SmoothedDescent(KeepsPoint):
+    """Step against ``(1 - b)/(1 - b^t) sum_i b^(t-i) g_i``, the bias-corrected mean of gradients.
+
+    Unlike heavy-ball momentum, this averages noise and does not lengthen steps. It is the momentum
+    of the dynamic-noise paper.
+
+    Parameters
+    ----------
+    step_size, records, clip_norm, l2
+        As for `GradientDescent`.
+    momentum : float, default 0.9
+        The weight b of the past.
+    """
+
+    step_size: float
+    records: float
+    clip_norm: float | None = None
+    momentum: float = 0.9
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive(step_size=self.step_size)
+        positive(records=self.records)
+        non_negative(l2=self.l2)
+        check_momentum(self.momentum)
+
+    def init(self, dimension: int) -> State:
+        return {"point": np.zeros(dimension), "mean_gradient": np.zeros(dimension), "made": np.zeros(1)}
+
+    def ask(self, state: State) -> GradientAt:
+        return GradientAt(point=state["point"], clip_norm=self.clip_norm)
+
+    def tell(self, state: State, released: Released) -> State:
+        gradient = released.value / self.records + self.l2 * state["point"]
+        made = state["made"] + 1
+        mean = self.momentum * state["mean_gradient"] + (1 - self.momentum) * gradient
+        corrected = mean / (1 - self.momentum ** float(made[0]))
+        return {"point": state["point"] - self.step_size * corrected, "mean_gradient": mean, "made": made}
+
+
+@dataclass(frozen=True)
+class ShrinkingNesterov:
+    """Accelerated descent for deep models, whose weights grow with the noise.
+
+    Each step shrinks the weights by ``shrink/steps``, by ``exp(-shrink)`` over a run without
+    gradients. The model is the mean of the last points, a share `tail` of them (post-processing).
+    """
+
+    step_size: float
+    records: float
+    steps: int
+    clip_norm: float
+    momentum: float = 0.9
+    shrink: float = 1.0
+    tail: float = 0.1
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive(step_size=self.step_size)
+        positive(records=self.records)
+        positive_integer(steps=self.steps)
+        positive(clip_norm=self.clip_norm)
+        check_momentum(self.momentum)
+        probability(tail=self.tail)
+        if not 0 <= self.shrink <= self.steps:
+            raise InvalidArgument(f"shrink must be from 0 to the number of steps; got {self.shrink!r}. Pass 1.0.")
+
+    @property
+    def averaged(self) -> int:
+        """Number of last points that are averaged."""
+        return max(1, round(self.tail * self.steps))
+
+    def init(self, dimension: int) -> State:
+        zeros = np.zeros(dimension)
+        return {"point": zeros, "velocity": zeros, "mean": zeros, "made": np.zeros(1)}
+
+    def ask(self, state: State) -> GradientAt:
+        return GradientAt(point=state["point"], clip_norm=self.clip_norm)
+
+    def tell(self, state: State, released: Released) -> State:
+        gradient = released.value / self.records + self.l2 * state["point"]
+        velocity = self.momentum * state["velocity"] + gradient
+        point = (1 - self.shrink / self.steps) * state["point"] - self.step_size * (gradient + self.momentum * velocity)
+        made = state["made"] + 1
+        counted = made[0] - (self.steps - self.averaged)
+        mean = state["mean"] + (point - state["mean"]) / counted if counted > 0 else state["mean"]
+        return {"point": point, "velocity": velocity, "mean": mean, "made": made}
+
+    def point(self, state: State) -> FloatArray:
+        """Return the mean of the last points, or the last point of a run that was cut short."""
+        return state["mean"] if state["made"][0] > self.steps - self.averaged else state["point"]
+
+
+def check_momentum(momentum: float) -> float:
+    """Raise InvalidArgument unless a momentum is from 0 to below 1."""
+    if non_negative(momentum=momentum) >= 1:
+        raise InvalidArgument(f"momentum must be below 1; got {momentum!r}. Pass for example momentum=0.9.")
+    return momentum
+
+
+def _signal_share(gradient: FloatArray, noise_std: float) -> float:
+    """Estimate the share of a noisy gradient's squared length that is signal (James-Stein 1961)."""
+    squared = float(gradient @ gradient)
+    noise = gradient.size * noise_std**2
+    return max(0.0, 1 - noise / squared) if squared > 0 else 0.0

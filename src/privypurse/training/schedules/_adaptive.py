@@ -1,0 +1,197 @@
+"""Schedules that follow the releases: their length (PUR), or refusals (DP-AGD, ADP-SGD)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from privypurse.core._checks import non_negative, positive, positive_integer, probability
+from privypurse.core._errors import InvalidArgument
+from privypurse.core.charges import GaussianCharge
+from privypurse.core.queries import GradientAt, LossesAlong, ModuleGradient, Query, Released
+from privypurse.mechanisms._base import Mechanism
+from privypurse.mechanisms._gaussian import Gaussian
+from privypurse.training.schedules import shapes
+from privypurse.training.schedules._base import Budget
+
+
+@dataclass(frozen=True)
+class FollowGradientNorm:
+    """Use noise as long as the gradient itself, which minimises privacy cost per progress.
+
+    The length of the gradient is estimated from the releases, ``|g|^2 - d noise_std^2``, at no
+    cost; the published rule uses the true length, which is private. The first step uses a public
+    bound on the length. The last step spends the remainder.
+
+    Parameters
+    ----------
+    first_share : float
+        Share of the budget for the first step, whose noise is as long as the largest gradient.
+    fewest_steps, most_steps : int
+        No step takes more than ``1/fewest_steps`` of the budget or less than ``1/most_steps``.
+    ridge : float, default 0.0
+        Ridge on the sum of losses: ``ridge * point`` is the public part of the gradient's length.
+    """
+
+    first_share: float
+    fewest_steps: int = 10
+    most_steps: int = 300
+    ridge: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive(first_share=self.first_share)
+        positive_integer(most_steps=self.most_steps)
+        if positive_integer(fewest_steps=self.fewest_steps) > self.most_steps:
+            raise InvalidArgument(
+                f"fewest_steps must be at most most_steps={self.most_steps}; got {self.fewest_steps}. Swap them."
+            )
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
+        """Return the mechanism whose noise is about as long as the gradient."""
+        share = min(max(self._wanted(query, past, budget), 1 / self.most_steps), 1 / self.fewest_steps)
+        left = budget.left
+        return budget.gaussian(left if left < 2 * share else share)
+
+    def _wanted(self, query: Query, past: Sequence[Released], budget: Budget) -> float:
+        if not past or past[-1].noise_std is None or not isinstance(query, GradientAt | ModuleGradient):
+            return self.first_share
+        last, std = past[-1].value, past[-1].noise_std
+        if isinstance(query, GradientAt):
+            last = last + self.ridge * query.point
+        # Estimated squared length per coordinate; if negative, the least noise is wanted.
+        squared = (float(last @ last) - last.size * std**2) / last.size
+        if squared <= 0:
+            return math.inf
+        # Shares go as 1/noise^2; the last release gives the noise of a share of one.
+        share_of_last = (budget.noise_multiplier / getattr(past[-1].charge, "noise_multiplier", math.inf)) ** 2
+        return float(np.minimum(share_of_last * std**2 / squared, 1.0))
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Progress of a line search."""
+
+    finished: int  # rounds, with a step or given up
+    refusals: int  # selections of "do not move"
+    redraws: int  # refusals of the current round's gradient
+    selecting: bool  # whether the next release is a selection
+
+    @classmethod
+    def read(cls, query: Query, past: Sequence[Released], most_redraws: int | None) -> "Rounds":
+        """Count them; a round is given up at one refusal more than the redraws allowed."""
+        finished = refusals = redraws = 0
+        for released in past:
+            if not released.is_selection:
+                continue
+            if int(released.value) > 0:
+                finished, redraws = finished + 1, 0
+            else:
+                refusals += 1
+                if most_redraws is not None and redraws >= most_redraws:
+                    finished, redraws = finished + 1, 0
+                else:
+                    redraws += 1
+        return cls(finished, refusals, redraws, isinstance(query, LossesAlong))
+
+
+@dataclass(frozen=True)
+class GrowingBudget:
+    """Rounds of a line search cost the same until a gradient is refused; later gradients cost more.
+
+    A refused gradient is kept: a second draw at `growth` times its budget is averaged in by
+    precision, and the sum of both budgets is the cost of later gradients. The last round spends the
+    remainder.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of rounds that fit the budget if no gradient is refused.
+    selection_share : float, default 0.3
+        Share of a round for its selection.
+    growth : float, default 0.1
+        Budget of a second draw, relative to the cost of the gradient so far.
+    """
+
+    rounds: int
+    selection_share: float = 0.3
+    growth: float = 0.1
+
+    def __post_init__(self) -> None:
+        positive_integer(rounds=self.rounds)
+        positive(growth=self.growth)
+        check_selection_share(self.selection_share)
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
+        standing, left = Rounds.read(query, past, None), budget.left
+        selection = self.selection_share / self.rounds
+        # Cost of a whole gradient, which has grown with every refusal.
+        gradient = (1 - self.selection_share) / self.rounds * (1 + self.growth) ** standing.refusals
+        if standing.selecting:
+            # If what would be left does not cover another round, this is the last one.
+            return budget.selection(1.0 if left - selection < (gradient + selection) * (1 - 1e-9) else selection)
+        wanted = gradient if standing.redraws == 0 else gradient * self.growth / (1 + self.growth)
+        if left < (wanted + selection + gradient + selection) * (1 - 1e-9):
+            wanted = left * (1 - self.selection_share)
+        return budget.gaussian(wanted)
+
+
+@dataclass(frozen=True)
+class SigmoidPurse:
+    """Before each round, divide what remains in proportion to a sigmoid; all releases are charged.
+
+    Parameters
+    ----------
+    rounds : int
+        Number of rounds.
+    steepness : float, default 0.2
+        Slope of the sigmoid.
+    ratio : float, default 4.0
+        Budget of the last rounds relative to the first.
+    selection_share : float, default 0.3
+        Share of a round for the selection of its learning rate.
+    growth : float, default 0.5
+        Budget of a redraw, relative to the draw before it.
+    flatten : float, default 0.9
+        Factor on the steepness at each refusal, which moves budget to earlier rounds.
+    most_redraws : int, default 1
+        Most redraws in one round.
+    """
+
+    rounds: int
+    steepness: float = 0.2
+    ratio: float = 4.0
+    selection_share: float = 0.3
+    growth: float = 0.5
+    flatten: float = 0.9
+    most_redraws: int = 1
+
+    def __post_init__(self) -> None:
+        positive_integer(rounds=self.rounds)
+        positive(growth=self.growth)
+        non_negative(most_redraws=self.most_redraws)
+        probability(flatten=self.flatten)
+        check_selection_share(self.selection_share)
+        shapes.sigmoid(self.rounds, self.steepness, self.ratio)
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
+        standing = Rounds.read(query, past, self.most_redraws)
+        weights = shapes.sigmoid(self.rounds, self.steepness * self.flatten**standing.refusals, self.ratio)
+        to_come = weights[min(standing.finished, self.rounds - 1) :]
+        part = to_come[0] / sum(to_come)
+        if standing.selecting:
+            # The gradient took its share of this round's part; the selection gets the rest.
+            return budget.selection(budget.left * part * self.selection_share / (1 - part * (1 - self.selection_share)))
+        if standing.redraws == 0:
+            return budget.gaussian(budget.left * part * (1 - self.selection_share))
+        # Gradients cost as 1/noise^2; a redraw costs `growth` times the last.
+        looks = [released.charge for released in past if isinstance(released.charge, GaussianCharge)]
+        last = (budget.noise_multiplier / looks[-1].noise_multiplier) ** 2
+        return budget.gaussian(min(self.growth * last, budget.left * (1 - self.selection_share)))
+
+
+def check_selection_share(share: float) -> float:
+    """Raise InvalidArgument unless a share leaves something for gradients."""
+    if probability(selection_share=share) >= 1:
+        raise InvalidArgument(f"selection_share must be below 1; got {share!r}. Pass for example 0.3.")
+    return share

@@ -1,0 +1,135 @@
+"""Interface of schedules, and the budget that they see."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from privypurse.accounting._fixed_schedule import FixedSchedule
+from privypurse.accounting._totals import Filter, Totals
+from privypurse.core._errors import BudgetExhausted, UnsupportedCharge
+from privypurse.core.charges import SingleCharge
+from privypurse.core.queries import LossesAlong, LossesAt, Query, Released
+from privypurse.mechanisms._base import Mechanism
+from privypurse.mechanisms._gaussian import Gaussian
+from privypurse.mechanisms._selection import MOST_EPSILON, ExponentialSelection
+
+# Less than this share of a run's budget is rounding error.
+DUST = 1e-9
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a run may spend, in shares of what the purse held when the run began.
+
+    Shares are in the filter's own units, in which costs add up. Spending of others from the same
+    purse is not included: a resumed run sees the same numbers, and the purse refuses what no longer
+    fits.
+
+    Parameters
+    ----------
+    rule : Filter
+        The purse's filter, which prices mechanisms.
+    start, now : Totals
+        Totals when the run began, and those plus the run's own releases.
+    steps : int
+        Most releases of the run.
+    sample_prob : float
+        Poisson sampling rate of the run's queries; 1 for all records.
+
+    Examples
+    --------
+    >>> from privypurse.accounting._filters import GdpFilter
+    >>> from privypurse.core.charges import GaussianCharge
+    >>> rule = GdpFilter(1.0, 1e-6, "add-remove")
+    >>> budget = Budget(rule, rule.start(), rule.start(), steps=10)
+    >>> first = budget.gaussian(0.5)
+    >>> second = budget.after(GaussianCharge(first.noise_multiplier)).gaussian(1.0)  # what is left: the other half
+    >>> round(first.noise_multiplier, 3), round(second.noise_multiplier, 3)
+    (5.975, 5.975)
+    """
+
+    rule: Filter
+    start: Totals
+    now: Totals
+    steps: int
+    sample_prob: float = 1.0
+    _known: dict[tuple[str, float], Mechanism] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def noise_multiplier(self) -> float:
+        """Least noise multiplier of one release of the whole start budget: ``1/mu`` in GDP."""
+        return self.rule.smallest_noise_multiplier(self.start)
+
+    @cached_property
+    def selection_epsilon(self) -> float:
+        """Largest epsilon of one selection that spends the whole start budget."""
+        return self.rule.largest_epsilon(self.start)
+
+    @property
+    def left(self) -> float:
+        """Share of the run's budget that is left."""
+        return self.rule.fraction_left(self.start, self.now)
+
+    def gaussian(self, share: float) -> Gaussian:
+        """Return the Gaussian mechanism that costs this share, or all that is left if that is less.
+
+        For a fixed schedule, return its next mechanism.
+        """
+        mechanism: Gaussian = self._costing("gaussian", share)
+        return mechanism
+
+    def selection(self, share: float) -> ExponentialSelection:
+        """Return the selection that costs this share, or all that is left if that is less."""
+        mechanism: ExponentialSelection = self._costing("selection", share)
+        return mechanism
+
+    def mechanism(self, query: Query, share: float) -> Gaussian | ExponentialSelection:
+        """Return the mechanism for a query at this share: a selection for scores, else Gaussian."""
+        kind = "selection" if isinstance(query, LossesAlong | LossesAt) else "gaussian"
+        mechanism: Gaussian | ExponentialSelection = self._costing(kind, share)
+        return mechanism
+
+    def _costing(self, kind: str, share: float) -> Any:
+        left = self.rule.fraction_left(self.start, self.now)
+        if left < DUST or share <= 0:
+            raise BudgetExhausted("nothing is left of the run's budget.")
+        is_fixed, is_rest = isinstance(self.rule, FixedSchedule), share > left * (1 - DUST)
+        # Cached: many runs use the same share at every step.
+        if not (is_fixed or is_rest) and (kind, share) in self._known:
+            return self._known[kind, share]
+        account = self.now if is_fixed else self.rule.leaving(self.start, self.now, 1.0 if is_rest else share)
+        if kind == "gaussian":
+            found = self.rule.smallest_noise_multiplier(account, self.sample_prob)
+        else:
+            found = min(self.rule.largest_epsilon(account), MOST_EPSILON)
+        if is_fixed and found in (0.0, math.inf):
+            sampled = f" of a sample with probability {self.sample_prob:g}" if self.sample_prob < 1 else ""
+            raise UnsupportedCharge(
+                f"the purse's schedule was fixed in advance, and a {kind} release{sampled} does not come next in it. "
+                "Open the purse for this method: training.purse_for(oracle, method, ...)."
+            )
+        if not 0 < found < math.inf:
+            raise BudgetExhausted("nothing is left of the run's budget.")
+        mechanism = Gaussian(found) if kind == "gaussian" else ExponentialSelection(found)
+        if not is_rest:
+            self._known[kind, share] = mechanism
+        return mechanism
+
+    def after(self, charge: SingleCharge) -> "Budget":
+        """Return the budget after one of the run's own releases."""
+        return replace(self, now=self.rule.after(self.now, charge))
+
+
+class Schedule(Protocol):
+    """Chooses the mechanism of the next release.
+
+    Guarantees
+    ----------
+    It sees the query, the releases so far (of vectors, the newest ten with their values) and the
+    budget: all public. Whatever it chooses is therefore sound; the purse refuses what does not fit.
+    """
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
+        """Return the mechanism for the next release; raise `BudgetExhausted` to end the run."""

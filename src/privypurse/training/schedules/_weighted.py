@@ -1,0 +1,92 @@
+"""Budgets divided in proportions fixed before the run."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from privypurse.core._checks import FloatArray, finite_vector, positive
+from privypurse.core._errors import BudgetExhausted, InvalidArgument
+from privypurse.core.queries import Query, Released
+from privypurse.mechanisms._gaussian import Gaussian
+from privypurse.mechanisms._selection import ExponentialSelection
+from privypurse.training.schedules._base import Budget
+
+
+@dataclass(frozen=True)
+class ConstantNoise:
+    """A constant noise multiplier; the run stops when the budget does.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Standard deviation of the noise divided by the sensitivity.
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        positive(noise_multiplier=self.noise_multiplier)
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
+        return Gaussian(self.noise_multiplier)
+
+
+LEAST_SHARE = 1e-7
+
+
+@dataclass(frozen=True)
+class EvenSplit:
+    """The run's budget divided evenly over its steps; the last step spends the rounding."""
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian | ExponentialSelection:
+        """Return the mechanism of which `budget.steps` fit exactly."""
+        last = len(past) + 1 >= budget.steps
+        return budget.mechanism(query, 1.0 if last else 1 / budget.steps)
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """The run's budget divided in proportion to weights; the last step spends the rounding.
+
+    A weight is a share of the budget, hence (for releases of all records) proportional to
+    ``1/noise_std^2``. ``privypurse.training.schedules.shapes`` has the usual ones.
+
+    Parameters
+    ----------
+    weights : sequence of float
+        One positive number for each step. Shares below a ten-millionth of the budget are raised to
+        that.
+
+    Examples
+    --------
+    >>> Weighted((1, 3)).shares.tolist()
+    [0.25, 0.75]
+    """
+
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        weights = finite_vector(weights=np.asarray(self.weights))
+        if weights.size == 0 or not (weights > 0).all():
+            wrong = [weight for weight in weights.tolist() if weight <= 0]
+            raise InvalidArgument(
+                f"weights must be positive numbers; got {wrong[:3] or 'none'}. Pass for example (1, 1, 2)."
+            )
+        # Raise a share so small that it would count as nothing left.
+        floored = np.maximum(weights, LEAST_SHARE * weights.sum())
+        object.__setattr__(self, "weights", tuple(floored.tolist()))
+
+    @functools.cached_property
+    def shares(self) -> FloatArray:
+        """Share of the budget for each step."""
+        weights = np.array(self.weights)
+        return np.asarray(weights / weights.sum())
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian | ExponentialSelection:
+        step = len(past)
+        if step >= len(self.weights):
+            raise BudgetExhausted(f"the schedule has {len(self.weights)} steps, and all are made.")
+        last = step + 1 == len(self.weights)
+        return budget.mechanism(query, 1.0 if last else float(self.shares[step]))

@@ -111,3 +111,34 @@ def test_loss_whose_reduction_cannot_be_read_is_on_the_certificate():
         ((module(x) - y).square().sum() / 30).backward()
         private.optimizer.step()
     assert sum("could not be read" in line for line in private.purse.certificate().uncovered) == 1
+
+
+@pytest.mark.parametrize(("said", "other"), [("mean", "sum"), ("sum", "mean")])
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("first_unread", [False, True])
+def test_a_loss_that_changes_its_reduction_during_the_run_is_refused_before_payment(said, other, number, first_unread):
+    module = nn.Linear(3, 2)
+    private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))), loss_reduction=said, steps=4)
+    batches = iter(private.loader)
+    for loss in [EITHER[0] if first_unread else LOSSES[said][0], LOSSES[said][number]]:
+        x, y = next(batches)
+        loss(module(x), y).backward()
+        private.optimizer.step()
+    x, y = next(batches)
+    with pytest.raises(InvalidArgument, match=f"loss_reduction='{other}'"):
+        LOSSES[other][number](module(x), y).backward()
+    assert private.purse.spent.releases == 2
+    with pytest.raises(InvalidArgument, match="no backward pass"):
+        private.optimizer.step()
+    assert private.purse.spent.releases == 2
+
+
+def test_a_loss_that_becomes_unreadable_during_the_run_is_on_the_certificate_once():
+    module = nn.Linear(3, 2)
+    private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))), steps=4)
+    batches = iter(private.loader)
+    for loss, lines in [(LOSSES["mean"][0], 0), (EITHER[0], 1), (EITHER[0], 1)]:
+        x, y = next(batches)
+        loss(module(x), y).backward()
+        private.optimizer.step()
+        assert sum("could not be read" in line for line in private.purse.certificate().uncovered) == lines

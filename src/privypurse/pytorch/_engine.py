@@ -83,7 +83,8 @@ class Engine:
         processes.check_same("numbers of records", len(rows))
         processes.check_same("records", self._fingerprint() if processes.count > 1 else "")
         self._state, self._charges_before = ModuleState(module, trials.counters), charges_so_far()
-        self._finishing = self._noted = self._watched = self._looping = self._looked = self._in_step = False
+        self._finishing = self._noted = self._watched = self._looping = self._unread = self._in_step = False
+        self._looked = -1  # the backward pass whose loss was read last
         self._last = self._used = False
         self._number = 0
         self._sample = Sample()
@@ -230,17 +231,20 @@ class Engine:
                 put_untried(self.purse, unknown)
 
     def _on_outputs(self, outputs: Any) -> None:
-        """Check the reduction of the loop's loss, on the first backward pass."""
-        if self._looked:
+        """Check the reduction of the loop's loss, once in each backward pass."""
+        this_pass = torch._C._current_graph_task_id()
+        if this_pass == self._looked:
             return
-        self._looked, mean = True, self.settings.mean_loss
-        found = reduction_of_loss(outputs, scaled=self._scaler is not None)
-        if found == ("sum" if mean else "mean"):
-            self._looked = False
-            raise wrong_reduction("the loss", mean)
+        # All objects are searched until the certificate names a loss that cannot be read.
+        found = reduction_of_loss(outputs, scaled=self._scaler is not None, recent=self._unread)
+        if found == ("sum" if self.settings.mean_loss else "mean"):
+            raise wrong_reduction("the loss", self.settings.mean_loss)
+        self._looked = this_pass
         # A loss that the module returns was tried with it.
-        if found is None and self.pays and any(len(one.shape) for one in getattr(outputs, "_input_metadata", ())):
-            self.purse.declare_uncovered(UNREAD)
+        if found is None and not self._unread and any(len(x.shape) for x in getattr(outputs, "_input_metadata", ())):
+            self._unread = True
+            if self.pays:
+                self.purse.declare_uncovered(UNREAD)
 
     def _on_backward(self) -> None:
         """Queue the sum for the end of the backward pass."""

@@ -1,7 +1,6 @@
 """Reduction of the loop's loss over records, read from the autograd graph."""
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,31 +17,28 @@ _AVERAGED, _ADDED = 1, 2  # PyTorch's codes of reductions
 _MOST_NODES = 10_000
 
 
-def reduction_of_loss(outputs: Any, *, scaled: bool) -> str | None:
+def reduction_of_loss(outputs: Any, *, scaled: bool, recent: bool = False) -> str | None:
     """Return the reduction over records of the loss of the current backward pass.
 
     "mean" or "sum", where all operations from the node `outputs` to the loss are known; else None.
-    `scaled`: the loss was multiplied by the scale of a `GradScaler`.
+    `scaled`: the loss was multiplied by the scale of a `GradScaler`. `recent`: look for it among
+    recent objects only, which is fast.
     """
     roots: dict[Any, set[Any]] = {}
-    for generation in range(3):  # the loss is a recent object
-        if not roots:
-            found = ((node, _below(node, outputs)) for node in filter(_may_be_root, _numbers(generation)))
-            roots = {node: nodes for node, nodes in found if outputs in nodes}
+    for generation in range(2 if recent else 3):  # the loss is mostly among the youngest
+        if roots:
+            break
+        # Nodes of scalar tensors at which this backward pass may have started: it runs all below.
+        objects = gc.get_objects(generation)
+        tensors = {kind for kind in set(map(type, objects)) if issubclass(kind, Tensor)}
+        numbers = [one for one in objects if type(one) in tensors and one.dim() == 0]
+        for node in {one.grad_fn for one in numbers} - {None}:
+            if all(torch._C._will_engine_execute_node(child) for child, _ in node.next_functions if child is not None):
+                nodes = _below(node, outputs)
+                if outputs in nodes:
+                    roots[node] = nodes
     tops = [node for node in roots if not any(node in nodes for other, nodes in roots.items() if other is not node)]
-    if len(tops) != 1:
-        return None
-    (top,) = tops
-    if scaled and _name(top) == "Mul":
-        (top,) = [node for node, _ in top.next_functions if node is not None][:1] or [top]
-    return _reduction(top, outputs)
-
-
-def _numbers(generation: int) -> Iterator[Any]:
-    """Yield the graph nodes of all scalar tensors, among them the loss."""
-    for one in gc.get_objects(generation):
-        if issubclass(type(one), Tensor) and one.dim() == 0 and one.grad_fn is not None:
-            yield one.grad_fn
+    return _reduction(tops[0], outputs, scaled=scaled) if len(tops) == 1 else None
 
 
 def _below(top: Any, end: Any) -> set[Any]:
@@ -56,7 +52,7 @@ def _below(top: Any, end: Any) -> set[Any]:
     return found
 
 
-def _reduction(top: Any, end: Any) -> str | None:
+def _reduction(top: Any, end: Any, *, scaled: bool) -> str | None:
     reductions: set[str | None] = set()
     records = _rows(end)
     seen: set[Any] = set()
@@ -70,8 +66,12 @@ def _reduction(top: Any, end: Any) -> str | None:
             if not in_rows:
                 return None  # the module's own loss
             continue
-        name, reduction = _name(node), getattr(node, "_saved_reduction", None)
-        if in_rows:
+        name = str(node.name()).removeprefix("_").split("Backward")[0]
+        reduction = getattr(node, "_saved_reduction", None)
+        below = [child for child, _ in node.next_functions if child is not None]
+        if scaled and node is top and name == "Mul":  # by the loss scale
+            below = below[:1]
+        elif in_rows:
             if not records or _rows(node) % records or (records == 1 and name in _SHAPES):
                 return None  # rows are not records, or a single record leaves it open
             if not (name in _ON_ROWS or reduction == 0 or _within_rows(name, node)):
@@ -81,7 +81,7 @@ def _reduction(top: Any, end: Any) -> str | None:
             in_rows = True
         elif name not in _ON_NUMBERS:
             return None
-        stack += [(child, in_rows) for child, _ in node.next_functions if child is not None]
+        stack += [(child, in_rows) for child in below]
     return reductions.pop() if len(reductions) == 1 else None
 
 
@@ -101,12 +101,3 @@ def _within_rows(name: str, node: Any) -> bool:
 def _rows(node: Any) -> int:
     """Return the length of the first dimension of an operation's result, 0 for scalars."""
     return int(next(iter(node._input_metadata[0].shape), 0))
-
-
-def _may_be_root(node: Any) -> bool:
-    """Whether the current backward pass may have started at a node: it runs all nodes below."""
-    return all(torch._C._will_engine_execute_node(child) for child, _ in node.next_functions if child is not None)
-
-
-def _name(node: Any) -> str:
-    return str(node.name()).removeprefix("_").split("Backward")[0]

@@ -2,10 +2,10 @@
 
 import importlib.util
 
-collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["*/pytorch/*", "*/mechanisms/torch_*"]
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["*/pytorch/*", "*/mechanisms/_torch_*"]
 if not importlib.util.find_spec("lightning"):
     collect_ignore_glob.append("*/pytorch/integrations/lightning.py")
 if not importlib.util.find_spec("transformers"):
     collect_ignore_glob.append("*/pytorch/integrations/hugging_face.py")
 if not importlib.util.find_spec("dask"):
-    collect_ignore_glob.append("*/oracles/dask_backend.py")
+    collect_ignore_glob.append("*/oracles/_dask_backend.py")

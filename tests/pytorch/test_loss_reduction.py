@@ -142,3 +142,23 @@ def test_a_loss_that_becomes_unreadable_during_the_run_is_on_the_certificate_onc
         loss(module(x), y).backward()
         private.optimizer.step()
         assert sum("could not be read" in line for line in private.purse.certificate().uncovered) == lines
+
+
+def test_a_mean_over_class_weights_is_refused_before_payment():
+    """It divides by the weights of the batch: one record would change the gradients of all others."""
+    module = nn.Linear(3, 2)
+    private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))))
+    x, y = next(iter(private.loader))
+    with pytest.raises(InvalidArgument, match="class weights.*reduction='sum'") as refused:
+        F.cross_entropy(outputs := module(x), y, weight=outputs.new_tensor([1.0, 7.0])).backward()
+    assert not refused.value.spent
+    assert private.purse.spent.releases == 0
+
+
+def test_a_sum_with_class_weights_is_let_in():
+    module = nn.Linear(3, 2)
+    private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))), loss_reduction="sum")
+    x, y = next(iter(private.loader))
+    F.cross_entropy(outputs := module(x), y, weight=outputs.new_tensor([1.0, 7.0]), reduction="sum").backward()
+    private.optimizer.step()
+    assert not any("could not be read" in line for line in private.purse.certificate().uncovered)

@@ -9,9 +9,8 @@ from privypurse.audit.gray_box import gray_box
 from privypurse.audit.white_box import attack, judge
 from privypurse.pytorch import _clipping as clipping
 from privypurse.pytorch import _engine as engine
+from privypurse.pytorch._budgets import Payments
 from privypurse.pytorch._clipping import clipped_sum
-from privypurse.pytorch._engine import Engine
-from privypurse.pytorch._processes import Processes
 from privypurse_lab.audits.torch_subjects import TORCH
 
 
@@ -60,16 +59,12 @@ def test_gradients_that_are_clipped_to_something_else_are_found(monkeypatch, sub
 
 
 def test_a_gradient_given_to_the_optimizer_without_noise_is_found(monkeypatch, subjects):
-    give, add_up, exact = Engine._give, Processes.add_up, []
+    pay = Payments.pay
 
-    def past_the_purse(self, noisy):
-        return give(self, exact[-1])
+    def past_the_purse(self, value, sample):
+        pay(self, value, sample)
+        return value
 
-    def remembered(self, part):
-        exact.append(add_up(self, part))
-        return exact[-1]
-
-    monkeypatch.setattr(Processes, "add_up", remembered)
-    monkeypatch.setattr(Engine, "_give", past_the_purse)
+    monkeypatch.setattr(Payments, "pay", past_the_purse)
     found = gray_box(subjects["torch-hooks-network"], pairs=1)
     assert "the model depends on the table by another way than what was released" in found.findings

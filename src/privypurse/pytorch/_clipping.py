@@ -87,9 +87,11 @@ def clipped_sum(
 def check_records(uses: list[Use], records: int) -> None:
     """Raise InvalidArgument unless each use was over the loader's records."""
     for use in uses:
-        if use.records != records:
+        inputs = torch.utils._pytree.tree_leaves(use.inputs)
+        found = next(int(x.shape[0]) for x in inputs if isinstance(x, Tensor))
+        if found != records:
             raise InvalidArgument(
-                f"a layer ({type(use.layer).__name__}) was run on {use.records} records, but the batch has {records}. Keep "
+                f"a layer ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}. Keep "
                 "records as the first dimension of each layer's input, as the loader returned them: do not repeat, mix "
                 "or slice them, and pass one row of positions for each record."
             )
@@ -104,15 +106,14 @@ def _squared_lengths(uses: list[Use], weights: Tensor) -> tuple[Tensor, dict[str
     total = weights.new_zeros(weights.shape[0], dtype=torch.float64)
     shared: dict[str, Tensor] = {}
     for use in uses:
-        broken = use.rule.broken(use)
-        if broken is not None:
-            total = total.masked_fill(broken, math.inf)
         if all(times[name] == 1 for name in use.names.values()):
             total = total + use.rule.squared_lengths(use)
-            continue
-        for short, each in use.rule.gradients(use).items():
-            name = use.names[short]
-            shared[name] = each if name not in shared else shared[name] + each
+        else:
+            for short, each in use.rule.gradients(use).items():
+                name = use.names[short]
+                shared[name] = each if name not in shared else shared[name] + each
+        if use.broken is not None:
+            total = total.masked_fill(use.broken, math.inf)
     for each in shared.values():
         total = total + each.flatten(1).double().square().sum(1)
     return total, shared

@@ -1,4 +1,4 @@
-"""[RAW DATA] The engine: releases clipped sums of a backward pass and sets noisy gradients."""
+"""[RAW DATA] Engine and loader: samples in, clipped sums of backward passes out, noisy gradients set."""
 
 import hashlib
 import math
@@ -7,7 +7,8 @@ import sys
 import types
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,11 @@ from privypurse.core._sensitive import Sample
 from privypurse.oracles._sampling import poisson_rows
 from privypurse.pytorch._budgets import Payments
 from privypurse.pytorch._clipping import ClippedSum, ClippedSums, check_records, clipped_sum, sum_in_pieces
-from privypurse.pytorch._loss_graph import reduction_of_loss
 from privypurse.pytorch._made_up import Record, made_up, records_in
 from privypurse.pytorch._module_state import ModuleState
 from privypurse.pytorch._processes import Processes
 from privypurse.pytorch._rows import Indexes, RecordSource
+from privypurse.pytorch._taps import reduction_of_loss
 from privypurse.pytorch._trial import Trials, put_untried, wrong_reduction
 from privypurse.training._trace import Trace
 
@@ -80,10 +81,11 @@ class Engine:
         self._known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._device = next(iter(trained.values())).device
         processes.agree(module)
-        processes.check_same("numbers of records", len(rows))
-        processes.check_same("records", self._fingerprint() if processes.count > 1 else "")
+        self._records = len(rows)
+        processes.check_same("numbers of records", self._records)
+        processes.check_same("records", "" if processes.alone else self._fingerprint())
         self._state, self._charges_before = ModuleState(module, trials.counters), charges_so_far()
-        self._finishing = self._noted = self._watched = self._looping = self._unread = self._in_step = False
+        self._noted = self._watched = self._looping = self._unread = self._in_step = False
         self._looked = -1  # the backward pass whose loss was read last
         self._last = self._used = False
         self._number = 0
@@ -93,13 +95,13 @@ class Engine:
         self._flat: Tensor | None = None
         self._within: Tensor | None = None
         weakref.finalize(self, payments.close)
-        self._taps.on_backward, self._taps.on_outputs = self._on_backward, self._on_outputs
+        self._taps.on_backward, self._taps.on_outputs = self._after_backward, self._on_outputs
         self._taps.on_call, self._taps.on_end = self._on_call, self._check_state
         self._step_hook = optimizer.register_step_pre_hook(_calling(weakref.ref(self)))
 
     def _fingerprint(self) -> str:
         """Return a keyed digest of one record, to compare the records of processes."""
-        key, row = self._processes.tell((secrets.token_bytes(32), secrets.randbelow(len(self._rows))))
+        key, row = self._processes.tell((secrets.token_bytes(32), secrets.randbelow(self._records)))
         record = self._rows.fetch(np.array([row], dtype=np.intp))
         parts = [x for x in torch.utils._pytree.tree_leaves(record) if isinstance(x, Tensor)]
         content = b"".join(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for x in parts)
@@ -137,15 +139,17 @@ class Engine:
         self._check_state(ends=True)
         if self.pays:
             self.payments.plan()
-        reason = self._processes.tell(self.payments.trace.stop_reason)
+        reason, together = self.payments.trace.stop_reason, not self._processes.alone
+        if together:
+            reason = self._processes.tell(reason)
         if reason:
             self._finish(reason)
             return None
         rows = np.empty(0, dtype=np.intp)
         if self.pays:
-            rows = poisson_rows(len(self._rows), self.settings.sample_prob, self.purse.noise)
+            rows = poisson_rows(self._records, self.settings.sample_prob, self.purse.noise)
         self._forget_sample()
-        mine, chunks = self._processes.share(rows), self.settings.chunks
+        mine, chunks = self._processes.share(rows) if together else rows, self.settings.chunks
         return self._sample, [mine] if chunks == 1 else np.array_split(mine, chunks)
 
     def begin_chunk(self, sample: Sample, number: int, rows: Indexes) -> Any:
@@ -214,11 +218,9 @@ class Engine:
                 "the loader returned it."
             )
         self._on_call(tuple(batch[:-1]), {})
-        self._use_chunk()
-        if self._chunk == 0:
-            return
+        clip_norm, size = self.payments.clip_norm, self.settings.piece
         try:
-            self._add(sum_in_pieces(self._sums, batch, self.settings.piece, self.payments.clip_norm, self._device))
+            self._use_chunk(partial(sum_in_pieces, self._sums, batch, size, clip_norm, self._device))
         except Exception:
             self._check_state()
             raise
@@ -239,12 +241,6 @@ class Engine:
         found = reduction_of_loss(outputs, scaled=self._scaler is not None, recent=self._unread)
         if found == ("sum" if self.settings.mean_loss else "mean"):
             raise wrong_reduction("the loss", self.settings.mean_loss)
-        if found == "weighted mean":
-            raise InvalidArgument(
-                "expected a loss that treats each record by itself, got a mean over class weights: it divides by the weights "
-                "of the whole batch, so that one record changes the gradients of others. Use reduction='sum' and pass "
-                "loss_reduction='sum' to make_private."
-            )
         self._looked = this_pass
         # A loss that the module returns was tried with it.
         if found is None and not self._unread and any(len(x.shape) for x in getattr(outputs, "_input_metadata", ())):
@@ -252,14 +248,9 @@ class Engine:
             if self.pays:
                 self.purse.declare_uncovered(UNREAD)
 
-    def _on_backward(self) -> None:
-        """Queue the sum for the end of the backward pass."""
-        if not self._finishing:
-            self._finishing = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._after_backward)
-
     def _after_backward(self) -> None:
-        self._finishing = False
+        """Add up the clipped gradients of the chunk, at the end of a backward pass over it."""
+        self._taps.queued = False
         uses = self._taps.take()
         if self._chunk is None or self._handed is None:
             raise InvalidArgument(
@@ -274,16 +265,13 @@ class Engine:
                     "checkpointing and penalties on parameters in the loss do. Train without; for a penalty use the "
                     "optimizer's weight_decay."
                 )
-        self._use_chunk()
+        scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
+        weights = torch.ones(self._chunk, device=self._device)
+        self._use_chunk(partial(clipped_sum, uses, self.sizes, weights, self.payments.clip_norm, scale))
         if self._scaler is not None:
             # A scaler skips the step unless there are gradients.
             for parameter in self._trained.values():
                 parameter.grad = torch.zeros_like(parameter)
-        if self._chunk == 0:
-            return
-        scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
-        weights = torch.ones(self._chunk, device=self._device)
-        self._add(clipped_sum(uses, self.sizes, weights, self.payments.clip_norm, scale))
 
     def _check_state(self, *, ends: bool = False) -> None:
         """Refuse a module that changed since the batch was fetched, and restore it."""
@@ -291,15 +279,17 @@ class Engine:
         if watched:
             self._state.check()
 
-    def _use_chunk(self) -> None:
+    def _use_chunk(self, compute: Callable[[], ClippedSum]) -> None:
+        """Add the sum of a chunk to that of the sample, once; an empty chunk adds nothing."""
         if self._used:
             raise InvalidArgument(
                 "a second backward pass was made over one batch: a record would count twice. Add up the losses and call "
                 "backward once."
             )
         self._used = True
-
-    def _add(self, part: ClippedSum) -> None:
+        if self._chunk == 0:
+            return
+        part = compute()
         self._flat = part.flat.double() if self._flat is None else self._flat + part.flat
         self._within = part.within if self._within is None else self._within + part.within
 
@@ -341,40 +331,43 @@ class Engine:
         value, length = (self._within, 1) if looking else (self._flat, sum(self._lengths))
         if value is None:  # an empty sample
             value = torch.zeros(length, dtype=torch.float64, device=self._device)
-        whole = self._processes.add_up(value.double().reshape(length))
+        value = value.double().reshape(length)
         self._forget_sample()
-        noisy: Tensor | None = None
-        failure: Exception | None = None
-        if self.pays:
-            try:
-                noisy = self.payments.pay(whole, sample)
-            except BudgetExhausted:
-                pass  # the run ends below
-            except Exception as error:  # sent to the other processes, which wait
-                failure = error
-        failed, refused = self._processes.tell((failure is not None, noisy is None))
-        if failed:
-            raise failure or SharedAcrossProcesses("the process that charges the purse failed; no step was made.")
-        if refused:
+        try:
+            noisy = self.payments.pay(value, sample) if self._processes.alone else self._pay_together(value, sample)
+        except BudgetExhausted:
             self._finish("budget")
             return
-        noisy = self._processes.hand_out(noisy, whole)
-        if not self.pays:
-            self.payments.follow()
         if looking:
             self.payments.move_clip_norm(float(noisy))
-        else:
-            self._give(noisy)
-            if self.payments.gradients == self.settings.steps:
-                self._finish("steps")
-
-    def _give(self, noisy: Tensor) -> None:
-        """Set ``.grad`` to the mean noisy gradient."""
+            return
         mean = noisy / self.settings.expected_batch
         if len(self._dtypes) == 1:
             mean = mean.to(next(iter(self._dtypes)))
         for parameter, part in zip(self._trained.values(), torch.split(mean, self._lengths), strict=True):
             parameter.grad = part.view(parameter.shape).to(parameter.dtype)
+        if self.payments.gradients == self.settings.steps:
+            self._finish("steps")
+
+    def _pay_together(self, value: Tensor, sample: Sample) -> Tensor:
+        """Release the sum over all processes, paid for by the first; all of them fail if it does."""
+        whole = self._processes.add_up(value)
+        noisy: Tensor | None = None
+        failure: Exception | None = None
+        if self.pays:
+            try:
+                noisy = self.payments.pay(whole, sample)
+            except Exception as error:  # sent to the other processes, which wait
+                failure = error
+        failed, refused = self._processes.tell((failure is not None, isinstance(failure, BudgetExhausted)))
+        if refused:
+            raise failure or BudgetExhausted("the process that charges the purse has no budget left.")
+        if failed:
+            raise failure or SharedAcrossProcesses("the process that charges the purse failed; no step was made.")
+        noisy = self._processes.hand_out(noisy, whole)
+        if not self.pays:
+            self.payments.follow()
+        return noisy
 
     def _finish(self, reason: str) -> None:
         self.payments.finish(reason)
@@ -398,6 +391,46 @@ class Engine:
         self._number = 0
         self._last = self._used = False
         self._sample = Sample()
+
+
+class PrivateLoader:
+    """Loader of a private run: one sample for each step, until the run ends.
+
+    One pass is an epoch where the length of the run was given in epochs: as many samples as would
+    cover the records once. Otherwise one pass is the whole run. After the run it is empty. With
+    ``accumulate``, each sample comes in exactly that many batches. A synthetic record replaces an
+    empty batch; its gradient is left out.
+
+    Guarantees
+    ----------
+    The records of a sample are drawn from the purse's noise source at the rate that is priced,
+    independently of the original loader and of the number of records.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __len__(self) -> int:
+        settings = self._engine.settings
+        return settings.samples_per_pass * settings.chunks
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(self._engine.settings.samples_per_pass):
+            drawn = self._engine.draw_sample()
+            if drawn is None:
+                return
+            sample, chunks = drawn
+            try:
+                for number, rows in enumerate(chunks, 1):
+                    yield self._engine.begin_chunk(sample, number, rows)
+            except GeneratorExit:  # the loop ended by a break or an error
+                if not sys.is_finalizing():  # else module and PyTorch may be gone
+                    self._engine.let_go(sample)
+                raise
+
+    def __repr__(self) -> str:
+        settings = self._engine.settings
+        return f"<PrivateLoader: Poisson samples with probability {settings.sample_prob:g}, {settings.steps} steps>"
 
 
 def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:

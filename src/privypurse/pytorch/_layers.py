@@ -37,7 +37,8 @@ class Use:
     """One use of a layer in a forward pass.
 
     `names`: full names of trained parameters, by name in the rule. `output_grads`: gradients of the
-    summed loss with respect to the outputs.
+    summed loss with respect to the outputs. `broken`: mask of records with infinite inputs, set by
+    the rule where norms would not show it.
     """
 
     rule: "Rule"
@@ -46,12 +47,7 @@ class Use:
     inputs: tuple[Any, ...]
     output_grads: list[Tensor | None]
     kept: dict[str, Tensor] = field(default_factory=dict)
-
-    @property
-    def records(self) -> int:
-        """Number of records, by the layer's input."""
-        first = next(x for x in torch.utils._pytree.tree_leaves(self.inputs) if isinstance(x, Tensor))
-        return int(first.shape[0])
+    broken: Tensor | None = None
 
     @property
     def grad(self) -> Tensor:
@@ -63,10 +59,6 @@ class Use:
 
 class Rule:
     """Per-sample gradients of a kind of layer."""
-
-    def broken(self, use: Use) -> Tensor | None:
-        """Return a mask of records with infinite inputs, where norms would not show it."""
-        return None
 
     def squared_lengths(self, use: Use) -> Tensor:
         """Return the squared norm of each record's gradient, over all trained parameters."""
@@ -87,17 +79,13 @@ class OuterProducts(Rule):
     """Layers whose gradient is a sum of outer products over places: linear and convolution.
 
     The gradient of a record is ``sum_t g_t a_t'`` over its places t (words, pixels), with a_t the
-    input and g_t the output gradient.
+    input and g_t the output gradient. Records whose inputs are not finite are `broken`, and their
+    inputs count as zeros.
     """
 
     def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return inputs and output gradients, each as (records, groups, places, features)."""
         raise NotImplementedError
-
-    def broken(self, use: Use) -> Tensor:
-        """Return a mask of records whose inputs are not finite; later steps use zeros for them."""
-        self._placed(use)
-        return use.kept["broken"]
 
     def squared_lengths(self, use: Use) -> Tensor:
         """Return squared norms by the cheapest of three ways."""
@@ -132,7 +120,10 @@ class OuterProducts(Rule):
         return torch.where(tiny[0] | tiny[1], loose, grams.clamp(min=0) + GRAM_GUARD * loose).sum(1)
 
     def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
-        """Return weighted sums as matrix products over blocks of records and all places."""
+        """Return weighted sums as matrix products over blocks of records and all places.
+
+        A weight has its outputs as rows and all else as columns.
+        """
         seen, back = self._placed(use)
         weighted = masked(back, fit) * weights[:, None, None, None]
         sums = {}
@@ -140,8 +131,12 @@ class OuterProducts(Rule):
             sums["bias"] = weights.double() @ masked(use.kept["bias"], fit)
         if "weight" in use.names:
             kept = use.kept.get("weight")
-            total = _products(weighted, seen) if kept is None else weigh(masked(kept, fit), weights)
-            sums["weight"] = total.reshape(_weight_shape(use, seen, back))
+            if kept is None:
+                left, right = (_blocks(x).transpose(1, 2).flatten(2, 3) for x in (weighted, seen))
+                total = (left.mT @ right).sum(0, dtype=torch.float64)
+            else:
+                total = weigh(masked(kept, fit), weights)
+            sums["weight"] = total.flatten(0, 1)  # groups and their outputs
         return sums
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
@@ -151,14 +146,16 @@ class OuterProducts(Rule):
         if "bias" in use.names:
             each["bias"] = back.sum(2, dtype=torch.float64).flatten(1)
         if "weight" in use.names:
-            each["weight"] = (back.mT @ seen).reshape(-1, *_weight_shape(use, seen, back))
+            weight = getattr(use.layer, "weight", None)  # linear maps of attention have no layer
+            shape = weight.shape if isinstance(weight, Tensor) else (back.shape[3], seen.shape[3])
+            each["weight"] = (back.mT @ seen).reshape(-1, *shape)
         return each
 
     def _placed(self, use: Use) -> tuple[Tensor, Tensor]:
         if "seen" not in use.kept:
             inputs = use.inputs[0].float()
             finite = (inputs.abs() <= LARGEST).flatten(1).all(1)  # false for NaN
-            use.kept["broken"] = ~finite
+            use.broken = ~finite
             use.kept["seen"], use.kept["back"] = self.places(use, masked(inputs, finite))
         return use.kept["seen"], use.kept["back"]
 
@@ -168,7 +165,8 @@ class LinearRule(OuterProducts):
 
     def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Flatten the dimensions between records and features."""
-        return _one_group(inputs), _one_group(use.grad)
+        seen, back = (x.reshape(x.shape[0], 1, math.prod(x.shape[1:-1]), x.shape[-1]) for x in (inputs, use.grad))
+        return seen, back
 
 
 class ConvolutionRule(OuterProducts):
@@ -318,7 +316,8 @@ def _blocks(values: Tensor) -> Tensor:
     records = values.shape[0]
     count = max(1, math.ceil(records / BLOCK))
     size = math.ceil(records / count)
-    return padded(values, 0, count * size).reshape(count, size, *values.shape[1:])
+    full = values if count * size == records else padded(values, 0, count * size)
+    return full.reshape(count, size, *values.shape[1:])
 
 
 def padded(values: Tensor, dim: int, size: int, first: int = 0) -> Tensor:
@@ -331,24 +330,6 @@ def weigh(each: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted sum over records: single precision within blocks, double across them."""
     blocks = _blocks(weights.to(each.dtype)).unsqueeze(1) @ _blocks(each.flatten(1))
     return blocks.sum((0, 1), dtype=torch.float64).reshape(each.shape[1:])
-
-
-def _products(back: Tensor, seen: Tensor) -> Tensor:
-    """Return the sum of outer products over records and places, for each group, in blocks."""
-
-    def stacked(values: Tensor) -> Tensor:
-        return _blocks(values).transpose(1, 2).flatten(2, 3)
-
-    return (stacked(back).mT @ stacked(seen)).sum(0, dtype=torch.float64)
-
-
-def _weight_shape(use: Use, seen: Tensor, back: Tensor) -> tuple[int, ...]:
-    weight = getattr(use.layer, "weight", None)  # linear maps of attention have no layer
-    return tuple(weight.shape) if isinstance(weight, Tensor) else (back.shape[3], seen.shape[3])
-
-
-def _one_group(values: Tensor) -> Tensor:
-    return values.reshape(values.shape[0], 1, math.prod(values.shape[1:-1]), values.shape[-1])
 
 
 Tap = Callable[[LinearRule, dict[str, str], Tensor, Tensor], Tensor]

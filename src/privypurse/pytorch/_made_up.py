@@ -4,7 +4,7 @@ import copy
 import enum
 import math
 import zlib
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -82,15 +82,11 @@ def integer_parts(like: Any, count: int) -> dict[str, tuple[float, bool]]:
     Parts of one dimension have 0 columns, those of more than two have infinitely many.
     """
     names: dict[str, tuple[float, bool]] = {}
-
-    def note(x: Any, name: str) -> Any:
+    for name, x in parts_of(like):
         whole_numbers = _of_records(x, count) and not _has_numbers(x) and x.dtype != torch.bool
         if whole_numbers and not ("mask" in name and x.dim() > 1):
             columns = {1: 0, 2: x.shape[-1]}.get(x.dim(), math.inf)
             names[name] = columns, x.dim() > 1 and torch.iinfo(x.dtype).min <= IGNORED_INDEX
-        return x
-
-    each_part(like, note)
     return names
 
 
@@ -124,6 +120,21 @@ def each_part(batch: Any, change: Callable[[Any, str], Any], name: str = "") -> 
     return tree_map(lambda part: change(part, name), batch)
 
 
+def parts_of(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the name and content of each part of a batch, as `each_part` names them."""
+    if isinstance(batch, MutableMapping):
+        for key in batch:
+            yield from parts_of(batch[key], f"{name}/{key}")
+    elif isinstance(batch, tuple | list):
+        for place, part in enumerate(batch):
+            yield from parts_of(part, f"{name}/{place}")
+    elif isinstance(batch, Tensor):
+        yield name, batch
+    else:
+        for part in torch.utils._pytree.tree_leaves(batch):
+            yield name, part
+
+
 def records_in(batch: Any) -> int:
     """Return the number of records in a batch, by its first tensor."""
     return next((len(x) for x in _tensors(batch) if x.dim()), 1)
@@ -136,57 +147,11 @@ def has_records(batch: Any, count: int) -> bool:
 
 def has_opaque_parts(batch: Any) -> bool:
     """Whether some part of a batch is an object that may hold records and cannot be synthesized."""
-    found: list[bool] = []
-    each_part(batch, lambda x, _: found.append(not isinstance(x, _PLAIN)))
-    return any(found)
+    return any(not isinstance(x, _PLAIN) for _, x in parts_of(batch))
 
 
 def _tensors(batch: Any) -> list[Tensor]:
-    found: list[Tensor] = []
-    each_part(batch, lambda x, _: found.append(x) if isinstance(x, Tensor) else None)
-    return found
-
-
-class Structure(NamedTuple):
-    """Signature of a call: what distinguishes one way of calling a module from another."""
-
-    parts: tuple[Any, ...]  # names and types
-    numbers: tuple[int, ...]  # integer arguments, which modules may branch on
-    lengths: dict[str, int | None]  # of tensors by name, None for per-record tensors
-
-    def is_covered_by(self, lengths: dict[str, int | None], count: int) -> bool:
-        """Whether an earlier call with these lengths had the same per-record parts.
-
-        A part that is per-record now only because its fixed length equals the batch size counts as
-        the same.
-        """
-        return all(
-            (lengths[name] is None) == (now is None) or (now is None and lengths[name] == count)
-            for name, now in self.lengths.items()
-        )
-
-
-def structure(batch: Any, count: int) -> Structure:
-    """Return the signature of a call with `count` records."""
-    found: list[Any] = []
-    numbers: list[int] = []
-    lengths: dict[str, int | None] = {}
-
-    def note(x: Any, name: str) -> Any:
-        if isinstance(x, Tensor):
-            found.append((name, x.dtype, x.dim()))
-            lengths[name] = None if _of_records(x, count) else len(x) if x.dim() else 0
-        elif isinstance(x, int) and not isinstance(x, bool):
-            found.append((name, int))
-            numbers.append(x)
-        elif isinstance(x, float):
-            found.append((name, float, x == 0))  # modules skip a part that has no weight
-        else:
-            found.append((name, x if isinstance(x, bool | str | None) else type(x)))
-        return x
-
-    each_part(batch, note)
-    return Structure(tuple(found), tuple(numbers), lengths)
+    return [x for _, x in parts_of(batch) if isinstance(x, Tensor)]
 
 
 def _of_records(x: Any, count: int) -> bool:

@@ -62,6 +62,15 @@ class _Keys(NamedTuple):
         )
 
 
+class _Mark(NamedTuple):
+    """What shows that a tensor was changed: version counter and address, where it has them."""
+
+    version: int
+    address: int
+    gradient: int  # its id, 0 for none
+    gradient_version: int
+
+
 class ModuleState:
     """Snapshot of the state of a module, as of the last call of `take`.
 
@@ -79,7 +88,7 @@ class ModuleState:
         self._raw: list[_Raw] = []
         self._leaves: dict[_Path, Any] = {}
         self._tensors: list[Tensor] = []
-        self._marks: dict[int, tuple[int, int]] = {}
+        self._marks: dict[int, _Mark] = {}
         self._copies: dict[int, Tensor] = {}
         self._digests: dict[int, int] = {}
         self._flats: list[tuple[list[Tensor], Tensor]] = []
@@ -87,7 +96,7 @@ class ModuleState:
         self._held: tuple[list[Any], list[Any]] = [], []
         self._inner: list[tuple[Any, bytes]] = []
         self._large: set[int] = set()
-        self._grads: list[tuple[Tensor, Tensor | None, int]] = []
+        self._grads: dict[int, Tensor | None] = {}
         self.counters: set[_Path] = set() if counters is None else counters
 
     def take(self, *, whole: bool = False) -> None:
@@ -101,6 +110,7 @@ class ModuleState:
             self._held = [x for x in once if isinstance(x, _ARRAYS)], [x for x in once if _hides_state(x)]
         self._whole, self._marks, self._copies = whole, {id(t): _mark(t) for t in self._tensors}, {}
         small: dict[Any, list[Tensor]] = {}
+        uncopied: list[Tensor] = []
         for tensor in self._tensors:
             one, size = id(tensor), _size(tensor)
             if size <= COMPARED:
@@ -109,9 +119,10 @@ class ModuleState:
                 # Optimizers may change parameters without raising the version counter.
                 again = one not in copies or marks[one] != self._marks[one] or tensor.requires_grad
                 self._copies[one] = tensor.detach().clone() if again else copies[one]
-        uncopied = [tensor for tensor in self._tensors if _size(tensor) > COMPARED and id(tensor) not in self._copies]
+            else:
+                uncopied.append(tensor)
         self._digests = {id(tensor): _digest(tensor) for tensor in uncopied} if whole else {}
-        self._flats = [(tensors, _flat(tensors)) for tensors in small.values()]
+        self._flats = [(tensors, torch.cat([x.detach().reshape(-1) for x in tensors])) for tensors in small.values()]
         for tensors, flat in self._flats:
             parts = torch.split(flat, [tensor.numel() for tensor in tensors])
             self._copies |= {id(t): part.view(t.shape) for t, part in zip(tensors, parts, strict=True)}
@@ -120,7 +131,7 @@ class ModuleState:
         found = [(x, _pickled(x)) for x in hiding if whole or id(x) not in self._large]
         self._inner = [(x, content) for x, content in found if content is not None]
         self._large |= {id(x) for x, content in self._inner if len(content) > PICKLED}
-        self._grads = [(tensor, *_gradient(tensor)) for tensor in self._tensors]
+        self._grads = {id(x): x.grad for x in self._tensors if self._marks[id(x)].gradient}  # kept alive too
         del earlier
 
     def changed(self) -> str:
@@ -128,10 +139,13 @@ class ModuleState:
         same = (
             self._same_containers()
             and all(_mark(tensor) == self._marks[id(tensor)] for tensor in self._tensors)
-            and all(torch.equal(_flat(tensors), flat) for tensors, flat in self._flats if self._compares(flat.device))
+            and all(
+                torch.equal(torch.cat([x.detach().reshape(-1) for x in tensors]), flat)
+                for tensors, flat in self._flats
+                if self._whole or flat.device.type == "cpu"
+            )
             and all(_equal_arrays(one, copy) for one, copy in self._arrays)
             and all(_pickled(x) == content for x, content in self._inner)
-            and not self._new_gradients()
             and not (self._whole and any(self._is_changed(tensor) for tensor in self._tensors))
         )
         return "" if same else self._difference()
@@ -148,13 +162,14 @@ class ModuleState:
             copy = self._copies.get(id(tensor))
             possible &= copy is not None
             if copy is not None:
-                _write(tensor, copy, moved=_mark(tensor)[1] != self._marks[id(tensor)][1])
-                self._marks[id(tensor)] = _mark(tensor)
+                _write(tensor, copy, moved=_mark(tensor).address != self._marks[id(tensor)].address)
+                self._marks[id(tensor)] = _Mark(*_mark(tensor)[:2], *self._marks[id(tensor)][2:])
         for one, copy in self._arrays:
             if not _equal_arrays(one, copy):
                 for place in one.dtype.names or [...]:  # a record of named fields is set field by field
                     one[place] = copy[place]
-        for tensor, grad in self._new_gradients():
+        for tensor in self._new_gradients():
+            grad = self._grads.get(id(tensor))
             tensor.grad = None if tensor.grad is grad else grad  # added in place: drop it
         return possible
 
@@ -216,7 +231,7 @@ class ModuleState:
 
     def _difference(self) -> str:
         leaves = self._found()[1]
-        added_to = {id(tensor) for tensor, _ in self._new_gradients()}
+        added_to = {id(tensor) for tensor in self._new_gradients()}
         for path, leaf in leaves.items():
             if id(leaf) in added_to:
                 return f"{path[0]}.grad"
@@ -241,21 +256,18 @@ class ModuleState:
             return type(now) is type(old) and _pickled(now) == content
         return old is now or _equal_numbers(old, now)
 
-    def _new_gradients(self) -> list[tuple[Tensor, Tensor | None]]:
-        """Return the tensors whose gradient changed, with the earlier gradient."""
-        now = [(x, old, version, _gradient(x)) for x, old, version in self._grads]
-        return [(x, old) for x, old, version, (grad, count) in now if grad is not old or count != version]
+    def _new_gradients(self) -> list[Tensor]:
+        """Return the tensors whose gradient changed."""
+        return [x for x in self._tensors if _mark(x)[2:] != self._marks[id(x)][2:]]
 
     def _is_changed(self, tensor: Tensor) -> bool:
-        same, copy = _mark(tensor) == self._marks[id(tensor)], self._copies.get(id(tensor))
+        same, copy = _mark(tensor)[:2] == self._marks[id(tensor)][:2], self._copies.get(id(tensor))
         if copy is None and same and id(tensor) in self._digests:
             return _digest(tensor) != self._digests[id(tensor)]
-        if copy is None or (same and not self._compares(copy.device, copy.numel())):
+        compared = copy is not None and (self._whole or (copy.device.type == "cpu" and copy.numel() <= COMPARED))
+        if copy is None or (same and not compared):
             return not same
         return not _equal(tensor, copy)
-
-    def _compares(self, device: torch.device, size: int = 0) -> bool:
-        return self._whole or (device.type == "cpu" and size <= COMPARED)
 
     def _found(self) -> tuple[list[tuple[Any, _Items]], dict[_Path, Any]]:
         """Walk the module; a path is an attribute name followed by keys inside of containers."""
@@ -412,18 +424,15 @@ def _put_back(x: Any, items: _Items) -> None:
                 vars(x)[key] = value
 
 
-def _gradient(tensor: Tensor) -> tuple[Tensor | None, int]:
-    """Return a tensor's gradient and version; None for parameters, which the engine clears."""
-    grad = tensor.grad if tensor.is_leaf and not (isinstance(tensor, nn.Parameter) and tensor.requires_grad) else None
-    return grad, -1 if grad is None else grad._version
-
-
-def _mark(tensor: Tensor) -> tuple[int, int]:
-    """Return version counter and address of a tensor, where it has them."""
+def _mark(tensor: Tensor) -> _Mark:
+    """Return the mark of a tensor. Gradients of trained parameters, which the engine clears, are left out."""
+    cleared = isinstance(tensor, nn.Parameter) and tensor.requires_grad
+    grad = tensor.grad if tensor.is_leaf and not cleared else None
+    of_gradient = (0, -1) if grad is None else (id(grad), grad._version)
     try:
-        return tensor._version, tensor.data_ptr()
+        return _Mark(tensor._version, tensor.data_ptr(), *of_gradient)
     except (RuntimeError, ValueError):
-        return (-1 if tensor.is_inference() else tensor._version), 0
+        return _Mark(-1 if tensor.is_inference() else tensor._version, 0, *of_gradient)
 
 
 def _size(tensor: Tensor) -> float:
@@ -442,10 +451,6 @@ def _digest(tensor: Tensor) -> int:
         odd = torch.arange(1, 2 * len(part), 2, device=part.device)  # invertible: one change never vanishes
         found = hash((found, int((part.long() * odd).sum())))
     return found
-
-
-def _flat(tensors: list[Tensor]) -> Tensor:
-    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

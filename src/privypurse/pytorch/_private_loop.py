@@ -1,8 +1,7 @@
 """[RAW DATA] `make_private`: private training in the user's own loop, and its loader."""
 
 import math
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from privypurse.pytorch import _budgets as budgets
 from privypurse.pytorch._budgets import AdaptiveClip, Payments, Settings, schedule_of
 from privypurse.pytorch._checks import check_module, trained_parameters
 from privypurse.pytorch._clipping import ClippedSums, Loss, check_clip_norm, piece_size
-from privypurse.pytorch._engine import Engine
+from privypurse.pytorch._engine import Engine, PrivateLoader
 from privypurse.pytorch._rows import DatasetRows, RecordSource, rows_of
 from privypurse.pytorch._taps import Taps
 from privypurse.pytorch._trial import Trials, put_untried
@@ -40,46 +39,6 @@ KEPT = (
 )
 UNREACHED = "that the module keeps records apart on branches that synthetic records do not reach"
 COLLATED = "that the loader's collate_fn keeps records apart: it is the user's own"
-
-
-class PrivateLoader:
-    """Loader of a private run: one sample for each step, until the run ends.
-
-    One pass is an epoch where the length of the run was given in epochs: as many samples as would
-    cover the records once. Otherwise one pass is the whole run. After the run it is empty. With
-    ``accumulate``, each sample comes in exactly that many batches. A synthetic record replaces an
-    empty batch; its gradient is left out.
-
-    Guarantees
-    ----------
-    The records of a sample are drawn from the purse's noise source at the rate that is priced,
-    independently of the original loader and of the number of records.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __len__(self) -> int:
-        settings = self._engine.settings
-        return settings.samples_per_pass * settings.chunks
-
-    def __iter__(self) -> Iterator[Any]:
-        for _ in range(self._engine.settings.samples_per_pass):
-            drawn = self._engine.draw_sample()
-            if drawn is None:
-                return
-            sample, chunks = drawn
-            try:
-                for number, rows in enumerate(chunks, 1):
-                    yield self._engine.begin_chunk(sample, number, rows)
-            except GeneratorExit:  # the loop ended by a break or an error
-                if not sys.is_finalizing():  # else module and PyTorch may be gone
-                    self._engine.let_go(sample)
-                raise
-
-    def __repr__(self) -> str:
-        settings = self._engine.settings
-        return f"<PrivateLoader: Poisson samples with probability {settings.sample_prob:g}, {settings.steps} steps>"
 
 
 class Private(NamedTuple):

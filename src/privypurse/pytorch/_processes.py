@@ -12,7 +12,7 @@ from privypurse.core._errors import InvalidArgument
 
 
 class Processes:
-    """The processes of a `torch.distributed` group, or this one alone.
+    """The processes of a `torch.distributed` group, or this one alone: then nothing is to be shared.
 
     Guarantees
     ----------
@@ -24,6 +24,7 @@ class Processes:
         together = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if together else 0
         self.count = dist.get_world_size() if together else 1
+        self.alone = self.count == 1
 
     def check_same(self, what: str, value: Any) -> None:
         """Raise InvalidArgument where processes have different values."""
@@ -49,31 +50,23 @@ class Processes:
 
     def tell(self, value: Any) -> Any:
         """Return the first process's value in all of them."""
-        if self.count == 1:
-            return value
         box = [value]
         dist.broadcast_object_list(box, 0)
         return box[0]
 
     def share(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return this process's part of the first one's sample."""
-        if self.count == 1:
-            return rows
         whole: NDArray[np.intp] = self.tell(rows)
         return whole[self.rank :: self.count]
 
     def add_up(self, part: Tensor) -> Tensor:
         """Return the sum of all parts in the first process; the result in others is not defined."""
-        if self.count > 1:
-            part = part.clone()
-            dist.reduce(part, 0)
+        part = part.clone()
+        dist.reduce(part, 0)
         return part
 
     def hand_out(self, noisy: Tensor | None, like: Tensor) -> Tensor:
         """Return the first process's noisy sum in all of them."""
-        if self.count == 1:
-            assert noisy is not None
-            return noisy
         value = torch.empty_like(like, dtype=torch.float64) if noisy is None else noisy.contiguous()
         dist.broadcast(value, 0)
         return value

@@ -1,6 +1,10 @@
-"""[RAW DATA] Hooks that record the input and the output gradient of each layer of a module."""
+"""[RAW DATA] Hooks that record the input and the output gradient of each layer of a module.
+
+They undo the mean of the loss; its reduction over records is read from the autograd graph.
+"""
 
 import contextlib
+import gc
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,8 +34,8 @@ class _Tap(torch.autograd.Function):
     """Identity on a layer's output that records its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, output: Tensor, anchor: Tensor, use: Use, place: int, arrived: Callable[[], None]) -> Tensor:
-        ctx.use, ctx.place, ctx.arrived = use, place, arrived
+    def forward(ctx: Any, output: Tensor, anchor: Tensor, use: Use, place: int, taps: "Taps | None") -> Tensor:
+        ctx.use, ctx.place, ctx.taps = use, place, taps
         # Not a view: later operations may change it in place.
         return output.detach()
 
@@ -39,7 +43,9 @@ class _Tap(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         earlier = ctx.use.output_grads[ctx.place]
         ctx.use.output_grads[ctx.place] = grad if earlier is None else earlier + grad
-        ctx.arrived()
+        if ctx.taps is not None and not ctx.taps.queued:
+            ctx.taps.queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(ctx.taps.on_backward)
         return grad, None, None, None, None
 
 
@@ -93,7 +99,8 @@ class Taps:
         self.on_call: Callable[[tuple[Any, ...], dict[str, Any]], None] = _nothing  # before a recorded pass
         self.on_end: Callable[[], None] = _nothing  # after it, also if it failed
         self.on_outputs: Callable[[Any], None] = _nothing  # an output got a gradient; with its node
-        self.on_backward: Callable[[], None] = _nothing  # a layer's gradient was recorded
+        self.on_backward: Callable[[], None] = _nothing  # after a backward pass that recorded gradients
+        self.queued = self._quiet = False  # for the current backward pass; without that callback
         self._depth, self._records = 0, 1
         self._handles: list[Any] = []
         self._covered: set[str] = set()
@@ -127,9 +134,8 @@ class Taps:
     @contextlib.contextmanager
     def open(self, *, quietly: bool = False) -> Iterator[None]:
         """Record in any mode of the module; `quietly`: without the callback of `on_backward`."""
-        before, required = self.on_backward, [p for p in self._module.parameters() if p.requires_grad]
-        if quietly:
-            self.on_backward = _nothing
+        before, required = self._quiet, [p for p in self._module.parameters() if p.requires_grad]
+        self._quiet = before or quietly
         self._depth += 1
         for parameter in required:
             parameter.requires_grad_(False)
@@ -139,7 +145,7 @@ class Taps:
             for parameter in required:
                 parameter.requires_grad_(True)
             self._depth -= 1
-            self.on_backward = before
+            self._quiet = before
 
     @contextlib.contextmanager
     def deaf(self) -> Iterator[None]:
@@ -208,7 +214,8 @@ class Taps:
         self.uses.append(use)
         if self.anchor.device != tensors[0].device:
             self.anchor = torch.zeros((), device=tensors[0].device, requires_grad=True)
-        tapped: list[Any] = [_Tap.apply(out, self.anchor, use, k, self.on_backward) for k, out in enumerate(tensors)]  # type: ignore[no-untyped-call]
+        taps = None if self._quiet else self
+        tapped: list[Any] = [_Tap.apply(out, self.anchor, use, k, taps) for k, out in enumerate(tensors)]  # type: ignore[no-untyped-call]
         if isinstance(output, Tensor):
             return tapped[0]
         kind = type(output)
@@ -241,31 +248,27 @@ class Taps:
                 return None
             stack, opened = passes.pop()
             stack.close()
-            if opened:
-                self.on_end()
-            return self._undo_the_mean(output) if opened and output is not None else None
+            if not opened:
+                return None
+            self.on_end()
+            if output is None:
+                return None
+            leaves, shape = torch.utils._pytree.tree_flatten(output)
+            undone = [
+                _MeanUndone.apply(x, self.averaged_over, self.on_outputs)  # type: ignore[no-untyped-call]
+                if isinstance(x, Tensor) and x.is_floating_point() and x.requires_grad
+                else x
+                for x in leaves
+            ]
+            if self.averaged_over and all(new is old for new, old in zip(undone, leaves, strict=True)):
+                raise InvalidArgument(
+                    f"the module's output ({shown(type(output))}) holds no tensors that require a gradient. Return "
+                    "tensors, tuples or dicts of them, or sum the losses and pass loss_reduction='sum'."
+                )
+            return torch.utils._pytree.tree_unflatten(undone, shape)
 
         self._handles.append(root.register_forward_pre_hook(begin, prepend=True, with_kwargs=True))
         self._handles.append(root.register_forward_hook(end, always_call=True))
-
-    def _undo_the_mean(self, output: Any) -> Any:
-        """Apply `_MeanUndone` to all outputs."""
-        found = False
-
-        def undone(x: Any) -> Any:
-            nonlocal found
-            if not isinstance(x, Tensor) or not x.is_floating_point() or not x.requires_grad:
-                return x
-            found = True
-            return _MeanUndone.apply(x, self.averaged_over, self.on_outputs)  # type: ignore[no-untyped-call]
-
-        result = torch.utils._pytree.tree_map(undone, output)
-        if not found and self.averaged_over:
-            raise InvalidArgument(
-                f"the module's output ({shown(type(output))}) holds no tensors that require a gradient. Return tensors, "
-                "tuples or dicts of them, or sum the losses and pass loss_reduction='sum'."
-            )
-        return result
 
 
 def _nothing(*_: Any) -> None:
@@ -281,3 +284,100 @@ def _refuse_chance(layer: nn.Module, path: str) -> None:
                 f"({name}): the layer is run twice, with different random masks. Move the parameters into layers such as "
                 "nn.Linear, or set the dropout to 0."
             )
+
+
+# Operations on a scalar that keep it up to sign; operations on rows that act on each record alone.
+_SHAPES = {"View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze"}
+_ON_NUMBERS = _SHAPES | {"Add", "Sub", "Neg", "ToCopy", "Clone", "Alias"}
+_ON_ROWS = _ON_NUMBERS | {
+    *("Abs", "Pow", "Square", "Exp", "Log", "Log1P", "Softplus", "LogSigmoid", "Sigmoid", "Tanh", "Relu", "Clamp"),
+    *("ClampMin", "LogSoftmax", "Softmax", "Logsumexp", "Gather", "Rsub", "Sqrt"),
+}
+_AVERAGED, _ADDED = 1, 2  # PyTorch's codes of reductions
+_MOST_NODES = 10_000
+
+
+def reduction_of_loss(outputs: Any, *, scaled: bool, recent: bool = False) -> str | None:
+    """Return the reduction over records of the loss of the current backward pass.
+
+    "mean" or "sum", where all operations from the node `outputs` to the loss are known; else None.
+    `scaled`: the loss was multiplied by the scale of a `GradScaler`. `recent`: look for it among
+    recent objects only, which is fast.
+    """
+    roots: dict[Any, set[Any]] = {}
+    for generation in range(2 if recent else 3):  # the loss is mostly among the youngest
+        if roots:
+            break
+        # Nodes of scalar tensors at which this backward pass may have started: it runs all below.
+        objects = gc.get_objects(generation)
+        tensors = {kind for kind in set(map(type, objects)) if issubclass(kind, Tensor)}
+        numbers = [one for one in objects if type(one) in tensors and one.dim() == 0]
+        for node in {one.grad_fn for one in numbers} - {None}:
+            if all(torch._C._will_engine_execute_node(child) for child, _ in node.next_functions if child is not None):
+                nodes = _below(node, outputs)
+                if outputs in nodes:
+                    roots[node] = nodes
+    tops = [node for node in roots if not any(node in nodes for other, nodes in roots.items() if other is not node)]
+    return _reduction(tops[0], outputs, scaled=scaled) if len(tops) == 1 else None
+
+
+def _below(top: Any, end: Any) -> set[Any]:
+    found: set[Any] = set()
+    stack = [top]
+    while stack and len(found) < _MOST_NODES:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack += [] if node is end else [child for child, _ in node.next_functions if child is not None]
+    return found
+
+
+def _reduction(top: Any, end: Any, *, scaled: bool) -> str | None:
+    reductions: set[str | None] = set()
+    records = _rows(end)
+    seen: set[Any] = set()
+    stack = [(top, False)]
+    while stack:
+        node, in_rows = stack.pop()
+        if (node, in_rows) in seen:
+            continue
+        seen.add((node, in_rows))
+        if node is end:
+            if not in_rows:
+                return None  # the module's own loss
+            continue
+        name = str(node.name()).removeprefix("_").split("Backward")[0]
+        reduction = getattr(node, "_saved_reduction", None)
+        below = [child for child, _ in node.next_functions if child is not None]
+        if scaled and node is top and name == "Mul":  # by the loss scale
+            below = below[:1]
+        elif in_rows:
+            if not records or _rows(node) % records or (records == 1 and name in _SHAPES):
+                return None  # rows are not records, or a single record leaves it open
+            if not (name in _ON_ROWS or reduction == 0 or _within_rows(name, node)):
+                return None
+        elif reduction in (_AVERAGED, _ADDED) or name in ("Mean", "Sum"):
+            reductions.add("mean" if name == "Mean" or reduction == _AVERAGED else "sum")
+            in_rows = True
+        elif name not in _ON_NUMBERS:
+            return None
+        stack += [(child, in_rows) for child in below]
+    return reductions.pop() if len(reductions) == 1 else None
+
+
+def _within_rows(name: str, node: Any) -> bool:
+    """Whether an operation over some dimensions leaves the first one alone."""
+    dims, sizes = getattr(node, "_saved_dim", None), getattr(node, "_saved_self_sym_sizes", None)
+    if name == "Permute":
+        return int(node._saved_dims[0]) == 0
+    if name == "Transpose":
+        dims, sizes = (node._saved_dim0, node._saved_dim1), node._input_metadata[0].shape
+    elif name not in ("Mean", "Sum", "Select") or dims is None or sizes is None:
+        return False
+    wrapped = [dim - 2**64 if dim >= 2**63 else dim for dim in (dims if isinstance(dims, tuple) else (dims,))]
+    return bool(wrapped) and all(dim % len(sizes) != 0 for dim in wrapped)
+
+
+def _rows(node: Any) -> int:
+    """Return the length of the first dimension of an operation's result, 0 for scalars."""
+    return int(next(iter(node._input_metadata[0].shape), 0))

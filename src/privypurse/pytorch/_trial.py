@@ -10,7 +10,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.purse._purse import Purse
 from privypurse.pytorch import _made_up as synthetic
 from privypurse.pytorch._clipping import check_records, clipped_sum, full_precision
-from privypurse.pytorch._made_up import Integers, Reach, Record, Structure, made_up, moved, structure
+from privypurse.pytorch._made_up import Integers, Reach, Record, made_up, moved, parts_of
 from privypurse.pytorch._module_state import COMPARED, ModuleState
 from privypurse.pytorch._taps import Taps
 
@@ -94,6 +94,18 @@ FAR_CROWD = tuple(Record(record.seed, side=1 - 2 * (record.seed % 2)) for record
 MOST_NUMBERS = 10
 
 
+# Layers whose mode makes no other way of calling a module.
+_MODES_ASIDE = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.modules.batchnorm._BatchNorm)
+
+
+class _Structure(NamedTuple):
+    """Signature of a call: what distinguishes one way of calling a module from another."""
+
+    kind: tuple[Any, ...]  # names and types of parts, and the modes of layers
+    numbers: tuple[int, ...]  # integer arguments, which modules may branch on
+    lengths: dict[str, int | None]  # of tensors by name, None for per-record tensors
+
+
 class Trials:
     """Trials of a module, one for each way in which it is called.
 
@@ -148,7 +160,7 @@ class Trials:
                         f"{error}). Write it with the layers of torch.nn, without activation checkpointing."
                     ) from error
                 if UNTRIED not in found and not synthetic.has_opaque_parts(arguments):
-                    self._note(structure(arguments, records))
+                    self._note(self._structure(arguments, records))
                 unknown += found
         return self._news(unknown if with_loss else [line for line in unknown if line != UNTRIED])
 
@@ -157,13 +169,19 @@ class Trials:
 
         Return certificate lines on what could not be verified, each once.
         """
-        way = structure(arguments, records)
-        earlier = self._tried.get(self._key(way), {})
+        way = self._structure(arguments, records)
+        earlier = self._tried.get(way.kind, {})
         unknown = []
         if way.numbers not in earlier and len(earlier) >= MOST_NUMBERS:
             unknown, way = [NUMBERS], way._replace(numbers=())
-        if any(way.is_covered_by(lengths, records) for lengths in earlier.get(way.numbers, ())):
-            return self._news(unknown) if unknown else []
+        for lengths in earlier.get(way.numbers, ()):
+            # An earlier call with the same per-record parts covers this one. A part that is per-record
+            # now only because its fixed length equals the batch size counts as the same.
+            if all(
+                (lengths[name] is None) == (now is None) or (now is None and lengths[name] == records)
+                for name, now in way.lengths.items()
+            ):
+                return self._news(unknown) if unknown else []
         if not synthetic.has_records(arguments, records):
             # If only lengths differ, the backward pass refuses the call.
             return self._news(unknown if earlier else [UNTRIED])
@@ -179,18 +197,32 @@ class Trials:
         self._note(way)
         return self._news([*unknown, *found, *[UNTRIED] * synthetic.has_opaque_parts(arguments)])
 
-    def _note(self, way: Structure) -> None:
-        self._tried.setdefault(self._key(way), {}).setdefault(way.numbers, []).append(way.lengths)
+    def _note(self, way: _Structure) -> None:
+        self._tried.setdefault(way.kind, {}).setdefault(way.numbers, []).append(way.lengths)
 
     def _news(self, unknown: list[str]) -> list[str]:
         news = [line for line in dict.fromkeys(unknown) if line not in self._said]
         self._said |= set(news)
         return news
 
-    def _key(self, way: Structure) -> Any:
-        """Return what calls that share a trial have in common: parts and the modes of layers."""
-        set_aside = nn.modules.dropout._DropoutNd | nn.MultiheadAttention | nn.modules.batchnorm._BatchNorm
-        return way.parts, tuple(layer.training for layer in self.module.modules() if not isinstance(layer, set_aside))
+    def _structure(self, arguments: Arguments, records: int) -> "_Structure":
+        """Return the signature of a call with a number of records."""
+        found: list[Any] = []
+        numbers: list[int] = []
+        lengths: dict[str, int | None] = {}
+        for name, x in parts_of(arguments):
+            if isinstance(x, Tensor):
+                found.append((name, x.dtype, x.dim()))
+                lengths[name] = 0 if x.dim() == 0 else None if len(x) == records else len(x)
+            elif isinstance(x, int) and not isinstance(x, bool):
+                found.append((name, int))
+                numbers.append(x)
+            elif isinstance(x, float):
+                found.append((name, float, x == 0))  # modules skip a part that has no weight
+            else:
+                found.append((name, x if isinstance(x, bool | str | None) else type(x)))
+        modes = tuple(layer.training for layer in self.module.modules() if not isinstance(layer, _MODES_ASIDE))
+        return _Structure((tuple(found), modes), tuple(numbers), lengths)
 
     def _answers(self, way: Way, like: Any, records: int) -> bool:
         """Whether the module, called in a way, returns floats for synthetic records."""

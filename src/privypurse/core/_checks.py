@@ -10,7 +10,7 @@ import math
 import numbers
 import os
 import pathlib
-from collections.abc import Callable
+import sys
 from typing import Any, NoReturn
 
 import numpy as np
@@ -43,46 +43,40 @@ def _refuse(name: str, value: object, must: str, example: str) -> NoReturn:
     raise InvalidArgument(f"{name} must be {must}; got {shown(value)}. Pass for example {name}={example}.")
 
 
-def _in_range(named: dict[str, Any], must: str, example: str, holds: Callable[[float], bool]) -> float:
-    """Convert to float. Reject bools, and all that is not a finite real number in the range."""
-    ((name, value),) = named.items()
-    if type(value) is float:  # the common case: checks run at every release
-        number = value
-    else:
-        if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-            _refuse(name, value, must, example)
-        try:
-            number = float(value)
-        except OverflowError:
-            _refuse(name, value, must, example)
-    if not (math.isfinite(number) and holds(number)):
-        _refuse(name, value, must, example)
-    return number
+class _Range:
+    """A check for a real number from `low` to `high`; rejects bools, NaN and infinity too."""
+
+    def __init__(self, must: str, example: str, low: float, high: float) -> None:
+        self._must, self._example, self._low, self._high = must, example, low, high
+
+    def __call__(self, **named: Any) -> float:
+        """Return the number as a float, or raise InvalidArgument."""
+        ((name, value),) = named.items()
+        if type(value) is float:  # the common case: checks run at every release
+            number = value
+        else:
+            if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+                _refuse(name, value, self._must, self._example)
+            try:
+                number = float(value)
+            except OverflowError:
+                _refuse(name, value, self._must, self._example)
+        if not self._low <= number <= self._high:
+            _refuse(name, value, self._must, self._example)
+        return number
 
 
-def positive(**named: Any) -> float:
-    """Check for a finite number above zero."""
-    return _in_range(named, "a finite number above 0", "1.0", lambda number: number > 0)
+_LEAST, _MOST, _BELOW_ONE = math.ulp(0.0), sys.float_info.max, math.nextafter(1.0, 0.0)
 
-
-def ordinary(**named: Any) -> float:
-    """Check for a number from 1e-100 to 1e100: noise and sums of it do not over- or underflow."""
-    return _in_range(named, "a number between 1e-100 and 1e100", "1.0", lambda number: 1e-100 <= number <= 1e100)
-
-
-def non_negative(**named: Any) -> float:
-    """Check for a finite number of zero or more."""
-    return _in_range(named, "a finite number of 0 or more", "0.0", lambda number: number >= 0)
-
-
-def probability(**named: Any) -> float:
-    """Check for a probability above 0 and at most 1, such as a sampling rate."""
-    return _in_range(named, "a probability above 0 and at most 1", "0.01", lambda number: 0 < number <= 1)
-
-
-def small_probability(**named: Any) -> float:
-    """Check for a probability strictly between 0 and 1, such as delta."""
-    return _in_range(named, "a probability strictly between 0 and 1", "1e-6", lambda number: 0 < number < 1)
+positive = _Range("a finite number above 0", "1.0", _LEAST, _MOST)
+# Noise and sums of such numbers do not over- or underflow.
+ordinary = _Range("a number between 1e-100 and 1e100", "1.0", 1e-100, 1e100)
+non_negative = _Range("a finite number of 0 or more", "0.0", 0.0, _MOST)
+# Such as a sampling rate.
+probability = _Range("a probability above 0 and at most 1", "0.01", _LEAST, 1.0)
+# Such as delta.
+small_probability = _Range("a probability strictly between 0 and 1", "1e-6", _LEAST, _BELOW_ONE)
+_constant = _Range("True, False or a number between 1e-100 and 1e100", "True", 1e-100, 1e100)
 
 
 def positive_integer(**named: Any) -> int:
@@ -130,8 +124,7 @@ def constant_value(constant: object) -> float:
     """Return the value of a model's constant column; True is 1.0 and False is 0.0 (none)."""
     if isinstance(constant, bool):
         return float(constant)
-    must = "True, False or a number between 1e-100 and 1e100"
-    return _in_range({"constant": constant}, must, "True", lambda number: 1e-100 <= number <= 1e100)
+    return _constant(constant=constant)
 
 
 def check_positions(matrix: Any) -> None:

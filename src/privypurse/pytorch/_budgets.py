@@ -29,9 +29,9 @@ from privypurse.methods.dynamic import geometric_influences, momentum_influences
 from privypurse.purse._opening import check_delta, part_of
 from privypurse.purse._purse import Purse
 from privypurse.pytorch._clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, check_clip_norm
-from privypurse.training._checkpoint import remembered, single_charge
+from privypurse.training._checkpoint import single_charge
 from privypurse.training._progress import Callback
-from privypurse.training._trace import Step, Trace
+from privypurse.training._trace import Step, Trace, remembered
 from privypurse.training.schedules import shapes
 from privypurse.training.schedules._base import Budget, Schedule
 from privypurse.training.schedules._weighted import EvenSplit, Weighted

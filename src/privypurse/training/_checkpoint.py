@@ -9,7 +9,7 @@ import os
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -38,8 +38,6 @@ _UNREADABLE: tuple[type[Exception], ...] = (
     zipfile.BadZipFile,
     zlib.error,
 )
-# Newest releases that keep their vectors, for schedules.
-VECTORS_KEPT = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,14 +48,6 @@ class RunState:
     trace: Trace
     past: tuple[Released, ...]
     budget: Budget
-
-
-def remembered(past: Sequence[Released], newest: Released) -> tuple[Released, ...]:
-    """Append a release. Of vectors, only the newest keep their values."""
-    if len(past) < VECTORS_KEPT or past[-VECTORS_KEPT].value.ndim == 0:
-        return (*past, newest)
-    old = replace(past[-VECTORS_KEPT], value=np.empty(0))
-    return (*past[:-VECTORS_KEPT], old, *past[len(past) - VECTORS_KEPT + 1 :], newest)
 
 
 class Checkpoint:

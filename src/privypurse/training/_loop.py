@@ -11,9 +11,9 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Sensitive
 from privypurse.core.queries import Query
 from privypurse.purse._purse import Purse
-from privypurse.training._checkpoint import Checkpoint, RunState, check_state, declared_settings, remembered
+from privypurse.training._checkpoint import Checkpoint, RunState, check_state, declared_settings
 from privypurse.training._progress import Callback
-from privypurse.training._trace import Step, Trace
+from privypurse.training._trace import Step, Trace, remembered
 from privypurse.training.optimizers._base import Optimizer
 from privypurse.training.schedules._base import Budget, Schedule
 

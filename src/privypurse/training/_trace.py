@@ -1,13 +1,19 @@
 """The public record of a run: noise, charges and what is left; no loss or norm not charged."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from privypurse.accounting import _gdp as gdp
 from privypurse.core._reading import check_fields, read_json, refusing
 from privypurse.core.charges import from_json, to_json
 from privypurse.core.queries import LossesAlong, Query, Released
+
+# Newest releases that keep their vectors, for schedules.
+VECTORS_KEPT = 10
 
 
 @dataclass(frozen=True)
@@ -106,3 +112,11 @@ class Trace:
                 if step.charge:  # empty in processes that are not charged
                     from_json(step.charge)
             return trace
+
+
+def remembered(past: Sequence[Released], newest: Released) -> tuple[Released, ...]:
+    """Append a release. Of vectors, only the newest keep their values."""
+    if len(past) < VECTORS_KEPT or past[-VECTORS_KEPT].value.ndim == 0:
+        return (*past, newest)
+    old = replace(past[-VECTORS_KEPT], value=np.empty(0))
+    return (*past[:-VECTORS_KEPT], old, *past[len(past) - VECTORS_KEPT + 1 :], newest)

@@ -33,7 +33,7 @@ from threadpoolctl import threadpool_limits
 from privypurse.core.queries import GradientAt, LossesAlong
 from privypurse.losses import Logistic
 from privypurse.oracles._linear import DenseOracle, SparseOracle
-from privypurse.oracles._threads import default_threads
+from privypurse.oracles._partitions import default_threads
 
 LOSS = Logistic(clip_derivative=0.5)
 THREADS = default_threads()

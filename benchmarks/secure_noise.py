@@ -36,7 +36,6 @@ from privypurse.losses import Logistic
 from privypurse.losses._softmax import OneVsRest, Softmax
 from privypurse.mechanisms import ExponentialSelection, Gaussian
 from privypurse.mechanisms import _exact_gaussian as exact_gaussian
-from privypurse.mechanisms import _exact_lattice as exact_lattice
 from privypurse.methods import DPAGD, Nesterov
 from privypurse.oracles._linear import DenseOracle, SparseOracle
 from privypurse.oracles._softmax import SoftmaxOracle
@@ -139,10 +138,7 @@ def draws(rng, repeats, seconds):
     for size, (note, kernels) in itertools.product((1, 9, 124, 1_000, 7_850, 100_000), ways.items()):
         box = Sensitive(rng.standard_normal(size), norm=Norm.L2, add_remove=1.0, replace_one=2.0)
         mechanism, kind = Gaussian(5.0), f"Gaussian noise on {size:,} numbers{note}"
-        with (
-            mock.patch.multiple(exact_gaussian, compiled_kernels=kernels),
-            mock.patch.multiple(exact_lattice, compiled_kernels=kernels),
-        ):
+        with mock.patch.multiple(exact_gaussian, compiled_kernels=kernels):
             result[kind] = in_turns(
                 lambda box=box, mechanism=mechanism: mechanism.draw(box, Neighbouring.ADD_REMOVE, PLAIN),
                 lambda box=box, mechanism=mechanism: mechanism.draw(box, Neighbouring.ADD_REMOVE, SECURE),

@@ -110,11 +110,8 @@ def test_the_box_is_opened_only_by_mechanisms():
     openers = {
         str(path.relative_to(SOURCE)) for path in FILES if any(node.attr == "_value" for node in attributes(path))
     }
-    assert {opener for opener in openers if not opener.startswith("mechanisms")} == {
-        "core/_sensitive.py",
-        "audit/_listening.py",
-    }
-    assert openers - {"core/_sensitive.py", "audit/_listening.py"} == {
+    assert {opener for opener in openers if not opener.startswith("mechanisms")} == {"audit/_listening.py"}
+    assert openers - {"audit/_listening.py"} == {
         "mechanisms/_gaussian.py",
         "mechanisms/_torch_gaussian.py",
         "mechanisms/_selection.py",

@@ -135,9 +135,19 @@ def test_public_facts():
     assert sampled.bound(Neighbouring.REPLACE_ONE, Norm.L2) == 2.0
 
 
+@pytest.mark.parametrize(
+    "name", ["add_remove", "replace_one", "norm", "sample", "sample_prob", "shape", "_value", "new"]
+)
+def test_nothing_in_a_box_can_be_set_again(name):
+    with pytest.raises(AttributeError, match="cannot be set"):
+        setattr(box(sample_prob=0.25), name, 0.5)
+    with pytest.raises(AttributeError):
+        delattr(box(), name)
+
+
 def test_a_missing_bound_or_the_wrong_norm_is_an_error_with_the_remedy():
     one_sided = box(replace_one=None)
-    assert not one_sided.has_bound(Neighbouring.REPLACE_ONE)
+    assert one_sided.replace_one is None
     with pytest.raises(UnboundedSensitivity, match="neighbouring='add-remove'"):
         one_sided.bound(Neighbouring.REPLACE_ONE, Norm.L2)
     with pytest.raises(UnboundedSensitivity, match=r"Norm\.RANGE"):

@@ -32,12 +32,23 @@ def way(request, monkeypatch):
     return request.param
 
 
+def cells_of(std, discrete):
+    """The number of cells for each standard deviation; each holds whole numbers of values."""
+    return 1 if discrete and std % 8 else 8
+
+
+def decide(first, second, std, discrete, noise):
+    """What the slow way makes of two words."""
+    return exact_gaussian._decide(first, second, std, cells_of(std, discrete), discrete, noise)
+
+
 def candidates(way, first, second, std, discrete, noise):
     """What one way makes of two words each."""
+    cells = cells_of(std, discrete)
     if way == "numpy":
-        return exact_gaussian._candidates(first, second, std, discrete, noise)
-    out = np.empty(first.size, dtype=np.int64)
-    filled = exact_gaussian._fill(_exact_kernels, np.concatenate([first, second]), std, discrete, noise, out, 0)
+        return exact_gaussian._candidates(first, second, std, cells, discrete, noise)
+    out, words = np.empty(first.size, dtype=np.int64), np.concatenate([first, second])
+    filled = exact_gaussian._fill(_exact_kernels, words, std, cells, discrete, noise, out, 0)
     return out[:filled]
 
 
@@ -91,8 +102,8 @@ def test_counts_follow_the_exact_law_and_no_other_scale(way, law, std, seed):
 def test_counts_of_the_slow_way_follow_the_exact_law_too(way, law, std, monkeypatch):
     monkeypatch.setattr(exact_gaussian, "DOUBLE_ERROR", 2.0**40)
     decided = []
-    decide = exact_gaussian._decide
-    monkeypatch.setattr(exact_gaussian, "_decide", lambda *args: decided.append(1) or decide(*args))
+    slow = exact_gaussian._decide
+    monkeypatch.setattr(exact_gaussian, "_decide", lambda *args: decided.append(1) or slow(*args))
     samples = LAWS[law](8_000, std, NoiseSource(seed=11))
     assert len(decided) >= 8_000, "all of them went the slow way"
     assert chi_square(samples, law, std) > 1e-4
@@ -108,10 +119,7 @@ def test_quick_and_slow_agree_on_the_same_words(way, script, law, std):
     first, second = words[:3_000], words[3_000:]
     further = script(), script()
     quick = candidates(way, first, second, std, discrete, further[0])
-    slow = [
-        exact_gaussian._decide(int(one), int(two), std, discrete, further[1])
-        for one, two in zip(first, second, strict=True)
-    ]
+    slow = [decide(int(one), int(two), std, discrete, further[1]) for one, two in zip(first, second, strict=True)]
     assert quick.size < 3_000, "some are rejected"
     assert quick.tolist() == [value for value in slow if value is not None]
     # Whole parts of large multiples need further bits; nothing else does here.
@@ -144,7 +152,7 @@ def test_cells_begin_and_end_where_they_should(script, cells):
 def test_numbers_of_the_far_tail_are_not_cut_off(way, script):
     """Cell by cell beyond the table: the uniform number that is almost one has more bits drawn."""
     noise = script(2**64 - 1, 2**64 - 2**20)
-    value = exact_gaussian._decide(0, second_word(0, 2**31 - 1, 0), 1000, False, noise)
+    value = decide(0, second_word(0, 2**31 - 1, 0), 1000, False, noise)
     assert noise.given == 2
     # P(|Z| > 12.4) is about 2^-115.
     assert 11_000 < value < 14_000
@@ -166,7 +174,7 @@ def test_a_whole_part_that_depends_on_further_bits_waits_for_them(way, script, s
     first = multiple * 2**64 // std
     assert first * std % 2**64, "the multiple itself has more than 64 bits"
     for word, extra in ((0, -1), (2**64 - 1, 0)):
-        value = exact_gaussian._decide(first, 0, std, False, script(word))
+        value = decide(first, 0, std, False, script(word))
         drawn = candidates(
             way, np.array([first], dtype=np.uint64), np.array([0], dtype=np.uint64), std, False, script(word)
         )
@@ -200,7 +208,7 @@ def test_minus_zero_is_rejected_so_that_zero_is_not_counted_twice(way):
     second = np.array([second_word(0, 0, 0), second_word(1, 0, 0)], dtype=np.uint64)
     first = np.zeros(2, dtype=np.uint64)
     assert candidates(way, first, second, 5, True, NoMoreWords()).tolist() == [0]
-    assert exact_gaussian._decide(0, second_word(1, 0, 0), 5, True, NoMoreWords()) is None
+    assert decide(0, second_word(1, 0, 0), 5, True, NoMoreWords()) is None
     assert candidates(way, first, second, 5, False, NoMoreWords()).tolist() == [0, -1]
 
 
@@ -264,7 +272,7 @@ def hard_words(std, discrete, count, seed):
     """Random words, and words that lie on the edges of all three decisions or next to them."""
     rng = np.random.default_rng(seed)
     first, second = rng.integers(0, 2**64, (2, count), dtype=np.uint64)
-    cells = exact_gaussian._cells_per_std(std, discrete)
+    cells = cells_of(std, discrete)
     edges = exact_gaussian._cell_table(cells)[0].astype(np.int64)
     width = std // cells if discrete else std
     chooser = np.clip(rng.choice(edges, count) + rng.integers(-1, 2, count), 0, 2**31 - 1)
@@ -293,7 +301,7 @@ def test_the_compiled_twin_makes_the_same_of_the_same_words(monkeypatch, law, st
     monkeypatch.setattr(exact_gaussian, "DOUBLE_ERROR", error)
     discrete, slow = law == "discrete", []
     decide = exact_gaussian._decide
-    monkeypatch.setattr(exact_gaussian, "_decide", lambda *args: slow.append(args[:4]) or decide(*args))
+    monkeypatch.setattr(exact_gaussian, "_decide", lambda *args: slow.append(args[:5]) or decide(*args))
     count = 300 if error > 1 else 4_000 if error < 2.0**-10 else 1_500
     first, second = hard_words(std, discrete, count, seed=std % 1009)
     further = [NoiseSource(seed=1), NoiseSource(seed=1)]
@@ -324,7 +332,7 @@ def test_the_compiled_twin_stays_within_its_room():
     words = NoiseSource(seed=1).words(200)
     everything = candidates("compiled", words[:100], words[100:], 2**30, False, NoMoreWords())
     out = np.full(12, 77, dtype=np.int64)
-    assert exact_gaussian._fill(_exact_kernels, words, 2**30, False, NoMoreWords(), out[:10], 3) == 10
+    assert exact_gaussian._fill(_exact_kernels, words, 2**30, 8, False, NoMoreWords(), out[:10], 3) == 10
     assert out.tolist() == [77] * 3 + everything[:7].tolist() + [77] * 2
 
 

@@ -12,10 +12,9 @@ from hypothesis.extra import numpy as hnp
 from privypurse import Gaussian, Neighbouring, NoiseSource, Norm, Purse, Sensitive
 from privypurse.core._errors import BudgetExhausted, InvalidArgument
 from privypurse.core._sensitive import SensitiveObjective
+from privypurse.mechanisms import _exact_gaussian as exact_gaussian
 from privypurse.mechanisms import _exact_kernels
-from privypurse.mechanisms import _exact_lattice as exact_lattice
-from privypurse.mechanisms._exact_gaussian import LARGEST_NOISE, LARGEST_STD
-from privypurse.mechanisms._exact_lattice import LARGEST_UNITS, Lattice
+from privypurse.mechanisms._exact_gaussian import LARGEST_NOISE, LARGEST_STD, LARGEST_UNITS, Lattice
 from privypurse.mechanisms._perturbed_minimiser import ObjectivePerturbation, OutputPerturbation
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
@@ -104,7 +103,7 @@ def test_the_lattice_follows_the_relation_and_the_sampling():
         (box(), REPLACE_ONE, 6.0, 2),
         (box(replace_one=4.0, sample_prob=0.1), REPLACE_ONE, 6.0, 2),
     ):
-        lattice = Gaussian(2.0)._lattice(held, relation, source("secure"))
+        lattice = Gaussian(2.0).check_noise(held, relation, source("secure"))
         assert lattice == Lattice.of(bound, 2.0, 2, False, moves)
         assert lattice.std == 2 * (Fraction(bound) / Fraction(lattice.unit) + 2 * moves)
 
@@ -202,7 +201,7 @@ def test_compiled_and_readable_releases_are_the_same_bits(monkeypatch, bound):
         value.setflags(write=False)
         released = []
         for kernels in (None, _exact_kernels):
-            monkeypatch.setattr(exact_lattice, "compiled_kernels", lambda kernels=kernels: kernels)
+            monkeypatch.setattr(exact_gaussian, "compiled_kernels", lambda kernels=kernels: kernels)
             released.append(lattice.add_noise(value, source("secure")))
         assert released[0].shape == released[1].shape == value.shape
         assert released[0].dtype == released[1].dtype == np.float64

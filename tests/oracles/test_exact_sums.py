@@ -17,9 +17,9 @@ from privypurse.core.queries import GradientAt
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
 from privypurse.losses._softmax import OneVsRest, Softmax
 from privypurse.oracles import _exact_kernels, _exact_softmax, _kernels
-from privypurse.oracles._encoding import ROUNDING_MARGIN, lattice_unit
+from privypurse.oracles._encoding import ROUNDING_MARGIN
 from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
-from privypurse.oracles._partitions import ExactGradientWork
+from privypurse.oracles._partitions import ExactGradientWork, lattice_unit
 from privypurse.oracles._sampling import poisson_rows
 from privypurse.oracles._softmax import SoftmaxOracle
 from tests.each import each

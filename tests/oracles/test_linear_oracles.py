@@ -214,7 +214,7 @@ def test_a_query_without_any_bound_is_refused(make):
     unbounded = make(X, y, loss=Squared(), target_bounds=(0, 1))
     with pytest.raises(UnboundedSensitivity, match="Pass clip_norm"):
         unbounded.answer(GradientAt(point=np.zeros(4)))
-    assert unbounded.answer(GradientAt(point=np.zeros(4), clip_norm=1.0)).has_bound(ADD_REMOVE)
+    assert unbounded.answer(GradientAt(point=np.zeros(4), clip_norm=1.0)).add_remove == 1.0
     no_limit = make(X, np.array([0, 1, 1]), loss=Logistic(), row_limit=None)
     with pytest.raises(UnboundedSensitivity, match="clip_loss"):
         no_limit.answer(LossesAlong(point=np.zeros(4), direction=np.ones(4), steps=[0, 1.0]))

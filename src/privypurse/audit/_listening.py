@@ -8,7 +8,6 @@ Audits of the training loop use these pairs of boxes.
 This runs outside of any guarantee: use synthetic data, or data that the user may see anyway.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,13 +67,12 @@ class Heard:
     def terms(self) -> tuple[Any, ...]:
         """Public terms: purpose, mechanism, bounds, shape, sampling rate."""
         box = self.box
-        bounds = tuple(box.bound(relation, box.norm) if box.has_bound(relation) else None for relation in Neighbouring)
         return (
             self.what,
             type(self.mechanism).__name__,
             repr(self.mechanism),
             box.norm,
-            bounds,
+            (box.add_remove, box.replace_one),
             box.shape,
             box.sample_prob,
         )
@@ -168,15 +166,12 @@ class Watched:
         """Record the content of the box and draw."""
         self.paid_first = self._purse.totals.releases > self._before
         self.inside = opened(box, self.mechanism)
-        with Purse.observed_by(None), self._listening_to_trials(box):
-            return self.mechanism.draw(box, neighbouring, noise)
+        with Purse.observed_by(None):
+            heard = self._listening_to(box) if isinstance(box, SensitiveTrials) else box
+            return self.mechanism.draw(heard, neighbouring, noise)
 
-    @contextlib.contextmanager
-    def _listening_to_trials(self, box: Sensitive) -> Iterator[None]:
-        """Record all trials of a search, and pass the best one on."""
-        if not isinstance(box, SensitiveTrials):
-            yield
-            return
+    def _listening_to(self, box: SensitiveTrials) -> SensitiveTrials:
+        """Return a box whose trials are all recorded, and which passes the best one on."""
         trial: Any = box._value
         hand_over, heard = box.hand_over, list[Transcript]()
 
@@ -193,11 +188,8 @@ class Watched:
             self.trials = tuple(heard)
             self._pass_on(self.handed, hand_over)
 
-        box._value, box._hand_over = listened, passed  # type: ignore[assignment]
-        try:
-            yield
-        finally:
-            box._value, box._hand_over = trial, hand_over
+        bounds = {"add_remove": box.add_remove, "replace_one": box.replace_one}
+        return SensitiveTrials(listened, candidates=box.candidates, hand_over=passed, **bounds)
 
     def _pass_on(self, result: Any, hand_over: Callable[[Any], None]) -> None:
         hand_over(result)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privypurse.core._checks import ordinary, positive_integer, probability
+from privypurse.core._checks import FloatArray, ordinary, positive_integer, probability
 from privypurse.core._errors import (
     InvalidArgument,
     SealedValue,
@@ -80,6 +80,10 @@ class Sample:
             self._taken = True
 
 
+_BOUND_UNDER = {Neighbouring.ADD_REMOVE: "add_remove", Neighbouring.REPLACE_ONE: "replace_one"}
+_set = object.__setattr__  # for the maker of a box, which nothing changes afterwards
+
+
 class Sensitive:
     """A value computed from private data, sealed until it is released through a purse.
 
@@ -100,9 +104,19 @@ class Sensitive:
         Token of the sample if ``sample_prob`` is below 1, shared by all boxes of one sample. By
         default the box has its own.
 
+    Attributes
+    ----------
+    norm, add_remove, replace_one, sample_prob
+        The parameters.
+    sample : Sample or None
+        Token of the sample behind the value; None where all records took part.
+    shape : tuple of int
+        The shape of the value; shapes are public.
+
     Guarantees
     ----------
-    * The bounds are public, were enforced by the maker of the box, and alone determine prices.
+    * The bounds are public, were enforced by the maker of the box, and alone determine prices. No
+      attribute of a box can be set again.
     * ``repr``, ``str``, ``format``, ``float()``, ``np.asarray``, comparison, truth value,
       iteration, copying and pickling never show or yield the value. (Python cannot keep a
       determined caller in the same process from private attributes; ``tests/architecture`` keeps
@@ -116,7 +130,15 @@ class Sensitive:
     <Sensitive: shape (2,), l2 bound 1.0 (add-remove), 2.0 (replace-one)>
     """
 
-    __slots__ = ("_bounds", "_norm", "_sample", "_sample_prob", "_value")
+    __slots__ = ("_value", "add_remove", "norm", "replace_one", "sample", "sample_prob", "shape")
+
+    _value: FloatArray
+    norm: Norm
+    add_remove: float | None
+    replace_one: float | None
+    sample_prob: float
+    sample: Sample | None
+    shape: tuple[int, ...]
 
     # numpy must not treat the box as an array-like object, not even as an operand.
     __array_ufunc__ = None
@@ -135,6 +157,7 @@ class Sensitive:
             raise InvalidArgument(
                 f"norm must be Norm.L2, Norm.RANGE or Norm.GRADIENT; got {norm!r}. Pass for example norm=Norm.L2."
             )
+        sample_prob = probability(sample_prob=sample_prob)
         add_remove = None if add_remove is None else ordinary(add_remove=add_remove)
         replace_one = None if replace_one is None else ordinary(replace_one=replace_one)
         if add_remove is not None and replace_one is not None and not add_remove <= replace_one <= 2 * add_remove:
@@ -153,45 +176,28 @@ class Sensitive:
                 "Drop or clip such records where the sum is computed."
             )
         array.setflags(write=False)
-        self._value = array
-        self._norm = norm
-        self._bounds = {Neighbouring.ADD_REMOVE: add_remove, Neighbouring.REPLACE_ONE: replace_one}
-        self._sample_prob = probability(sample_prob=sample_prob)
-        self._sample = None if self._sample_prob == 1 else sample or Sample()
+        _set(self, "_value", array)
+        _set(self, "norm", norm)
+        _set(self, "add_remove", add_remove)
+        _set(self, "replace_one", replace_one)
+        _set(self, "sample_prob", sample_prob)
+        _set(self, "sample", None if sample_prob == 1 else sample or Sample())
+        _set(self, "shape", array.shape)
 
-    @property
-    def norm(self) -> Norm:
-        """The norm in which the bounds hold."""
-        return self._norm
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the value; shapes are public."""
-        return self._value.shape
-
-    @property
-    def sample_prob(self) -> float:
-        """The Poisson sampling rate of the records behind the value."""
-        return self._sample_prob
-
-    @property
-    def sample(self) -> Sample | None:
-        """Token of the sample behind the value; None where all records took part."""
-        return self._sample
-
-    def has_bound(self, neighbouring: Neighbouring) -> bool:
-        """Return whether a bound was enforced for this relation."""
-        return self._bounds[neighbouring] is not None
+    def _hold(self, value: Any, shape: tuple[int, ...]) -> None:
+        """Hold something other than an array, whose release has this shape; for subclasses."""
+        _set(self, "_value", value)
+        _set(self, "shape", shape)
 
     def bound(self, neighbouring: Neighbouring, norm: Norm) -> float:
         """Return the bound enforced under a relation, if it was enforced in this norm."""
-        if norm is not self._norm:
+        if norm is not self.norm:
             raise UnboundedSensitivity(
-                f"this box is bounded in the {self._norm.value} norm, but the mechanism needs the {norm.value} norm. "
+                f"this box is bounded in the {self.norm.value} norm, but the mechanism needs the {norm.value} norm. "
                 "Gaussian noise needs Norm.L2, a selection Norm.RANGE, a perturbed objective Norm.GRADIENT, "
                 "repeat-and-select Norm.MU."
             )
-        bound = self._bounds[neighbouring]
+        bound: float | None = getattr(self, _BOUND_UNDER[neighbouring])
         if bound is None:
             raise UnboundedSensitivity(
                 f"this box has no bound under the relation {neighbouring.value!r}. "
@@ -200,9 +206,10 @@ class Sensitive:
         return bound
 
     def __repr__(self) -> str:
-        bounds = ", ".join(f"{bound} ({relation.value})" for relation, bound in self._bounds.items() if bound)
-        sampled = f", sampled with probability {self._sample_prob}" if self._sample_prob < 1 else ""
-        return f"<Sensitive: shape {self.shape}, {self._norm.value} bound {bounds or 'none'}{sampled}>"
+        enforced = ((getattr(self, name), relation) for relation, name in _BOUND_UNDER.items())
+        bounds = ", ".join(f"{bound} ({relation.value})" for bound, relation in enforced if bound)
+        sampled = f", sampled with probability {self.sample_prob}" if self.sample_prob < 1 else ""
+        return f"<Sensitive: shape {self.shape}, {self.norm.value} bound {bounds or 'none'}{sampled}>"
 
     __str__ = __repr__
 
@@ -214,6 +221,11 @@ class Sensitive:
             "this value is sealed: it was computed from private data and has not been charged. "
             "Release it with purse.release(box, mechanism)."
         )
+
+    def _fixed(self, name: str, *_: Any) -> NoReturn:
+        raise AttributeError(f"{name} of a box cannot be set: its bounds were enforced when it was made.")
+
+    __setattr__ = __delattr__ = _fixed
 
     __array__ = __float__ = __int__ = __index__ = __complex__ = __bool__ = __len__ = __iter__ = _sealed
     __getitem__ = __contains__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _sealed
@@ -235,23 +247,14 @@ class SensitiveObjective(Sensitive):
     one. Sealed like every box.
     """
 
-    __slots__ = ("_curvature", "_dimension")
+    __slots__ = ("curvature",)
+
+    curvature: float  # largest second derivative of one record's loss
 
     def __init__(self, minimise: Any, *, dimension: int, gradient: float, curvature: float) -> None:
         super().__init__(0.0, norm=Norm.GRADIENT, add_remove=gradient, replace_one=2 * gradient)
-        self._value = minimise
-        self._dimension = dimension
-        self._curvature = ordinary(curvature=curvature)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the minimiser."""
-        return (self._dimension,)
-
-    @property
-    def curvature(self) -> float:
-        """Largest second derivative of one record's loss."""
-        return self._curvature
+        self._hold(minimise, (dimension,))
+        _set(self, "curvature", ordinary(curvature=curvature))
 
 
 class SensitiveTrials(Sensitive):
@@ -268,7 +271,10 @@ class SensitiveTrials(Sensitive):
     Sealed like every box.
     """
 
-    __slots__ = ("_candidates", "_hand_over")
+    __slots__ = ("candidates", "hand_over")
+
+    candidates: int
+    hand_over: Callable[[Any], None]
 
     def __init__(
         self,
@@ -280,21 +286,6 @@ class SensitiveTrials(Sensitive):
         hand_over: Callable[[Any], None],
     ) -> None:
         super().__init__(0.0, norm=Norm.MU, add_remove=add_remove, replace_one=replace_one)
-        self._value = trial  # type: ignore[assignment]
-        self._candidates = positive_integer(candidates=candidates)
-        self._hand_over = hand_over
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the released numbers: the winning candidate and its score."""
-        return (2,)
-
-    @property
-    def candidates(self) -> int:
-        """The number of candidates."""
-        return self._candidates
-
-    @property
-    def hand_over(self) -> Callable[[Any], None]:
-        """The function that receives the result of the best run."""
-        return self._hand_over
+        self._hold(trial, (2,))  # the winning candidate and its score
+        _set(self, "candidates", positive_integer(candidates=candidates))
+        _set(self, "hand_over", hand_over)

@@ -10,11 +10,14 @@ Two distributions, both for an integer standard deviation:
 A normal is drawn by cells and rejection, after Karney (2016, arXiv:1303.6257): its size is
 ``(j + x)/8``, where cell j has probability proportional to ``exp(-(j/8)^2/2)`` and x is uniform in
 [0, 1), accepted with probability ``exp(-x (2j + x)/128)``. Proof: ``docs/proofs/exact_noise.md``.
+
+A `Lattice` adds such noise to a value: it is rounded to a public unit first.
 """
 
 import functools
 import math
 import sys
+from dataclasses import dataclass
 from fractions import Fraction
 from types import ModuleType
 from typing import Any
@@ -22,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._randomness import NoiseSource
 
@@ -175,7 +179,7 @@ def floored_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
     >>> floored_gaussian(4, 1000, NoiseSource(seed=7)).dtype
     dtype('int64')
     """
-    return _draw(count, _check_std(std), False, noise)
+    return exact_gaussian(count, _check_std(std), False, noise)
 
 
 def discrete_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
@@ -190,16 +194,7 @@ def discrete_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
     ----------
     As for `floored_gaussian`. Faster by a quarter where 8 divides std.
     """
-    if noise.sampler == "opendp":
-        return _opendp_gaussian(count, _check_std(std))
-    return _draw(count, _check_std(std), True, noise)
-
-
-def exact_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
-    """Draw with the sampler of the noise source; std is that of a `Lattice`, so within its range."""
-    if noise.sampler == "opendp":
-        return _opendp_gaussian(count, std)
-    return _draw(count, std, noise.sampler != "secure", noise)
+    return exact_gaussian(count, _check_std(std), True, noise)
 
 
 def _check_std(std: int) -> int:
@@ -223,8 +218,12 @@ def _load_kernels() -> ModuleType:
     return _exact_kernels
 
 
-def _draw(count: int, std: int, discrete: bool, noise: NoiseSource) -> Integers:
-    cells = _cells_per_std(std, discrete)
+def exact_gaussian(count: int, std: int, discrete: bool, noise: NoiseSource) -> Integers:
+    """Draw either distribution; std is that of a `Lattice`, so within its range."""
+    if discrete and noise.sampler == "opendp":
+        return _opendp_gaussian(count, std)
+    # Cells hold whole numbers of values: where 8 does not divide std, a cell is one std wide.
+    cells = 1 if discrete and std % 8 else 8
     keep_rate = _keep_rate(cells)
     kernels = compiled_kernels()
     out = np.empty(count, dtype=np.int64)
@@ -234,26 +233,32 @@ def _draw(count: int, std: int, discrete: bool, noise: NoiseSource) -> Integers:
         candidates = min(_BLOCK, math.ceil(wanted + 2 * math.sqrt(wanted * (1 - keep_rate))) + 1)
         words = noise.words(2 * candidates)
         if kernels is not None:
-            filled = _fill(kernels, words, std, discrete, noise, out, filled)
+            filled = _fill(kernels, words, std, cells, discrete, noise, out, filled)
             continue
-        kept = _candidates(words[:candidates], words[candidates:], std, discrete, noise)[: count - filled]
+        kept = _candidates(words[:candidates], words[candidates:], std, cells, discrete, noise)[: count - filled]
         out[filled : filled + kept.size] = kept
         filled += kept.size
     return out
 
 
 def _fill(
-    kernels: ModuleType, words: Any, std: int, discrete: bool, noise: NoiseSource, out: Integers, filled: int
+    kernels: ModuleType,
+    words: Any,
+    std: int,
+    cells: int,
+    discrete: bool,
+    noise: NoiseSource,
+    out: Integers,
+    filled: int,
 ) -> int:
     """Do as `_candidates`, compiled: append accepted draws to ``out`` and return their number."""
-    cells = _cells_per_std(std, discrete)
     edges, guide = _cell_table(cells)
     width = std // cells if discrete else std
     slack = DOUBLE_ERROR * 2.0**_KEEP_BITS
     candidates = words.size // 2
     index, filled = kernels.fill(words, 0, width, cells, discrete, edges, guide, slack, out, filled)
     while index < candidates:
-        decided = _decide(int(words[index]), int(words[candidates + index]), std, discrete, noise)
+        decided = _decide(int(words[index]), int(words[candidates + index]), std, cells, discrete, noise)
         if decided is not None and filled < out.size:
             out[filled] = max(-LARGEST_NOISE, min(LARGEST_NOISE, decided))
             filled += 1
@@ -261,9 +266,8 @@ def _fill(
     return filled
 
 
-def _candidates(first: Any, second: Any, std: int, discrete: bool, noise: NoiseSource) -> Integers:
+def _candidates(first: Any, second: Any, std: int, cells: int, discrete: bool, noise: NoiseSource) -> Integers:
     """Turn two words each into integers and drop the rejected ones."""
-    cells = _cells_per_std(std, discrete)
     edges, guide = _cell_table(cells)
     chooser = (second >> _HALF) & _CELL_MASK
     cell = guide[chooser >> np.uint64(_GUIDE_SHIFT)].astype(np.int64)
@@ -294,7 +298,7 @@ def _candidates(first: Any, second: Any, std: int, discrete: bool, noise: NoiseS
     if whole_open is not None:
         undecided |= whole_open
     for index in np.flatnonzero(undecided):
-        decided = _decide(int(first[index]), int(second[index]), std, discrete, noise)
+        decided = _decide(int(first[index]), int(second[index]), std, cells, discrete, noise)
         kept[index] = decided is not None
         value[index] = 0 if decided is None else max(-LARGEST_NOISE, min(LARGEST_NOISE, decided))
     return np.asarray(value[kept], dtype=np.int64)
@@ -315,9 +319,8 @@ def _whole_part(word: Any, factor: int) -> tuple[Integers, NDArray[np.bool_] | N
     return whole.view(np.int64), fraction > border if fraction.max(initial=0) > border else None
 
 
-def _decide(first: int, second: int, std: int, discrete: bool, noise: NoiseSource) -> int | None:
+def _decide(first: int, second: int, std: int, cells: int, discrete: bool, noise: NoiseSource) -> int | None:
     """Decide one candidate in integers of any length, with further words; None if rejected."""
-    cells = _cells_per_std(std, discrete)
     negative = second >> 63
     chooser = Digits((second >> 32) & (2**_CELL_BITS - 1), _CELL_BITS)
     keeper, part = Digits(second & (2**_KEEP_BITS - 1), _KEEP_BITS), Digits(first, 64)
@@ -357,11 +360,6 @@ def _choose_cell(chooser: Digits, cells: int, noise: NoiseSource) -> int:
                 return cell
             below = high
         chooser.reveal(noise)
-
-
-def _cells_per_std(std: int, discrete: bool) -> int:
-    # Cells hold whole numbers of values: where 8 does not divide std, a cell is one std wide.
-    return 1 if discrete and std % 8 else 8
 
 
 @functools.cache
@@ -422,3 +420,97 @@ def _opendp_gaussian(count: int, std: int) -> Integers:
     space = opendp.vector_domain(opendp.atom_domain(T="i64")), opendp.l2_distance(T="f64")
     measure = opendp.m.make_gaussian(*space, scale=float(std))
     return np.asarray(measure([0] * count), dtype=np.int64)
+
+
+# Values are clipped to this many units; sums with noise of at most 2^62 cannot overflow.
+LARGEST_UNITS = 2**61
+# The unit is 2^-30 of the bound, or half that, for up to a million coordinates: sums of 2^30
+# records fit, and rounding adds at most 1e-6 to the bound.
+_BOUND_BITS = 30
+_ROUNDING_BITS = 20
+_LEAST_ROUNDING_BITS = 10
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The unit of a release and the standard deviation of its noise.
+
+    Parameters
+    ----------
+    exponent : int
+        The unit is this power of two.
+    std : int
+        Standard deviation of the noise, in units.
+
+    Guarantees
+    ----------
+    * Both depend on public numbers only: the sensitivity, the noise multiplier and the number of
+      coordinates.
+    * Rounding moves each coordinate by at most half a unit, and clipping brings no two values
+      further apart. So two values within the sensitivity become lattice points within
+      ``sensitivity/unit + sqrt(count)`` of each other. ``std`` is at least ``noise_multiplier``
+      times that, computed in integers and rounded up.
+    * The release is a function of the integer ``value + noise`` alone.
+
+    Examples
+    --------
+    >>> lattice = Lattice.of(sensitivity=1.0, noise_multiplier=2.0, count=4)
+    >>> lattice.unit == 2.0**-30, lattice.std == 2 * (2**30 + 2)
+    (True, True)
+    """
+
+    exponent: int
+    std: int
+
+    @property
+    def unit(self) -> float:
+        """The distance between neighbouring lattice points."""
+        return 2.0**self.exponent
+
+    @staticmethod
+    @functools.lru_cache(maxsize=256)
+    def of(
+        sensitivity: float, noise_multiplier: float, count: int, discrete: bool = False, moves: int = 1
+    ) -> "Lattice":
+        """Choose the lattice for a release. Raise InvalidArgument if the noise is too large for it.
+
+        ``moves`` is 2 where the sensitivity is that of two moves, each rounded separately.
+        """
+        root = moves * (math.isqrt(max(0, count - 1)) + 1)  # sqrt(count), rounded up
+        bits = max(_BOUND_BITS, root.bit_length() + _ROUNDING_BITS)
+        # The noise has at most two bits more than the bound and the multiplier together.
+        bits = min(bits, LARGEST_STD.bit_length() - 3 - math.frexp(noise_multiplier)[1])
+        if bits < root.bit_length() + _LEAST_ROUNDING_BITS:
+            raise InvalidArgument(
+                f"noise_multiplier={noise_multiplier!r} is too large for exact noise on {count} numbers. Lower it, "
+                "or pass noise='plain'."
+            )
+        exponent = math.frexp(sensitivity)[1] - 1 - bits
+        # multiplier (sensitivity/unit + root), rounded up, as one fraction of integers. Fraction
+        # would take longer than the noise, and schedules have another multiplier for each release.
+        above, below = noise_multiplier.as_integer_ratio()
+        bound, parts = sensitivity.as_integer_ratio()
+        bound, parts = bound << max(0, -exponent), parts << max(0, exponent)
+        std = -(-above * (bound + root * parts) // (below * parts))
+        if discrete and std >= 2**20:
+            std += -std % 8  # faster to draw
+        return Lattice(exponent, std)
+
+    def points(self, value: FloatArray) -> Integers:
+        """Return the nearest lattice points, in units."""
+        largest = math.ldexp(LARGEST_UNITS, self.exponent)
+        # Division by a power of two is exact, except far below one unit, where it rounds to zero
+        # anyway. np.clip is slower for a few numbers.
+        clipped = np.minimum(np.maximum(value, -largest), largest)
+        return np.asarray(np.rint(clipped * 2.0**-self.exponent), dtype=np.int64)
+
+    def add_noise(self, value: FloatArray, noise: NoiseSource) -> FloatArray:
+        """Round a value to the lattice, add exact noise and return floats."""
+        drawn = exact_gaussian(value.size, self.std, noise.sampler != "secure", noise)
+        kernels = compiled_kernels()
+        if kernels is not None:
+            out = np.empty(value.size)
+            kernels.place(value.reshape(-1), drawn, 2.0**-self.exponent, 2.0**self.exponent, LARGEST_UNITS, out)
+            return out.reshape(value.shape)
+        noisy = self.points(value) + drawn.reshape(value.shape)
+        return np.asarray(np.minimum(np.maximum(noisy, -LARGEST_UNITS), LARGEST_UNITS) * self.unit, dtype=np.float64)

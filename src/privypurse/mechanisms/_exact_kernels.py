@@ -1,10 +1,10 @@
 """Compiled versions of the fast paths of exact noise, for small draws.
 
-They make the same decisions on the same words as the readable versions in ``exact_gaussian`` and
-``exact_lattice``, bit for bit (tested). They are compiled without reordering or contraction (no
+They make the same decisions on the same words as the readable versions in ``_exact_gaussian``,
+bit for bit (tested). They are compiled without reordering or contraction (no
 ``fastmath``), so each operation is one of IEEE 754, as in numpy. exp is that of the C library or
 the compiler, with an error of a few units in the last place, 2^-50 of the value: far below the
-allowed 2^-40 (``exact_gaussian.DOUBLE_ERROR``).
+allowed 2^-40 (``_exact_gaussian.DOUBLE_ERROR``).
 """
 # Compiled code is typed by its compiler.
 # mypy: disallow-untyped-decorators=False
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-# Bit layout of words, as in ``exact_gaussian``; repeated because numba's cache ignores imports.
+# Bit layout of words, as in ``_exact_gaussian``; repeated because numba's cache ignores imports.
 _LOW, _HALF, _CELL_MASK = np.uint64(2**32 - 1), np.uint64(32), np.uint64(2**31 - 1)
 _GUIDE_SHIFT, _SPLIT, _SIGN_SHIFT = np.uint64(15), np.uint8(255), np.uint64(63)
 _ZERO = np.uint64(0)

@@ -13,7 +13,7 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.charges import GaussianCharge
-from privypurse.mechanisms._exact_lattice import Lattice
+from privypurse.mechanisms._exact_gaussian import Lattice
 
 
 class HasNoiseMultiplier(Protocol):
@@ -101,12 +101,13 @@ class Gaussian:
         """Return the replace-one charge of an add/remove release: a larger sensitivity."""
         return GaussianCharge(self.noise_std(box, neighbouring) / _sensitivity(box, other), box.sample_prob)
 
-    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
-        """Raise InvalidArgument, before the charge, if exact noise is impossible."""
-        if noise.secure:
-            self._lattice(box, neighbouring, noise)
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice | None:
+        """Return the lattice of exact noise, None for plain noise.
 
-    def _lattice(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice:
+        Raises InvalidArgument, before the charge, if exact noise is impossible.
+        """
+        if not noise.secure:
+            return None
         # A replacement is a removal and an addition, each of which is rounded.
         moves = 2 if neighbouring is Neighbouring.REPLACE_ONE else 1
         sensitivity, count = _sensitivity(box, neighbouring), math.prod(box.shape)
@@ -114,8 +115,10 @@ class Gaussian:
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         """Return the value plus noise."""
-        if noise.secure:
-            return self._lattice(box, neighbouring, noise).add_noise(box._value, noise)
+        # A subclass may have a check_noise of its own, which need not return a lattice.
+        lattice = Gaussian.check_noise(self, box, neighbouring, noise)
+        if lattice is not None:
+            return lattice.add_noise(box._value, noise)
         return np.asarray(box._value + self.noise_std(box, neighbouring) * noise.normal(box.shape))
 
 

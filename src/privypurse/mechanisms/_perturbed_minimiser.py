@@ -15,7 +15,7 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive, SensitiveObjective
 from privypurse.core.charges import GaussianCharge, ObjectivePerturbationCharge
-from privypurse.mechanisms._exact_lattice import Lattice
+from privypurse.mechanisms._exact_gaussian import Lattice
 
 # Gradient norm at which the search ends, relative to the perturbation or one record's gradient.
 TOLERANCE = 1e-8

@@ -18,8 +18,7 @@ from torch import Tensor
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Sensitive
-from privypurse.mechanisms._exact_gaussian import exact_gaussian
-from privypurse.mechanisms._exact_lattice import LARGEST_UNITS
+from privypurse.mechanisms._exact_gaussian import LARGEST_UNITS, Lattice, exact_gaussian
 from privypurse.mechanisms._gaussian import Gaussian
 
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
@@ -43,12 +42,7 @@ class SensitiveTensor(Sensitive):
 
     def __init__(self, value: Tensor, **bounds: Any) -> None:
         super().__init__(0.0, **bounds)
-        self._value = value  # type: ignore[assignment]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the value."""
-        return tuple(self._value.shape)
+        self._hold(value, tuple(value.shape))
 
 
 def normals(shape: tuple[int, ...], device: torch.device, noise: NoiseSource) -> Tensor:
@@ -185,16 +179,17 @@ class TorchGaussian(Gaussian):
     # On a device, exact noise would dominate the time of a step, so purses must require it.
     exact_by_default: ClassVar[bool] = False
 
-    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
-        """Raise InvalidArgument, before the charge, if exact noise is impossible."""
-        super().check_noise(box, neighbouring, noise)
+    def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice | None:
+        """Return the lattice as `Gaussian` does; `draw` below is exact on it too."""
+        return super().check_noise(box, neighbouring, noise)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Any:
         """Return the value plus noise, as a tensor in double precision."""
         value: torch.Tensor = box._value  # type: ignore[assignment]
-        if noise.secure:
-            lattice = self._lattice(box, neighbouring, noise)
-            drawn = torch.from_numpy(exact_gaussian(value.numel(), lattice.std, noise)).to(value.device)
+        lattice = super().check_noise(box, neighbouring, noise)
+        if lattice is not None:
+            units = exact_gaussian(value.numel(), lattice.std, noise.sampler != "secure", noise)
+            drawn = torch.from_numpy(units).to(value.device)
             # As `Lattice.points` and `Lattice.add_noise`; a power of two scales exactly.
             largest = LARGEST_UNITS * lattice.unit
             points = (value.double().clamp(-largest, largest) / lattice.unit).round().to(torch.int64)

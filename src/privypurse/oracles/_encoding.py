@@ -1,10 +1,4 @@
-"""[RAW DATA] Checks of tables and encoding of labels, before anything is spent.
-
-Exact sums lie on a lattice, with one public step, a power of two, for each query. With secure
-noise, every record's clipped gradient is rounded to whole steps before it is added. The sum is then
-one of integers: exact, and the same in every order. Noise is added in whole steps too
-(``docs/proofs/exact_noise.md``).
-"""
+"""[RAW DATA] Checks of tables and encoding of labels, before anything is spent."""
 
 import contextlib
 import math
@@ -22,22 +16,6 @@ from privypurse.losses._linear import LinearLoss
 # Contributions are kept this much inside the stated bound, so that it holds for the computed sums
 # (see ``_kernels`` and ``_exact_kernels``). It costs 0.05 % more noise than exact arithmetic.
 ROUNDING_MARGIN = 5e-4
-# A bound is 2^22 to 2^23 steps: 10^9 records then sum to less than 2^53 steps, exact in a double.
-_BITS = 22
-
-
-def lattice_unit(bound: float, dimension: int) -> float:
-    """Return the step: a power of two, of which a bound has at least 2^22 and less than 2^23.
-
-    Rounding a vector of n numbers adds at most half of sqrt(n) steps to its length. Half the
-    rounding margin must cover it, so beyond four million numbers the step is finer.
-    """
-    exponent = math.frexp(bound)[1] - 1 - _BITS
-    while math.sqrt(dimension) / 2 * math.ldexp(1.0, exponent) > ROUNDING_MARGIN / 2 * bound:
-        exponent -= 1
-    return math.ldexp(1.0, exponent)
-
-
 LARGEST_TARGET = 1e30  # representable in float32
 
 

@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 from privypurse.core._checks import FloatArray, shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.losses._softmax import OneVsRest, Softmax
-from privypurse.oracles._encoding import ROUNDING_MARGIN, lattice_unit
+from privypurse.oracles._encoding import ROUNDING_MARGIN
 from privypurse.oracles._exact_kernels import row_products
 from privypurse.oracles._links import exponential
+from privypurse.oracles._partitions import lattice_unit
 
 MOST_ROWS = 1024  # they stay in the cache between the two products
 _ROW_BITS, _SLOPE_BITS, _WEIGHT_BITS = 21, 22, 31

@@ -6,7 +6,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import methodcaller
 from typing import Any
 
@@ -38,7 +38,6 @@ from privypurse.oracles._encoding import (
     check_sparse,
     check_target_bounds,
     encode_targets,
-    lattice_unit,
     stored_by_column,
 )
 from privypurse.oracles._minimise import minimise
@@ -52,11 +51,12 @@ from privypurse.oracles._partitions import (
     Partition,
     SparsePartition,
     Work,
+    default_threads,
+    lattice_unit,
     make_partition,
     pairwise_sum,
 )
 from privypurse.oracles._sampling import check_sampling, poisson_rows
-from privypurse.oracles._threads import default_threads
 
 # A sum of n losses of size L errs by about n 2^-52 L, on both neighbouring tables: for 10^8 rows.
 LOSS_ROUNDING = 1e-7
@@ -295,14 +295,9 @@ class LinearOracle(ABC):
 
     def _each(self, call: Callable[[Partition], Any], sample_prob: float, noise: NoiseSource | None) -> list[Any]:
         """Call a function of each part of the rows, or of a sample of it."""
-        return [call(part) for part in self._sampled(sample_prob, noise)]
-
-    def _sampled(self, sample_prob: float, noise: NoiseSource | None) -> Iterator[Partition]:
-        for part in self._parts():
-            if sample_prob < 1 and noise is not None:
-                yield part.take(poisson_rows(part.rows, sample_prob, noise))
-            else:
-                yield part
+        if sample_prob < 1 and noise is not None:
+            return [call(part.take(poisson_rows(part.rows, sample_prob, noise))) for part in self._parts()]
+        return [call(part) for part in self._parts()]
 
     def _bound(self, clip: float | None, implied: float, name: str) -> float:
         """Return the smaller of a query's clip and the implied bound; one must be finite."""

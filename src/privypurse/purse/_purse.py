@@ -1,6 +1,7 @@
 """[DECIDES] The purse: every released value passes through it and is charged before it is drawn."""
 
 import contextlib
+import functools
 import math
 import os
 from collections.abc import Iterator
@@ -60,6 +61,7 @@ def choose_noise(noise: NoiseSource | str | None, filter: Filter) -> NoiseSource
 _PLAIN = NoiseSource(secure=False)
 
 
+@functools.lru_cache(maxsize=256)
 def draws_exactly(kind: type) -> bool:
     """Return whether a class declares its `draw` exact; an overriding draw must do so again."""
     for base in kind.__mro__:
@@ -89,7 +91,8 @@ def noise_for(mechanism: Any, box: Sensitive, filter: Filter, noise: NoiseSource
     """
     if not noise.secure:
         return _check_delta(noise, filter)
-    exact = draws_exactly(type(mechanism))
+    kind: type = type(mechanism)
+    exact = draws_exactly(kind)
     if noise.strict and not exact:
         raise InvalidArgument(
             f"mechanism {type(mechanism).__name__} does not declare exact noise (it has no check_noise of its own), "
@@ -411,7 +414,10 @@ class Purse(Shared):
         relation, sample = self._filter.neighbouring, box.sample
         charge = mechanism.charge(box, relation)
         noise = noise_for(mechanism, box, self._filter, self._noise)
-        other = _charge_if_replaced(box, mechanism, relation)
+        other: SingleCharge | None = None  # the replace-one charge of an add/remove release, where it is known
+        if relation is Neighbouring.ADD_REMOVE and box.replace_one is not None:
+            seen_under = getattr(mechanism, "charge_seen_under", None)
+            other = seen_under and seen_under(box, relation, Neighbouring.REPLACE_ONE)
         with contextlib.nullcontext() if sample is None else sample.take():
             self._pay(charge, other, what, exact=noise.sampler if noise.secure else None)
         value = mechanism.draw(box, relation, noise)
@@ -566,12 +572,3 @@ def _rebuild(filter: Filter, ledger: Ledger, dataset: str, noise: NoiseSource, w
             f"the ledger ({ledger.location}) has no account for {dataset!r}, from which this purse spends."
         )
     return Purse.with_filter(filter, ledger=ledger, dataset=dataset, noise=noise, who=who)
-
-
-def _charge_if_replaced(box: Sensitive, mechanism: Mechanism, neighbouring: Neighbouring) -> SingleCharge | None:
-    """Return the replace-one charge of an add/remove release, where it is known."""
-    seen_under = getattr(mechanism, "charge_seen_under", None)
-    if neighbouring is Neighbouring.REPLACE_ONE or seen_under is None or not box.has_bound(Neighbouring.REPLACE_ONE):
-        return None
-    charge: SingleCharge = seen_under(box, neighbouring, Neighbouring.REPLACE_ONE)
-    return charge

@@ -20,7 +20,7 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.queries import GradientAt, Released
 from privypurse.estimators import _search as search
-from privypurse.mechanisms import _exact_lattice as exact_lattice
+from privypurse.mechanisms import _exact_gaussian as exact_noise
 from privypurse.mechanisms import _exact_selection as exact_selection
 from privypurse.mechanisms import _selection as selection
 from privypurse.mechanisms._base import Mechanism
@@ -28,10 +28,13 @@ from privypurse.mechanisms._exact_gaussian import exact_gaussian
 from privypurse.mechanisms._selection import ExponentialSelection
 from privypurse.oracles._linear import LinearOracle
 from privypurse.oracles._partitions import DensePartition, Frame, GradientWork
-from privypurse.purse import _purse as gate
 from privypurse.purse._purse import Purse
 
 Planted = Iterator[None]
+
+
+def _itself(part: Any) -> Any:
+    return part
 
 
 @contextlib.contextmanager
@@ -46,11 +49,11 @@ def noise_halved() -> Planted:
 def exact_noise_halved() -> Planted:
     """Draw exact noise of half the charged standard deviation."""
 
-    def halved(count: int, std: int, noise: NoiseSource) -> Any:
-        return exact_gaussian(count, max(1, std // 2), noise)
+    def halved(count: int, std: int, discrete: bool, noise: NoiseSource) -> Any:
+        return exact_gaussian(count, max(1, std // 2), discrete, noise)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(exact_lattice, "exact_gaussian", halved))
+        stack.enter_context(mock.patch.object(exact_noise, "exact_gaussian", halved))
         # Tensor noise imports the function by name; without PyTorch the module must not be loaded.
         on_tensors = sys.modules.get("privypurse.mechanisms._torch_gaussian")
         if on_tensors is not None:
@@ -66,7 +69,7 @@ def clip_after_the_sum() -> Planted:
         bound = self._loss.lipschitz * self._frame.row_limit
         weights = self._weights(query.point, "point")
         total, rows = np.zeros(self.dimension), 0
-        for part in self._sampled(sample_prob, noise):
+        for part in self._each(_itself, sample_prob, noise):
             loose = DensePartition(
                 part._table, part._target, replace(self._frame, row_limit=np.inf), by_column=part._by_column
             )
@@ -100,7 +103,7 @@ def bias_after_normalisation() -> Planted:
         # Kernels always have a last place for the weight of the constant.
         weights = np.append(query.point, 0.0)
         total = np.zeros(self.dimension)
-        for part in self._sampled(sample_prob, noise):
+        for part in self._each(_itself, sample_prob, noise):
             lengths = np.linalg.norm(part._table, axis=1, keepdims=True)
             table = np.column_stack([part._table * (limit / np.maximum(lengths, limit)), np.ones(part.rows)])
             work = GradientWork(self._loss, weights, np.inf, self._loss.lipschitz)
@@ -278,12 +281,14 @@ def add_remove_from_replace_one() -> Planted:
     def limit(self: Any, neighbouring: Neighbouring) -> tuple[float, float]:
         return self.epsilon, self.delta
 
-    def seen(box: Sensitive, mechanism: Mechanism, neighbouring: Neighbouring) -> Any:
-        return mechanism.charge(box, neighbouring)
+    pay = Purse._pay
+
+    def paid(self: Purse, charge: Any, other: Any, what: str, **how: Any) -> None:
+        pay(self, charge, charge, what, **how)
 
     with (
         mock.patch.object(AdditiveFilter, "guarantee_under", limit),
-        mock.patch.object(gate, "_charge_if_replaced", seen),
+        mock.patch.object(Purse, "_pay", paid),
     ):
         yield
 
@@ -291,19 +296,19 @@ def add_remove_from_replace_one() -> Planted:
 @contextlib.contextmanager
 def empty_batch_skipped() -> Planted:
     """Skip the step of an empty sample, without charge or noise."""
-    sampled, release, empty = LinearOracle._sampled, Purse._release, {"now": False}
+    each, release, empty = LinearOracle._each, Purse._release, {"now": False}
 
-    def parts(self: Any, sample_prob: float, noise: Any) -> Any:
-        chosen = list(sampled(self, sample_prob, noise))
+    def of_each(self: Any, call: Any, sample_prob: float, noise: Any) -> Any:
+        chosen = each(self, _itself, sample_prob, noise)
         empty["now"] = sample_prob < 1 and not any(part.rows for part in chosen)
-        return iter(chosen)
+        return [call(part) for part in chosen]
 
     def skipping(self: Purse, box: Sensitive, mechanism: Mechanism, what: str) -> Released:
         if empty["now"]:
             return Released(np.zeros(box.shape), mechanism.charge(box, self.neighbouring), 0.0)
         return release(self, box, mechanism, what)
 
-    with mock.patch.object(LinearOracle, "_sampled", parts), mock.patch.object(Purse, "_release", skipping):
+    with mock.patch.object(LinearOracle, "_each", of_each), mock.patch.object(Purse, "_release", skipping):
         yield
 
 

@@ -19,7 +19,7 @@ from privypurse.audit._verdicts import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line,
 from privypurse.audit.white_box import Scores
 from privypurse.core._checks import positive, positive_integer
 from privypurse.core._errors import FileUnusable, InvalidArgument
-from privypurse.oracles._threads import default_threads
+from privypurse.oracles._partitions import default_threads
 from privypurse.runs._progress import Progress, Silent
 from privypurse_lab.audits import cells
 from privypurse_lab.audits.page import AuditReport, write_pages

@@ -10,7 +10,7 @@ from typing import Any
 
 from privypurse.core._checks import positive_integer
 from privypurse.core._errors import DataUnavailable, FileUnusable, InvalidArgument
-from privypurse.oracles._threads import default_threads
+from privypurse.oracles._partitions import default_threads
 from privypurse.runs._progress import Progress, Silent
 from privypurse_lab.papers import drawing, pages, prepared_data
 from privypurse_lab.papers.catalogue import NAMES, paper_named

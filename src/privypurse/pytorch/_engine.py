@@ -241,6 +241,12 @@ class Engine:
         found = reduction_of_loss(outputs, scaled=self._scaler is not None, recent=self._unread)
         if found == ("sum" if self.settings.mean_loss else "mean"):
             raise wrong_reduction("the loss", self.settings.mean_loss)
+        if found == "weighted mean":
+            raise InvalidArgument(
+                "expected a loss that treats each record by itself, got a mean over class weights: it divides by the weights "
+                "of the whole batch, so that one record changes the gradients of others. Use reduction='sum' and pass "
+                "loss_reduction='sum' to make_private."
+            )
         self._looked = this_pass
         # A loss that the module returns was tried with it.
         if found is None and not self._unread and any(len(x.shape) for x in getattr(outputs, "_input_metadata", ())):

@@ -300,7 +300,8 @@ _MOST_NODES = 10_000
 def reduction_of_loss(outputs: Any, *, scaled: bool, recent: bool = False) -> str | None:
     """Return the reduction over records of the loss of the current backward pass.
 
-    "mean" or "sum", where all operations from the node `outputs` to the loss are known; else None.
+    "mean" or "sum", where all operations from the node `outputs` to the loss are known; "weighted
+    mean" where it divides by the class weights of the batch; else None.
     `scaled`: the loss was multiplied by the scale of a `GradScaler`. `recent`: look for it among
     recent objects only, which is fast.
     """
@@ -357,6 +358,13 @@ def _reduction(top: Any, end: Any, *, scaled: bool) -> str | None:
             if not (name in _ON_ROWS or reduction == 0 or _within_rows(name, node)):
                 return None
         elif reduction in (_AVERAGED, _ADDED) or name in ("Mean", "Sum"):
+            if reduction == _AVERAGED and name.startswith("NllLoss"):
+                try:
+                    weighted = node._saved_weight is not None
+                except RuntimeError:  # there is one, freed when the node ran
+                    weighted = True
+                if weighted:
+                    return "weighted mean"
             reductions.add("mean" if name == "Mean" or reduction == _AVERAGED else "sum")
             in_rows = True
         elif name not in _ON_NUMBERS:

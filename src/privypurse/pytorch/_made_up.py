@@ -1,10 +1,9 @@
 """Synthetic records in the shape of a batch, for trials and empty samples."""
 
-import copy
 import enum
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-tree_map = torch.utils._pytree.tree_map
+from privypurse.pytorch._rows import each_part, parts_of
+
 FAR = 1e4  # scale of outlying records, which reveal computations over the batch
 IGNORED_INDEX = -100  # label that PyTorch's losses ignore
 
@@ -98,41 +98,6 @@ def has_integers(like: Any, count: int) -> bool:
 def column_names(name: str, columns: float) -> list[str]:
     """Return a name for each column of a part of a batch."""
     return [f"{name}[{column}]" for column in range(int(columns))]
-
-
-def moved(batch: Any, device: torch.device) -> Any:
-    """Return a batch on a device."""
-    return each_part(batch, lambda x, _: x.to(device) if isinstance(x, Tensor) else x)
-
-
-def each_part(batch: Any, change: Callable[[Any, str], Any], name: str = "") -> Any:
-    """Return a batch with ``change(part, name)`` applied to each part."""
-    if isinstance(batch, Tensor):
-        return change(batch, name)
-    if isinstance(batch, MutableMapping):
-        changed = copy.copy(batch)
-        for key in batch:
-            changed[key] = each_part(batch[key], change, f"{name}/{key}")
-        return changed
-    if isinstance(batch, tuple | list):
-        parts = [each_part(part, change, f"{name}/{place}") for place, part in enumerate(batch)]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    return tree_map(lambda part: change(part, name), batch)
-
-
-def parts_of(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the name and content of each part of a batch, as `each_part` names them."""
-    if isinstance(batch, MutableMapping):
-        for key in batch:
-            yield from parts_of(batch[key], f"{name}/{key}")
-    elif isinstance(batch, tuple | list):
-        for place, part in enumerate(batch):
-            yield from parts_of(part, f"{name}/{place}")
-    elif isinstance(batch, Tensor):
-        yield name, batch
-    else:
-        for part in torch.utils._pytree.tree_leaves(batch):
-            yield name, part
 
 
 def records_in(batch: Any) -> int:

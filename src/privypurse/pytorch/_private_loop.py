@@ -1,4 +1,4 @@
-"""[RAW DATA] `make_private`: private training in the user's own loop, and its loader."""
+"""[RAW DATA] `make_private`: private training in the user's own loop."""
 
 import math
 from collections.abc import Sequence

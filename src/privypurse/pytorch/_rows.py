@@ -1,6 +1,7 @@
-"""[RAW DATA] Records of tensors or data sets, fetched by row."""
+"""[RAW DATA] Records of tensors or data sets, fetched by row, and the parts of their batches."""
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -108,3 +109,38 @@ def _check_sampler(loader: "DataLoader[Any]") -> None:
             f"loader has a custom sampler ({kind}), which cannot be priced. The engine draws its own Poisson samples: pass "
             "a loader with shuffle=True or False and no sampler."
         )
+
+
+def each_part(batch: Any, change: Callable[[Any, str], Any], name: str = "") -> Any:
+    """Return a batch with ``change(part, name)`` applied to each part."""
+    if isinstance(batch, Tensor):
+        return change(batch, name)
+    if isinstance(batch, MutableMapping):
+        changed = copy.copy(batch)
+        for key in batch:
+            changed[key] = each_part(batch[key], change, f"{name}/{key}")
+        return changed
+    if isinstance(batch, tuple | list):
+        parts = [each_part(part, change, f"{name}/{place}") for place, part in enumerate(batch)]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return torch.utils._pytree.tree_map(lambda part: change(part, name), batch)
+
+
+def parts_of(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the name and content of each part of a batch, as `each_part` names them."""
+    if isinstance(batch, MutableMapping):
+        for key in batch:
+            yield from parts_of(batch[key], f"{name}/{key}")
+    elif isinstance(batch, tuple | list):
+        for place, part in enumerate(batch):
+            yield from parts_of(part, f"{name}/{place}")
+    elif isinstance(batch, Tensor):
+        yield name, batch
+    else:
+        for part in torch.utils._pytree.tree_leaves(batch):
+            yield name, part
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """Return a batch on a device."""
+    return each_part(batch, lambda x, _: x.to(device) if isinstance(x, Tensor) else x)

@@ -20,8 +20,9 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.purse._purse import Purse
 from privypurse.pytorch import _made_up as synthetic
 from privypurse.pytorch._clipping import check_records, clipped_sum, full_precision
-from privypurse.pytorch._made_up import Integers, Reach, Record, made_up, moved, parts_of
+from privypurse.pytorch._made_up import Integers, Reach, Record, made_up
 from privypurse.pytorch._module_state import COMPARED, ModuleState
+from privypurse.pytorch._rows import each_part, moved, parts_of
 from privypurse.pytorch._taps import Taps
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a module
@@ -283,7 +284,7 @@ class Trials:
         """Find counters and refuse other changes; return certificate lines on counters."""
         companies = (*KEPT, COMPANY), (*KEPT, ABOVE), KEPT[::-1], (BELOW, COMPANY, ABOVE)
         made = [made_up(arguments, records, company) for company in companies]
-        made.append(synthetic.each_part(made[0], lambda x, _: torch.zeros_like(x) if isinstance(x, Tensor) else x))
+        made.append(each_part(made[0], lambda x, _: torch.zeros_like(x) if isinstance(x, Tensor) else x))
         self._state.find_counters(functools.partial(self.quietly, one) for one in made)
         with contextlib.suppress(Exception):
             self.quietly(made[0])

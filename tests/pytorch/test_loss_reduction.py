@@ -149,7 +149,7 @@ def test_a_mean_over_class_weights_is_refused_before_payment():
     module = nn.Linear(3, 2)
     private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))))
     x, y = next(iter(private.loader))
-    with pytest.raises(InvalidArgument, match="class weights.*reduction='sum'") as refused:
+    with pytest.raises(InvalidArgument, match=r"class weights.*reduction='sum'") as refused:
         F.cross_entropy(outputs := module(x), y, weight=outputs.new_tensor([1.0, 7.0])).backward()
     assert not refused.value.spent
     assert private.purse.spent.releases == 0

@@ -180,7 +180,8 @@ def test_train_says_how_many_records_have_no_target(misspelt, tmp_path, name, bu
     without_target = result.left_out[-1]
     assert told[-1] == without_target
     assert without_target.why == NO_TARGET
-    assert 0 < without_target.low <= LOST <= without_target.high < 2 * LOST
+    assert 0 < without_target.low < without_target.high < 2 * LOST
+    assert abs(without_target.count - LOST) < without_target.high - without_target.low  # six standard deviations
     assert NO_TARGET in (tmp_path / "model" / "report.html").read_text()
     assert sum(line.what == WHAT for line in charges(tmp_path)) == 1
 

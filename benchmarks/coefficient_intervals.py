@@ -9,8 +9,8 @@ numbers correlated at 0.95, and the synthetic census. Seeds are fixed: these are
 
 Run: ``python benchmarks/coefficient_intervals.py`` (about a quarter of an hour on an idle core),
 ``--quick`` for a look. ``--time`` measures how long the intervals of `privypurse train` take beside
-the rest of it, on the synthetic census (a minute). Exits with 1 where fewer than 90 of 100 nominal 95 % intervals of the first
-table hold for some kind of column. Intervals of columns that depend on each other are known to be
+the rest of it, on the synthetic census (a minute). Exits with 1 where fewer than 90 of 100 nominal
+95 % intervals of the first table hold for some kind of column. Intervals of columns that depend on each other are known to be
 too narrow (docs/design.md).
 """
 

@@ -219,7 +219,9 @@ def _whole_line(delimiter: str) -> "re.Pattern[bytes]":
     raw = delimiter.encode("utf-8")
     sign = re.escape(raw)
     other = rb"[^" + sign + rb"]" if len(raw) == 1 else rb"(?:(?!" + sign + rb").)"
-    quoted = rb'"[^"]*+(?:""[^"]*+)*+"(?!")' + other + rb"*+"
-    plain = rb'(?:(?!")' + other + rb"++)?+"
+    # Without possessive quantifiers, which match too much before Python 3.11.5. Each line can be
+    # divided in one way only, so that a failed match takes linear time all the same.
+    quoted = rb'"[^"]*(?:""[^"]*)*"(?!")' + other + rb"*"
+    plain = rb'(?:(?!")' + other + rb"+)?"
     field = rb"(?:" + quoted + rb"|" + plain + rb")"
-    return re.compile(field + rb"(?:" + sign + field + rb")*+", re.DOTALL)
+    return re.compile(field + rb"(?:" + sign + field + rb")*", re.DOTALL)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from privypurse_lab.papers.intervals import half_width
-from privypurse_lab.papers.items import NOT_PRIVATE, Sheet
+from privypurse_lab.papers.items import NOT_PRIVATE, Sheet, Short
 from privypurse_lab.papers.pur.problems import CONSTANT_SCHEDULES, TITLES
 
 AT_LEAST, UNCLEAR, WORSE, STILL = "at least as good", "not distinguishable", "worse", "neither moves"
@@ -185,6 +185,17 @@ def enough(cases: Sequence[Case]) -> bool:
     """Return whether enough cases are decidable: not ended by the limit, with at least a step."""
     count = counted(cases)
     return len(cases) - count[ENDED] - count[STILL] >= ENOUGH * len(cases)
+
+
+def short(cases: Sequence[Case]) -> Short:
+    """Return the short row of the claim in some cases."""
+    count = counted(cases)
+    left = len(cases) - count[ENDED] - count[STILL]
+    return Short(
+        "the schedule is at least as good as the best constant noise",
+        "no number",
+        f"worse in {count[WORSE]} of {left} cases, at least as good in {count[AT_LEAST]}",
+    )
 
 
 def in_words(cases: Sequence[Case]) -> str:

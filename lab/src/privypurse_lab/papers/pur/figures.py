@@ -48,6 +48,7 @@ def finish(settings: Settings, results: Results, names: Sequence[str]) -> Finish
         picture=partial(_draw, panels=panels, there=there),
         sheets=[claims.sheet(cases, caption), *_own_sheet(settings, panels)],
         notes=_notes(settings, there, panels),
+        short=claims.short([case for case in cases if case.ours == "independent"]),
     )
 
 

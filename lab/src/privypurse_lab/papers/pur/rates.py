@@ -26,6 +26,7 @@ from privypurse_lab.papers.items import (
     Item,
     Settings,
     Sheet,
+    Short,
     Verdict,
 )
 from privypurse_lab.papers.pur.paths import REPLACE_ONE, least
@@ -199,7 +200,14 @@ def finish(settings: Settings, results: Results, case: str) -> Finished:
         f"anything. Library: rows of length one, R = {RADIUS:g}, ridge {0 if case == 'convex' else RIDGE:g}, zCDP with the "
         f"paper's conversion; runs of `PUR` on synthetic data, {3 if settings.quick else 20} for each number of records.",
     ]
-    return Finished(rows, verdict, partial(_draw, lines=lines, dots=dots, unsound=unsound), sheets, notes)
+    return Finished(rows, verdict, partial(_draw, lines=lines, dots=dots, unsound=unsound), sheets, notes, _short(case))
+
+
+def _short(case: str) -> Short:
+    """Return the short row: exponents of N in the excess loss."""
+    slope = _slope(lambda n: library_bound(case, n)[0], 1e5, 1e7)
+    printed = "-2/3" if case == "convex" else "-2"
+    return Short("the excess loss falls as a power of N", printed, "", f"{slope:.2f}, as a bound")
 
 
 def _convex(dots: Sequence[tuple[float, ...]]) -> tuple[Verdict, list[Sheet]]:

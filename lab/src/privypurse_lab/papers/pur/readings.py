@@ -97,6 +97,7 @@ def finish(settings: Settings, results: Results) -> Finished:
             "two too early.",
             scaling_note("All readings"),
         ],
+        short=claims.short(by[READINGS[0].name]),
     )
 
 

@@ -17,6 +17,7 @@ from privypurse_lab.papers.items import (
     Item,
     Settings,
     Sheet,
+    Short,
     Verdict,
     ranking_word,
 )
@@ -97,6 +98,7 @@ def finish(settings: Settings, results: Results) -> Finished:
         picture=partial(_draw, there=there, found=found),
         sheets=sheets,
         notes=_notes(settings, there, lines),
+        short=_short(there, found),
     )
 
 
@@ -189,6 +191,14 @@ def _verdict(
         + f"The table belongs to ridge {l2:g}: its exact minimum is the nearer one on {votes} of {len(there)} data sets. "
         f"The claim that the schedule is at least as good as the best constant: in the paper, {own}; here, by risk (both "
         f"starts), {_claim_in_words(risks)}. By gradient norm of the same runs (from zero), {_claim_in_words(norms)}.",
+    )
+
+
+def _short(there: Sequence[str], found: Found) -> Short:
+    """Return the short row: how many published risks are found, in the way that finds most."""
+    near, left = max(close(there, found, way) for way in WAYS)
+    return Short(
+        "risks of ours and of the best constant", f"{4 * len(there)} risks", f"{near} of {left} to within {CLOSE:g}"
     )
 
 

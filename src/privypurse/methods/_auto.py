@@ -56,7 +56,6 @@ class Auto(PlannedMethod):
             raise InvalidArgument(f"slack must be 1 or more; got {self.slack!r}. Omit it.")
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the descent."""
         many = facts.dimension >= MANY_WEIGHTS
         steps = balanced_steps(facts, most=MOST_STEPS_OF_MANY if many else MOST_STEPS)
         # Less than slack^2, which would require that no row is longer than most.
@@ -65,12 +64,5 @@ class Auto(PlannedMethod):
         effective = reach(facts) * longest / steps
         size = min(longest, effective)
         momentum = min(1 - size / effective, MOST_MOMENTUM_OF_MANY if many else MOST_MOMENTUM)
-        optimizer = GradientDescent(
-            step_size=size,
-            records=facts.records,
-            clip_norm=facts.clip_norm,
-            momentum=momentum,
-            nesterov=True,
-            l2=facts.l2,
-        )
+        optimizer = GradientDescent(size, facts.records, facts.clip_norm, momentum, nesterov=True, l2=facts.l2)
         return Recipe(optimizer, EvenSplit(), steps, step_sizes=(size,))

@@ -44,16 +44,10 @@ class Nesterov(PlannedMethod):
         check_choice("average", self.average, ("last", "tail"))
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the descent."""
         steps = self.steps or balanced_steps(facts)
         size = self.step_size or 1 / facts.smoothness
         optimizer: Optimizer = GradientDescent(
-            step_size=size,
-            records=facts.records,
-            clip_norm=facts.clip_norm,
-            momentum=self.momentum,
-            nesterov=True,
-            l2=facts.l2,
+            size, facts.records, facts.clip_norm, self.momentum, nesterov=True, l2=facts.l2
         )
         if self.average == "tail":
             optimizer = Averaged(optimizer, skip=steps - max(1, steps // 4))

@@ -109,7 +109,6 @@ class NoisyPGD(PlannedMethod):
         positive_integer(most_steps=self.most_steps)
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the descent."""
         projection = Ball(facts.radius) if isinstance(self.projection, str) else self.projection
         reach = facts.radius if projection is None else projection.reach(facts.dimension)
         # The ridge's gradient is at most l2 times the longest point, which is known within a set.
@@ -119,14 +118,11 @@ class NoisyPGD(PlannedMethod):
         noise = noise_squared(facts, steps)
         best = projected_step_size(reach, gradient, noise, steps)
         size = self.step_size or best
-        optimizer: Optimizer = GradientDescent(
-            step_size=size, records=facts.records, clip_norm=facts.clip_norm, l2=facts.l2, projection=projection
-        )
-        bound = None
+        optimizer: Optimizer = GradientDescent(size, facts.records, facts.clip_norm, l2=facts.l2, projection=projection)
         if self.average != "last":
             optimizer = Averaged(optimizer, skip=0 if self.average == "all" else steps // 2)
-        bounded = projection is not None or facts.l2 == 0
-        if self.average == "all" and size == best and bounded:
+        bound = None
+        if self.average == "all" and size == best and (projection is not None or facts.l2 == 0):
             value = excess_bound(reach, gradient, noise, steps)
             bound = Bound("expected excess loss of the average over the best point within reach", value)
         return Recipe(optimizer, EvenSplit(), steps, step_sizes=(size,), bound=bound)

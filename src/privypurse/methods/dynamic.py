@@ -54,10 +54,10 @@ def momentum_influences(steps: int, gamma: float, momentum: float) -> FloatArray
     summed exactly. The bound adds the squares of what one gradient's noise does in each step; on a
     quadratic, where these effects add before squaring, `quadratic_influences` is sharper.
     """
-    times = np.arange(1, steps + 1)
-    weight = gamma ** (steps - times) * ((1 - momentum) / (1 - momentum ** times.astype(float))) ** 2
+    times = np.arange(1.0, steps + 1)
+    weight = gamma ** (steps - times) * ((1 - momentum) / (1 - momentum**times)) ** 2
     lag = times[None, :] - times[:, None]
-    decay = np.where(lag >= 0, momentum ** (2.0 * np.maximum(lag, 0)), 0.0)
+    decay = np.where(lag >= 0, momentum ** (2 * np.maximum(lag, 0)), 0.0)
     return np.asarray(decay @ weight)
 
 
@@ -91,10 +91,7 @@ def uniform_bound(steps: int, gamma: float, alpha: float) -> float:
 
 
 def dynamic_bound(steps: int, gamma: float, alpha: float) -> float:
-    """Return `loss_bound` for the best shares.
-
-    ``gamma^T + alpha ((1 - gamma^(T/2))/(1 - sqrt(gamma)))^2``.
-    """
+    """Return `loss_bound` at its best: ``gamma^T + alpha ((1-gamma^(T/2))/(1-sqrt(gamma)))^2``."""
     return float(gamma**steps + alpha * ((1 - gamma ** (steps / 2)) / (1 - math.sqrt(gamma))) ** 2)
 
 
@@ -116,15 +113,6 @@ def best_dynamic_steps(gamma: float, alpha: float, most: int) -> int:
     exact = 2 * math.log1p(1 / c) / math.log(1 / gamma)
     below = min(max(math.floor(exact), 1), most)
     return min((below, min(below + 1, most)), key=lambda steps: dynamic_bound(steps, gamma, alpha))
-
-
-def least_dynamic_bound(gamma: float, alpha: float) -> float:
-    """Return the least of `dynamic_bound` over all real numbers of steps: ``c/(1 + c)``."""
-    c = alpha / (1 - math.sqrt(gamma)) ** 2
-    return c / (1 + c)
-
-
-SHAPES = ("dynamic", "uniform", "exponential", "step")
 
 
 @dataclass(frozen=True)
@@ -170,7 +158,7 @@ class Dynamic(PlannedMethod):
     most_steps: int = 200
 
     def __post_init__(self) -> None:
-        check_choice("shape", self.shape, SHAPES)
+        check_choice("shape", self.shape, ("dynamic", "uniform", "exponential", "step"))
         check_steps_and_size(self.steps, None)
         check_momentum(self.momentum)
         positive(ratio=self.ratio)

@@ -62,13 +62,11 @@ class GradientDescent(KeepsPoint):
         check_momentum(self.momentum)
 
     def init(self, dimension: int) -> State:
-        """Start at rest at zero, or at the nearest point of the set."""
-        start = np.zeros(dimension)
-        start = start if self.projection is None else self.projection(start)
-        return {"point": start, "velocity": np.zeros(dimension), "made": np.zeros(1)}
+        zeros = np.zeros(dimension)
+        start = zeros if self.projection is None else self.projection(zeros)
+        return {"point": start, "velocity": zeros, "made": np.zeros(1)}
 
     def ask(self, state: State) -> GradientAt:
-        """Ask for the gradient at the point, or ahead of it."""
         return GradientAt(point=self._place(state), clip_norm=self.clip_norm)
 
     def tell(self, state: State, released: Released) -> State:
@@ -90,15 +88,8 @@ class GradientDescent(KeepsPoint):
 class SmoothedDescent(KeepsPoint):
     """Step against ``(1 - b)/(1 - b^t) sum_i b^(t-i) g_i``, the bias-corrected mean of gradients.
 
-    Unlike heavy-ball momentum, this averages noise and does not lengthen steps. It is the momentum
-    of the dynamic-noise paper.
-
-    Parameters
-    ----------
-    step_size, records, clip_norm, l2
-        As for `GradientDescent`.
-    momentum : float, default 0.9
-        The weight b of the past.
+    Unlike heavy-ball momentum, the momentum b averages noise and does not lengthen steps. It is
+    that of the dynamic-noise paper.
     """
 
     step_size: float

@@ -48,7 +48,6 @@ class FollowGradientNorm:
             )
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
-        """Return the mechanism whose noise is about as long as the gradient."""
         share = min(max(self._wanted(query, past, budget), 1 / self.most_steps), 1 / self.fewest_steps)
         left = budget.left
         return budget.gaussian(left if left < 2 * share else share)
@@ -102,25 +101,16 @@ class GrowingBudget:
     A refused gradient is kept: a second draw at `growth` times its budget is averaged in by
     precision, and the sum of both budgets is the cost of later gradients. The last round spends the
     remainder.
-
-    Parameters
-    ----------
-    rounds : int
-        Number of rounds that fit the budget if no gradient is refused.
-    selection_share : float, default 0.3
-        Share of a round for its selection.
-    growth : float, default 0.1
-        Budget of a second draw, relative to the cost of the gradient so far.
     """
 
-    rounds: int
-    selection_share: float = 0.3
+    rounds: int  # that fit the budget if no gradient is refused
+    selection_share: float = 0.3  # of a round
     growth: float = 0.1
 
     def __post_init__(self) -> None:
         positive_integer(rounds=self.rounds)
         positive(growth=self.growth)
-        check_selection_share(self.selection_share)
+        _check_selection_share(self.selection_share)
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
         standing, left = Rounds.read(query, past, None), budget.left
@@ -140,22 +130,7 @@ class GrowingBudget:
 class SigmoidPurse:
     """Before each round, divide what remains in proportion to a sigmoid; all releases are charged.
 
-    Parameters
-    ----------
-    rounds : int
-        Number of rounds.
-    steepness : float, default 0.2
-        Slope of the sigmoid.
-    ratio : float, default 4.0
-        Budget of the last rounds relative to the first.
-    selection_share : float, default 0.3
-        Share of a round for the selection of its learning rate.
-    growth : float, default 0.5
-        Budget of a redraw, relative to the draw before it.
-    flatten : float, default 0.9
-        Factor on the steepness at each refusal, which moves budget to earlier rounds.
-    most_redraws : int, default 1
-        Most redraws in one round.
+    The settings are those of `ADPSGD`.
     """
 
     rounds: int
@@ -171,7 +146,7 @@ class SigmoidPurse:
         positive(growth=self.growth)
         non_negative(most_redraws=self.most_redraws)
         probability(flatten=self.flatten)
-        check_selection_share(self.selection_share)
+        _check_selection_share(self.selection_share)
         shapes.sigmoid(self.rounds, self.steepness, self.ratio)
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
@@ -190,8 +165,6 @@ class SigmoidPurse:
         return budget.gaussian(min(self.growth * last, budget.left * (1 - self.selection_share)))
 
 
-def check_selection_share(share: float) -> float:
-    """Raise InvalidArgument unless a share leaves something for gradients."""
+def _check_selection_share(share: float) -> None:
     if probability(selection_share=share) >= 1:
         raise InvalidArgument(f"selection_share must be below 1; got {share!r}. Pass for example 0.3.")
-    return share

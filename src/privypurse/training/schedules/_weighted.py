@@ -16,13 +16,7 @@ from privypurse.training.schedules._base import Budget
 
 @dataclass(frozen=True)
 class ConstantNoise:
-    """A constant noise multiplier; the run stops when the budget does.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation of the noise divided by the sensitivity.
-    """
+    """A constant noise multiplier; the run stops when the budget does."""
 
     noise_multiplier: float
 
@@ -33,15 +27,11 @@ class ConstantNoise:
         return Gaussian(self.noise_multiplier)
 
 
-LEAST_SHARE = 1e-7
-
-
 @dataclass(frozen=True)
 class EvenSplit:
     """The run's budget divided evenly over its steps; the last step spends the rounding."""
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian | ExponentialSelection:
-        """Return the mechanism of which `budget.steps` fit exactly."""
         last = len(past) + 1 >= budget.steps
         return budget.mechanism(query, 1.0 if last else 1 / budget.steps)
 
@@ -75,7 +65,7 @@ class Weighted:
                 f"weights must be positive numbers; got {wrong[:3] or 'none'}. Pass for example (1, 1, 2)."
             )
         # Raise a share so small that it would count as nothing left.
-        floored = np.maximum(weights, LEAST_SHARE * weights.sum())
+        floored = np.maximum(weights, 1e-7 * weights.sum())
         object.__setattr__(self, "weights", tuple(floored.tolist()))
 
     @functools.cached_property

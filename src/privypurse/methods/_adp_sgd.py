@@ -7,8 +7,7 @@ from privypurse.core._checks import positive, positive_integer
 from privypurse.methods._dp_agd import IF_NONE_REFUSED
 from privypurse.methods._noisy_pgd import balanced_steps
 from privypurse.methods.base import PlannedMethod
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Recipe
+from privypurse.training import Facts, Recipe
 from privypurse.training.optimizers._line_search import LineSearch
 from privypurse.training.schedules._adaptive import SigmoidPurse
 

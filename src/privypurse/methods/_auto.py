@@ -8,8 +8,7 @@ from privypurse.core._checks import positive
 from privypurse.core._errors import InvalidArgument
 from privypurse.methods._noisy_pgd import balanced_steps
 from privypurse.methods.base import PlannedMethod
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Recipe
+from privypurse.training import Facts, Recipe
 from privypurse.training.optimizers._gradient_descent import GradientDescent
 from privypurse.training.schedules._weighted import EvenSplit
 

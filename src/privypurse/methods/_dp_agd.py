@@ -6,8 +6,7 @@ from typing import ClassVar
 from privypurse.core._checks import positive
 from privypurse.methods._noisy_pgd import balanced_steps
 from privypurse.methods.base import PlannedMethod
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Recipe
+from privypurse.training import Facts, Recipe
 from privypurse.training.optimizers._gradient_descent import check_momentum
 from privypurse.training.optimizers._line_search import LineSearch
 from privypurse.training.schedules._adaptive import GrowingBudget

@@ -23,8 +23,7 @@ from privypurse.mechanisms._perturbed_minimiser import (
     OutputPerturbation,
 )
 from privypurse.methods.base import PlannedMethod
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Plan, Recipe
+from privypurse.training import Facts, Plan, Recipe
 from privypurse.training.optimizers._base import KeepsPoint, State
 from privypurse.training.schedules._base import Budget
 

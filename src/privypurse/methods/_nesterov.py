@@ -5,10 +5,9 @@ from typing import ClassVar, Literal
 
 from privypurse.methods._noisy_pgd import balanced_steps
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Recipe
-from privypurse.training.optimizers._base import Optimizer
-from privypurse.training.optimizers._gradient_descent import GradientDescent, check_momentum
+from privypurse.training import Facts, Recipe
+from privypurse.training.optimizers import GradientDescent, Optimizer
+from privypurse.training.optimizers._gradient_descent import check_momentum
 from privypurse.training.optimizers._projections import Averaged
 from privypurse.training.schedules._weighted import EvenSplit
 

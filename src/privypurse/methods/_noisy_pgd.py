@@ -13,9 +13,8 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
 from privypurse.training._facts import Facts
 from privypurse.training._plan import Bound, Recipe
-from privypurse.training.optimizers._base import Optimizer
-from privypurse.training.optimizers._gradient_descent import GradientDescent
-from privypurse.training.optimizers._projections import Averaged, Ball, Projection
+from privypurse.training.optimizers import Ball, GradientDescent, Optimizer
+from privypurse.training.optimizers._projections import Averaged, Projection
 from privypurse.training.schedules._weighted import EvenSplit
 
 FEWEST_STEPS, MOST_STEPS = 10, 200
@@ -24,16 +23,7 @@ FEWEST_STEPS, MOST_STEPS = 10, 200
 def balanced_steps(facts: Facts, fewest: int = FEWEST_STEPS, most: int = MOST_STEPS) -> int:
     """Return the number of steps for accelerated descent: ``n mu / sqrt(d)``, within limits.
 
-    Each step's noise, relative to the longest mean gradient, is then ``sqrt(T) / T``. Under
-    replace-one the noise is twice as large, and the number half.
-
-    Examples
-    --------
-    >>> from privypurse.losses import Logistic
-    >>> facts = Facts.of(Logistic(clip_derivative=0.5), records=39_000, dimension=124, epsilon=0.05, delta=1e-8,
-    ...                  neighbouring="add-remove")
-    >>> balanced_steps(facts)
-    39
+    Each step's noise, relative to the longest mean gradient, is then ``sqrt(T) / T``.
     """
     return min(max(round(1 / facts.noise_floor), fewest), most)
 
@@ -41,9 +31,8 @@ def balanced_steps(facts: Facts, fewest: int = FEWEST_STEPS, most: int = MOST_ST
 def excess_bound(distance: float, gradient: float, noise_squared: float, steps: int) -> float:
     """Return the bound on the expected excess loss of averaged projected descent.
 
-    ``R sqrt((G^2 + d s^2)/T)`` for a convex loss whose mean gradient has norm at most G, a start
-    within R of the best point, and noise with ``E|noise|^2 = d s^2``, averaged over the T points
-    with gradients. The arguments are R, G, d s^2 and T.
+    ``R sqrt((G^2 + d s^2)/T)`` for a convex loss, mean gradients of norm at most G and a start
+    within R of the best point, averaged over the T points with gradients.
     """
     return distance * math.sqrt((gradient**2 + noise_squared) / steps)
 
@@ -59,11 +48,10 @@ def noise_squared(facts: Facts, steps: int) -> float:
 
 
 def projected_steps(facts: Facts, gradient: float, most: int) -> int:
-    """Return the steps of averaged descent: ``(G n mu / sensitivity)^2 / d``, within limits.
+    """Return the steps at which both parts of the bound are equal, within limits.
 
-    There the two parts of the bound, ``R G/sqrt(T)`` and the floor
-    ``R sqrt(d) sensitivity/(n mu)``, are equal: the bound is within a factor of sqrt(2) of its
-    floor.
+    They are ``R G/sqrt(T)`` and the floor ``R sqrt(d) sensitivity/(n mu)``: the bound is within a
+    factor of sqrt(2) of its floor.
     """
     return min(max(round(gradient**2 / noise_squared(facts, 1)), 1), most)
 

@@ -28,10 +28,7 @@ from privypurse.methods.base import PlannedMethod, check_choice
 from privypurse.training._facts import Facts
 from privypurse.training._plan import Bound, Plan, Recipe
 from privypurse.training.optimizers._gradient_descent import GradientDescent, check_momentum
-from privypurse.training.schedules import shapes
-from privypurse.training.schedules._adaptive import FollowGradientNorm
-from privypurse.training.schedules._base import Budget
-from privypurse.training.schedules._weighted import Weighted
+from privypurse.training.schedules import Budget, FollowGradientNorm, Weighted, shapes
 
 
 def nonconvex_noise(steps: int, *, smoothness: float, gap: float, dimension: int) -> FloatArray:

@@ -9,8 +9,7 @@ from privypurse.core._checks import FloatArray, positive, positive_integer, prob
 from privypurse.core._errors import InvalidArgument
 from privypurse.core.queries import ClassCounts, LossesAt, Query, Released
 from privypurse.methods.base import PlannedMethod
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Plan, Recipe
+from privypurse.training import Facts, Plan, Recipe
 from privypurse.training.optimizers._base import KeepsPoint, State
 from privypurse.training.schedules._weighted import EvenSplit
 

@@ -16,7 +16,7 @@ import numpy as np
 from privypurse.accounting._filters import RdpFilter
 from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.accounting._totals import Filter
-from privypurse.core._checks import FloatArray, finite_vector, positive, positive_integer, probability
+from privypurse.core._checks import FloatArray, positive, positive_integer, probability
 from privypurse.core._errors import InvalidArgument
 from privypurse.methods._dp_sgd import fixed_schedule, refuse_unsampled_rule
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
@@ -24,8 +24,7 @@ from privypurse.training._facts import Facts
 from privypurse.training._plan import Bound, Plan, Recipe
 from privypurse.training.optimizers._base import Optimizer
 from privypurse.training.optimizers._gradient_descent import GradientDescent, SmoothedDescent, check_momentum
-from privypurse.training.schedules import shapes
-from privypurse.training.schedules._weighted import Weighted
+from privypurse.training.schedules import Weighted, shapes
 
 __all__ = ["quadratic_influences"]
 
@@ -50,9 +49,8 @@ def momentum_influences(steps: int, gamma: float, momentum: float) -> FloatArray
     """Return the influences in the bound for the bias-corrected mean of gradients.
 
     The gradient of step i enters every later step t of `SmoothedDescent` with weight
-    ``b^(t-i) (1-b)/(1-b^t)``: ``q_i = sum_{t >= i} gamma^(T-t) ((1-b)/(1-b^t))^2 b^(2(t-i))``,
-    summed exactly. The bound adds the squares of what one gradient's noise does in each step; on a
-    quadratic, where these effects add before squaring, `quadratic_influences` is sharper.
+    ``b^(t-i) (1-b)/(1-b^t)``: ``q_i = sum_{t >= i} gamma^(T-t) ((1-b)/(1-b^t))^2 b^(2(t-i))``. On
+    a quadratic, where its effects add before squaring, `quadratic_influences` is sharper.
     """
     times = np.arange(1.0, steps + 1)
     weight = gamma ** (steps - times) * ((1 - momentum) / (1 - momentum**times)) ** 2
@@ -168,8 +166,7 @@ class Dynamic(PlannedMethod):
         if self.condition_number is not None and positive(condition_number=self.condition_number) <= 1:
             raise InvalidArgument(f"condition_number must be above 1; got {self.condition_number!r}. Pass 20.0.")
         if self.influences is not None:
-            values = finite_vector(influences=np.asarray(self.influences))
-            shapes.influence(values.tolist())
+            values = shapes.positive_vector(influences=self.influences)
             if self.shape != "dynamic" or self.steps not in (None, values.size):
                 raise InvalidArgument(
                     f"influences decide the shape and the number of steps, {values.size}; got shape={self.shape!r} and "

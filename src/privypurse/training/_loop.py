@@ -145,9 +145,5 @@ def check_callbacks(callbacks: Any) -> None:
 def check_part(name: str, part: Any, needed: Sequence[str], remedy: str) -> None:
     """Raise InvalidArgument if attributes are missing. Name only the type: it may hold records."""
     if isinstance(part, type) or not all(hasattr(part, attribute) for attribute in needed):
-        got = (
-            f"the class {part.__name__} itself"
-            if isinstance(part, type)
-            else f"an object of type {type(part).__name__}"
-        )
+        got = f"the class {part.__name__} itself" if isinstance(part, type) else f"an instance of {type(part).__name__}"
         raise InvalidArgument(f"{name} must be an object with {', '.join(needed)}; got {got}. {remedy}")

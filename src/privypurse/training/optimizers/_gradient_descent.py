@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.core._checks import FloatArray, finite_vector, non_negative, positive, positive_integer, probability
+from privypurse.core._checks import FloatArray, non_negative, positive, probability
 from privypurse.core._errors import InvalidArgument
 from privypurse.core.queries import GradientAt, Released
 from privypurse.training.optimizers._base import KeepsPoint, State
 from privypurse.training.optimizers._projections import Projection
+from privypurse.training.schedules.shapes import positive_vector
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,7 @@ class GradientDescent(KeepsPoint):
         if isinstance(self.step_size, float | int):
             positive(step_size=self.step_size)
         else:
-            sizes = finite_vector(step_size=np.asarray(self.step_size))
-            if sizes.size == 0 or not (sizes > 0).all():
-                raise InvalidArgument(f"step_size must be positive; got {self.step_size!r}. Pass for example 1.0.")
-            object.__setattr__(self, "step_size", tuple(sizes.tolist()))
+            object.__setattr__(self, "step_size", tuple(positive_vector(step_size=self.step_size).tolist()))
         positive(records=self.records)
         non_negative(l2=self.l2)
         if self.clip_norm is not None:
@@ -98,12 +96,6 @@ class SmoothedDescent(KeepsPoint):
     momentum: float = 0.9
     l2: float = 0.0
 
-    def __post_init__(self) -> None:
-        positive(step_size=self.step_size)
-        positive(records=self.records)
-        non_negative(l2=self.l2)
-        check_momentum(self.momentum)
-
     def init(self, dimension: int) -> State:
         return {"point": np.zeros(dimension), "mean_gradient": np.zeros(dimension), "made": np.zeros(1)}
 
@@ -136,10 +128,6 @@ class ShrinkingNesterov:
     l2: float = 0.0
 
     def __post_init__(self) -> None:
-        positive(step_size=self.step_size)
-        positive(records=self.records)
-        positive_integer(steps=self.steps)
-        positive(clip_norm=self.clip_norm)
         check_momentum(self.momentum)
         probability(tail=self.tail)
         if not 0 <= self.shrink <= self.steps:

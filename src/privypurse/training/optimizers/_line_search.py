@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.core._checks import non_negative, positive, positive_integer
+from privypurse.core._checks import positive, positive_integer
 from privypurse.core.queries import GradientAt, LossesAlong, Query, Released
 from privypurse.training.optimizers._base import KeepsPoint, State
 from privypurse.training.optimizers._gradient_descent import check_momentum
@@ -32,13 +32,10 @@ class LineSearch(KeepsPoint):
     clip_loss: float | None = None
 
     def __post_init__(self) -> None:
-        positive(records=self.records)
-        positive(largest_step=self.largest_step)
         positive_integer(candidates=self.candidates)
         positive(widen=self.widen)
         positive_integer(window=self.window)
         check_momentum(self.momentum)
-        non_negative(l2=self.l2)
 
     def init(self, dimension: int) -> State:
         return {

@@ -67,31 +67,20 @@ class FollowGradientNorm:
         return float(np.minimum(share_of_last * std**2 / squared, 1.0))
 
 
-@dataclass(frozen=True)
-class Rounds:
-    """Progress of a line search."""
+def _counted(past: Sequence[Released], most_redraws: float) -> tuple[int, int, int]:
+    """Count rounds, selections of "do not move", and those of the current round's gradient.
 
-    finished: int  # rounds, with a step or given up
-    refusals: int  # selections of "do not move"
-    redraws: int  # refusals of the current round's gradient
-    selecting: bool  # whether the next release is a selection
-
-    @classmethod
-    def read(cls, query: Query, past: Sequence[Released], most_redraws: int | None) -> "Rounds":
-        """Count them; a round is given up at one refusal more than the redraws allowed."""
-        finished = refusals = redraws = 0
-        for released in past:
-            if not released.is_selection:
-                continue
-            if int(released.value) > 0:
-                finished, redraws = finished + 1, 0
-            else:
-                refusals += 1
-                if most_redraws is not None and redraws >= most_redraws:
-                    finished, redraws = finished + 1, 0
-                else:
-                    redraws += 1
-        return cls(finished, refusals, redraws, isinstance(query, LossesAlong))
+    A round ends with a step, or is given up at one refusal more than the redraws allowed.
+    """
+    rounds = refusals = redraws = 0
+    for released in past:
+        if released.is_selection:
+            refused = int(released.value) == 0
+            refusals += refused
+            redraws += refused
+            if not refused or redraws > most_redraws:
+                rounds, redraws = rounds + 1, 0
+    return rounds, refusals, redraws
 
 
 @dataclass(frozen=True)
@@ -113,14 +102,14 @@ class GrowingBudget:
         _check_selection_share(self.selection_share)
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
-        standing, left = Rounds.read(query, past, None), budget.left
+        (_, refusals, redraws), left = _counted(past, math.inf), budget.left
         selection = self.selection_share / self.rounds
         # Cost of a whole gradient, which has grown with every refusal.
-        gradient = (1 - self.selection_share) / self.rounds * (1 + self.growth) ** standing.refusals
-        if standing.selecting:
+        gradient = (1 - self.selection_share) / self.rounds * (1 + self.growth) ** refusals
+        if isinstance(query, LossesAlong):
             # If what would be left does not cover another round, this is the last one.
             return budget.selection(1.0 if left - selection < (gradient + selection) * (1 - 1e-9) else selection)
-        wanted = gradient if standing.redraws == 0 else gradient * self.growth / (1 + self.growth)
+        wanted = gradient if redraws == 0 else gradient * self.growth / (1 + self.growth)
         if left < (wanted + selection + gradient + selection) * (1 - 1e-9):
             wanted = left * (1 - self.selection_share)
         return budget.gaussian(wanted)
@@ -150,14 +139,14 @@ class SigmoidPurse:
         shapes.sigmoid(self.rounds, self.steepness, self.ratio)
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
-        standing = Rounds.read(query, past, self.most_redraws)
-        weights = shapes.sigmoid(self.rounds, self.steepness * self.flatten**standing.refusals, self.ratio)
-        to_come = weights[min(standing.finished, self.rounds - 1) :]
+        finished, refusals, redraws = _counted(past, self.most_redraws)
+        weights = shapes.sigmoid(self.rounds, self.steepness * self.flatten**refusals, self.ratio)
+        to_come = weights[min(finished, self.rounds - 1) :]
         part = to_come[0] / sum(to_come)
-        if standing.selecting:
+        if isinstance(query, LossesAlong):
             # The gradient took its share of this round's part; the selection gets the rest.
             return budget.selection(budget.left * part * self.selection_share / (1 - part * (1 - self.selection_share)))
-        if standing.redraws == 0:
+        if redraws == 0:
             return budget.gaussian(budget.left * part * (1 - self.selection_share))
         # Gradients cost as 1/noise^2; a redraw costs `growth` times the last.
         looks = [released.charge for released in past if isinstance(released.charge, GaussianCharge)]

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.core._checks import FloatArray, finite_vector, positive
-from privypurse.core._errors import BudgetExhausted, InvalidArgument
+from privypurse.core._checks import FloatArray, positive
+from privypurse.core._errors import BudgetExhausted
 from privypurse.core.queries import Query, Released
 from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.mechanisms._selection import ExponentialSelection
 from privypurse.training.schedules._base import Budget
+from privypurse.training.schedules.shapes import positive_vector
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,7 @@ class Weighted:
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        weights = finite_vector(weights=np.asarray(self.weights))
-        if weights.size == 0 or not (weights > 0).all():
-            wrong = [weight for weight in weights.tolist() if weight <= 0]
-            raise InvalidArgument(
-                f"weights must be positive numbers; got {wrong[:3] or 'none'}. Pass for example (1, 1, 2)."
-            )
+        weights = positive_vector(weights=self.weights)
         # Raise a share so small that it would count as nothing left.
         floored = np.maximum(weights, 1e-7 * weights.sum())
         object.__setattr__(self, "weights", tuple(floored.tolist()))

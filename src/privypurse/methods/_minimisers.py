@@ -16,12 +16,8 @@ from privypurse.core._errors import BudgetExhausted, InvalidArgument, Unsupporte
 from privypurse.core.charges import ObjectivePerturbationCharge
 from privypurse.core.queries import Objective, Query, Released
 from privypurse.mechanisms._non_private import NonPrivateMinimiser
-from privypurse.mechanisms._perturbed_minimiser import (
-    OUTPUT_NOISE_MULTIPLIER,
-    TOLERANCE,
-    ObjectivePerturbation,
-    OutputPerturbation,
-)
+from privypurse.mechanisms._perturbed_minimiser import OUTPUT_NOISE_MULTIPLIER as OUTPUT_NOISE
+from privypurse.mechanisms._perturbed_minimiser import TOLERANCE, ObjectivePerturbation, OutputPerturbation
 from privypurse.methods.base import PlannedMethod
 from privypurse.training import Facts, Plan, Recipe
 from privypurse.training.optimizers._base import KeepsPoint, State
@@ -180,9 +176,7 @@ class ObjPert(PlannedMethod):
         """Return a schedule of this one release, or the facts' own filter if it can price it."""
         if isinstance(facts.rule, RdpFilter | FixedSchedule):
             return facts.rule
-        charge = ObjectivePerturbationCharge(
-            self._noise_multiplier(facts), self._curvature_ratio(facts), OUTPUT_NOISE_MULTIPLIER
-        )
+        charge = ObjectivePerturbationCharge(self._noise_multiplier(facts), self._curvature_ratio(facts), OUTPUT_NOISE)
         return FixedSchedule([charge], facts.epsilon, facts.delta, facts.neighbouring)
 
     def _noise_multiplier(self, facts: Facts) -> float:
@@ -192,9 +186,8 @@ class ObjPert(PlannedMethod):
             return first.noise_multiplier
         if isinstance(facts.rule, RdpFilter):
             return _least_within(facts.rule, facts, ratio)
-        return cost.noise_multiplier_for(
-            facts.epsilon * (1 - 1e-8), facts.delta, ratio, OUTPUT_NOISE_MULTIPLIER, facts.neighbouring
-        )
+        epsilon = facts.epsilon * (1 - 1e-8)
+        return cost.noise_multiplier_for(epsilon, facts.delta, ratio, OUTPUT_NOISE, facts.neighbouring)
 
     def _ridge(self, facts: Facts) -> float:
         facts.require_budget()
@@ -212,7 +205,7 @@ def _least_within(rule: RdpFilter, facts: Facts, ratio: float) -> float:
     orders = np.array(rule.orders, dtype=float)
 
     def fits(multiplier: float) -> bool:
-        charge = ObjectivePerturbationCharge(multiplier, ratio, OUTPUT_NOISE_MULTIPLIER)
+        charge = ObjectivePerturbationCharge(multiplier, ratio, OUTPUT_NOISE)
         return bool((cost.curve(charge, facts.neighbouring, orders) * (1 + 1e-9) <= left).all())
 
     least = cost.least(fits, 1e12)

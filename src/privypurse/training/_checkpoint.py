@@ -68,6 +68,8 @@ class Checkpoint:
         if not isinstance(path, str | os.PathLike) or not str(path):
             raise InvalidArgument(f"checkpoint must be a file name; got {path!r}. Pass for example 'run.npz'.")
         self._path, self.every = at_home(path).absolute(), positive_integer(every=every)
+        name = self._path.name
+        self._damaged = f"checkpoint {name!r} is damaged or was edited. Pass another file, or start anew without it."
         if self._path.is_dir() or not os.access(self._path.parent, os.W_OK):
             raise InvalidArgument(
                 f"checkpoint must be a file in a writable folder; got {str(path)!r}. Make the folder first."
@@ -99,10 +101,8 @@ class Checkpoint:
         if not self._path.exists():
             return None
         facts, arrays = self._read()
-        with refusing(self._damaged()):
-            saved = {**facts["settings"], "terms": facts["terms"], "dataset": facts["dataset"]}
-        self._compare(saved, purse, settings)
-        with refusing(self._damaged()):
+        with refusing(self._damaged):
+            self._compare(facts, facts["settings"], purse, settings)
             trace = Trace.from_json(facts["trace"])
             state = {name.removeprefix("state_"): array for name, array in arrays.items() if name.startswith("state_")}
             past = tuple(
@@ -126,18 +126,16 @@ class Checkpoint:
         if not self._path.exists():
             return None
         facts, _ = self._read()
-        with refusing(self._damaged()):
-            self._compare({"terms": facts["terms"], "dataset": facts["dataset"]}, purse, {})
+        with refusing(self._damaged):
+            self._compare(facts, {}, purse, {})
             start = totals_from(facts["start"])
             if not purse.filter.start().fits_within(start):
                 raise ValueError("other kinds of totals")
         return start
 
-    def _damaged(self) -> str:
-        return f"checkpoint {self._path.name!r} is damaged or was edited. Pass another file, or start anew without it."
-
-    def _compare(self, saved: dict[str, Any], purse: Purse, settings: dict[str, Any]) -> None:
+    def _compare(self, facts: Any, saved: dict[str, Any], purse: Purse, settings: dict[str, Any]) -> None:
         """Raise InvalidArgument for a file made with other settings, terms or data set."""
+        saved = {**saved, "terms": facts["terms"], "dataset": facts["dataset"]}
         asked = {**settings, "terms": purse.filter.terms(), "dataset": purse.dataset}
         for name in sorted(saved.keys() | asked.keys()):
             if saved.get(name) != asked.get(name):

@@ -37,8 +37,7 @@ class ProgressBar:
         self._show = sys.stderr.isatty() if show is None else show
         self._bar: Any = None
         self._task: Any = None
-        self._shown = 0.0
-        self._total = 0
+        self._shown, self._total = 0.0, 0
 
     def on_start(self, steps: int, done: int) -> None:
         """Draw the empty bar."""

@@ -1,5 +1,6 @@
 """The public record of a run: noise, charges and what is left; no loss or norm not charged."""
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -51,11 +52,8 @@ class Trace:
     @property
     def mu_spent(self) -> list[float]:
         """Gaussian-DP parameter of everything up to each step; for releases that have one."""
-        total, spent = 0.0, []
-        for step in self.steps:
-            total += gdp.mu_squared(from_json(step.charge))  # type: ignore[arg-type]
-            spent.append(total**0.5)
-        return spent
+        squares = (gdp.mu_squared(from_json(step.charge)) for step in self.steps)  # type: ignore[arg-type]
+        return [total**0.5 for total in itertools.accumulate(squares)]
 
     @property
     def step_sizes(self) -> tuple[float, ...]:

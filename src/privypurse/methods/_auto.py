@@ -13,7 +13,7 @@ from privypurse.training.optimizers._gradient_descent import GradientDescent
 from privypurse.training.schedules._weighted import EvenSplit
 
 MOST_STEPS = 120
-# Models with this many weights are worse conditioned, and get more steps and more momentum.
+# Models with this many weights are worse conditioned.
 MANY_WEIGHTS, MOST_STEPS_OF_MANY, MOST_MOMENTUM_OF_MANY = 1_000, 300, 0.98
 # Total reach, in steps of 1/M for each step of ``n mu/sqrt(d)``.
 REACH = 5.0

@@ -29,10 +29,8 @@ class DPAGD(PlannedMethod):
         Budget of a second draw, relative to the cost of the gradient so far.
     candidates : int, default 12
         Number of evenly spaced steps to choose from besides "do not move".
-    largest_step : float, default 3.0
-        The longest step at first, as a distance.
-    window : int, default 5
-        After so many steps the longest step becomes 1.1 times the longest of them.
+    largest_step, window : float, int
+        The longest step at first, as a distance; after so many steps, 1.1 times their longest.
     momentum : float, default 0.7
         Share of the previous direction added to the gradient; 0 for the published algorithm.
     clip_loss : float or None

@@ -60,8 +60,7 @@ def advanced_composition_multiplier(steps: int, sample_prob: float, facts: Facts
 
     Each step is (e0, d0)-DP without sampling and ``(ln(1 + q(exp(e0) - 1)), q d0)``-DP with it; T
     of these are ``(e1 sqrt(2 T ln(1/d')) + T e1 (exp(e1) - 1), T q d0 + d')``-DP (Dwork, Rothblum
-    and Vadhan 2010). Half of delta goes to d'. The amplification lemma is for add/remove; a
-    replacement is a removal and an addition, so replace-one uses half of epsilon there.
+    and Vadhan 2010), with half of delta for d'. A replacement is a removal and an addition.
     """
     epsilon, delta, per_sensitivity = facts.epsilon, facts.delta, 1.0
     if facts.neighbouring is Neighbouring.REPLACE_ONE:

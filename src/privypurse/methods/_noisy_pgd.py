@@ -70,12 +70,10 @@ class NoisyPGD(PlannedMethod):
         `radius` is a guess of the distance of the best point, and the bound holds if it is right).
     average : {"all", "tail", "last"}, default "all"
         Mean of all points, of the last half, or the last point. The bound is for "all".
-    steps : int or None
-        By default where the two parts of the bound are equal, at most `most_steps`.
+    steps, most_steps : int or None, int
+        By default where the two parts of the bound are equal, at most 150.
     step_size : float or None
         By default the one that minimises the bound.
-    most_steps : int, default 150
-        Most steps; beyond this the bound shrinks slowly.
     """
 
     projection: Projection | Literal["ball"] | None = "ball"

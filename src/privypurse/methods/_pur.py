@@ -93,8 +93,7 @@ class PUR(PlannedMethod):
     most_steps : int, default 180
         Most steps.
     cap : bool, default True
-        Cap the noise at the longest possible gradient, which the published schedule exceeds at
-        first.
+        Cap the noise at the longest possible gradient, which published noise exceeds at first.
     momentum : float or None, default None
         Nesterov momentum; None for the reach that the budget pays for. With 0, the published
         update, the plan states the paper's bound.
@@ -156,14 +155,12 @@ class PUR(PlannedMethod):
 class AdaptivePUR(PlannedMethod):
     """PUR driven by released gradients: noise as long as the last gradient is estimated to be.
 
-    Both the noise and the step size, ``(1 - d noise_std^2/|g|^2)/M``, are functions of releases:
-    free.
+    Noise and step size, ``(1 - d noise_std^2/|g|^2)/M``, are functions of releases: free.
 
     Parameters
     ----------
     fewest_steps, most_steps : int
-        Limits on one step's share of the budget: at most ``1/fewest_steps``, at least
-        ``1/most_steps``.
+        A step's share of the budget is from ``1/most_steps`` to ``1/fewest_steps``.
     momentum : float, default 0.9
         Nesterov momentum; 0 for the published update.
     """
@@ -196,10 +193,7 @@ def longest_mean_gradient(facts: Facts) -> float:
 
 def _convexity(facts: Facts) -> float:
     if facts.l2 <= 0:
-        raise InvalidArgument(
-            "case='strongly-convex' needs l2 above 0, which makes the objective strongly convex. "
-            "Pass l2=1e-3, or case='convex'."
-        )
+        raise InvalidArgument("case='strongly-convex' needs l2 above 0. Pass l2=1e-3, or case='convex'.")
     return facts.l2
 
 
@@ -211,10 +205,8 @@ class OraclePUR:
 
     Parameters
     ----------
-    claimed_epsilon, claimed_delta : float
-        The budget to stop at, had the noise been public.
-    most_steps : int, default 300
-        Most steps.
+    claimed_epsilon, claimed_delta, most_steps
+        The budget to stop at, had the noise been public, and the most steps.
     """
 
     claimed_epsilon: float = 1.0

@@ -118,8 +118,7 @@ class Dynamic(PlannedMethod):
     """Descent with steps of 1/M and the noise schedule that is best for the final loss.
 
     Influence comes from public constants, or from `influences` computed on public or synthetic
-    data. (Estimating it by retraining on the private data, as published, would cost hundreds of
-    runs.)
+    data. (Retraining on the private data, as published, would cost hundreds of runs.)
 
     Parameters
     ----------
@@ -129,20 +128,16 @@ class Dynamic(PlannedMethod):
         kappa = M/m. By default what the ridge guarantees, but at most 20, since the worst case
         would allow few steps at a small budget. Too low a guess voids the bound, not the privacy.
     momentum : float, default 0.0
-        Momentum of the bias-corrected mean of gradients; `influences` may be sharper than its
-        bound.
-    steps : int or None
-        By default the number with the least bound, at most `most_steps`.
-    ratio : float, default 10.0
-        For "exponential" and "step": budget of the last step relative to the first.
-    stairs : int, default 4
-        For "step": number of levels.
+        Momentum of the bias-corrected mean of gradients; `influences` may be sharper.
+    steps, most_steps : int or None, int
+        By default the number with the least bound, at most 200.
+    ratio, stairs : float, int
+        Budget of the last step relative to the first for "exponential" and "step", 10 by default;
+        number of levels for "step", 4 by default.
     influences : sequence of float, optional
         One positive number for each step: the influence of its noise, from a public proxy.
     sample_prob : float, default 1.0
         Poisson sampling rate; the whole schedule is then priced by privacy loss distributions.
-    most_steps : int, default 200
-        Most steps.
     """
 
     shape: Literal["dynamic", "uniform", "exponential", "step"] = "dynamic"

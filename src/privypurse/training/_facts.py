@@ -31,10 +31,8 @@ class Facts:
         Totals already spent; nothing by default.
     clip_norm : float or None
         Clip each record's gradient to this norm; None where the loss bounds it.
-    l2 : float, default 0.0
-        Ridge penalty on the mean loss.
-    radius : float, default 10.0
-        Public guess of the length of the best model, for methods whose theory needs one.
+    l2, radius : float, default 0.0 and 10.0
+        Ridge penalty on the mean loss, and public guess of the length of the best model.
     constant : bool, default True
         Whether the model has a constant column.
 

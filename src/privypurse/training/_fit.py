@@ -33,10 +33,8 @@ def facts_for(oracle: BoundedOracle, purse: Purse, *, records: float, **others: 
     ----------
     oracle, purse
         The data and the budget.
-    records : float
-        Public number of records: a nominal one, or a released noisy count.
-    **others
-        ``l2``, ``clip_norm``, ``radius``: as for `Facts`.
+    records, **others
+        Public number of records, ``l2``, ``clip_norm`` and ``radius``: as for `Facts`.
     """
     if not isinstance(purse, Purse):
         raise InvalidArgument(
@@ -112,12 +110,10 @@ def fit(
 
     Parameters
     ----------
-    oracle : oracle
-        The data, such as `DenseOracle`.
+    oracle, purse
+        The data, such as `DenseOracle`, and the budget: what is left of it is spent.
     method : Method
         Method, such as ``Nesterov()`` or ``DPAGD()`` from ``privypurse.methods``.
-    purse : Purse
-        The budget. What is left of it is spent.
     records, l2, clip_norm, radius
         As for `Facts`.
     callbacks, checkpoint, block

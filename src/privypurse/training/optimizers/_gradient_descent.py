@@ -19,17 +19,15 @@ class GradientDescent(KeepsPoint):
     Parameters
     ----------
     step_size : float or sequence of float
-        Step per unit of mean gradient; a sequence gives one for each step, and the last is
-        repeated.
+        Step per unit of mean gradient; a sequence has one for each step, and the last is repeated.
     records : float
         Public number of records by which the noisy sum is divided. Under add/remove the true number
         is private: pass a nominal or noisy one. With Poisson sampling, the expected sample size.
     clip_norm : float or None, default None
         Largest norm of one record's gradient; None where the loss bounds it.
-    momentum : float, default 0.0
-        Share of the last step that is repeated, below 1.
-    nesterov : bool, default False
-        Take the gradient where the momentum alone would lead.
+    momentum, nesterov : float, bool
+        Share of the last step that is repeated, below 1, and whether to take the gradient where
+        the momentum alone would lead.
     l2 : float, default 0.0
         Ridge penalty ``l2/2 |w|^2`` on the mean loss; public, so added without noise or clipping.
     projection : Projection or None

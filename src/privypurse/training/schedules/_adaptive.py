@@ -20,9 +20,8 @@ from privypurse.training.schedules._base import Budget
 class FollowGradientNorm:
     """Use noise as long as the gradient itself, which minimises privacy cost per progress.
 
-    The length of the gradient is estimated from the releases, ``|g|^2 - d noise_std^2``, at no
-    cost; the published rule uses the true length, which is private. The first step uses a public
-    bound on the length. The last step spends the remainder.
+    The length is estimated from the releases, ``|g|^2 - d noise_std^2``, at no cost; the published
+    rule uses the true one, which is private. The last step spends the remainder.
 
     Parameters
     ----------

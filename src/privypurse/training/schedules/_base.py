@@ -32,10 +32,8 @@ class Budget:
         The purse's filter, which prices mechanisms.
     start, now : Totals
         Totals when the run began, and those plus the run's own releases.
-    steps : int
-        Most releases of the run.
-    sample_prob : float
-        Poisson sampling rate of the run's queries; 1 for all records.
+    steps, sample_prob : int, float
+        Most releases of the run, and Poisson sampling rate of its queries.
 
     Examples
     --------
@@ -74,10 +72,7 @@ class Budget:
         return self.rule.fraction_left(self.start, self.now)
 
     def gaussian(self, share: float) -> Gaussian:
-        """Return the Gaussian mechanism that costs this share, or all that is left if that is less.
-
-        For a fixed schedule, return its next mechanism.
-        """
+        """Return the Gaussian mechanism that costs this share or the rest; the next one if fixed."""
         return cast(Gaussian, self._costing("gaussian", share))
 
     def selection(self, share: float) -> ExponentialSelection:

@@ -30,7 +30,7 @@ from privypurse.training.optimizers._base import State
 from privypurse.training.schedules._base import Budget
 
 FORMAT = 3  # since 3, a run is identified by its declared settings
-_UNREADABLE = (*MISSHAPEN, OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+_NOT_NUMPY: tuple[type[Exception], ...] = (OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ class Checkpoint:
                 arrays = {name: file[name] for name in file.files}
             facts = read_json(arrays.pop("facts").tobytes(), strict=False)
             found = facts["format"]
-        except _UNREADABLE as error:
+        except MISSHAPEN + _NOT_NUMPY as error:
             raise InvalidArgument(
                 f"{str(self._path)!r} is not a checkpoint of privypurse ({error}). Pass another file."
             ) from error

@@ -109,7 +109,7 @@ def positive_vector(**named: Any) -> FloatArray:
     return values
 
 
-def _exponentials(exponents: FloatArray) -> Weights:
+def _exponentials(exponents: "np.ndarray[Any, Any]") -> Weights:
     if float(np.ptp(exponents)) > 600:
         raise InvalidArgument("the weights overflow: the shape is too steep. Pass a ratio nearer to 1, or fewer steps.")
     return tuple(np.exp(exponents).tolist())

@@ -126,8 +126,7 @@ class GeneticSearch:
     def __post_init__(self) -> None:
         if positive_integer(survivors=self.survivors) >= positive_integer(offspring=self.offspring):
             raise InvalidArgument(
-                f"survivors must be fewer than offspring={self.offspring}; got {self.survivors}. "
-                "Pass for example 4 of 100."
+                f"survivors must be fewer than offspring={self.offspring}; got {self.survivors}. Pass for example 4 of 100."
             )
         positive(spread=self.spread)
         probability(cooling=self.cooling)

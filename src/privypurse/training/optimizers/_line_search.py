@@ -64,22 +64,21 @@ class LineSearch(KeepsPoint):
     def tell(self, state: State, released: Released) -> State:
         if not state["selecting"][0]:
             return self._look(state, released)
-        chosen = int(released.value)
+        state = {**state, "selecting": np.zeros(1)}
         fresh = {"precision": np.zeros(1), "gradient": np.zeros_like(state["gradient"]), "redraws": np.zeros(1)}
-        fresh["selecting"] = np.zeros(1)
+        chosen, longest = int(released.value), state["longest"]
         if chosen == 0:
-            redraws, longest = state["redraws"][0], state["longest"]
-            give_up = self.most_redraws is not None and redraws >= self.most_redraws
+            redraws = state["redraws"]
+            give_up = self.most_redraws is not None and redraws[0] >= self.most_redraws
             # The momentum may cause the first refusal, too long steps the second.
-            stay = {"velocity": np.zeros_like(state["velocity"]), "selecting": np.zeros(1)}
-            stay["longest"] = longest / 2 if give_up or redraws > 0 else longest
-            return {**state, **fresh, **stay} if give_up else {**state, **stay, "redraws": state["redraws"] + 1}
-        step, direction = float(state["longest"][0]) * chosen / self.candidates, state["direction"]
+            longest = longest / 2 if give_up or redraws[0] > 0 else longest
+            stay = {"velocity": np.zeros_like(state["velocity"]), "longest": longest}
+            return {**state, **(fresh if give_up else {"redraws": redraws + 1}), **stay}
+        step = float(longest[0]) * chosen / self.candidates
         taken = np.append(state["taken"], step)
-        longest = state["longest"]
         if taken.size == self.window:
             longest, taken = np.array([self.widen * taken.max()]), np.zeros(0)
-        moved = {"point": state["point"] - step * direction, "velocity": state["mixed"]}
+        moved = {"point": state["point"] - step * state["direction"], "velocity": state["mixed"]}
         return {**state, **fresh, **moved, "longest": longest, "taken": taken}
 
     def _look(self, state: State, released: Released) -> State:

@@ -18,7 +18,6 @@ from privypurse.methods.dynamic import (
     contraction,
     dynamic_bound,
     geometric_influences,
-    least_dynamic_bound,
     loss_bound,
     momentum_influences,
     quadratic_influences,
@@ -40,6 +39,12 @@ def adult(epsilon, neighbouring="add-remove", **others):
 
 def shares(weights):
     return np.array(weights) / np.sum(weights)
+
+
+def least_dynamic_bound(gamma, alpha):
+    """The least of `dynamic_bound` over all real numbers of steps."""
+    c = alpha / (1 - math.sqrt(gamma)) ** 2
+    return c / (1 + c)
 
 
 def excess(curvatures, start, step_size, noise_variances):

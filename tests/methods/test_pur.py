@@ -21,11 +21,32 @@ STRONGLY_CONVEX = {
     kappa: {"smoothness": 0.25 + ridge, "convexity": ridge, "gap": GAP, "dimension": DIMENSION}
     for kappa, ridge in ((26, 0.01), (251, 0.001))
 }
+
+
+def sum_of_squares(steps):
+    return steps * (steps + 1) * (2 * steps + 1) / 6
+
+
+def nonconvex_cost(steps, *, sensitivity, smoothness, gap, dimension):
+    """The exact rho of so many steps, in closed form."""
+    return sensitivity**2 * dimension / (32 * smoothness * gap) * sum_of_squares(steps)
+
+
+def convex_cost(steps, *, sensitivity, smoothness, radius, dimension):
+    return sensitivity**2 * dimension / (32 * (smoothness * radius) ** 2) * sum_of_squares(steps)
+
+
+def strongly_convex_cost(steps, *, sensitivity, smoothness, convexity, gap, dimension):
+    kappa = smoothness / convexity
+    unit = sensitivity**2 * dimension / (4 * convexity * gap) * (2 * kappa - 1)
+    return unit * math.expm1(steps * math.log(2 * kappa / (2 * kappa - 1)))
+
+
 CASES = [
-    pytest.param(pur.nonconvex_noise, pur.nonconvex_cost, NON_CONVEX, id="non-convex"),
-    pytest.param(pur.convex_noise, pur.convex_cost, CONVEX, id="convex"),
-    pytest.param(pur.strongly_convex_noise, pur.strongly_convex_cost, STRONGLY_CONVEX[26], id="kappa-26"),
-    pytest.param(pur.strongly_convex_noise, pur.strongly_convex_cost, STRONGLY_CONVEX[251], id="kappa-251"),
+    pytest.param(pur.nonconvex_noise, nonconvex_cost, NON_CONVEX, id="non-convex"),
+    pytest.param(pur.convex_noise, convex_cost, CONVEX, id="convex"),
+    pytest.param(pur.strongly_convex_noise, strongly_convex_cost, STRONGLY_CONVEX[26], id="kappa-26"),
+    pytest.param(pur.strongly_convex_noise, strongly_convex_cost, STRONGLY_CONVEX[251], id="kappa-251"),
 ]
 
 
@@ -65,26 +86,26 @@ class TestCostsAndNumbersOfSteps:
     @pytest.mark.parametrize("epsilon", [0.1, 0.4, 1.0, 4.0])
     def test_the_number_of_steps_is_the_one_found_by_walking(self, noise, cost, public, epsilon):
         rho = zcdp_rho(epsilon, 1e-8)
-        planned = pur.steps_within(rho, lambda steps: cost(steps, sensitivity=SENSITIVITY, **public), most=100_000)
+        planned = pur.steps_within(rho, noise(10_000, **public), SENSITIVITY)
         assert planned == walk(rho, SENSITIVITY**2 / (2 * noise(10_000, **public) ** 2)) > 0
+        assert cost(planned, sensitivity=SENSITIVITY, **public) <= rho
+        assert cost(planned + 1, sensitivity=SENSITIVITY, **public) > rho
 
     @pytest.mark.parametrize(("noise", "cost", "public"), CASES)
     def test_scaled_noise_spends_the_rest_and_is_never_more(self, noise, cost, public):
         rho = zcdp_rho(1.0, 1e-8)
-        planned = pur.steps_within(rho, lambda steps: cost(steps, sensitivity=SENSITIVITY, **public), most=100_000)
+        planned = pur.steps_within(rho, noise(10_000, **public), SENSITIVITY)
         scale = math.sqrt(cost(planned, sensitivity=SENSITIVITY, **public) / rho)
         assert scale <= 1
         scaled = scale * noise(planned, **public)
         assert pur.cost_of(scaled, SENSITIVITY)[-1] == pytest.approx(rho, rel=1e-12)
 
     def test_no_step_fits_a_budget_smaller_than_the_first(self):
-        assert pur.steps_within(0.99, lambda steps: float(steps), most=50) == 0
-        assert pur.steps_within(7.0, lambda steps: float(steps), most=50) == 7
-        assert pur.steps_within(1e9, lambda steps: float(steps), most=50) == 50
-
-    def test_a_cost_too_large_for_a_float_is_still_too_much(self):
-        public = STRONGLY_CONVEX[26]
-        assert pur.strongly_convex_cost(10**6, sensitivity=SENSITIVITY, **public) > 1e100
+        ones = np.full(50, math.sqrt(0.5))  # each costs 1 at sensitivity 1
+        assert pur.cost_of(ones, 1.0) == pytest.approx(np.arange(1, 51))
+        assert pur.steps_within(0.99, ones, 1.0) == 0
+        assert pur.steps_within(7.5, ones, 1.0) == 7
+        assert pur.steps_within(1e9, ones, 1.0) == 50
 
     @pytest.mark.parametrize("kappa", [26, 251])
     @pytest.mark.parametrize("epsilon", [0.1, 0.4, 1.0, 4.0])
@@ -92,9 +113,7 @@ class TestCostsAndNumbersOfSteps:
         rho, public = zcdp_rho(epsilon, 1e-8), STRONGLY_CONVEX[kappa]
         unit = DIMENSION * LIPSCHITZ**2 / (RECORDS**2 * public["convexity"] * GAP)
         formula = math.log1p(rho / ((2 * kappa - 1) * unit)) / math.log(2 * kappa / (2 * kappa - 1))
-        planned = pur.steps_within(
-            rho, lambda steps: pur.strongly_convex_cost(steps, sensitivity=SENSITIVITY, **public), most=100_000
-        )
+        planned = pur.steps_within(rho, pur.strongly_convex_noise(10_000, **public), SENSITIVITY)
         assert planned == math.floor(formula)
 
     def test_an_exact_sum_of_squares_affords_more_steps_than_its_bound(self):
@@ -102,7 +121,7 @@ class TestCostsAndNumbersOfSteps:
         for allowed in (1e4, 1e5, 1e6, 1e8):
             printed = math.floor(allowed ** (1 / 3))
             exact = walk(allowed, (step**2 for step in range(1, 10_000)))
-            assert exact == pur.steps_within(allowed, pur.sum_of_squares, most=10_000)
+            assert exact == pur.steps_within(allowed, math.sqrt(0.5) / np.arange(1, 10_000), 1.0)
             assert 1.42 < exact / printed < 1.45
 
     def test_noise_is_capped_where_it_drowns_any_gradient(self):
@@ -264,16 +283,15 @@ class TestPrintedFormulas:
         assert at_printed / rho == pytest.approx(times, abs=0.06)
         # Whichever way T is rounded, and also with the noise one step further up:
         assert low / rho > 0.98 * kappa
-        whole = pur.strongly_convex_cost(math.floor(printed), sensitivity=SENSITIVITY, **public)
+        whole = strongly_convex_cost(math.floor(printed), sensitivity=SENSITIVITY, **public)
         assert whole / rho > 0.97 * kappa
 
     def test_the_printed_number_of_steps_can_be_negative(self):
         rho, public = zcdp_rho(0.1, 1e-8, conversion="classic"), STRONGLY_CONVEX[251]
         inside = rho * public["convexity"] * GAP * RECORDS**2 / (2 * DIMENSION * LIPSCHITZ**2)
         assert math.log(inside) < 0
-        assert pur.steps_within(
-            rho, lambda steps: pur.strongly_convex_cost(steps, sensitivity=SENSITIVITY, **public), 10_000
-        ) == walk(rho, SENSITIVITY**2 / (2 * pur.strongly_convex_noise(10_000, **public) ** 2))
+        noise = pur.strongly_convex_noise(10_000, **public)
+        assert pur.steps_within(rho, noise, SENSITIVITY) == walk(rho, SENSITIVITY**2 / (2 * noise**2))
 
     def test_the_printed_convex_risk_lost_the_fourth_power_of_the_radius(self):
         rho, smoothness, radius = zcdp_rho(0.1, 1e-8, conversion="classic"), CONVEX["smoothness"], CONVEX["radius"]
@@ -301,8 +319,8 @@ class TestPrintedFormulas:
         # Parameters in units 1/factor: gradients, and with them sensitivity, are multiplied; losses stay as they are.
         radius, smoothness = CONVEX["radius"] / factor, CONVEX["smoothness"] * factor**2
         there = {"smoothness": smoothness, "radius": radius, "dimension": DIMENSION}
-        cost = pur.convex_cost(40, sensitivity=factor * SENSITIVITY, **there)
-        assert cost == pytest.approx(pur.convex_cost(40, sensitivity=SENSITIVITY, **CONVEX))
+        cost = pur.cost_of(pur.convex_noise(40, **there), factor * SENSITIVITY)
+        assert cost == pytest.approx(pur.cost_of(pur.convex_noise(40, **CONVEX), SENSITIVITY))
         bound = pur.convex_bound(40, smoothness=smoothness, radius=radius)
         assert bound == pytest.approx(pur.convex_bound(40, smoothness=CONVEX["smoothness"], radius=CONVEX["radius"]))
         # L^2 M R^4 has no unit of length left; L^2 M R, as printed in Prop. 4b, has three.

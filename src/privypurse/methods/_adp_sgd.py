@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from privypurse.core._checks import positive, positive_integer
+from privypurse.methods._dp_agd import IF_NONE_REFUSED
 from privypurse.methods._noisy_pgd import balanced_steps
 from privypurse.methods.base import PlannedMethod
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Recipe
+from privypurse.training import Facts, Recipe
 from privypurse.training.optimizers._line_search import LineSearch
 from privypurse.training.schedules._adaptive import SigmoidPurse
 
@@ -22,14 +22,22 @@ class ADPSGD(PlannedMethod):
         Number of rounds; by default half of ``n mu/sqrt(d)``, between 10 and 100.
     steepness : float or None
         Slope of the sigmoid; by default ``10/rounds``.
-    ratio, selection_share, growth, flatten, most_redraws
-        As for `SigmoidPurse`.
+    ratio : float, default 4.0
+        Budget of the last rounds relative to the first.
+    selection_share : float, default 0.3
+        Share of a round for the selection of its learning rate.
+    growth : float, default 0.5
+        Budget of a redraw, relative to the draw before it.
+    flatten : float, default 0.9
+        Factor on the steepness at each refusal, which moves budget to earlier rounds.
+    most_redraws : int, default 1
+        Most redraws in one round.
     candidates : int, default 10
         Learning rates to choose from besides zero.
     largest_rate : float or None
         Largest learning rate at first; by default 10/M.
-    widen, window
-        As for `LineSearch`.
+    widen, window : float, int
+        After every `window` steps the largest rate becomes `widen` times the largest of them.
     momentum : float, default 0.5
         Share of the previous direction added to the gradient; 0 for the published algorithm. For a
         module 0.9: along single gradients the steps zigzag and get short.
@@ -53,14 +61,11 @@ class ADPSGD(PlannedMethod):
     name: ClassVar[str] = "adp-sgd"
 
     def __post_init__(self) -> None:
-        if self.rounds is not None:
-            positive_integer(rounds=self.rounds)
         if self.largest_rate is not None:
             positive(largest_rate=self.largest_rate)
-        self._schedule(10)
+        self._schedule(10 if self.rounds is None else self.rounds)
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the search."""
         rounds = self.rounds or balanced_steps(facts, 20, 200) // 2
         optimizer = LineSearch(
             records=facts.records,
@@ -75,11 +80,10 @@ class ADPSGD(PlannedMethod):
             clip_norm=facts.clip_norm,
             clip_loss=self.clip_loss,
         )
-        notes = ("If no gradient is refused; step sizes are the middle of the range.",)
-        return Recipe(optimizer, self._schedule(rounds), 2 * rounds * (1 + self.most_redraws), notes=notes)
+        return Recipe(optimizer, self._schedule(rounds), 2 * rounds * (1 + self.most_redraws), notes=(IF_NONE_REFUSED,))
 
     def _schedule(self, rounds: int) -> SigmoidPurse:
-        steepness = 10 / rounds if self.steepness is None else self.steepness
+        steepness = 10 / positive_integer(rounds=rounds) if self.steepness is None else self.steepness
         return SigmoidPurse(
             rounds, steepness, self.ratio, self.selection_share, self.growth, self.flatten, self.most_redraws
         )

@@ -8,13 +8,12 @@ from privypurse.core._checks import positive
 from privypurse.core._errors import InvalidArgument
 from privypurse.methods._noisy_pgd import balanced_steps
 from privypurse.methods.base import PlannedMethod
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Recipe
+from privypurse.training import Facts, Recipe
 from privypurse.training.optimizers._gradient_descent import GradientDescent
 from privypurse.training.schedules._weighted import EvenSplit
 
 MOST_STEPS = 120
-# Models with this many weights are worse conditioned, and get more steps and more momentum.
+# Models with this many weights are worse conditioned.
 MANY_WEIGHTS, MOST_STEPS_OF_MANY, MOST_MOMENTUM_OF_MANY = 1_000, 300, 0.98
 # Total reach, in steps of 1/M for each step of ``n mu/sqrt(d)``.
 REACH = 5.0
@@ -56,7 +55,6 @@ class Auto(PlannedMethod):
             raise InvalidArgument(f"slack must be 1 or more; got {self.slack!r}. Omit it.")
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the descent."""
         many = facts.dimension >= MANY_WEIGHTS
         steps = balanced_steps(facts, most=MOST_STEPS_OF_MANY if many else MOST_STEPS)
         # Less than slack^2, which would require that no row is longer than most.
@@ -65,12 +63,5 @@ class Auto(PlannedMethod):
         effective = reach(facts) * longest / steps
         size = min(longest, effective)
         momentum = min(1 - size / effective, MOST_MOMENTUM_OF_MANY if many else MOST_MOMENTUM)
-        optimizer = GradientDescent(
-            step_size=size,
-            records=facts.records,
-            clip_norm=facts.clip_norm,
-            momentum=momentum,
-            nesterov=True,
-            l2=facts.l2,
-        )
+        optimizer = GradientDescent(size, facts.records, facts.clip_norm, momentum, nesterov=True, l2=facts.l2)
         return Recipe(optimizer, EvenSplit(), steps, step_sizes=(size,))

@@ -19,9 +19,6 @@ BY_NAME: dict[str, Callable[[], Method]] = {
     "adp-sgd": ADPSGD,
 }
 
-# Ridge penalty of methods whose proof needs a strongly convex objective.
-RIDGES = {"pur-strongly-convex": 1e-3}
-
 
 def method_by_name(name: str) -> Method:
     """Return a method of ``BY_NAME`` with its default settings."""
@@ -31,5 +28,5 @@ def method_by_name(name: str) -> Method:
 
 
 def ridge_for(name: str) -> float:
-    """Return the ridge penalty that a method requires; 0 for most."""
-    return RIDGES.get(name, 0.0)
+    """Return the ridge penalty that a method requires: its proof needs strong convexity."""
+    return 1e-3 if name == "pur-strongly-convex" else 0.0

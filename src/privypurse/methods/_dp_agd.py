@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from privypurse.core._checks import positive, positive_integer
+from privypurse.core._checks import positive
 from privypurse.methods._noisy_pgd import balanced_steps
 from privypurse.methods.base import PlannedMethod
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Recipe
+from privypurse.training import Facts, Recipe
 from privypurse.training.optimizers._gradient_descent import check_momentum
 from privypurse.training.optimizers._line_search import LineSearch
-from privypurse.training.schedules._adaptive import GrowingBudget, check_selection_share
+from privypurse.training.schedules._adaptive import GrowingBudget
+
+IF_NONE_REFUSED = "If no gradient is refused; step sizes are the middle of the range."
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,14 @@ class DPAGD(PlannedMethod):
     rounds : int or None
         Rounds that fit the budget if no gradient is refused. By default half of ``n mu/sqrt(d)``,
         between 10 and 70.
-    selection_share, growth
-        As for `GrowingBudget`.
-    candidates, largest_step, window
-        As for `LineSearch`; steps are distances.
+    selection_share : float, default 0.2
+        Share of a round for its selection.
+    growth : float, default 0.1
+        Budget of a second draw, relative to the cost of the gradient so far.
+    candidates : int, default 12
+        Number of evenly spaced steps to choose from besides "do not move".
+    largest_step, window : float, int
+        The longest step at first, as a distance; after so many steps, 1.1 times their longest.
     momentum : float, default 0.7
         Share of the previous direction added to the gradient; 0 for the published algorithm.
     clip_loss : float or None
@@ -43,15 +48,11 @@ class DPAGD(PlannedMethod):
     name: ClassVar[str] = "dp-agd"
 
     def __post_init__(self) -> None:
-        if self.rounds is not None:
-            positive_integer(rounds=self.rounds)
-        check_selection_share(self.selection_share)
-        positive(growth=self.growth)
+        GrowingBudget(10 if self.rounds is None else self.rounds, self.selection_share, self.growth)
         positive(largest_step=self.largest_step)
         check_momentum(self.momentum)
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the search."""
         rounds = self.rounds or balanced_steps(facts, 20, 140) // 2
         optimizer = LineSearch(
             records=facts.records,
@@ -63,9 +64,7 @@ class DPAGD(PlannedMethod):
             clip_norm=facts.clip_norm,
             clip_loss=self.clip_loss,
         )
-        # A refusal costs at least `growth` of a gradient and a selection, which bounds the
-        # releases.
+        # A refusal costs at least `growth` of a gradient and a selection, which bounds the releases.
         most = 2 * rounds + 2 * int(rounds / min(self.growth, self.selection_share)) + 10
         schedule = GrowingBudget(rounds, self.selection_share, self.growth)
-        notes = ("If no gradient is refused; step sizes are the middle of the range.",)
-        return Recipe(optimizer, schedule, most, notes=notes)
+        return Recipe(optimizer, schedule, most, notes=(IF_NONE_REFUSED,))

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,14 +19,12 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.methods._noisy_pgd import balanced_steps
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Plan, Recipe
+from privypurse.training import Facts, Plan, Recipe
 from privypurse.training.optimizers._base import Optimizer
 from privypurse.training.optimizers._gradient_descent import GradientDescent, check_momentum
 from privypurse.training.optimizers._projections import Averaged, Projection
-from privypurse.training.schedules import shapes
-from privypurse.training.schedules._base import Schedule
-from privypurse.training.schedules._weighted import ConstantNoise, Weighted
+from privypurse.training.schedules import Schedule, Weighted, shapes
+from privypurse.training.schedules._weighted import ConstantNoise
 
 # Distinct noise levels of a sampled schedule; each costs a convolution per calibration step.
 LEVELS = 12
@@ -58,19 +56,17 @@ def relative_charges(weights: Sequence[float], sample_prob: float) -> list[Gauss
 
 
 def advanced_composition_multiplier(steps: int, sample_prob: float, facts: Facts) -> float:
-    """Return the noise multiplier of advanced composition: a baseline, far from the least possible.
+    """Return the noise multiplier of advanced composition: a baseline, far above the least one.
 
     Each step is (e0, d0)-DP without sampling and ``(ln(1 + q(exp(e0) - 1)), q d0)``-DP with it; T
     of these are ``(e1 sqrt(2 T ln(1/d')) + T e1 (exp(e1) - 1), T q d0 + d')``-DP (Dwork, Rothblum
-    and Vadhan 2010). Half of delta goes to d'. The amplification lemma is for add/remove; a
-    replacement is a removal and an addition, so replace-one uses half of epsilon there.
+    and Vadhan 2010), with half of delta for d'. A replacement is a removal and an addition.
     """
     epsilon, delta, per_sensitivity = facts.epsilon, facts.delta, 1.0
     if facts.neighbouring is Neighbouring.REPLACE_ONE:
         # Two steps of (e, d) are (2e, (1 + exp(e)) d); noise is relative to twice the sensitivity.
         epsilon, delta, per_sensitivity = epsilon / 2, delta / (1 + math.exp(epsilon / 2)), 0.5
-    slack = delta / 2
-    per_step_delta = delta / (2 * steps * sample_prob)
+    slack, per_step_delta = delta / 2, delta / (2 * steps * sample_prob)
 
     def composed(per_step: float) -> float:
         amplified = math.log1p(sample_prob * math.expm1(per_step))
@@ -142,17 +138,11 @@ class DPSGD(PlannedMethod):
         return "dp-sgd" if self.accounting == "pld" else f"dp-sgd-{self.accounting}"
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the descent."""
         steps, rate = self._steps(facts), self._rate(facts)
         refuse_unsampled_rule(self.name, rate, facts)
         size = self.step_size or 1 / facts.smoothness
         optimizer: Optimizer = GradientDescent(
-            step_size=size,
-            records=facts.sampled(rate),
-            clip_norm=facts.clip_norm,
-            momentum=self.momentum,
-            l2=facts.l2,
-            projection=self.projection,
+            size, facts.sampled(rate), facts.clip_norm, self.momentum, l2=facts.l2, projection=self.projection
         )
         if self.average != "last":
             optimizer = Averaged(optimizer, skip=0 if self.average == "all" else steps // 2)
@@ -162,7 +152,6 @@ class DPSGD(PlannedMethod):
         return Recipe(optimizer, schedule, steps, rate, step_sizes=(size,))
 
     def plan(self, facts: Facts) -> Plan:
-        """Return what a run will do under the method's own filter."""
         return super().plan(replace(facts, rule=self.filter(facts), spent=None))
 
     def filter(self, facts: Facts) -> Filter:
@@ -171,9 +160,8 @@ class DPSGD(PlannedMethod):
             return facts.rule
         steps, rate = self._steps(facts), self._rate(facts)
         if self.accounting == "rdp":
-            reference = fixed_schedule((1.0,) * steps, rate, facts).schedule[0]
-            kind = reference if isinstance(reference, GaussianCharge) else GaussianCharge(1.0, rate)
-            return RdpFilter(facts.epsilon, facts.delta, facts.neighbouring, reference=kind)
+            reference: Any = fixed_schedule((1.0,) * steps, rate, facts).schedule[0]
+            return RdpFilter(facts.epsilon, facts.delta, facts.neighbouring, reference=reference)
         if self.accounting == "advanced":
             charge = GaussianCharge(advanced_composition_multiplier(steps, rate, facts), rate)
             return FixedSchedule([RepeatedCharge(charge, steps)], facts.epsilon, facts.delta, facts.neighbouring)

@@ -14,19 +14,25 @@ from privypurse.accounting._totals import Filter
 from privypurse.core._checks import positive
 from privypurse.core._errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
 from privypurse.core.charges import ObjectivePerturbationCharge
-from privypurse.core.queries import Query, Released
+from privypurse.core.queries import Objective, Query, Released
 from privypurse.mechanisms._non_private import NonPrivateMinimiser
-from privypurse.mechanisms._perturbed_minimiser import (
-    OUTPUT_NOISE_MULTIPLIER,
-    TOLERANCE,
-    ObjectivePerturbation,
-    OutputPerturbation,
-)
+from privypurse.mechanisms._perturbed_minimiser import OUTPUT_NOISE_MULTIPLIER as OUTPUT_NOISE
+from privypurse.mechanisms._perturbed_minimiser import TOLERANCE, ObjectivePerturbation, OutputPerturbation
 from privypurse.methods.base import PlannedMethod
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Plan, Recipe
-from privypurse.training.optimizers._genetic import TakeTheMinimiser
+from privypurse.training import Facts, Plan, Recipe
+from privypurse.training.optimizers._base import KeepsPoint, State
 from privypurse.training.schedules._base import Budget
+
+
+@dataclass(frozen=True)
+class TakeTheMinimiser(KeepsPoint):
+    """Ask for a minimiser and return it."""
+
+    def ask(self, state: State) -> Query:
+        return Objective()
+
+    def tell(self, state: State, released: Released) -> State:
+        return {"point": released.value}
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,6 @@ class Always:
     mechanism: Any
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Any:
-        """Return the mechanism."""
         return self.mechanism
 
 
@@ -47,22 +52,16 @@ class PerturbOutput:
     ridge: float
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> OutputPerturbation:
-        """Return the mechanism that spends the rest."""
         return OutputPerturbation(budget.gaussian(1.0).noise_multiplier, self.ridge)
 
 
-def minimise_once(mechanism: Any) -> Recipe:
-    """Return the recipe of a single release of the minimiser."""
-    return Recipe(TakeTheMinimiser(), Always(mechanism), 1)
-
-
-def check_minimisable(facts: Facts) -> float:
+def check_minimisable(facts: Facts) -> None:
     """Raise InvalidArgument for a loss with a kink, or a clip norm: no loss has such gradients."""
     if facts.clips:
         raise InvalidArgument(
             f"clip_norm={facts.clip_norm!r} cannot be used with a minimiser. Pass a loss with clip_derivative=... instead."
         )
-    return facts.smoothness
+    _ = facts.smoothness
 
 
 @dataclass(frozen=True)
@@ -84,18 +83,16 @@ class NonPrivate(PlannedMethod):
         positive(ridge=self.ridge)
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the one release."""
         facts.require_declared(self.name)
         ridge = max(self.ridge, facts.l2 * facts.records, facts.bounds.smoothness)
         tolerance = 1e-7 * facts.records * facts.gradient_bound
-        return minimise_once(NonPrivateMinimiser("baseline without privacy", ridge, tolerance))
+        mechanism = NonPrivateMinimiser("baseline without privacy", ridge, tolerance)
+        return Recipe(TakeTheMinimiser(), Always(mechanism), 1)
 
     def plan(self, facts: Facts) -> Plan:
-        """Return a plan without noise."""
         return Plan(self.name, 1, facts.gradient_bound, (), (0.0,), (float("inf"),), notes=("NOT PRIVATE.",))
 
     def filter(self, facts: Facts) -> Filter:
-        """Return the filter without a limit."""
         return DeclaredNonPrivate(facts.delta, facts.neighbouring)
 
 
@@ -119,7 +116,6 @@ class OutPert(PlannedMethod):
             positive(ridge=self.ridge)
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the one release."""
         check_minimisable(facts)
         ridge = self._ridge(facts)
         notes = (f"Ridge on the sum of losses: {ridge:g}.",)
@@ -127,17 +123,9 @@ class OutPert(PlannedMethod):
 
     def plan(self, facts: Facts) -> Plan:
         """Return the noise on the minimiser; `noise_std` is on the model itself."""
-        check_minimisable(facts)
-        sensitivity = (facts.sensitivity + 2 * TOLERANCE * facts.gradient_bound) / self._ridge(facts)
-        return Plan(
-            method=self.name,
-            steps=1,
-            clip_norm=facts.gradient_bound,
-            step_sizes=(),
-            noise_std=(sensitivity / facts.mu,),
-            mu=(facts.mu,),
-            notes=self.recipe(facts).notes,
-        )
+        notes = self.recipe(facts).notes
+        std = (facts.sensitivity + 2 * TOLERANCE * facts.gradient_bound) / self._ridge(facts) / facts.mu
+        return Plan(self.name, 1, facts.gradient_bound, (), (std,), (facts.mu,), notes=notes)
 
     def _ridge(self, facts: Facts) -> float:
         noise = facts.records * facts.bounds.smoothness * facts.dimension * (facts.sensitivity / facts.mu) ** 2
@@ -168,48 +156,38 @@ class ObjPert(PlannedMethod):
             positive(ridge=self.ridge)
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the one release."""
         check_minimisable(facts)
         if facts.rule.name in ("gdp", "zcdp"):
             raise UnsupportedCharge(
                 f"the {facts.rule.name} filter of this purse cannot price objective perturbation. Make the purse with "
                 "training.purse_for(oracle, method, ...)."
             )
-        return minimise_once(ObjectivePerturbation(self._noise_multiplier(facts), self._ridge(facts)))
+        mechanism = ObjectivePerturbation(self._noise_multiplier(facts), self._ridge(facts))
+        return Recipe(TakeTheMinimiser(), Always(mechanism), 1)
 
     def plan(self, facts: Facts) -> Plan:
         """Return how the objective will be perturbed; `noise_std` is that of the linear term."""
         multiplier = self._noise_multiplier(facts)
-        return Plan(
-            method=self.name,
-            steps=1,
-            clip_norm=facts.gradient_bound,
-            step_sizes=(),
-            noise_std=(multiplier * facts.gradient_bound,),
-            mu=(facts.sensitivity / facts.gradient_bound / multiplier,),
-            notes=(f"The objective has a ridge of {self._ridge(facts):g} on the sum of losses.",),
-        )
+        mu = facts.sensitivity / facts.gradient_bound / multiplier
+        notes = (f"The objective has a ridge of {self._ridge(facts):g} on the sum of losses.",)
+        return Plan(self.name, 1, facts.gradient_bound, (), (multiplier * facts.gradient_bound,), (mu,), notes=notes)
 
     def filter(self, facts: Facts) -> Filter:
         """Return a schedule of this one release, or the facts' own filter if it can price it."""
         if isinstance(facts.rule, RdpFilter | FixedSchedule):
             return facts.rule
-        charge = ObjectivePerturbationCharge(
-            self._noise_multiplier(facts), self._curvature_ratio(facts), OUTPUT_NOISE_MULTIPLIER
-        )
+        charge = ObjectivePerturbationCharge(self._noise_multiplier(facts), self._curvature_ratio(facts), OUTPUT_NOISE)
         return FixedSchedule([charge], facts.epsilon, facts.delta, facts.neighbouring)
 
     def _noise_multiplier(self, facts: Facts) -> float:
         ratio = self._curvature_ratio(facts)
-        if isinstance(facts.rule, FixedSchedule):
-            (first, *_) = facts.rule.schedule
-            if isinstance(first, ObjectivePerturbationCharge):
-                return first.noise_multiplier
+        first = facts.rule.schedule[0] if isinstance(facts.rule, FixedSchedule) else None
+        if isinstance(first, ObjectivePerturbationCharge):
+            return first.noise_multiplier
         if isinstance(facts.rule, RdpFilter):
             return _least_within(facts.rule, facts, ratio)
-        return cost.noise_multiplier_for(
-            facts.epsilon * (1 - 1e-8), facts.delta, ratio, OUTPUT_NOISE_MULTIPLIER, facts.neighbouring
-        )
+        epsilon = facts.epsilon * (1 - 1e-8)
+        return cost.noise_multiplier_for(epsilon, facts.delta, ratio, OUTPUT_NOISE, facts.neighbouring)
 
     def _ridge(self, facts: Facts) -> float:
         facts.require_budget()
@@ -227,7 +205,7 @@ def _least_within(rule: RdpFilter, facts: Facts, ratio: float) -> float:
     orders = np.array(rule.orders, dtype=float)
 
     def fits(multiplier: float) -> bool:
-        charge = ObjectivePerturbationCharge(multiplier, ratio, OUTPUT_NOISE_MULTIPLIER)
+        charge = ObjectivePerturbationCharge(multiplier, ratio, OUTPUT_NOISE)
         return bool((cost.curve(charge, facts.neighbouring, orders) * (1 + 1e-9) <= left).all())
 
     least = cost.least(fits, 1e12)

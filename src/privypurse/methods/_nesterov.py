@@ -5,10 +5,9 @@ from typing import ClassVar, Literal
 
 from privypurse.methods._noisy_pgd import balanced_steps
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Recipe
-from privypurse.training.optimizers._base import Optimizer
-from privypurse.training.optimizers._gradient_descent import GradientDescent, check_momentum
+from privypurse.training import Facts, Recipe
+from privypurse.training.optimizers import GradientDescent, Optimizer
+from privypurse.training.optimizers._gradient_descent import check_momentum
 from privypurse.training.optimizers._projections import Averaged
 from privypurse.training.schedules._weighted import EvenSplit
 
@@ -44,16 +43,10 @@ class Nesterov(PlannedMethod):
         check_choice("average", self.average, ("last", "tail"))
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the descent."""
         steps = self.steps or balanced_steps(facts)
         size = self.step_size or 1 / facts.smoothness
         optimizer: Optimizer = GradientDescent(
-            step_size=size,
-            records=facts.records,
-            clip_norm=facts.clip_norm,
-            momentum=self.momentum,
-            nesterov=True,
-            l2=facts.l2,
+            size, facts.records, facts.clip_norm, self.momentum, nesterov=True, l2=facts.l2
         )
         if self.average == "tail":
             optimizer = Averaged(optimizer, skip=steps - max(1, steps // 4))

@@ -13,9 +13,8 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
 from privypurse.training._facts import Facts
 from privypurse.training._plan import Bound, Recipe
-from privypurse.training.optimizers._base import Optimizer
-from privypurse.training.optimizers._gradient_descent import GradientDescent
-from privypurse.training.optimizers._projections import Averaged, Ball, Projection
+from privypurse.training.optimizers import Ball, GradientDescent, Optimizer
+from privypurse.training.optimizers._projections import Averaged, Projection
 from privypurse.training.schedules._weighted import EvenSplit
 
 FEWEST_STEPS, MOST_STEPS = 10, 200
@@ -24,16 +23,7 @@ FEWEST_STEPS, MOST_STEPS = 10, 200
 def balanced_steps(facts: Facts, fewest: int = FEWEST_STEPS, most: int = MOST_STEPS) -> int:
     """Return the number of steps for accelerated descent: ``n mu / sqrt(d)``, within limits.
 
-    Each step's noise, relative to the longest mean gradient, is then ``sqrt(T) / T``. Under
-    replace-one the noise is twice as large, and the number half.
-
-    Examples
-    --------
-    >>> from privypurse.losses import Logistic
-    >>> facts = Facts.of(Logistic(clip_derivative=0.5), records=39_000, dimension=124, epsilon=0.05, delta=1e-8,
-    ...                  neighbouring="add-remove")
-    >>> balanced_steps(facts)
-    39
+    Each step's noise, relative to the longest mean gradient, is then ``sqrt(T) / T``.
     """
     return min(max(round(1 / facts.noise_floor), fewest), most)
 
@@ -41,9 +31,8 @@ def balanced_steps(facts: Facts, fewest: int = FEWEST_STEPS, most: int = MOST_ST
 def excess_bound(distance: float, gradient: float, noise_squared: float, steps: int) -> float:
     """Return the bound on the expected excess loss of averaged projected descent.
 
-    ``R sqrt((G^2 + d s^2)/T)`` for a convex loss whose mean gradient has norm at most G, a start
-    within R of the best point, and noise with ``E|noise|^2 = d s^2``, averaged over the T points
-    with gradients. The arguments are R, G, d s^2 and T.
+    ``R sqrt((G^2 + d s^2)/T)`` for a convex loss, mean gradients of norm at most G and a start
+    within R of the best point, averaged over the T points with gradients.
     """
     return distance * math.sqrt((gradient**2 + noise_squared) / steps)
 
@@ -59,11 +48,10 @@ def noise_squared(facts: Facts, steps: int) -> float:
 
 
 def projected_steps(facts: Facts, gradient: float, most: int) -> int:
-    """Return the steps of averaged descent: ``(G n mu / sensitivity)^2 / d``, within limits.
+    """Return the steps at which both parts of the bound are equal, within limits.
 
-    There the two parts of the bound, ``R G/sqrt(T)`` and the floor
-    ``R sqrt(d) sensitivity/(n mu)``, are equal: the bound is within a factor of sqrt(2) of its
-    floor.
+    They are ``R G/sqrt(T)`` and the floor ``R sqrt(d) sensitivity/(n mu)``: the bound is within a
+    factor of sqrt(2) of its floor.
     """
     return min(max(round(gradient**2 / noise_squared(facts, 1)), 1), most)
 
@@ -82,12 +70,10 @@ class NoisyPGD(PlannedMethod):
         `radius` is a guess of the distance of the best point, and the bound holds if it is right).
     average : {"all", "tail", "last"}, default "all"
         Mean of all points, of the last half, or the last point. The bound is for "all".
-    steps : int or None
-        By default where the two parts of the bound are equal, at most `most_steps`.
+    steps, most_steps : int or None, int
+        By default where the two parts of the bound are equal, at most 150.
     step_size : float or None
         By default the one that minimises the bound.
-    most_steps : int, default 150
-        Most steps; beyond this the bound shrinks slowly.
     """
 
     projection: Projection | Literal["ball"] | None = "ball"
@@ -109,7 +95,6 @@ class NoisyPGD(PlannedMethod):
         positive_integer(most_steps=self.most_steps)
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the descent."""
         projection = Ball(facts.radius) if isinstance(self.projection, str) else self.projection
         reach = facts.radius if projection is None else projection.reach(facts.dimension)
         # The ridge's gradient is at most l2 times the longest point, which is known within a set.
@@ -119,14 +104,11 @@ class NoisyPGD(PlannedMethod):
         noise = noise_squared(facts, steps)
         best = projected_step_size(reach, gradient, noise, steps)
         size = self.step_size or best
-        optimizer: Optimizer = GradientDescent(
-            step_size=size, records=facts.records, clip_norm=facts.clip_norm, l2=facts.l2, projection=projection
-        )
-        bound = None
+        optimizer: Optimizer = GradientDescent(size, facts.records, facts.clip_norm, l2=facts.l2, projection=projection)
         if self.average != "last":
             optimizer = Averaged(optimizer, skip=0 if self.average == "all" else steps // 2)
-        bounded = projection is not None or facts.l2 == 0
-        if self.average == "all" and size == best and bounded:
+        bound = None
+        if self.average == "all" and size == best and (projection is not None or facts.l2 == 0):
             value = excess_bound(reach, gradient, noise, steps)
             bound = Bound("expected excess loss of the average over the best point within reach", value)
         return Recipe(optimizer, EvenSplit(), steps, step_sizes=(size,), bound=bound)

@@ -10,7 +10,7 @@ sqrt(M B), not M sqrt(B), has the units of a gradient.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -28,10 +28,7 @@ from privypurse.methods.base import PlannedMethod, check_choice
 from privypurse.training._facts import Facts
 from privypurse.training._plan import Bound, Plan, Recipe
 from privypurse.training.optimizers._gradient_descent import GradientDescent, check_momentum
-from privypurse.training.schedules import shapes
-from privypurse.training.schedules._adaptive import FollowGradientNorm
-from privypurse.training.schedules._base import Budget
-from privypurse.training.schedules._weighted import Weighted
+from privypurse.training.schedules import Budget, FollowGradientNorm, Weighted, shapes
 
 
 def nonconvex_noise(steps: int, *, smoothness: float, gap: float, dimension: int) -> FloatArray:
@@ -55,42 +52,14 @@ def capped(noise: FloatArray, *, gradient: float, dimension: int) -> FloatArray:
     return np.minimum(noise, gradient / math.sqrt(dimension))
 
 
-def nonconvex_cost(steps: int, *, sensitivity: float, smoothness: float, gap: float, dimension: int) -> float:
-    """Return the exact rho of `steps` steps of `nonconvex_noise`."""
-    return sensitivity**2 * dimension / (32 * smoothness * gap) * sum_of_squares(steps)
-
-
-def convex_cost(steps: int, *, sensitivity: float, smoothness: float, radius: float, dimension: int) -> float:
-    """Return the exact rho of `steps` steps of `convex_noise`."""
-    return sensitivity**2 * dimension / (32 * (smoothness * radius) ** 2) * sum_of_squares(steps)
-
-
-def strongly_convex_cost(
-    steps: int, *, sensitivity: float, smoothness: float, convexity: float, gap: float, dimension: int
-) -> float:
-    """Return the exact rho of `steps` steps of `strongly_convex_noise`: a geometric sum."""
-    kappa = smoothness / convexity
-    unit = sensitivity**2 * dimension / (4 * convexity * gap) * (2 * kappa - 1)
-    return unit * math.expm1(min(steps * math.log(2 * kappa / (2 * kappa - 1)), 700.0))
-
-
-def sum_of_squares(steps: int) -> float:
-    """Return 1 + 4 + ... + steps^2."""
-    return steps * (steps + 1) * (2 * steps + 1) / 6
-
-
-def steps_within(rho: float, cost: Callable[[int], float], most: int) -> int:
-    """Return the largest number of steps within a budget, at most `most`; 0 if none fits."""
-    low, high = 0, most + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if cost(middle) <= rho else (low, middle)
-    return low
-
-
-def cost_of(noise: Sequence[float] | FloatArray, sensitivity: float) -> FloatArray:
+def cost_of(noise: FloatArray, sensitivity: float) -> FloatArray:
     """Return the rho of the first 1, 2, ... steps with the given noise."""
-    return np.cumsum(sensitivity**2 / (2 * np.asarray(noise) ** 2))
+    return np.cumsum(sensitivity**2 / (2 * noise**2))
+
+
+def steps_within(rho: float, noise: FloatArray, sensitivity: float) -> int:
+    """Return how many steps with the given noise fit a budget."""
+    return int(np.searchsorted(cost_of(noise, sensitivity), rho, side="right"))
 
 
 def nonconvex_bound(steps: int, *, smoothness: float, gap: float) -> float:
@@ -106,9 +75,6 @@ def convex_bound(steps: int, *, smoothness: float, radius: float) -> float:
 def strongly_convex_bound(steps: int, *, smoothness: float, convexity: float, gap: float) -> float:
     """Return the bound on the excess loss: ``B (1 - m/(2M))^T``."""
     return gap * (1 - convexity / (2 * smoothness)) ** steps
-
-
-CASES = ("non-convex", "convex", "strongly-convex")
 
 
 @dataclass(frozen=True)
@@ -127,8 +93,7 @@ class PUR(PlannedMethod):
     most_steps : int, default 180
         Most steps.
     cap : bool, default True
-        Cap the noise at the longest possible gradient, which the published schedule exceeds at
-        first.
+        Cap the noise at the longest possible gradient, which published noise exceeds at first.
     momentum : float or None, default None
         Nesterov momentum; None for the reach that the budget pays for. With 0, the published
         update, the plan states the paper's bound.
@@ -140,7 +105,7 @@ class PUR(PlannedMethod):
     momentum: float | None = None
 
     def __post_init__(self) -> None:
-        check_choice("case", self.case, CASES)
+        check_choice("case", self.case, ("non-convex", "convex", "strongly-convex"))
         positive_integer(most_steps=self.most_steps)
         check_momentum(self.momentum or 0.0)
 
@@ -150,50 +115,30 @@ class PUR(PlannedMethod):
         return {"convex": "pur-convex", "non-convex": "pur-nonconvex"}.get(self.case, "pur-strongly-convex")
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the descent."""
         noise = self._noise(facts, self.most_steps)
-        cost = cost_of(noise, facts.sensitivity / facts.records)
-        affordable = steps_within(
-            facts.mu**2 / 2, lambda steps: float(cost[steps - 1]) if steps else 0.0, self.most_steps
-        )
+        affordable = steps_within(facts.mu**2 / 2, noise, facts.sensitivity / facts.records)
         steps = max(1, affordable)
         size = 1 / (2 * facts.smoothness)
         momentum = self.momentum
         if momentum is None:
             momentum = min(MOST_MOMENTUM, max(0.0, 1 - steps / (2 * reach(facts))))
-        optimizer = GradientDescent(
-            step_size=size,
-            records=facts.records,
-            clip_norm=facts.clip_norm,
-            l2=facts.l2,
-            momentum=momentum,
-            nesterov=momentum > 0,
-        )
+        optimizer = GradientDescent(size, facts.records, facts.clip_norm, momentum, momentum > 0, facts.l2)
+        schedule = Weighted(shapes.noise(noise[:steps].tolist()))
+        bound = self._bound(facts, steps) if affordable and momentum == 0 else None
         notes = () if affordable else ("The budget does not pay for one step of this schedule: no bound holds.",)
-        return Recipe(
-            optimizer,
-            Weighted(shapes.noise(noise[:steps].tolist())),
-            steps,
-            step_sizes=(size,),
-            bound=self._bound(facts, steps) if affordable and momentum == 0 else None,
-            notes=notes,
-        )
+        return Recipe(optimizer, schedule, steps, step_sizes=(size,), bound=bound, notes=notes)
 
     def _noise(self, facts: Facts, steps: int) -> FloatArray:
-        common = {"smoothness": facts.smoothness, "dimension": facts.dimension}
+        smoothness, gap, dimension = facts.smoothness, facts.bounds.initial_gap, facts.dimension
         if self.case == "non-convex":
-            noise = nonconvex_noise(steps, gap=facts.bounds.initial_gap, **common)  # type: ignore[arg-type]
+            noise = nonconvex_noise(steps, smoothness=smoothness, gap=gap, dimension=dimension)
         elif self.case == "convex":
-            noise = convex_noise(steps, radius=facts.radius, **common)  # type: ignore[arg-type]
+            noise = convex_noise(steps, smoothness=smoothness, radius=facts.radius, dimension=dimension)
         else:
             noise = strongly_convex_noise(
-                steps,
-                smoothness=facts.smoothness,
-                convexity=_convexity(facts),
-                gap=facts.bounds.initial_gap,
-                dimension=facts.dimension,
+                steps, smoothness=smoothness, convexity=_convexity(facts), gap=gap, dimension=dimension
             )
-        return capped(noise, gradient=longest_mean_gradient(facts), dimension=facts.dimension) if self.cap else noise
+        return capped(noise, gradient=longest_mean_gradient(facts), dimension=dimension) if self.cap else noise
 
     def _bound(self, facts: Facts, steps: int) -> Bound:
         smoothness, gap = facts.smoothness, facts.bounds.initial_gap
@@ -210,14 +155,12 @@ class PUR(PlannedMethod):
 class AdaptivePUR(PlannedMethod):
     """PUR driven by released gradients: noise as long as the last gradient is estimated to be.
 
-    Both the noise and the step size, ``(1 - d noise_std^2/|g|^2)/M``, are functions of releases:
-    free.
+    Noise and step size, ``(1 - d noise_std^2/|g|^2)/M``, are functions of releases: free.
 
     Parameters
     ----------
     fewest_steps, most_steps : int
-        Limits on one step's share of the budget: at most ``1/fewest_steps``, at least
-        ``1/most_steps``.
+        A step's share of the budget is from ``1/most_steps`` to ``1/fewest_steps``.
     momentum : float, default 0.9
         Nesterov momentum; 0 for the published update.
     """
@@ -228,25 +171,16 @@ class AdaptivePUR(PlannedMethod):
     name: ClassVar[str] = "pur-adaptive"
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the descent; its number of steps depends on the releases."""
         # Noise as long as the longest gradient: sqrt(d) sensitivity/(n mu_1) = G.
         first = facts.noise_floor**2 * (facts.gradient_bound / longest_mean_gradient(facts)) ** 2
         size = 1 / facts.smoothness
         optimizer = GradientDescent(
-            step_size=size,
-            records=facts.records,
-            clip_norm=facts.clip_norm,
-            l2=facts.l2,
-            momentum=self.momentum,
-            nesterov=self.momentum > 0,
-            shrink=True,
+            size, facts.records, facts.clip_norm, self.momentum, self.momentum > 0, facts.l2, shrink=True
         )
         ridge = facts.l2 * facts.records
         schedule = FollowGradientNorm(min(first, 1.0), self.fewest_steps, self.most_steps, ridge)
-        notes = (
-            "If gradients stay as long as they can be: the most steps there can be. As they get shorter, steps get fewer.",
-        )
-        return Recipe(optimizer, schedule, self.most_steps + 1, step_sizes=(size,), notes=notes)
+        note = "If gradients stay as long as they can be: the most steps there can be. As they get shorter, steps get fewer."
+        return Recipe(optimizer, schedule, self.most_steps + 1, step_sizes=(size,), notes=(note,))
 
 
 def longest_mean_gradient(facts: Facts) -> float:
@@ -259,10 +193,7 @@ def longest_mean_gradient(facts: Facts) -> float:
 
 def _convexity(facts: Facts) -> float:
     if facts.l2 <= 0:
-        raise InvalidArgument(
-            "case='strongly-convex' needs l2 above 0, which makes the objective strongly convex. "
-            "Pass l2=1e-3, or case='convex'."
-        )
+        raise InvalidArgument("case='strongly-convex' needs l2 above 0. Pass l2=1e-3, or case='convex'.")
     return facts.l2
 
 
@@ -274,10 +205,8 @@ class OraclePUR:
 
     Parameters
     ----------
-    claimed_epsilon, claimed_delta : float
-        The budget to stop at, had the noise been public.
-    most_steps : int, default 300
-        Most steps.
+    claimed_epsilon, claimed_delta, most_steps
+        The budget to stop at, had the noise been public, and the most steps.
     """
 
     claimed_epsilon: float = 1.0
@@ -291,10 +220,9 @@ class OraclePUR:
         positive_integer(most_steps=self.most_steps)
 
     def recipe(self, facts: Facts) -> Recipe:
-        """Plan the descent; its length depends on the data."""
         facts.require_declared(self.name)
         size = 1 / (2 * facts.smoothness)
-        optimizer = GradientDescent(step_size=size, records=facts.records, clip_norm=facts.clip_norm, l2=facts.l2)
+        optimizer = GradientDescent(size, facts.records, facts.clip_norm, l2=facts.l2)
         limit = gdp_mu(self.claimed_epsilon, self.claimed_delta) ** 2
         schedule = UntilTheClaimIsSpent(limit, facts.sensitivity, facts.l2 * facts.records)
         return Recipe(optimizer, schedule, self.most_steps, step_sizes=(size,))
@@ -304,29 +232,23 @@ class OraclePUR:
         std = facts.records * longest_mean_gradient(facts) / facts.dimension**0.5
         mu = facts.sensitivity / std
         steps = min(self.most_steps, max(1, int(gdp_mu(self.claimed_epsilon, self.claimed_delta) ** 2 / mu**2)))
-        sizes = (1 / (2 * facts.smoothness),) * steps
-        return Plan(
-            self.name, steps, facts.gradient_bound, sizes, (std,) * steps, (mu,) * steps, notes=("NOT PRIVATE.",)
-        )
+        sizes, noise, notes = (1 / (2 * facts.smoothness),) * steps, (std,) * steps, ("NOT PRIVATE.",)
+        return Plan(self.name, steps, facts.gradient_bound, sizes, noise, (mu,) * steps, notes=notes)
 
     def filter(self, facts: Facts) -> Filter:
-        """Return the filter without a limit."""
         return DeclaredNonPrivate(facts.delta, facts.neighbouring)
 
 
 @dataclass(frozen=True)
 class UntilTheClaimIsSpent:
-    """Oracle noise until the sum of ``(sensitivity/noise_std)^2`` exceeds a limit. NOT PRIVATE.
-
-    The noise of a step is known only afterwards, so the step that exceeds the limit is still made.
-    """
+    """Oracle noise until the sum of ``(sensitivity/noise_std)^2`` exceeds a limit. NOT PRIVATE."""
 
     limit: float
     sensitivity: float
     ridge: float = 0.0
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> NoiseAsLongAsTheValue:
-        """Return the mechanism, or end the run."""
+        # The noise of a step is known only afterwards, so the step that exceeds the limit is made.
         noise = [released.noise_std or 0.0 for released in past]
         if 0.0 in noise or sum((self.sensitivity / std) ** 2 for std in noise) >= self.limit:
             raise BudgetExhausted("the claimed budget is spent.")

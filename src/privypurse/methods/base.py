@@ -28,8 +28,7 @@ def rehearse(name: str, recipe: Recipe, facts: Facts) -> Plan:
     """
     start = facts.rule.start() if facts.spent is None else facts.spent
     budget = Budget(facts.rule, start, start, recipe.steps, recipe.sample_prob)
-    state = recipe.optimizer.init(facts.dimension)
-    past: list[Released] = []
+    state, past = recipe.optimizer.init(facts.dimension), list[Released]()
     length = facts.records * recipe.sample_prob * facts.gradient_bound
     longest = np.full(facts.dimension, length / np.sqrt(facts.dimension))
     noise_std, mu, epsilons, sizes = [], [], [], []
@@ -46,12 +45,12 @@ def rehearse(name: str, recipe: Recipe, facts: Facts) -> Plan:
             noise_std.append(std)
             mu.append(1 / mechanism.noise_multiplier)
         elif isinstance(query, LossesAlong | LossesAt):
-            charge = BoundedRangeCharge(mechanism.epsilon, recipe.sample_prob)
-            middle = query.steps.size // 2 if isinstance(query, LossesAlong) else 0
-            released = Released(np.asarray(middle), charge)
+            charge, middle = BoundedRangeCharge(mechanism.epsilon, recipe.sample_prob), 0
             epsilons.append(mechanism.epsilon)
             if isinstance(query, LossesAlong):
+                middle = query.steps.size // 2
                 sizes.append(float(query.steps[middle]))
+            released = Released(np.asarray(middle), charge)
         else:
             break
         past.append(released)
@@ -70,7 +69,7 @@ def rehearse(name: str, recipe: Recipe, facts: Facts) -> Plan:
         method=name,
         steps=len(noise_std) or len(epsilons),
         clip_norm=facts.gradient_bound,
-        step_sizes=(listed * len(noise_std))[: len(noise_std)] if len(listed) == 1 else listed,
+        step_sizes=listed * len(noise_std) if len(listed) == 1 else listed,
         noise_std=tuple(noise_std),
         mu=tuple(mu),
         selection_epsilon=tuple(epsilons),

@@ -16,7 +16,7 @@ import numpy as np
 from privypurse.accounting._filters import RdpFilter
 from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.accounting._totals import Filter
-from privypurse.core._checks import FloatArray, finite_vector, positive, positive_integer, probability
+from privypurse.core._checks import FloatArray, positive, positive_integer, probability
 from privypurse.core._errors import InvalidArgument
 from privypurse.methods._dp_sgd import fixed_schedule, refuse_unsampled_rule
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
@@ -24,8 +24,7 @@ from privypurse.training._facts import Facts
 from privypurse.training._plan import Bound, Plan, Recipe
 from privypurse.training.optimizers._base import Optimizer
 from privypurse.training.optimizers._gradient_descent import GradientDescent, SmoothedDescent, check_momentum
-from privypurse.training.schedules import shapes
-from privypurse.training.schedules._weighted import Weighted
+from privypurse.training.schedules import Weighted, shapes
 
 __all__ = ["quadratic_influences"]
 
@@ -50,14 +49,13 @@ def momentum_influences(steps: int, gamma: float, momentum: float) -> FloatArray
     """Return the influences in the bound for the bias-corrected mean of gradients.
 
     The gradient of step i enters every later step t of `SmoothedDescent` with weight
-    ``b^(t-i) (1-b)/(1-b^t)``: ``q_i = sum_{t >= i} gamma^(T-t) ((1-b)/(1-b^t))^2 b^(2(t-i))``,
-    summed exactly. The bound adds the squares of what one gradient's noise does in each step; on a
-    quadratic, where these effects add before squaring, `quadratic_influences` is sharper.
+    ``b^(t-i) (1-b)/(1-b^t)``: ``q_i = sum_{t >= i} gamma^(T-t) ((1-b)/(1-b^t))^2 b^(2(t-i))``. On
+    a quadratic, where its effects add before squaring, `quadratic_influences` is sharper.
     """
-    times = np.arange(1, steps + 1)
-    weight = gamma ** (steps - times) * ((1 - momentum) / (1 - momentum ** times.astype(float))) ** 2
+    times = np.arange(1.0, steps + 1)
+    weight = gamma ** (steps - times) * ((1 - momentum) / (1 - momentum**times)) ** 2
     lag = times[None, :] - times[:, None]
-    decay = np.where(lag >= 0, momentum ** (2.0 * np.maximum(lag, 0)), 0.0)
+    decay = np.where(lag >= 0, momentum ** (2 * np.maximum(lag, 0)), 0.0)
     return np.asarray(decay @ weight)
 
 
@@ -91,10 +89,7 @@ def uniform_bound(steps: int, gamma: float, alpha: float) -> float:
 
 
 def dynamic_bound(steps: int, gamma: float, alpha: float) -> float:
-    """Return `loss_bound` for the best shares.
-
-    ``gamma^T + alpha ((1 - gamma^(T/2))/(1 - sqrt(gamma)))^2``.
-    """
+    """Return `loss_bound` at its best: ``gamma^T + alpha ((1-gamma^(T/2))/(1-sqrt(gamma)))^2``."""
     return float(gamma**steps + alpha * ((1 - gamma ** (steps / 2)) / (1 - math.sqrt(gamma))) ** 2)
 
 
@@ -118,22 +113,12 @@ def best_dynamic_steps(gamma: float, alpha: float, most: int) -> int:
     return min((below, min(below + 1, most)), key=lambda steps: dynamic_bound(steps, gamma, alpha))
 
 
-def least_dynamic_bound(gamma: float, alpha: float) -> float:
-    """Return the least of `dynamic_bound` over all real numbers of steps: ``c/(1 + c)``."""
-    c = alpha / (1 - math.sqrt(gamma)) ** 2
-    return c / (1 + c)
-
-
-SHAPES = ("dynamic", "uniform", "exponential", "step")
-
-
 @dataclass(frozen=True)
 class Dynamic(PlannedMethod):
     """Descent with steps of 1/M and the noise schedule that is best for the final loss.
 
     Influence comes from public constants, or from `influences` computed on public or synthetic
-    data. (Estimating it by retraining on the private data, as published, would cost hundreds of
-    runs.)
+    data. (Retraining on the private data, as published, would cost hundreds of runs.)
 
     Parameters
     ----------
@@ -143,20 +128,16 @@ class Dynamic(PlannedMethod):
         kappa = M/m. By default what the ridge guarantees, but at most 20, since the worst case
         would allow few steps at a small budget. Too low a guess voids the bound, not the privacy.
     momentum : float, default 0.0
-        Momentum of the bias-corrected mean of gradients; `influences` may be sharper than its
-        bound.
-    steps : int or None
-        By default the number with the least bound, at most `most_steps`.
-    ratio : float, default 10.0
-        For "exponential" and "step": budget of the last step relative to the first.
-    stairs : int, default 4
-        For "step": number of levels.
+        Momentum of the bias-corrected mean of gradients; `influences` may be sharper.
+    steps, most_steps : int or None, int
+        By default the number with the least bound, at most 200.
+    ratio, stairs : float, int
+        Budget of the last step relative to the first for "exponential" and "step", 10 by default;
+        number of levels for "step", 4 by default.
     influences : sequence of float, optional
         One positive number for each step: the influence of its noise, from a public proxy.
     sample_prob : float, default 1.0
         Poisson sampling rate; the whole schedule is then priced by privacy loss distributions.
-    most_steps : int, default 200
-        Most steps.
     """
 
     shape: Literal["dynamic", "uniform", "exponential", "step"] = "dynamic"
@@ -170,7 +151,7 @@ class Dynamic(PlannedMethod):
     most_steps: int = 200
 
     def __post_init__(self) -> None:
-        check_choice("shape", self.shape, SHAPES)
+        check_choice("shape", self.shape, ("dynamic", "uniform", "exponential", "step"))
         check_steps_and_size(self.steps, None)
         check_momentum(self.momentum)
         positive(ratio=self.ratio)
@@ -180,8 +161,7 @@ class Dynamic(PlannedMethod):
         if self.condition_number is not None and positive(condition_number=self.condition_number) <= 1:
             raise InvalidArgument(f"condition_number must be above 1; got {self.condition_number!r}. Pass 20.0.")
         if self.influences is not None:
-            values = finite_vector(influences=np.asarray(self.influences))
-            shapes.influence(values.tolist())
+            values = shapes.positive_vector(influences=self.influences)
             if self.shape != "dynamic" or self.steps not in (None, values.size):
                 raise InvalidArgument(
                     f"influences decide the shape and the number of steps, {values.size}; got shape={self.shape!r} and "

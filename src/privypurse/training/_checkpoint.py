@@ -30,14 +30,7 @@ from privypurse.training.optimizers._base import State
 from privypurse.training.schedules._base import Budget
 
 FORMAT = 3  # since 3, a run is identified by its declared settings
-_UNREADABLE: tuple[type[Exception], ...] = (
-    *MISSHAPEN,
-    OSError,
-    EOFError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+_NOT_NUMPY: tuple[type[Exception], ...] = (OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +68,8 @@ class Checkpoint:
         if not isinstance(path, str | os.PathLike) or not str(path):
             raise InvalidArgument(f"checkpoint must be a file name; got {path!r}. Pass for example 'run.npz'.")
         self._path, self.every = at_home(path).absolute(), positive_integer(every=every)
+        name = self._path.name
+        self._damaged = f"checkpoint {name!r} is damaged or was edited. Pass another file, or start anew without it."
         if self._path.is_dir() or not os.access(self._path.parent, os.W_OK):
             raise InvalidArgument(
                 f"checkpoint must be a file in a writable folder; got {str(path)!r}. Make the folder first."
@@ -106,10 +101,8 @@ class Checkpoint:
         if not self._path.exists():
             return None
         facts, arrays = self._read()
-        with refusing(self._damaged()):
-            saved = {**facts["settings"], "terms": facts["terms"], "dataset": facts["dataset"]}
-        self._compare(saved, purse, settings)
-        with refusing(self._damaged()):
+        with refusing(self._damaged):
+            self._compare(facts, facts["settings"], purse, settings)
             trace = Trace.from_json(facts["trace"])
             state = {name.removeprefix("state_"): array for name, array in arrays.items() if name.startswith("state_")}
             past = tuple(
@@ -133,18 +126,16 @@ class Checkpoint:
         if not self._path.exists():
             return None
         facts, _ = self._read()
-        with refusing(self._damaged()):
-            self._compare({"terms": facts["terms"], "dataset": facts["dataset"]}, purse, {})
+        with refusing(self._damaged):
+            self._compare(facts, {}, purse, {})
             start = totals_from(facts["start"])
             if not purse.filter.start().fits_within(start):
-                raise ValueError("negative totals")
+                raise ValueError("other kinds of totals")
         return start
 
-    def _damaged(self) -> str:
-        return f"checkpoint {self._path.name!r} is damaged or was edited. Pass another file, or start anew without it."
-
-    def _compare(self, saved: dict[str, Any], purse: Purse, settings: dict[str, Any]) -> None:
+    def _compare(self, facts: Any, saved: dict[str, Any], purse: Purse, settings: dict[str, Any]) -> None:
         """Raise InvalidArgument for a file made with other settings, terms or data set."""
+        saved = {**saved, "terms": facts["terms"], "dataset": facts["dataset"]}
         asked = {**settings, "terms": purse.filter.terms(), "dataset": purse.dataset}
         for name in sorted(saved.keys() | asked.keys()):
             if saved.get(name) != asked.get(name):
@@ -158,18 +149,17 @@ class Checkpoint:
             with np.load(io.BytesIO(self._path.read_bytes()), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             facts = read_json(arrays.pop("facts").tobytes(), strict=False)
-            if facts["format"] != FORMAT:
-                raise InvalidArgument(
-                    f"checkpoint {self._path.name!r} has format {facts['format']!r}; this version reads {FORMAT}, which "
-                    "identifies a run by its declared settings. Finish the run with the version of privypurse that wrote "
-                    "it, or pass another file to start anew."
-                )
-        except _UNREADABLE as error:
-            if isinstance(error, InvalidArgument):
-                raise
+            found = facts["format"]
+        except MISSHAPEN + _NOT_NUMPY as error:
             raise InvalidArgument(
                 f"{str(self._path)!r} is not a checkpoint of privypurse ({error}). Pass another file."
             ) from error
+        if found != FORMAT:
+            raise InvalidArgument(
+                f"checkpoint {self._path.name!r} has format {found!r}; this version reads {FORMAT}, which identifies a run "
+                "by its declared settings. Finish the run with the version of privypurse that wrote it, or pass another "
+                "file to start anew."
+            )
         return facts, arrays
 
 
@@ -240,7 +230,7 @@ def totals_from(described: dict[str, Any]) -> Totals:
     """Read totals written by `asdict`."""
     quanta, releases, non_private = tuple(described["quanta"]), described["releases"], described["non_private"]
     if not all(type(count) is int and count >= 0 for count in (*quanta, releases, non_private)):
-        raise InvalidArgument("the totals of a checkpoint must be whole numbers. The file is damaged.")
+        raise ValueError("totals must be whole numbers of 0 or more")
     return Totals(quanta, releases, non_private)
 
 
@@ -251,37 +241,37 @@ def restore_noise(noise: NoiseSource, state: Any) -> None:
         most = {"buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
         small = all(type(state[name]) is int and 0 <= state[name] <= limit for name, limit in most.items())
         if sizes != [4, 4, 2] or not small or len(state["state"]) != 2:
-            raise InvalidArgument("a checkpoint holds an invalid position of the noise. The file is damaged.")
+            raise ValueError("invalid position of the noise")
     noise.restore(state)
 
 
 def check_state(state: State, fresh: State) -> None:
     """Raise InvalidArgument for a saved optimizer state with other names, shapes or types."""
-    if state.keys() != fresh.keys() or not all(_alike(state[name], fresh[name]) for name in fresh):
+
+    def alike(array: Any, fresh: Any) -> bool:
+        """Return whether an array may have grown from a fresh one."""
+        if array.dtype != fresh.dtype or array.ndim != fresh.ndim or not np.isfinite(array).all():
+            return False
+        grown = fresh.size == 0 or (fresh.ndim > 1 and array.shape[1:] == fresh.shape[1:])
+        return bool(grown or array.shape == fresh.shape)
+
+    if state.keys() != fresh.keys() or not all(alike(state[name], fresh[name]) for name in fresh):
         raise InvalidArgument(
             "the checkpoint does not hold the state of this optimizer: it is damaged or was edited. "
             "Pass another file, or start anew without it."
         )
 
 
-def _alike(array: Any, fresh: Any) -> bool:
-    """Return whether an array may have grown from a fresh one."""
-    if array.dtype != fresh.dtype or array.ndim != fresh.ndim or not np.isfinite(array).all():
-        return False
-    grown = fresh.size == 0 or (fresh.ndim > 1 and array.shape[1:] == fresh.shape[1:])
-    return bool(grown or array.shape == fresh.shape)
-
-
 def head_from(described: Any) -> tuple[int, str]:
-    """Read the ledger line that a run was saved with."""
+    """Read the ledger line that a run was saved with; raise ValueError for anything else."""
     if not (isinstance(described, list) and [type(part) for part in described] == [int, str]):
-        raise InvalidArgument("a checkpoint must name a ledger line and its hash. The file is damaged.")
+        raise ValueError("expected the number of a ledger line and its hash")
     return described[0], described[1]
 
 
 def single_charge(described: dict[str, Any]) -> SingleCharge:
-    """Read the charge of a step."""
+    """Read the charge of a step; raise ValueError for several."""
     charge = from_json(described)
     if isinstance(charge, RepeatedCharge):
-        raise InvalidArgument(f"a checkpoint must hold single charges; got {described!r}. The file is damaged.")
+        raise ValueError("expected a single charge")
     return charge

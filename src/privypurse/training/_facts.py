@@ -31,10 +31,8 @@ class Facts:
         Totals already spent; nothing by default.
     clip_norm : float or None
         Clip each record's gradient to this norm; None where the loss bounds it.
-    l2 : float, default 0.0
-        Ridge penalty on the mean loss.
-    radius : float, default 10.0
-        Public guess of the length of the best model, for methods whose theory needs one.
+    l2, radius : float, default 0.0 and 10.0
+        Ridge penalty on the mean loss, and public guess of the length of the best model.
     constant : bool, default True
         Whether the model has a constant column.
 
@@ -66,8 +64,7 @@ class Facts:
             positive(clip_norm=self.clip_norm)
         if not math.isfinite(self.gradient_bound):
             raise InvalidArgument(
-                "clip_norm is needed: the loss does not bound a record's gradient. Pass clip_norm=1.0, or a loss "
-                "with clip_derivative=..."
+                "clip_norm is needed: the loss does not bound gradients. Pass clip_norm=1.0, or a loss with clip_derivative=..."
             )
 
     @classmethod
@@ -91,14 +88,12 @@ class Facts:
         ----------
         loss : LinearLoss or Softmax
             The loss of one record.
-        records, dimension, l2, clip_norm, radius
-            As for the class.
+        records, dimension, **others
+            As for the class; others are ``l2``, ``clip_norm``, ``radius``, ``constant``.
         epsilon, delta, neighbouring, filter
             The budget, as for a purse.
-        row_limit : float, default 1.0
-            The length rows are scaled down to.
-        target_bound : float, default 1.0
-            The largest target, for regression.
+        row_limit, target_bound : float, default 1.0
+            The length rows are scaled down to, and for regression the largest target.
         """
         if filter not in BY_NAME:
             raise InvalidArgument(f"filter must be one of {sorted(BY_NAME)}; got {filter!r}. Omit it for 'gdp'.")
@@ -108,14 +103,15 @@ class Facts:
 
     @property
     def neighbouring(self) -> Neighbouring:
-        """The relation."""
+        """The neighbouring relation."""
         return self.rule.neighbouring
 
     @property
     def epsilon(self) -> float:
         """Epsilon of what is left."""
-        fresh = self.spent is None or self.spent == self.rule.start()
-        return self.rule.epsilon if fresh else self.rule.epsilon_left(self.spent or self.rule.start())
+        if self.spent is None or self.spent == self.rule.start():
+            return self.rule.epsilon
+        return self.rule.epsilon_left(self.spent)
 
     @property
     def delta(self) -> float:
@@ -166,7 +162,7 @@ class Facts:
         """Largest curvature of the objective, ridge included; finite."""
         if not math.isfinite(self.bounds.smoothness):
             raise InvalidArgument(
-                "the loss has a kink, so no step size follows from its curvature. Use HuberHinge in place of Hinge."
+                "the loss has a kink, so its curvature gives no step size. Use HuberHinge, not Hinge."
             )
         return self.bounds.smoothness + self.l2
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from privypurse.accounting._filters import GdpFilter
+from privypurse.accounting._totals import Filter
 from privypurse.core._errors import BudgetExhausted, InvalidArgument, spending_noted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.losses._bounds import Bounds
@@ -32,26 +33,21 @@ def facts_for(oracle: BoundedOracle, purse: Purse, *, records: float, **others: 
     ----------
     oracle, purse
         The data and the budget.
-    records : float
-        Public number of records: a nominal one, or a released noisy count.
-    **others
-        ``l2``, ``clip_norm``, ``radius``: as for `Facts`.
+    records, **others
+        Public number of records, ``l2``, ``clip_norm`` and ``radius``: as for `Facts`.
     """
-    _check_oracle(oracle)
     if not isinstance(purse, Purse):
         raise InvalidArgument(
-            f"purse must be a Purse; got an object of type {type(purse).__name__}. "
-            "The arguments are, in order: oracle, method, purse."
+            f"purse must be a Purse; got an instance of {type(purse).__name__}. Pass, in order: oracle, method, purse."
         )
-    return Facts(
-        records=records,
-        dimension=oracle.dimension,
-        rule=purse.filter,
-        bounds=oracle.bounds,
-        spent=purse.totals,
-        constant=getattr(oracle, "has_constant", True),
-        **others,
-    )
+    constant = getattr(oracle, "has_constant", True)
+    return _facts(oracle, purse.filter, records=records, spent=purse.totals, constant=constant, **others)
+
+
+def _facts(oracle: BoundedOracle, rule: Filter, **others: Any) -> Facts:
+    remedy = "Pass for example DenseOracle(X, y, loss=Logistic())."
+    check_part("oracle", oracle, ("answer", "dimension", "bounds"), remedy)
+    return Facts(dimension=oracle.dimension, rule=rule, bounds=oracle.bounds, **others)
 
 
 def purse_for(
@@ -90,17 +86,9 @@ def purse_for(
     >>> purse.filter
     <FixedSchedule: 20 releases, epsilon=1, delta=1e-06>
     """
-    _check_oracle(oracle)
     _check_method(method)
-    facts = Facts(
-        records=records,
-        dimension=oracle.dimension,
-        rule=GdpFilter(epsilon, delta, neighbouring),
-        bounds=oracle.bounds,
-        l2=l2,
-        clip_norm=clip_norm,
-        radius=radius,
-    )
+    rule = GdpFilter(epsilon, delta, neighbouring)
+    facts = _facts(oracle, rule, records=records, l2=l2, clip_norm=clip_norm, radius=radius)
     return Purse.with_filter(method.filter(facts), **settings)
 
 
@@ -122,12 +110,10 @@ def fit(
 
     Parameters
     ----------
-    oracle : oracle
-        The data, such as `DenseOracle`.
+    oracle, purse
+        The data, such as `DenseOracle`, and the budget: what is left of it is spent.
     method : Method
         Method, such as ``Nesterov()`` or ``DPAGD()`` from ``privypurse.methods``.
-    purse : Purse
-        The budget. What is left of it is spent.
     records, l2, clip_norm, radius
         As for `Facts`.
     callbacks, checkpoint, block
@@ -170,12 +156,6 @@ def fit(
     )
     result.trace.planned_step_sizes = recipe.step_sizes
     return result
-
-
-def _check_oracle(oracle: Any) -> None:
-    check_part(
-        "oracle", oracle, ("answer", "dimension", "bounds"), "Pass for example DenseOracle(X, y, loss=Logistic())."
-    )
 
 
 def _check_method(method: Any) -> None:

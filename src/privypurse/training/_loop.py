@@ -78,7 +78,11 @@ def train(
         budget. A refused step changes nothing: the model is the one before it.
     """
     steps, sample_prob = positive_integer(steps=steps), probability(sample_prob=sample_prob)
-    _check_parts(oracle=oracle, optimizer=optimizer, schedule=schedule, purse=purse)
+    remedy = "The arguments are, in order: oracle, optimizer, schedule, purse."
+    check_part("oracle", oracle, ("answer", "dimension"), remedy)
+    check_part("optimizer", optimizer, ("init", "ask", "tell", "point"), remedy)
+    check_part("schedule", schedule, ("propose",), remedy)
+    check_part("purse", purse, ("release", "reserve"), remedy)
     check_callbacks(callbacks)
     run, settings = None, {}
     if checkpoint is not None:
@@ -87,11 +91,11 @@ def train(
             oracle=oracle, optimizer=optimizer, schedule=schedule, steps=steps, sample_prob=sample_prob
         )
         run = checkpoint.load(purse, settings)
+    fresh = optimizer.init(oracle.dimension)
     if run is not None:
-        check_state(run.state, optimizer.init(oracle.dimension))
+        check_state(run.state, fresh)
     else:
-        budget = Budget(purse.filter, purse.totals, purse.totals, steps, sample_prob)
-        run = RunState(optimizer.init(oracle.dimension), Trace(), (), budget)
+        run = RunState(fresh, Trace(), (), Budget(purse.filter, purse.totals, purse.totals, steps, sample_prob))
     for what in getattr(oracle, "uncovered", ()):
         purse.declare_uncovered(what)
     for callback in callbacks:
@@ -122,18 +126,6 @@ def train(
     return Result(optimizer.point(run.state), run.trace)
 
 
-def _check_parts(**parts: Any) -> None:
-    """Raise InvalidArgument, before anything is spent, for a wrong oracle, optimizer and so on."""
-    needed = {
-        "oracle": ("answer", "dimension"),
-        "optimizer": ("init", "ask", "tell", "point"),
-        "schedule": ("propose",),
-        "purse": ("release", "reserve"),
-    }
-    for name, part in parts.items():
-        check_part(name, part, needed[name], "The arguments are, in order: oracle, optimizer, schedule, purse.")
-
-
 def check_callbacks(callbacks: Any) -> None:
     """Raise InvalidArgument unless `callbacks` is a list of callbacks."""
     remedy = "Pass a list of callbacks, such as [ProgressBar()]."
@@ -145,9 +137,5 @@ def check_callbacks(callbacks: Any) -> None:
 def check_part(name: str, part: Any, needed: Sequence[str], remedy: str) -> None:
     """Raise InvalidArgument if attributes are missing. Name only the type: it may hold records."""
     if isinstance(part, type) or not all(hasattr(part, attribute) for attribute in needed):
-        got = (
-            f"the class {part.__name__} itself"
-            if isinstance(part, type)
-            else f"an object of type {type(part).__name__}"
-        )
+        got = f"the class {part.__name__} itself" if isinstance(part, type) else f"an instance of {type(part).__name__}"
         raise InvalidArgument(f"{name} must be an object with {', '.join(needed)}; got {got}. {remedy}")

@@ -12,9 +12,9 @@ from privypurse.training.schedules._base import Schedule
 
 @dataclass(frozen=True)
 class Bound:
-    """A theoretical bound on a run."""
+    """A theoretical bound on a quantity, such as the "expected excess loss of the average"."""
 
-    quantity: str  # what is bounded, such as "expected excess loss of the average"
+    quantity: str
     value: float
 
 
@@ -28,22 +28,17 @@ class Plan:
         Name of the method.
     steps : int
         Number of updates of the model.
-    clip_norm : float
-        Largest norm of one record's gradient.
+    clip_norm, sample_prob : float
+        Largest norm of one record's gradient, and Poisson sampling rate.
     step_sizes : tuple of float
         Step size of each update; for a line search, the middle of its range.
-    noise_std : tuple of float
-        Standard deviation of the noise on each clipped sum of gradients.
-    mu : tuple of float
-        Gaussian-DP parameter of each gradient release on its own, before amplification by sampling.
+    noise_std, mu : tuple of float
+        Standard deviation of the noise on each clipped sum of gradients, and the Gaussian-DP
+        parameter of each such release on its own, before amplification by sampling.
     selection_epsilon : tuple of float
         Epsilon of each selection, for methods that select.
-    sample_prob : float
-        Poisson sampling rate.
-    bound : Bound or None
-        Theoretical bound.
-    notes : tuple of str
-        Remarks for the reader, such as which constants are guesses.
+    bound, notes : Bound or None, tuple of str
+        Theoretical bound, and remarks such as which constants are guesses.
     """
 
     method: str
@@ -75,14 +70,10 @@ class Recipe:
     ----------
     optimizer, schedule
         Optimizer and noise schedule.
-    steps : int
-        Most releases.
-    sample_prob : float
-        Poisson sampling rate.
-    step_sizes : tuple of float
-        Step sizes for the plan; one number stands for all steps.
-    bound, notes
-        For the plan.
+    steps, sample_prob : int, float
+        Most releases, and Poisson sampling rate.
+    step_sizes, bound, notes
+        For the plan; one step size stands for all steps.
     """
 
     optimizer: Optimizer

@@ -39,9 +39,8 @@ def softmax_scores(
         raise InvalidArgument(
             f"point must have a multiple of classes={classes} entries; got {weights.size}. Pass result.point as it is."
         )
-    matrix = weights.reshape(-1, classes)
-    settings = {"row_limit": row_limit, "constant": constant}
-    return np.column_stack([linear_scores(X, matrix[:, k], **settings) for k in range(classes)])  # type: ignore[arg-type]
+    columns = weights.reshape(-1, classes).T
+    return np.column_stack([linear_scores(X, column, row_limit=row_limit, constant=constant) for column in columns])
 
 
 def linear_scores(
@@ -67,16 +66,17 @@ def linear_scores(
     array([1.4])
     """
     weights = finite_vector(point=point)
-    if sparse.issparse(X):
+    is_sparse = sparse.issparse(X)
+    if is_sparse:
         check_positions(X)
-    table: Any = X if sparse.issparse(X) else _numbers(X)
+    table: Any = X if is_sparse else _numbers(X)
     value = constant_value(constant)
     expected = weights.size - int(value > 0)
     if table.ndim != 2 or table.shape[1] != expected:
         raise InvalidArgument(
             f"X must have {expected} columns, as the model has; got shape {table.shape}. Check the columns."
         )
-    squares = table.multiply(table).sum(axis=1) if sparse.issparse(table) else (table * table).sum(axis=1)
+    squares = table.multiply(table).sum(axis=1) if is_sparse else (table * table).sum(axis=1)
     lengths = np.sqrt(np.asarray(squares, dtype=np.float64).ravel() + value * value)
     limit = math.inf if row_limit is None else ordinary(row_limit=row_limit)
     scores = np.asarray(table @ weights[:expected]).ravel() + (value * weights[-1] if value > 0 else 0.0)

@@ -33,12 +33,10 @@ class ProgressBar:
     """
 
     def __init__(self, purse: Purse | None = None, *, show: bool | None = None) -> None:
-        self._purse = purse
-        self._show = sys.stderr.isatty() if show is None else show
+        self._purse, self._show = purse, sys.stderr.isatty() if show is None else show
         self._bar: Any = None
         self._task: Any = None
-        self._shown = 0.0
-        self._total = 0
+        self._shown, self._total = 0.0, 0
 
     def on_start(self, steps: int, done: int) -> None:
         """Draw the empty bar."""

@@ -1,5 +1,6 @@
 """The public record of a run: noise, charges and what is left; no loss or norm not charged."""
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,60 +19,32 @@ VECTORS_KEPT = 10
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a run.
+    """One step of a run."""
 
-    Parameters
-    ----------
-    number : int
-        Number of the step, from 1 on.
-    query : str
-        Name of the query.
-    charge : dict
-        The charge, as in ``core.charges``.
-    noise_std : float or None
-        Standard deviation of the noise, for Gaussian releases.
-    chosen : float or None
-        Selected index, for selections.
-    fraction_left : float
-        Share of the purse left after the step.
-    step_size : float or None
-        Step size chosen by a line search.
-    """
-
-    number: int
-    query: str
-    charge: dict[str, Any]
-    noise_std: float | None
-    chosen: float | None
-    fraction_left: float
-    step_size: float | None = None
+    number: int  # from 1 on
+    query: str  # name of the query
+    charge: dict[str, Any]  # as `core.charges.to_json` writes it
+    noise_std: float | None  # for Gaussian releases
+    chosen: float | None  # selected index, for selections
+    fraction_left: float  # share of the purse left after the step
+    step_size: float | None = None  # chosen by a line search
 
     @classmethod
     def of(cls, number: int, query: Query, released: Released, fraction_left: float) -> "Step":
         """Record what is public about a release."""
         chosen = float(released.value) if released.is_selection else None
         size = float(query.steps[int(chosen)]) if isinstance(query, LossesAlong) and chosen is not None else None
-        name = type(query).__name__
-        return cls(number, name, to_json(released.charge), released.noise_std, chosen, fraction_left, size)
+        charge = to_json(released.charge)
+        return cls(number, type(query).__name__, charge, released.noise_std, chosen, fraction_left, size)
 
 
 @dataclass(repr=False)
 class Trace:
-    """All steps of a run, and why it stopped.
-
-    Parameters
-    ----------
-    steps : list of Step
-        What was released.
-    stop_reason : str
-        "steps", "budget", "others" (which spent this run's budget) or "interrupt".
-    planned_step_sizes : tuple of float
-        Planned step size of each update; one number stands for all, none for a line search.
-    """
+    """All steps of a run, and why it stopped."""
 
     steps: list[Step] = field(default_factory=list)
-    stop_reason: str = ""
-    planned_step_sizes: tuple[float, ...] = ()
+    stop_reason: str = ""  # "steps", "budget", "others" (which spent this run's budget) or "interrupt"
+    planned_step_sizes: tuple[float, ...] = ()  # of each update; one for all, none for a line search
 
     def __repr__(self) -> str:
         return f"<Trace: {len(self.steps)} releases, stopped by {self.stop_reason or 'nothing yet'}>"
@@ -79,11 +52,8 @@ class Trace:
     @property
     def mu_spent(self) -> list[float]:
         """Gaussian-DP parameter of everything up to each step; for releases that have one."""
-        total, spent = 0.0, []
-        for step in self.steps:
-            total += gdp.mu_squared(from_json(step.charge))  # type: ignore[arg-type]
-            spent.append(total**0.5)
-        return spent
+        squares = (gdp.mu_squared(from_json(step.charge)) for step in self.steps)  # type: ignore[arg-type]
+        return [total**0.5 for total in itertools.accumulate(squares)]
 
     @property
     def step_sizes(self) -> tuple[float, ...]:

@@ -27,11 +27,11 @@ from privypurse.methods import (
     OutPert,
     PrivGene,
 )
+from privypurse.methods._selections import GeneticSearch
 from privypurse.oracles._linear import DenseOracle
 from privypurse.purse._purse import Purse
 from privypurse.training._fit import fit, purse_for
 from privypurse.training._plan import Method
-from privypurse.training.optimizers._genetic import GeneticSearch
 
 # Two models at opposite ends of the canary's column, between which a selection is tight.
 OPPOSITE = ((0.0,) * (COLUMNS - 1) + (2.0,), (0.0,) * (COLUMNS - 1) + (-2.0,))

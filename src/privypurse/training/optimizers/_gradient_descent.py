@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.core._checks import FloatArray, finite_vector, non_negative, positive, positive_integer, probability
+from privypurse.core._checks import FloatArray, non_negative, positive, probability
 from privypurse.core._errors import InvalidArgument
 from privypurse.core.queries import GradientAt, Released
 from privypurse.training.optimizers._base import KeepsPoint, State
 from privypurse.training.optimizers._projections import Projection
+from privypurse.training.schedules.shapes import positive_vector
 
 
 @dataclass(frozen=True)
@@ -18,17 +19,15 @@ class GradientDescent(KeepsPoint):
     Parameters
     ----------
     step_size : float or sequence of float
-        Step per unit of mean gradient; a sequence gives one for each step, and the last is
-        repeated.
+        Step per unit of mean gradient; a sequence has one for each step, and the last is repeated.
     records : float
         Public number of records by which the noisy sum is divided. Under add/remove the true number
         is private: pass a nominal or noisy one. With Poisson sampling, the expected sample size.
     clip_norm : float or None, default None
         Largest norm of one record's gradient; None where the loss bounds it.
-    momentum : float, default 0.0
-        Share of the last step that is repeated, below 1.
-    nesterov : bool, default False
-        Take the gradient where the momentum alone would lead.
+    momentum, nesterov : float, bool
+        Share of the last step that is repeated, below 1, and whether to take the gradient where
+        the momentum alone would lead.
     l2 : float, default 0.0
         Ridge penalty ``l2/2 |w|^2`` on the mean loss; public, so added without noise or clipping.
     projection : Projection or None
@@ -51,10 +50,7 @@ class GradientDescent(KeepsPoint):
         if isinstance(self.step_size, float | int):
             positive(step_size=self.step_size)
         else:
-            sizes = finite_vector(step_size=np.asarray(self.step_size))
-            if sizes.size == 0 or not (sizes > 0).all():
-                raise InvalidArgument(f"step_size must be positive; got {self.step_size!r}. Pass for example 1.0.")
-            object.__setattr__(self, "step_size", tuple(sizes.tolist()))
+            object.__setattr__(self, "step_size", tuple(positive_vector(step_size=self.step_size).tolist()))
         positive(records=self.records)
         non_negative(l2=self.l2)
         if self.clip_norm is not None:
@@ -62,13 +58,11 @@ class GradientDescent(KeepsPoint):
         check_momentum(self.momentum)
 
     def init(self, dimension: int) -> State:
-        """Start at rest at zero, or at the nearest point of the set."""
-        start = np.zeros(dimension)
-        start = start if self.projection is None else self.projection(start)
-        return {"point": start, "velocity": np.zeros(dimension), "made": np.zeros(1)}
+        zeros = np.zeros(dimension)
+        start = zeros if self.projection is None else self.projection(zeros)
+        return {"point": start, "velocity": zeros, "made": np.zeros(1)}
 
     def ask(self, state: State) -> GradientAt:
-        """Ask for the gradient at the point, or ahead of it."""
         return GradientAt(point=self._place(state), clip_norm=self.clip_norm)
 
     def tell(self, state: State, released: Released) -> State:
@@ -90,15 +84,8 @@ class GradientDescent(KeepsPoint):
 class SmoothedDescent(KeepsPoint):
     """Step against ``(1 - b)/(1 - b^t) sum_i b^(t-i) g_i``, the bias-corrected mean of gradients.
 
-    Unlike heavy-ball momentum, this averages noise and does not lengthen steps. It is the momentum
-    of the dynamic-noise paper.
-
-    Parameters
-    ----------
-    step_size, records, clip_norm, l2
-        As for `GradientDescent`.
-    momentum : float, default 0.9
-        The weight b of the past.
+    Unlike heavy-ball momentum, the momentum b averages noise and does not lengthen steps. It is
+    that of the dynamic-noise paper.
     """
 
     step_size: float
@@ -106,12 +93,6 @@ class SmoothedDescent(KeepsPoint):
     clip_norm: float | None = None
     momentum: float = 0.9
     l2: float = 0.0
-
-    def __post_init__(self) -> None:
-        positive(step_size=self.step_size)
-        positive(records=self.records)
-        non_negative(l2=self.l2)
-        check_momentum(self.momentum)
 
     def init(self, dimension: int) -> State:
         return {"point": np.zeros(dimension), "mean_gradient": np.zeros(dimension), "made": np.zeros(1)}
@@ -145,10 +126,6 @@ class ShrinkingNesterov:
     l2: float = 0.0
 
     def __post_init__(self) -> None:
-        positive(step_size=self.step_size)
-        positive(records=self.records)
-        positive_integer(steps=self.steps)
-        positive(clip_norm=self.clip_norm)
         check_momentum(self.momentum)
         probability(tail=self.tail)
         if not 0 <= self.shrink <= self.steps:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.core._checks import non_negative, positive, positive_integer
+from privypurse.core._checks import positive, positive_integer
 from privypurse.core.queries import GradientAt, LossesAlong, Query, Released
 from privypurse.training.optimizers._base import KeepsPoint, State
 from privypurse.training.optimizers._gradient_descent import check_momentum
@@ -17,56 +17,27 @@ class LineSearch(KeepsPoint):
     When "do not move" is selected, the momentum is dropped, and another gradient at the same point
     is requested and averaged in by precision, up to `most_redraws` times; then the round is given
     up. The longest step is halved from the second refusal on, and when a round is given up.
-
-    Parameters
-    ----------
-    records : float
-        Public number of records, for the ridge and the mean gradient.
-    largest_step : float
-        The longest step at first, in units of the direction.
-    candidates : int, default 20
-        Number of evenly spaced steps to choose from besides "do not move".
-    normalise : bool, default True
-        Make the direction a unit vector, so that steps are distances. Else it is the mean gradient,
-        and steps are learning rates.
-    widen : float, default 1.1
-        The longest step becomes this times the longest of the last `window` steps. Below 1 it
-        shrinks.
-    window : int, default 10
-        Number of steps after which the longest step is reset, and over which it looks back.
-    momentum : float, default 0.0
-        Search along the gradient plus this share of the previous direction.
-    l2 : float, default 0.0
-        Ridge penalty on the mean loss; public, so added to gradients and scores without noise.
-    most_redraws : int or None
-        How often one gradient is redrawn; None for no limit.
-    clip_norm, clip_loss : float or None
-        Largest gradient norm and loss of one record; None where the loss bounds them.
     """
 
     records: float
-    largest_step: float
-    candidates: int = 20
-    normalise: bool = True
-    widen: float = 1.1
+    largest_step: float  # at first, in units of the direction
+    candidates: int = 20  # evenly spaced steps to choose from besides "do not move"
+    normalise: bool = True  # a unit vector, and steps are distances; else the mean gradient
+    widen: float = 1.1  # the longest step becomes this times the longest of the last `window`
     window: int = 10
-    momentum: float = 0.0
-    l2: float = 0.0
-    most_redraws: int | None = None
+    momentum: float = 0.0  # share of the previous direction that is added to the gradient
+    l2: float = 0.0  # public, so added to gradients and scores without noise
+    most_redraws: int | None = None  # of one gradient; None for no limit
     clip_norm: float | None = None
     clip_loss: float | None = None
 
     def __post_init__(self) -> None:
-        positive(records=self.records)
-        positive(largest_step=self.largest_step)
         positive_integer(candidates=self.candidates)
         positive(widen=self.widen)
         positive_integer(window=self.window)
         check_momentum(self.momentum)
-        non_negative(l2=self.l2)
 
     def init(self, dimension: int) -> State:
-        """Start at zero, with nothing known."""
         return {
             "point": np.zeros(dimension),
             "gradient": np.zeros(dimension),  # noisy sum, averaged by precision over its draws
@@ -81,39 +52,33 @@ class LineSearch(KeepsPoint):
         }
 
     def ask(self, state: State) -> Query:
-        """Ask for a gradient, or for the losses along it."""
         if not state["selecting"][0]:
             return GradientAt(point=state["point"], clip_norm=self.clip_norm)
         steps = np.arange(self.candidates + 1.0) * (float(state["longest"][0]) / self.candidates)
-        direction = state["direction"]
-        ridge = None
+        point, direction, ridge = state["point"], state["direction"], None
         if self.l2 > 0:
-            ahead = state["point"][:, None] - np.outer(direction, steps)
+            ahead = point[:, None] - np.outer(direction, steps)
             ridge = self.records * self.l2 / 2 * (ahead**2).sum(axis=0)
-        return LossesAlong(
-            point=state["point"], direction=direction, steps=steps, clip_loss=self.clip_loss, public_terms=ridge
-        )
+        return LossesAlong(point=point, direction=direction, steps=steps, clip_loss=self.clip_loss, public_terms=ridge)
 
     def tell(self, state: State, released: Released) -> State:
-        """Take in a gradient, or make the selected step."""
         if not state["selecting"][0]:
             return self._look(state, released)
-        chosen = int(released.value)
+        state = {**state, "selecting": np.zeros(1)}
         fresh = {"precision": np.zeros(1), "gradient": np.zeros_like(state["gradient"]), "redraws": np.zeros(1)}
-        fresh["selecting"] = np.zeros(1)
+        chosen, longest = int(released.value), state["longest"]
         if chosen == 0:
-            redraws, longest = state["redraws"][0], state["longest"]
-            give_up = self.most_redraws is not None and redraws >= self.most_redraws
+            redraws = state["redraws"]
+            give_up = self.most_redraws is not None and redraws[0] >= self.most_redraws
             # The momentum may cause the first refusal, too long steps the second.
-            stay = {"velocity": np.zeros_like(state["velocity"]), "selecting": np.zeros(1)}
-            stay["longest"] = longest / 2 if give_up or redraws > 0 else longest
-            return {**state, **fresh, **stay} if give_up else {**state, **stay, "redraws": state["redraws"] + 1}
-        step, direction = float(state["longest"][0]) * chosen / self.candidates, state["direction"]
+            longest = longest / 2 if give_up or redraws[0] > 0 else longest
+            stay = {"velocity": np.zeros_like(state["velocity"]), "longest": longest}
+            return {**state, **(fresh if give_up else {"redraws": redraws + 1}), **stay}
+        step = float(longest[0]) * chosen / self.candidates
         taken = np.append(state["taken"], step)
-        longest = state["longest"]
         if taken.size == self.window:
             longest, taken = np.array([self.widen * taken.max()]), np.zeros(0)
-        moved = {"point": state["point"] - step * direction, "velocity": state["mixed"]}
+        moved = {"point": state["point"] - step * state["direction"], "velocity": state["mixed"]}
         return {**state, **fresh, **moved, "longest": longest, "taken": taken}
 
     def _look(self, state: State, released: Released) -> State:

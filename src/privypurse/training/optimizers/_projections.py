@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from privypurse.core._checks import FloatArray, finite_vector, non_negative, positive
+from privypurse.core._checks import FloatArray, finite_vector, positive
 from privypurse.core._errors import InvalidArgument
 from privypurse.core.queries import GradientAt, Query, Released
 from privypurse.training.optimizers._base import Optimizer, State
@@ -16,20 +16,10 @@ class Averaged:
     """Run another optimizer and return the mean of the points at which it took gradients.
 
     These are the points that a convergence proof averages: for T gradients, points 0 to T - 1.
-
-    Parameters
-    ----------
-    optimizer : Optimizer
-        Optimizer to average.
-    skip : int, default 0
-        Number of first points to leave out: the tail is closer to the optimum.
     """
 
     optimizer: Optimizer
-    skip: int = 0
-
-    def __post_init__(self) -> None:
-        non_negative(skip=self.skip)
+    skip: int = 0  # number of first points to leave out: the tail is closer to the optimum
 
     def init(self, dimension: int) -> State:
         return {**self.optimizer.init(dimension), "mean": np.zeros(dimension), "seen": np.zeros(1)}
@@ -38,13 +28,12 @@ class Averaged:
         return self.optimizer.ask(state)
 
     def tell(self, state: State, released: Released) -> State:
-        query, moved = self.optimizer.ask(state), dict(self.optimizer.tell(state, released))
+        query, mean, seen = self.optimizer.ask(state), state["mean"], state["seen"]
         if isinstance(query, GradientAt):
-            seen = state["seen"] + 1
-            kept = max(float(seen[0]) - self.skip, 0.0)
-            mean = state["mean"] + (query.point - state["mean"]) / kept if kept > 0 else state["mean"]
-            return {**moved, "mean": mean, "seen": seen}
-        return {**moved, "mean": state["mean"], "seen": state["seen"]}
+            seen = seen + 1
+            kept = float(seen[0]) - self.skip
+            mean = mean + (query.point - mean) / kept if kept > 0 else mean
+        return {**self.optimizer.tell(state, released), "mean": mean, "seen": seen}
 
     def point(self, state: State) -> FloatArray:
         """Return the mean, or the inner optimizer's point if there is none yet."""
@@ -114,8 +103,7 @@ class Ball:
     def reach(self, dimension: int) -> float:
         return self.radius
 
-    def longest(self, dimension: int) -> float:
-        return self.radius
+    longest = reach
 
 
 @dataclass(frozen=True)
@@ -133,12 +121,10 @@ class Box:
         return np.clip(point, self.low, self.high)
 
     def reach(self, dimension: int) -> float:
-        """Return the distance from the start to the farthest corner."""
         start = min(max(0.0, self.low), self.high)
         return float(np.sqrt(dimension) * max(self.high - start, start - self.low))
 
     def longest(self, dimension: int) -> float:
-        """Return the length of the farthest corner."""
         return float(np.sqrt(dimension) * max(abs(self.low), abs(self.high)))
 
 
@@ -165,9 +151,7 @@ class Simplex:
         return np.asarray(np.maximum(point - shift, 0.0))
 
     def reach(self, dimension: int) -> float:
-        """Return the distance from the centre to a corner."""
         return float(self.total * np.sqrt(1 - 1 / dimension))
 
     def longest(self, dimension: int) -> float:
-        """Return the length of a corner."""
         return self.total

@@ -20,9 +20,8 @@ from privypurse.training.schedules._base import Budget
 class FollowGradientNorm:
     """Use noise as long as the gradient itself, which minimises privacy cost per progress.
 
-    The length of the gradient is estimated from the releases, ``|g|^2 - d noise_std^2``, at no
-    cost; the published rule uses the true length, which is private. The first step uses a public
-    bound on the length. The last step spends the remainder.
+    The length is estimated from the releases, ``|g|^2 - d noise_std^2``, at no cost; the published
+    rule uses the true one, which is private. The last step spends the remainder.
 
     Parameters
     ----------
@@ -48,7 +47,6 @@ class FollowGradientNorm:
             )
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
-        """Return the mechanism whose noise is about as long as the gradient."""
         share = min(max(self._wanted(query, past, budget), 1 / self.most_steps), 1 / self.fewest_steps)
         left = budget.left
         return budget.gaussian(left if left < 2 * share else share)
@@ -68,31 +66,20 @@ class FollowGradientNorm:
         return float(np.minimum(share_of_last * std**2 / squared, 1.0))
 
 
-@dataclass(frozen=True)
-class Rounds:
-    """Progress of a line search."""
+def _counted(past: Sequence[Released], most_redraws: float) -> tuple[int, int, int]:
+    """Count rounds, selections of "do not move", and those of the current round's gradient.
 
-    finished: int  # rounds, with a step or given up
-    refusals: int  # selections of "do not move"
-    redraws: int  # refusals of the current round's gradient
-    selecting: bool  # whether the next release is a selection
-
-    @classmethod
-    def read(cls, query: Query, past: Sequence[Released], most_redraws: int | None) -> "Rounds":
-        """Count them; a round is given up at one refusal more than the redraws allowed."""
-        finished = refusals = redraws = 0
-        for released in past:
-            if not released.is_selection:
-                continue
-            if int(released.value) > 0:
-                finished, redraws = finished + 1, 0
-            else:
-                refusals += 1
-                if most_redraws is not None and redraws >= most_redraws:
-                    finished, redraws = finished + 1, 0
-                else:
-                    redraws += 1
-        return cls(finished, refusals, redraws, isinstance(query, LossesAlong))
+    A round ends with a step, or is given up at one refusal more than the redraws allowed.
+    """
+    rounds = refusals = redraws = 0
+    for released in past:
+        if released.is_selection:
+            refused = int(released.value) == 0
+            refusals += refused
+            redraws += refused
+            if not refused or redraws > most_redraws:
+                rounds, redraws = rounds + 1, 0
+    return rounds, refusals, redraws
 
 
 @dataclass(frozen=True)
@@ -102,35 +89,26 @@ class GrowingBudget:
     A refused gradient is kept: a second draw at `growth` times its budget is averaged in by
     precision, and the sum of both budgets is the cost of later gradients. The last round spends the
     remainder.
-
-    Parameters
-    ----------
-    rounds : int
-        Number of rounds that fit the budget if no gradient is refused.
-    selection_share : float, default 0.3
-        Share of a round for its selection.
-    growth : float, default 0.1
-        Budget of a second draw, relative to the cost of the gradient so far.
     """
 
-    rounds: int
-    selection_share: float = 0.3
+    rounds: int  # that fit the budget if no gradient is refused
+    selection_share: float = 0.3  # of a round
     growth: float = 0.1
 
     def __post_init__(self) -> None:
         positive_integer(rounds=self.rounds)
         positive(growth=self.growth)
-        check_selection_share(self.selection_share)
+        _check_selection_share(self.selection_share)
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
-        standing, left = Rounds.read(query, past, None), budget.left
+        (_, refusals, redraws), left = _counted(past, math.inf), budget.left
         selection = self.selection_share / self.rounds
         # Cost of a whole gradient, which has grown with every refusal.
-        gradient = (1 - self.selection_share) / self.rounds * (1 + self.growth) ** standing.refusals
-        if standing.selecting:
+        gradient = (1 - self.selection_share) / self.rounds * (1 + self.growth) ** refusals
+        if isinstance(query, LossesAlong):
             # If what would be left does not cover another round, this is the last one.
             return budget.selection(1.0 if left - selection < (gradient + selection) * (1 - 1e-9) else selection)
-        wanted = gradient if standing.redraws == 0 else gradient * self.growth / (1 + self.growth)
+        wanted = gradient if redraws == 0 else gradient * self.growth / (1 + self.growth)
         if left < (wanted + selection + gradient + selection) * (1 - 1e-9):
             wanted = left * (1 - self.selection_share)
         return budget.gaussian(wanted)
@@ -140,22 +118,7 @@ class GrowingBudget:
 class SigmoidPurse:
     """Before each round, divide what remains in proportion to a sigmoid; all releases are charged.
 
-    Parameters
-    ----------
-    rounds : int
-        Number of rounds.
-    steepness : float, default 0.2
-        Slope of the sigmoid.
-    ratio : float, default 4.0
-        Budget of the last rounds relative to the first.
-    selection_share : float, default 0.3
-        Share of a round for the selection of its learning rate.
-    growth : float, default 0.5
-        Budget of a redraw, relative to the draw before it.
-    flatten : float, default 0.9
-        Factor on the steepness at each refusal, which moves budget to earlier rounds.
-    most_redraws : int, default 1
-        Most redraws in one round.
+    The settings are those of `ADPSGD`.
     """
 
     rounds: int
@@ -171,18 +134,18 @@ class SigmoidPurse:
         positive(growth=self.growth)
         non_negative(most_redraws=self.most_redraws)
         probability(flatten=self.flatten)
-        check_selection_share(self.selection_share)
+        _check_selection_share(self.selection_share)
         shapes.sigmoid(self.rounds, self.steepness, self.ratio)
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
-        standing = Rounds.read(query, past, self.most_redraws)
-        weights = shapes.sigmoid(self.rounds, self.steepness * self.flatten**standing.refusals, self.ratio)
-        to_come = weights[min(standing.finished, self.rounds - 1) :]
+        finished, refusals, redraws = _counted(past, self.most_redraws)
+        weights = shapes.sigmoid(self.rounds, self.steepness * self.flatten**refusals, self.ratio)
+        to_come = weights[min(finished, self.rounds - 1) :]
         part = to_come[0] / sum(to_come)
-        if standing.selecting:
+        if isinstance(query, LossesAlong):
             # The gradient took its share of this round's part; the selection gets the rest.
             return budget.selection(budget.left * part * self.selection_share / (1 - part * (1 - self.selection_share)))
-        if standing.redraws == 0:
+        if redraws == 0:
             return budget.gaussian(budget.left * part * (1 - self.selection_share))
         # Gradients cost as 1/noise^2; a redraw costs `growth` times the last.
         looks = [released.charge for released in past if isinstance(released.charge, GaussianCharge)]
@@ -190,8 +153,6 @@ class SigmoidPurse:
         return budget.gaussian(min(self.growth * last, budget.left * (1 - self.selection_share)))
 
 
-def check_selection_share(share: float) -> float:
-    """Raise InvalidArgument unless a share leaves something for gradients."""
+def _check_selection_share(share: float) -> None:
     if probability(selection_share=share) >= 1:
         raise InvalidArgument(f"selection_share must be below 1; got {share!r}. Pass for example 0.3.")
-    return share

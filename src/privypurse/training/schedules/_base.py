@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.accounting._totals import Filter, Totals
@@ -23,9 +23,8 @@ DUST = 1e-9
 class Budget:
     """What a run may spend, in shares of what the purse held when the run began.
 
-    Shares are in the filter's own units, in which costs add up. Spending of others from the same
-    purse is not included: a resumed run sees the same numbers, and the purse refuses what no longer
-    fits.
+    Shares are in the filter's own units, in which costs add up. Spending of others is not included:
+    a resumed run sees the same numbers, and the purse refuses what no longer fits.
 
     Parameters
     ----------
@@ -33,10 +32,8 @@ class Budget:
         The purse's filter, which prices mechanisms.
     start, now : Totals
         Totals when the run began, and those plus the run's own releases.
-    steps : int
-        Most releases of the run.
-    sample_prob : float
-        Poisson sampling rate of the run's queries; 1 for all records.
+    steps, sample_prob : int, float
+        Most releases of the run, and Poisson sampling rate of its queries.
 
     Examples
     --------
@@ -55,7 +52,9 @@ class Budget:
     now: Totals
     steps: int
     sample_prob: float = 1.0
-    _known: dict[tuple[str, float], Mechanism] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[tuple[str, float], Gaussian | ExponentialSelection] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @cached_property
     def noise_multiplier(self) -> float:
@@ -73,26 +72,19 @@ class Budget:
         return self.rule.fraction_left(self.start, self.now)
 
     def gaussian(self, share: float) -> Gaussian:
-        """Return the Gaussian mechanism that costs this share, or all that is left if that is less.
-
-        For a fixed schedule, return its next mechanism.
-        """
-        mechanism: Gaussian = self._costing("gaussian", share)
-        return mechanism
+        """Return the Gaussian mechanism that costs this share or the rest; the next one if fixed."""
+        return cast(Gaussian, self._costing("gaussian", share))
 
     def selection(self, share: float) -> ExponentialSelection:
         """Return the selection that costs this share, or all that is left if that is less."""
-        mechanism: ExponentialSelection = self._costing("selection", share)
-        return mechanism
+        return cast(ExponentialSelection, self._costing("selection", share))
 
     def mechanism(self, query: Query, share: float) -> Gaussian | ExponentialSelection:
         """Return the mechanism for a query at this share: a selection for scores, else Gaussian."""
-        kind = "selection" if isinstance(query, LossesAlong | LossesAt) else "gaussian"
-        mechanism: Gaussian | ExponentialSelection = self._costing(kind, share)
-        return mechanism
+        return self._costing("selection" if isinstance(query, LossesAlong | LossesAt) else "gaussian", share)
 
-    def _costing(self, kind: str, share: float) -> Any:
-        left = self.rule.fraction_left(self.start, self.now)
+    def _costing(self, kind: str, share: float) -> Gaussian | ExponentialSelection:
+        left = self.left
         if left < DUST or share <= 0:
             raise BudgetExhausted("nothing is left of the run's budget.")
         is_fixed, is_rest = isinstance(self.rule, FixedSchedule), share > left * (1 - DUST)
@@ -112,7 +104,7 @@ class Budget:
             )
         if not 0 < found < math.inf:
             raise BudgetExhausted("nothing is left of the run's budget.")
-        mechanism = Gaussian(found) if kind == "gaussian" else ExponentialSelection(found)
+        mechanism: Gaussian | ExponentialSelection = (Gaussian if kind == "gaussian" else ExponentialSelection)(found)
         if not is_rest:
             self._known[kind, share] = mechanism
         return mechanism

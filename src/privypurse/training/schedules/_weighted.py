@@ -6,23 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.core._checks import FloatArray, finite_vector, positive
-from privypurse.core._errors import BudgetExhausted, InvalidArgument
+from privypurse.core._checks import FloatArray, positive
+from privypurse.core._errors import BudgetExhausted
 from privypurse.core.queries import Query, Released
 from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.mechanisms._selection import ExponentialSelection
 from privypurse.training.schedules._base import Budget
+from privypurse.training.schedules.shapes import positive_vector
 
 
 @dataclass(frozen=True)
 class ConstantNoise:
-    """A constant noise multiplier; the run stops when the budget does.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation of the noise divided by the sensitivity.
-    """
+    """A constant noise multiplier; the run stops when the budget does."""
 
     noise_multiplier: float
 
@@ -33,15 +28,11 @@ class ConstantNoise:
         return Gaussian(self.noise_multiplier)
 
 
-LEAST_SHARE = 1e-7
-
-
 @dataclass(frozen=True)
 class EvenSplit:
     """The run's budget divided evenly over its steps; the last step spends the rounding."""
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian | ExponentialSelection:
-        """Return the mechanism of which `budget.steps` fit exactly."""
         last = len(past) + 1 >= budget.steps
         return budget.mechanism(query, 1.0 if last else 1 / budget.steps)
 
@@ -68,14 +59,9 @@ class Weighted:
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        weights = finite_vector(weights=np.asarray(self.weights))
-        if weights.size == 0 or not (weights > 0).all():
-            wrong = [weight for weight in weights.tolist() if weight <= 0]
-            raise InvalidArgument(
-                f"weights must be positive numbers; got {wrong[:3] or 'none'}. Pass for example (1, 1, 2)."
-            )
+        weights = positive_vector(weights=self.weights)
         # Raise a share so small that it would count as nothing left.
-        floored = np.maximum(weights, LEAST_SHARE * weights.sum())
+        floored = np.maximum(weights, 1e-7 * weights.sum())
         object.__setattr__(self, "weights", tuple(floored.tolist()))
 
     @functools.cached_property

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from privypurse.core._checks import finite_vector, non_negative, positive, positive_integer
+from privypurse.core._checks import FloatArray, finite_vector, non_negative, positive, positive_integer
 from privypurse.core._errors import InvalidArgument
+
+__all__ = ["exponential", "influence", "noise", "sigmoid", "step_decay", "uniform"]
 
 Weights = tuple[float, ...]
 
@@ -65,7 +67,7 @@ def sigmoid(steps: int, steepness: float, ratio: float) -> Weights:
     if positive(ratio=ratio) < 1:
         raise InvalidArgument(f"ratio must be 1 or more; got {ratio!r}. Pass for example ratio=5.0.")
     times = np.arange(1, steps + 1)
-    return _floats(1 + (ratio - 1) * special.expit(steepness * (times - (steps + 1) / 2)))
+    return tuple((1 + (ratio - 1) * special.expit(steepness * (times - (steps + 1) / 2))).tolist())
 
 
 def noise(noise_std: Sequence[float]) -> Weights:
@@ -76,10 +78,8 @@ def noise(noise_std: Sequence[float]) -> Weights:
     >>> noise([4.0, 2.0])
     (0.25, 1.0)
     """
-    levels = finite_vector(noise_std=np.asarray(noise_std))
-    if not (levels > 0).all():
-        raise InvalidArgument(f"noise_std must be positive numbers; got {noise_std!r}. Pass for example [2.0, 1.0].")
-    return _floats((levels.min() / levels) ** 2)
+    levels = positive_vector(noise_std=noise_std)
+    return tuple(((levels.min() / levels) ** 2).tolist())
 
 
 def influence(influences: Sequence[float]) -> Weights:
@@ -94,18 +94,22 @@ def influence(influences: Sequence[float]) -> Weights:
     >>> influence([1.0, 4.0])
     (1.0, 2.0)
     """
-    values = finite_vector(influences=np.asarray(influences))
-    if not (values > 0).all():
-        raise InvalidArgument(f"influences must be positive numbers; got {influences!r}. Pass for example [1.0, 4.0].")
-    return _floats(np.sqrt(values))
+    return tuple(np.sqrt(positive_vector(influences=influences)).tolist())
+
+
+def positive_vector(**named: Any) -> FloatArray:
+    """Check for one or more positive finite numbers. Return them as an array."""
+    ((name, given),) = named.items()
+    values = finite_vector(**{name: np.asarray(given)})
+    if values.size == 0 or not (values > 0).all():
+        wrong = values[values <= 0].tolist()
+        raise InvalidArgument(
+            f"{name} must be positive numbers; got {wrong[:3] or 'none'}. Pass for example (1, 1, 2)."
+        )
+    return values
 
 
 def _exponentials(exponents: "np.ndarray[Any, Any]") -> Weights:
-    """Return the exponentials of these numbers."""
     if float(np.ptp(exponents)) > 600:
         raise InvalidArgument("the weights overflow: the shape is too steep. Pass a ratio nearer to 1, or fewer steps.")
-    return _floats(np.exp(exponents))
-
-
-def _floats(values: "np.ndarray[Any, Any]") -> Weights:
-    return tuple(float(value) for value in values)
+    return tuple(np.exp(exponents).tolist())

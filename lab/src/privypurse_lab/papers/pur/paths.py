@@ -302,8 +302,8 @@ def _planned_run(here: Problem, l2: float, entry: Any, epsilon: float, most: int
     rule, noise = classic_filter(here, epsilon), NoiseSource(seed=seed)
     schedule: Schedule | None = None if entry is None else as_schedule(entry)
     if schedule is not None:
-        cost = pur.cost_of(noise_of("independent", here, l2, most), 2 * here.longest / here.records)
-        steps = max(1, pur.steps_within(rule.rho, lambda count: float(cost[count - 1]), most))
+        independent = noise_of("independent", here, l2, most)
+        steps = max(1, pur.steps_within(rule.rho, independent, 2 * here.longest / here.records))
         purse = Purse.with_filter(rule, noise=noise)
         descending = GradientDescent(step_size=1 / (2 * here.smoothness(l2)), records=here.records, l2=l2)
         return train(here.oracle, descending, schedule, purse, steps=steps).point, True

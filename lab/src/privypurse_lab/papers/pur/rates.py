@@ -1,5 +1,6 @@
 """Tables 1 and 2 of the PUR paper: rates over the number of records, and the library's results."""
 
+import bisect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
@@ -104,7 +105,7 @@ def library_bound(case: str, records: float, epsilon: float = EPSILON) -> tuple[
             return strongly_convex_cost(steps, sensitivity, ridge)
         return convex_cost(steps, sensitivity)
 
-    steps = pur.steps_within(rho, cost, MOST)
+    steps = bisect.bisect_right(range(1, MOST + 1), rho, key=cost)
     if steps == 0:
         return math.nan, 0.0, 0.0
     if ridge > 0:
@@ -115,18 +116,16 @@ def library_bound(case: str, records: float, epsilon: float = EPSILON) -> tuple[
 
 
 def convex_cost(steps: int, sensitivity: float) -> float:
-    """Return the rho of the convex schedule for unit rows."""
-    return pur.convex_cost(
-        steps, sensitivity=sensitivity, smoothness=LONGEST**2 / 4, radius=RADIUS, dimension=DIMENSION
-    )
+    """Return the exact rho of the convex schedule for unit rows."""
+    sum_of_squares = steps * (steps + 1) * (2 * steps + 1) / 6
+    return sensitivity**2 * DIMENSION / (32 * (LONGEST**2 / 4 * RADIUS) ** 2) * sum_of_squares
 
 
 def strongly_convex_cost(steps: int, sensitivity: float, ridge: float) -> float:
-    """Return the rho of the strongly convex schedule for unit rows."""
-    smoothness = LONGEST**2 / 4 + ridge
-    return pur.strongly_convex_cost(
-        steps, sensitivity=sensitivity, smoothness=smoothness, convexity=ridge, gap=GAP, dimension=DIMENSION
-    )
+    """Return the exact rho of the strongly convex schedule for unit rows: a geometric sum."""
+    kappa = (LONGEST**2 / 4 + ridge) / ridge
+    unit = sensitivity**2 * DIMENSION / (4 * ridge * GAP) * (2 * kappa - 1)
+    return unit * math.expm1(min(steps * math.log(2 * kappa / (2 * kappa - 1)), 700.0))
 
 
 def run(case: str, records: int, seeds: Sequence[int]) -> dict[str, Any]:

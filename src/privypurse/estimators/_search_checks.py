@@ -25,47 +25,31 @@ from privypurse.purse._purse import Purse
 
 # Parameters that a trial sets on each step with a purse. The last such step gets the rest of the
 # budget.
-_BUDGET = ("purse", "epsilon", "delta", "neighbouring", "random_state", "noise")
+_BUDGET = ("purse", "epsilon", "delta", "neighbouring", "random_state")
 # Parameters that would reveal losing trials.
-_TELLING = ("verbose", "callbacks", "checkpoint")
-
-
-class Steps(NamedTuple):
-    """The steps of an estimator, by their use of the data."""
-
-    paying: list[tuple[str, Any]]  # steps with a purse, with the prefix of their parameters
-    foreign: list[str]  # steps of other libraries, which may reject data that this one accepts
-    unpaid: list[str]  # steps that learn from data without a purse
-    trusted: list[str]  # steps that learn nothing but run a function of the user
-
-
-def look_through(estimator: Any) -> Steps:
-    """Sort the steps of an estimator or a pipeline. Other meta-estimators are single steps."""
-    found = Steps([], [], [], [])
-    for prefix, step in _steps(estimator):
-        name = f"{prefix.removesuffix('__')} ({type(step).__name__})" if prefix else type(step).__name__
-        if type(step).__module__.partition(".")[0] != "privypurse":
-            found.foreign.append(name)
-        if "purse" in step.get_params(deep=False):
-            found.paying.append((prefix, step))
-        elif needs_fit(step):
-            found.unpaid.append(name)
-        elif isinstance(step, FunctionTransformer) and step.func is not None:
-            found.trusted.append(name)
-    return found
+_TELLING = ("callbacks", "checkpoint")
 
 
 def _steps(estimator: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(estimator, Pipeline):
-        if estimator.memory is not None:
-            raise InvalidArgument(
-                "memory of a pipeline must be None in a search: its files would reveal losing trials. Leave it out."
-            )
-        for name, step in estimator.steps:
-            if step is not None and step != "passthrough":
-                yield from _steps(step, f"{prefix}{name}__")
-    else:
+    """Yield the steps of a pipeline with the prefix of their parameters; other estimators are one step."""
+    if not isinstance(estimator, Pipeline):
         yield prefix, estimator
+        return
+    if estimator.memory is not None:
+        raise InvalidArgument(
+            "memory of a pipeline must be None in a search: its files would reveal losing trials. Leave it out."
+        )
+    for name, step in estimator.steps:
+        if step is not None and step != "passthrough":
+            yield from _steps(step, f"{prefix}{name}__")
+
+
+def _pays(step: Any) -> bool:
+    return "purse" in step.get_params(deep=False)
+
+
+def _paying(estimator: Any) -> list[tuple[str, Any]]:
+    return [(prefix, step) for prefix, step in _steps(estimator) if _pays(step)]
 
 
 def _our_steps(model: Any) -> list[Any]:
@@ -84,44 +68,45 @@ def check_estimator(
         )
     uncovered: dict[str, None] = {}
     for candidate in candidates:
-        steps = look_through(with_parameters(estimator, candidate))
-        if not steps.paying:
+        model = with_parameters(estimator, candidate)
+        paying = _paying(model)
+        if not paying:
             raise InvalidArgument(
                 f"estimator must have a parameter 'purse', in at least one step; got {type(estimator).__name__} "
                 "without, whose releases nothing would bound. Pass one of privypurse's private estimators."
             )
-        if steps.unpaid and not allow_unpaid:
-            raise InvalidArgument(
-                f"step {steps.unpaid[0]} learns from the data without paying. Use a step that takes a purse or "
-                "whose settings are public, or pass allow_unpaid=True to have it named as uncovered on the certificate."
-            )
-        for prefix, step in steps.paying:
-            _check_paying(prefix, step, candidate, last=prefix == steps.paying[-1][0])
-        earlier = [GdpFilter(step.epsilon, limit.delta, limit.neighbouring).mu ** 2 for _, step in steps.paying[:-1]]
+        unpaid, trusted = [], []
+        for prefix, step in _steps(model):
+            name = f"{prefix.removesuffix('__')} ({type(step).__name__})" if prefix else type(step).__name__
+            if _pays(step):
+                _check_paying(prefix, step, candidate, last=prefix == paying[-1][0])
+            elif needs_fit(step) and not allow_unpaid:
+                raise InvalidArgument(
+                    f"step {name} learns from the data without paying. Use a step that takes a purse or whose settings "
+                    "are public, or pass allow_unpaid=True to have it named as uncovered on the certificate."
+                )
+            elif needs_fit(step):
+                unpaid.append(f"step {name}, which learned from the data without paying, and may have refused a record")
+            elif isinstance(step, FunctionTransformer) and step.func is not None:
+                trusted.append(f"that the function in step {name} treats each record alone, and takes any record")
+        earlier = [GdpFilter(step.epsilon, limit.delta, limit.neighbouring).mu ** 2 for _, step in paying[:-1]]
         if sum(earlier) >= 0.99 * limit.mu**2:
             raise InvalidArgument(
                 f"the steps before the last one that pays ask for all of a trial's epsilon, {limit.epsilon:.4g}. "
                 "Give them a smaller epsilon."
             )
-        if any(getattr(step, "classes", ...) is None for _, step in steps.paying):
+        if any(getattr(step, "classes", ...) is None for _, step in paying):
             uncovered[LABELS_READ] = None
-        uncovered.update(
-            (f"step {name}, which learned from the data without paying, and may have refused a record", None)
-            for name in steps.unpaid
-        )
-        uncovered.update(
-            (f"that the function in step {name} treats each record alone, and takes any record", None)
-            for name in steps.trusted
-        )
+        uncovered |= dict.fromkeys((*unpaid, *trusted))
     return list(uncovered)
 
 
 def _check_paying(prefix: str, step: Any, candidate: dict[str, Any], *, last: bool) -> None:
-    set_here = [name for name in (*_BUDGET, *_TELLING) if f"{prefix}{name}" in candidate]
-    if set_here:
-        raise InvalidArgument(
-            f"param_grid must not hold {prefix}{set_here[0]}: the search sets it in each trial. Leave it out."
-        )
+    for name in (*_BUDGET, *_TELLING, "noise", "verbose"):
+        if f"{prefix}{name}" in candidate:
+            raise InvalidArgument(
+                f"param_grid must not hold {prefix}{name}: the search sets it in each trial. Leave it out."
+            )
     if getattr(step, "noise", "auto") != "auto":
         raise InvalidArgument(
             f"{prefix}noise must be 'auto' in a search; got {step.noise!r}. Pass PrivateSearchCV a purse with that noise."
@@ -130,10 +115,10 @@ def _check_paying(prefix: str, step: Any, candidate: dict[str, Any], *, last: bo
         raise InvalidArgument(
             f"{prefix}purse must be None: each trial has its own purse. Pass the purse to PrivateSearchCV instead."
         )
-    for telling in ("callbacks", "checkpoint"):
-        if getattr(step, telling, None):
+    for name in _TELLING:
+        if getattr(step, name, None):
             raise InvalidArgument(
-                f"{prefix}{telling} must be left out in a search: it would reveal losing trials, and their number."
+                f"{prefix}{name} must be left out in a search: it would reveal losing trials, and their number."
             )
     if not last and getattr(step, "epsilon", None) is None:
         raise InvalidArgument(
@@ -162,14 +147,12 @@ def for_a_trial(model: Any, purse: Any, n_public: int | None) -> None:
     """
     for step in _our_steps(model):
         step._takes_any_rows = True
-    paying = look_through(model).paying
+    paying = _paying(model)
     settings: dict[str, Any] = {}
     for prefix, step in paying:
         own = step.get_params(deep=False)
         settings |= {f"{prefix}{name}": None for name in _BUDGET if name in own}
         settings[f"{prefix}purse"] = purse
-        if "noise" in own:
-            settings[f"{prefix}noise"] = "auto"  # the purse's
         if prefix != paying[-1][0]:
             settings[f"{prefix}epsilon"] = step.epsilon
         if n_public is not None and own.get("n_public", 0) is None:
@@ -187,7 +170,7 @@ def after_the_search(model: Any, template: Any, stated: dict[str, Any]) -> None:
         del step._takes_any_rows
     given = template.get_params(deep=True)
     settings: dict[str, Any] = {}
-    for prefix, step in look_through(model).paying:
+    for prefix, step in _paying(model):
         names = [f"{prefix}{name}" for name in (*_BUDGET, "classes")]
         settings |= {name: given[name] for name in names if name in given}
         for name, value in list(vars(step).items()):
@@ -230,14 +213,14 @@ def check_data(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: Any,
     uncovered: dict[str, None] = {}
     for candidate in candidates:
         whole = with_parameters(estimator, candidate)
-        if look_through(whole).foreign:
+        if any(type(step).__module__.partition(".")[0] != "privypurse" for _, step in _steps(whole)):
             uncovered[_enough_rows(X, validation)] = None
         model, table, prefix, asked = _before_the_model(whole, X)
         if not hasattr(model, "check_input"):
             uncovered[NOT_CHECKED] = None
             continue
         model.set_params(purse=None, epsilon=1.0, warm_start=False)
-        seen, targets = model.check_input(np.zeros((_records(X), 1)) if table is None else table, y)
+        seen, targets = model.check_input(np.zeros((row_count(X), 1)) if table is None else table, y)
         if table is not None:
             checked = seen if prefix == "" and not hasattr(X, "columns") else X
         if getattr(model, "classes", ...) is None:
@@ -252,27 +235,25 @@ def _before_the_model(model: Any, X: Any) -> tuple[Any, Any, str, bool]:
     Return the model at its end, the table that it will see (None if only a trial can compute it),
     the prefix of its parameters, and whether every step that could reject a record was checked.
     """
-    table, prefix, asked = X, "", True
-    while isinstance(model, Pipeline):
-        *earlier, (name, last) = model.steps
-        for step in (step for _, step in earlier if step is not None and step != "passthrough"):
-            ours = isinstance(step, PrivateRangeScaler)
-            if not ours and ("purse" in step.get_params(deep=False) or needs_fit(step)):
-                table, asked = None, False
-            elif ours and table is not None:
-                # It returns finite numbers for finite numbers, which later steps require.
-                validate(step, table, None, dtype=FLOATS)
-                table = None
-            elif table is not None:
-                table = step.fit(table).transform(table)
-        model, prefix = last, f"{prefix}{name}__"
-    return model, table, prefix, asked
+    *earlier, (prefix, last) = _steps(model)
+    table, asked = X, True
+    for _, step in earlier:
+        ours = isinstance(step, PrivateRangeScaler)
+        if not ours and (_pays(step) or needs_fit(step)):
+            table, asked = None, False
+        elif ours and table is not None:
+            # It returns finite numbers for finite numbers, which later steps require.
+            validate(step, table, None, dtype=FLOATS)
+            table = None
+        elif table is not None:
+            table = step.fit(table).transform(table)
+    return last, table, prefix, asked
 
 
 def _enough_rows(X: Any, validation: float) -> str:
     """Raise InvalidArgument for too few rows. Return what the certificate says of that check."""
     least = least_rows(validation)
-    if _records(X) < least:
+    if row_count(X) < least:
         raise InvalidArgument(
             f"X must have at least {least} rows with a step of another library and validation={validation:g}; it "
             "has fewer. Such a step may reject a small training part, which would reveal its size. Use a smaller "
@@ -284,23 +265,20 @@ def _enough_rows(X: Any, validation: float) -> str:
 def least_rows(validation: float) -> int:
     """Return how many records give two to train on, except with probability `SMALL`.
 
-    Of n records, none or one is trained on with a probability of at most ``(n + 1) v^(n - 1)``,
-    which decreases for n above ``1 / ln(1 / v)``.
+    Of n records, none or one is trained on with a probability of at most ``(n + 1) v^(n - 1)``.
 
     Examples
     --------
     >>> least_rows(0.2), least_rows(0.95), least_rows(1 - 1e-9)
     (29, 943, 66364968693)
     """
-    falls = -math.log(validation)
-    return bisect.bisect_left(
-        range(2**62),
-        True,
-        max(2, math.floor(1 / falls) + 1),
-        2**62,
-        key=lambda rows: math.log(rows + 1) - (rows - 1) * falls <= math.log(SMALL),
-    )
+
+    def enough(rows: int) -> bool:
+        return math.log(rows + 1) + (rows - 1) * math.log(validation) <= math.log(SMALL)
+
+    return bisect.bisect_left(range(2**62), True, lo=2, key=enough)
 
 
-def _records(X: Any) -> int:
+def row_count(X: Any) -> int:
+    """Return the number of rows of a table of any kind."""
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)

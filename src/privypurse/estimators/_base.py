@@ -1,7 +1,6 @@
 """Base class of all private linear models."""
 
 import inspect
-import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.core._checks import FloatArray, non_negative, positive, shown
 from privypurse.core._errors import InvalidArgument, LedgerCorrupt
 from privypurse.core._neighbouring import Neighbouring
-from privypurse.estimators._compat import FLOATS, same_attributes, validate
+from privypurse.estimators._compat import FLOATS, all_or_nothing, same_attributes, validate
 from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget
 from privypurse.estimators._preparation import Preparation, Preparer
 from privypurse.losses._linear import Logistic
@@ -41,9 +40,11 @@ from privypurse.training._progress import Callback, ProgressBar
 Model = TypeVar("Model", bound=type)
 
 _ATTRIBUTES = """\
+Attributes
+----------
 coef_, intercept_ : ndarray
-    The model: ``X @ coef_.T + intercept_`` is the score of a row as given to `fit`. A row that is longer,
-    after preparation, than the limit of training is scaled down to it in prediction too.
+    The model: ``X @ coef_.T + intercept_`` is the score of a row as given to `fit`. A row that is
+    longer, after preparation, than the limit of training is scaled down to it in prediction too.
 n_iter_ : int
     Number of releases of the training itself.
 n_features_in_, feature_names_in_
@@ -84,7 +85,7 @@ class Common(TypedDict, total=False):
 def with_common_parameters(model: Model) -> Model:
     """Fill in ``**common`` of the signature, which scikit-learn reads, and of the docstring.
 
-    There ``{common}`` and ``{attributes}`` mark the places.
+    There ``{parameters}`` is the section of the base class and ``{attributes}`` that of all models.
     """
     init: Any = model.__init__  # type: ignore[misc]
     own, base = inspect.signature(init), inspect.signature(PrivateLinearModel.__init__)
@@ -92,10 +93,14 @@ def with_common_parameters(model: Model) -> Model:
     rest = [one for name, one in base.parameters.items() if name not in own.parameters]
     init.__signature__ = own.replace(parameters=[*named, *rest])
     if model.__doc__:  # absent under python -OO
-        common = inspect.cleandoc(PrivateLinearModel.__doc__ or "").split("----------\n")[1]
-        text = inspect.cleandoc(model.__doc__)
-        model.__doc__ = text.replace("{common}", common).replace("{attributes}", textwrap.dedent(_ATTRIBUTES))
+        common, more = (_parameters(kind) for kind in (PrivateLinearModel, model.__mro__[1]))
+        sections = {"parameters": f"Parameters\n----------\n{common}\n{more}", "attributes": _ATTRIBUTES}
+        model.__doc__ = inspect.cleandoc(model.__doc__).format(**sections)
     return model
+
+
+def _parameters(model: type) -> str:
+    return inspect.cleandoc(model.__doc__ or "").split("----------\n")[1]
 
 
 # Named on every certificate: a refusal depends on the data.
@@ -157,8 +162,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
 
     # Factor from a typical row length to the clipping norm of rows.
     _room: float = 1.0
-    # Whether every number is from 0 to 1, as after a `TableEncoder`.
-    _declared_scales: bool = False
+    _declared_scales: bool = False  # whether every number is from 0 to 1, as after a `TableEncoder`
     _takes_any_rows: bool = False  # see `validate`
 
     preparation_: Preparation
@@ -221,6 +225,30 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         check_part("method", self.method, ("recipe", "plan", "filter"), "Pass 'auto', or an object such as Nesterov().")
         return self.method
 
+    @all_or_nothing
+    def fit(self, X: Any, y: Any) -> Any:
+        """Train on private rows.
+
+        Parameters
+        ----------
+        X : array_like, data frame or sparse matrix of shape (n, d)
+            The records. Not kept.
+        y : array_like of shape (n,)
+            Their labels, or their targets, which are clipped to `target_bounds`. Not kept.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InvalidArgument
+            A setting or the data is wrong. No budget is spent.
+        BudgetExhausted
+            Less is left in the purse than `epsilon`. No budget is spent.
+        """
+        self._fit(*self._check_input(X, y))
+
     def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Check settings, rows and targets as `fit` does; return rows and targets as arrays.
 
@@ -229,6 +257,10 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         return same_attributes(self)._check_input(X, y)
 
     def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        raise NotImplementedError
+
+    def _fit(self, X: Any, y: Any) -> None:
+        """Train on checked rows and targets."""
         raise NotImplementedError
 
     def _validated(self, X: Any, y: Any, *, y_numeric: bool) -> tuple[Any, Any]:
@@ -265,10 +297,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     def _earlier_model(self, outputs: int | None) -> FloatArray | None:
         """Return the weights of the last fit for a warm start, else None.
 
-        Guarantees
-        ----------
-        A fit continues from a model only if that was paid from the same purse, whose certificate
-        covers both.
+        Raise InvalidArgument if that fit was not paid from the same purse, whose certificate covers
+        both.
         """
         if not (self.warm_start and hasattr(self, "preparation_")):
             return None
@@ -299,22 +329,15 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         """Open the budget, prepare, train, and set the fitted attributes.
 
-        `make_oracle` joins the prepared rows with the targets, which must be checked: it may not
-        fail. `uncovered` names what was read from the data without paying.
+        `make_oracle` joins prepared rows with checked targets: it may not fail. `uncovered` names
+        what was read from the data without paying.
         """
         rows = Rows(X, labels, classes, overwrite=not self.copy_X, may_be_empty=self._takes_any_rows)
         outputs = classes if classes > 2 else None  # columns of weights; None for one
         method = self._check_settings()
         begin = self._earlier_model(outputs)
         goes_on = begin is not None
-        purse = open_budget(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            neighbouring=self.neighbouring,
-            purse=self.purse,
-            random_state=self.random_state,
-            noise=self.noise,
-        )
+        purse = open_budget(self)
         check_delta(purse.delta, self.n_public)
         needs_own_schedule = self._check_schedule(method, purse)
         with held(purse):

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -130,13 +130,9 @@ class Preparation:
 class Preparer:
     """Prepares rows in place, releasing what is not declared for shares of what is left in a purse.
 
-    Without an intercept columns are not centred.
-
-    Guarantees
-    ----------
     Every number that depends on a record passes `purse.release`. What is skipped, and which
     candidates are offered, depends on public numbers: the purse, the number of columns and earlier
-    releases.
+    releases. Without an intercept columns are not centred.
     """
 
     def __init__(self, rows: Rows, purse: Purse, *, intercept: bool) -> None:
@@ -220,10 +216,9 @@ class Preparer:
         if not select:
             return middle, half
         places = np.linspace(-1, 1, 513)
-        share = self._length_share(records)
-        prior = -np.log1p((10 * places) ** 2)  # prefers the middle
-        chosen = self._select(target.medians(middle + half * places), share, prior, "middle of targets")
-        median = float(middle + half * places[chosen])
+        candidates, prior = middle + half * places, -np.log1p((10 * places) ** 2)  # prefers the middle
+        chosen = self._select(target.medians(candidates), self._length_share(records), prior, "middle of targets")
+        median = float(candidates[chosen])
         measure = functools.partial(target.spreads, median)
         spread = self._length(measure, "spread of targets", records, around=half / 4, decades=6)
         return median, min(TARGET_ROOM * spread, max(high - median, median - low))
@@ -239,14 +234,17 @@ class Preparer:
     def _budget(self) -> Budget:
         return Budget(self._purse.filter, self._start, self._purse.totals, steps=1)
 
+    def _noisy(self, box: Sensitive, share: float, what: str) -> tuple[FloatArray, float]:
+        """Release a value for a share of the budget. Return it and the standard deviation of its noise."""
+        released = self._purse.release(box, self._budget.gaussian(share), what=what)
+        return released.value, cast(float, released.noise_std)
+
     def _count(self) -> tuple[float, FloatArray | None]:
         """Release the number of records, by class if there are classes."""
-        noise = self._budget.gaussian(COUNT_SHARE)
         box = self._rows.class_counts() if self._rows.classes else self._rows.count()
-        noisy = np.maximum(np.atleast_1d(self._purse.release(box, noise, what="number of records").value), 0.0)
-        error = noise.noise_std(box, self._purse.neighbouring)
-        # Too few records make steps too long, which is worse than too short: add a standard
-        # deviation.
+        counts, error = self._noisy(box, COUNT_SHARE, "number of records")
+        noisy = np.maximum(np.atleast_1d(counts), 0.0)
+        # Too few records make steps too long, which is worse than too short: add a deviation.
         records = float(noisy.sum()) + error * math.sqrt(noisy.size)
         if not self._rows.classes:
             return records, None
@@ -271,10 +269,8 @@ class Preparer:
         return int(self._purse.release(box, selection, what=what).value)
 
     def _centre(self, records: float, unit: float) -> FloatArray:
-        noise = self._budget.gaussian(CENTRE_SHARE)
-        box = self._rows.total(clip_norm=unit)
-        centre = self._purse.release(box, noise, what="centre of columns").value / (unit * records)
-        error = noise.noise_std(box, self._purse.neighbouring) / (unit * records)
+        total, noise_std = self._noisy(self._rows.total(clip_norm=unit), CENTRE_SHARE, "centre of columns")
+        centre, error = total / (unit * records), noise_std / (unit * records)
         squared = float(centre @ centre)
         # Shrink by the share of noise (James and Stein 1961).
         share = max(0.0, 1 - centre.size * error**2 / squared) if squared > 0 else 0.0
@@ -284,10 +280,9 @@ class Preparer:
         """Return the noisy standard deviation and the factor of each column."""
         around, measure = self._rows.columns**-0.25, self._rows.limits_of_squares
         limit = self._length(measure, "length of squares", records, around=around, decades=4)
-        noise = self._budget.gaussian(SPREAD_SHARE)
         box = self._rows.total_of_squares(clip_norm=limit)
-        squares = np.maximum(self._purse.release(box, noise, what="spread of columns").value / records, 0.0)
-        error = noise.noise_std(box, self._purse.neighbouring) / records
+        total, noise_std = self._noisy(box, SPREAD_SHARE, "spread of columns")
+        squares = np.maximum(total / records, 0.0)
         # Add the noise level, so that no column is scaled up by noise.
-        known = squares + error + 0.01 * squares.mean()
+        known = squares + noise_std / records + 0.01 * squares.mean()
         return np.sqrt(squares), np.asarray((known / known.mean()) ** (-STRETCH / 2))

@@ -343,13 +343,7 @@ class PrivateRangeScaler(LeavesItsPurse, _RangeScaler):
         X = self._checked(X, True)
         check_feature_range(self.feature_range)
         grid, quantiles = self._grid(), self._quantiles()
-        paid = open_budget(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            neighbouring=self.neighbouring,
-            purse=self.purse,
-            random_state=self.random_state,
-        )
+        paid = open_budget(self)
         with held(paid):
             lower, upper = private_quantiles(X, quantiles, purse=paid, candidates=grid)
         # Widen ranges whose ends are equal, by one candidate on either side.

@@ -49,7 +49,7 @@ def _choice(weights: Iterable[int]) -> NDArray[np.uint8]:
 
 
 def _choices(groups: Iterable[Iterable[int]]) -> NDArray[np.uint8]:
-    return np.stack([_choice(weights) for weights in groups])
+    return np.stack(list(map(_choice, groups)))
 
 
 def _times(*factors: Sequence[int]) -> list[int]:

@@ -49,11 +49,6 @@ class LinearLoss(ABC):
         if self.clip_derivative != math.inf:
             object.__setattr__(self, "clip_derivative", positive(clip_derivative=self.clip_derivative))
 
-    @property
-    def parameter(self) -> float:
-        """Parameter of the loss, such as a width; 0 where it has none."""
-        return 0.0
-
     @functools.cached_property
     def lipschitz(self) -> float:
         """Largest size of the derivative."""
@@ -92,12 +87,6 @@ class LinearLoss(ABC):
         z, sign = self._residual(score, target)
         return np.asarray(np.clip(sign * self._plain_slope(z), -self.clip_derivative, self.clip_derivative))
 
-    def curvature(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
-        """Return the second derivative of each record's loss; zero where clipped."""
-        z, _ = self._residual(score, target)
-        clipped = np.abs(self._plain_slope(z)) > self.clip_derivative
-        return np.asarray(np.where(clipped, 0.0, self._plain_curvature(z)))
-
     def _residual(self, score: ArrayLike, target: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Return the margin or the distance to the target, and the sign of the score in it."""
         score, target = np.asarray(score, dtype=np.float64), np.asarray(target, dtype=np.float64)
@@ -107,8 +96,8 @@ class LinearLoss(ABC):
 
     @functools.cached_property
     def for_kernels(self) -> tuple[float, float, float]:
-        """Parameter of the loss, where the clipped loss becomes linear, and its slope there."""
-        return self.parameter, self._knee(), self.lipschitz
+        """Width of a rounded kink or 0, where the clipped loss becomes linear, and its slope there."""
+        return getattr(self, "width", 0.0), self._knee(), self.lipschitz
 
     @abstractmethod
     def _knee(self) -> float:
@@ -119,9 +108,6 @@ class LinearLoss(ABC):
 
     @abstractmethod
     def _plain_slope(self, z: FloatArray) -> FloatArray: ...
-
-    @abstractmethod
-    def _plain_curvature(self, z: FloatArray) -> FloatArray: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,9 +139,6 @@ class Logistic(LinearLoss):
     def _plain_slope(self, z: FloatArray) -> FloatArray:
         return np.asarray(-np.exp(-np.logaddexp(0.0, z)))
 
-    def _plain_curvature(self, z: FloatArray) -> FloatArray:
-        return np.asarray(np.exp(-np.logaddexp(0.0, z) - np.logaddexp(0.0, -z)))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Hinge(LinearLoss):
@@ -178,9 +161,6 @@ class Hinge(LinearLoss):
     def _plain_slope(self, z: FloatArray) -> FloatArray:
         return np.where(z < 1, -1.0, 0.0)
 
-    def _plain_curvature(self, z: FloatArray) -> FloatArray:
-        return np.zeros_like(z)
-
 
 @dataclass(frozen=True, kw_only=True)
 class HuberHinge(LinearLoss):
@@ -202,11 +182,6 @@ class HuberHinge(LinearLoss):
         object.__setattr__(self, "width", positive(width=self.width))
 
     @property
-    def parameter(self) -> float:
-        """The width."""
-        return self.width
-
-    @property
     def smoothness(self) -> float:
         """``1 / (2 width)``."""
         return 1 / (2 * self.width)
@@ -220,9 +195,6 @@ class HuberHinge(LinearLoss):
 
     def _plain_slope(self, z: FloatArray) -> FloatArray:
         return -np.clip((1 + self.width - z) / (2 * self.width), 0.0, 1.0)
-
-    def _plain_curvature(self, z: FloatArray) -> FloatArray:
-        return np.where(np.abs(z - 1) <= self.width, 1 / (2 * self.width), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,9 +218,6 @@ class Squared(LinearLoss):
 
     def _plain_slope(self, z: FloatArray) -> FloatArray:
         return z
-
-    def _plain_curvature(self, z: FloatArray) -> FloatArray:
-        return np.ones_like(z)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -305,7 +305,7 @@ def test_wrong_categories_are_refused(settings, message):
 
 def test_names_of_columns():
     hot = DeclaredOneHot([["a"], ["b", "c"]], missing="column")
-    with pytest.raises(ValueError, match="has not seen the columns"):
+    with pytest.raises(ValueError, match="not fitted yet"):
         hot.get_feature_names_out()
     hot.fit([["a", "b"]])
     assert hot.get_feature_names_out(["p", "q"]).tolist() == ["p_a", "p_missing", "q_b", "q_c", "q_missing"]

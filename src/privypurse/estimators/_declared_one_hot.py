@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.exceptions import NotFittedError
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
@@ -84,28 +83,14 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> "DeclaredOneHot":
-        """Store the columns and check that each has a list. Values are not read.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            The table, or a few rows of it.
-        y : None
-            Ignored.
-        """
+        """Store the columns of a table, or of a few rows of it, and check that each has a list."""
         self._check()
         names, X = column_names(X), self._checked(X, reset=True)
         self.categories_ = _lists(self.categories, X.shape[1], names)
         return self
 
     def transform(self, X: Any) -> Any:
-        """Encode. Works without `fit`, which learns nothing.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            The table.
-        """
+        """Encode a table. Works without `fit`, which learns nothing."""
         self._check()
         names, X = column_names(X), self._checked(X, reset=False)
         lists = self.categories_ if hasattr(self, "categories_") else _lists(self.categories, X.shape[1], names)
@@ -127,27 +112,8 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
         return table
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Return the names of the encoded columns: column and category.
-
-        Parameters
-        ----------
-        input_features : sequence of str, optional
-            Names of the columns of X; by default those seen in `fit`, or x0, x1, ...
-        """
-        if not hasattr(self, "categories_"):
-            raise NotFittedError(f"This {type(self).__name__} has not seen the columns yet. Call fit first.")
-        seen = getattr(self, "feature_names_in_", None)
-        if input_features is None:
-            names = seen if seen is not None else [f"x{index}" for index in range(self.n_features_in_)]
-        else:
-            names = list(input_features)
-            if seen is not None and names != list(seen):
-                raise ValueError("input_features is not equal to feature_names_in_. Leave it out.")
-            if len(names) != self.n_features_in_:
-                raise ValueError(
-                    f"input_features should have length equal to number of features ({self.n_features_in_}), "
-                    f"got {len(names)}. Leave it out."
-                )
+        """Return the names of the encoded columns: column and category."""
+        names = OneToOneFeatureMixin.get_feature_names_out(self, input_features)
         pairs = zip(names, self.categories_, strict=True)
         return np.array([f"{name}_{part}" for name, listed in pairs for part in [*listed, *self._extra]], dtype=object)
 
@@ -174,10 +140,7 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
             ("missing", self.missing, ("unknown", "column")),
         ):
             if not isinstance(value, str) or value not in choices:
-                raise InvalidArgument(
-                    f"{name} must be one of {', '.join(map(repr, choices))}; got {shown(value)}. "
-                    f"Pass for example {name}={choices[0]!r}."
-                )
+                raise InvalidArgument(f"{name} must be one of {', '.join(map(repr, choices))}; got {shown(value)}.")
 
     def _checked(self, X: Any, reset: bool) -> Any:
         # numpy would convert numbers in a mixed list to text.
@@ -207,15 +170,14 @@ def _lists(categories: Any, features: int, names: list[str] | None) -> list[list
 def _list_of(listed: Any) -> list[Any]:
     values = (listed.tolist() if isinstance(listed, np.ndarray) else list(listed)) if _is_list(listed) else []
     try:
-        distinct = len(set(values)) == len(values) > 0 and not any(map(_is_missing, values))
-    except TypeError:
-        distinct = False
-    if not distinct:
-        raise InvalidArgument(
-            f"categories must be lists of different values, none of them missing; got {shown(listed)}. Pass for example "
-            "['no', 'yes'], with missing='column' for a column of missing values."
-        )
-    return values
+        if len(set(values)) == len(values) > 0 and not any(map(_is_missing, values)):
+            return values
+    except TypeError:  # not hashable
+        pass
+    raise InvalidArgument(
+        f"categories must be lists of different values, none of them missing; got {shown(listed)}. Pass for example "
+        "['no', 'yes'], with missing='column' for a column of missing values."
+    )
 
 
 def _is_list(value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privypurse.accounting._fixed_schedule import FixedSchedule
@@ -257,15 +257,17 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         return same_attributes(self)._check_input(X, y)
 
     def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        self._check_settings()
+        settings = {"accept_sparse": "csr", "dtype": FLOATS, "ensure_min_samples": 2}
+        X, y = validate(self, X, True, y, y_numeric=isinstance(self, RegressorMixin), **settings)
+        return X, self._check_targets(y)
+
+    def _check_targets(self, y: Any) -> Any:
         raise NotImplementedError
 
     def _fit(self, X: Any, y: Any) -> None:
         """Train on checked rows and targets."""
         raise NotImplementedError
-
-    def _validated(self, X: Any, y: Any, *, y_numeric: bool) -> tuple[Any, Any]:
-        settings = {"accept_sparse": "csr", "dtype": FLOATS, "ensure_min_samples": 2}
-        return cast(tuple[Any, Any], validate(self, X, True, y, y_numeric=y_numeric, **settings))
 
     def _check_schedule(self, method: Method, purse: Purse) -> bool:
         """Whether a method needs its own purse with a fixed schedule, without preparation."""
@@ -334,14 +336,13 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         """
         rows = Rows(X, labels, classes, overwrite=not self.copy_X, may_be_empty=self._takes_any_rows)
         outputs = classes if classes > 2 else None  # columns of weights; None for one
-        method = self._check_settings()
-        begin = self._earlier_model(outputs)
+        method, begin = self._check_settings(), self._earlier_model(outputs)
         goes_on = begin is not None
         purse = open_budget(self)
         check_delta(purse.delta, self.n_public)
-        needs_own_schedule = self._check_schedule(method, purse)
+        needs_own_schedule, uncovered = self._check_schedule(method, purse), (*uncovered, CHECKED)
         with held(purse):
-            for what in (*uncovered, CHECKED):
+            for what in uncovered:
                 purse.declare_uncovered(what)
             if goes_on:
                 preparation = self.preparation_
@@ -358,9 +359,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                 if purse.delta * preparation.records >= 1:
                     warnings.warn(
                         f"delta={purse.delta:g} is above one over the number of records, which is about "
-                        f"{preparation.records:.3g}: publishing a whole record could count as private. Use a "
-                        "smaller delta.",
-                        UserWarning,
+                        f"{preparation.records:.3g}: publishing a whole record could count as private. Use a smaller delta.",
                         stacklevel=5,
                     )
                 begin = preparation.start(outputs, rows.columns) if isinstance(method, Auto) else None
@@ -372,7 +371,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             if needs_own_schedule:
                 facts = facts_for(oracle, purse, records=preparation.records, l2=self.l2)
                 purse = Purse.with_filter(method.filter(facts), noise=purse.noise)
-                for what in (*uncovered, CHECKED):
+                for what in uncovered:
                     purse.declare_uncovered(what)
             callbacks = [*self.callbacks, *([ProgressBar(purse, show=True)] if self.verbose else [])]
             result = fit(oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=callbacks)
@@ -380,7 +379,6 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             warnings.warn(
                 f"{CUT_SHORT} after {len(result.trace.steps)} steps: others spent from the same purse meanwhile, "
                 "and it does not allow all planned steps.",
-                UserWarning,
                 stacklevel=5,
             )
         weights = result.point.reshape(-1, outputs) if outputs else result.point
@@ -389,10 +387,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         payer = self.purse if goes_on and self.purse is not None else purse
         self.coef_ = coefficients.T if outputs else coefficients.reshape(1, -1) if classes else coefficients
         self.intercept_ = intercept.reshape(-1) if classes else float(intercept)
-        self.preparation_ = preparation
-        self.trace_ = result.trace
-        self.n_iter_ = len(result.trace.steps)
-        self.stop_reason_ = result.trace.stop_reason
+        self.preparation_, self.trace_ = preparation, result.trace
+        self.n_iter_, self.stop_reason_ = len(result.trace.steps), result.trace.stop_reason
         self.privacy_spent_, self.certificate_ = payer.spent, payer.certificate()
         self._paid_by = None if self.purse is None else (self.purse.dataset, self.purse.ledger.head())
 

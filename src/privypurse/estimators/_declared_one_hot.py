@@ -1,6 +1,5 @@
 """One-hot encoding of declared categories."""
 
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -27,9 +26,8 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
     categories : sequence or dict
         The public lists: one list for all columns (``["no", "yes"]``), a list of lists with one for
         each column, or lists by column name. Values must be of the type of the data: "1" is not 1.
-    unknown : {"ignore", "other", "error"}, default "ignore"
-        Encoding of a value that is not listed: all zeros, a column "other", or an error. An error
-        reveals that some record has an undeclared value. Use it only if that is public.
+    unknown : {"ignore", "other"}, default "ignore"
+        Encoding of a value that is not listed: all zeros, or a column "other".
     missing : {"unknown", "column"}, default "unknown"
         Encoding of None and NaN: as an unknown value, or a column "missing".
     sparse_output : bool, default True
@@ -49,8 +47,7 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
     A row depends on the same row of X and on the arguments alone, and the number of columns on the
     arguments alone; `fit` reads only the number and names of columns. (numpy and pandas store a
     column in one type, which a single record can change, as one missing value does for whole
-    numbers. That happens before.) With ``unknown="error"`` whether there is a result depends on all
-    rows.
+    numbers. That happens before.)
 
     Examples
     --------
@@ -94,11 +91,12 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
         self._check()
         names, X = column_names(X), self._checked(X, reset=False)
         lists = self.categories_ if hasattr(self, "categories_") else _lists(self.categories, X.shape[1], names)
-        target = np.empty(X.shape, dtype=np.int64)
-        width = 0
+        target, width = np.empty(X.shape, dtype=np.int64), 0
         for index, listed in enumerate(lists):
             codes = _codes(X[:, index], listed)
-            self._place(codes, len(listed), names[index] if names else index)
+            other = len(listed) if self.unknown == "other" else UNKNOWN
+            missing = len(listed) + len(self._extra) - 1 if self.missing == "column" else other
+            codes = np.select([codes == MISSING, codes == UNKNOWN], [missing, other], codes)
             target[:, index] = np.where(codes >= 0, codes + width, UNKNOWN)
             width += len(listed) + len(self._extra)
         present = target >= 0
@@ -122,21 +120,9 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
         """Names of the columns after the declared categories."""
         return ["other"] * (self.unknown == "other") + ["missing"] * (self.missing == "column")
 
-    def _place(self, codes: NDArray[np.int64], listed: int, column: Any) -> None:
-        """Replace the codes of unknown and missing values, in place."""
-        is_missing = codes == MISSING
-        codes[is_missing] = listed + (self.unknown == "other") if self.missing == "column" else UNKNOWN
-        if self.unknown == "other":
-            codes[codes == UNKNOWN] = listed
-        elif self.unknown == "error" and (codes == UNKNOWN).any():
-            raise InvalidArgument(
-                f"X has values in column {column!r} that are on no declared list. Add them to categories, or pass "
-                "unknown='ignore' or 'other'."
-            )
-
     def _check(self) -> None:
         for name, value, choices in (
-            ("unknown", self.unknown, ("ignore", "other", "error")),
+            ("unknown", self.unknown, ("ignore", "other")),
             ("missing", self.missing, ("unknown", "column")),
         ):
             if not isinstance(value, str) or value not in choices:
@@ -193,19 +179,13 @@ def _is_missing(value: Any) -> bool:
 
 def _codes(column: NDArray[Any], listed: list[Any]) -> NDArray[np.int64]:
     """Return the position of each value in the list, UNKNOWN or MISSING."""
-    if column.dtype.kind in "iuf" and all(isinstance(value, numbers.Real) for value in listed):
-        ordered = np.array(listed)
-        order = np.argsort(ordered)
-        place = np.minimum(np.searchsorted(ordered, column, sorter=order), len(listed) - 1)
-        codes = np.where(ordered[order[place]] == column, order[place], UNKNOWN)
-        return np.where(np.isnan(column), MISSING, codes) if column.dtype.kind == "f" else codes
     position = {value: index for index, value in enumerate(listed)}
-    return np.array([_code(value, position) for value in column.tolist()], dtype=np.int64)
 
+    def code(value: Any) -> int:
+        try:
+            found = position.get(value, UNKNOWN)
+        except TypeError:  # not hashable: on no list
+            return UNKNOWN
+        return MISSING if found == UNKNOWN and _is_missing(value) else found
 
-def _code(value: Any, position: dict[Any, int]) -> int:
-    try:
-        code = position.get(value, UNKNOWN)
-    except TypeError:  # not hashable: on no list
-        return UNKNOWN
-    return MISSING if code == UNKNOWN and _is_missing(value) else code
+    return np.array([code(value) for value in column.tolist()], dtype=np.int64)

@@ -20,6 +20,7 @@ from privypurse.losses._softmax import OneVsRest, Softmax
 from privypurse.oracles._encoding import check_target_bounds
 from privypurse.oracles._scores import Targets, checked_numbers
 from privypurse.training._fit import BoundedOracle
+from privypurse.training._plan import Method
 
 LABELS_READ = "the set of class labels, which was read from y: declare it with classes=[...]"
 
@@ -59,9 +60,7 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
         self._train(X, make_oracle, labels=target, classes=classes.size, uncovered=uncovered)
         self.classes_ = classes
 
-    def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
-        self._check_settings()
-        X, y = self._validated(X, y, y_numeric=False)
+    def _check_targets(self, y: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a warning could depend on one record
             try:
@@ -69,7 +68,7 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
             except ValueError as error:  # does not quote a label
                 raise InvalidArgument(str(error)) from None
         _encode(y, self._declared(y))
-        return X, y
+        return y
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return scores: positive for the second of two classes, or one column for each class."""
@@ -218,8 +217,8 @@ class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # 
 
         self._train(X, make_oracle, target=target)
 
-    def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
-        self._check_settings()
+    def _check_settings(self) -> Method:
+        method = super()._check_settings()
         low, high = check_target_bounds(self.target_bounds)
         if high - low < 1e-9 * max(abs(low), abs(high)):
             raise InvalidArgument(
@@ -227,8 +226,10 @@ class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # 
                 "public number from y and from its bounds."
             )
         self._loss((high - low) / 2)
-        X, y = self._validated(X, y, y_numeric=True)
-        return X, checked_numbers(y)
+        return method
+
+    def _check_targets(self, y: Any) -> Any:
+        return checked_numbers(y)
 
     def predict(self, X: Any) -> FloatArray:
         """Return the predicted target of each row."""

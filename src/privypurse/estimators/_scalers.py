@@ -329,17 +329,16 @@ class PrivateRangeScaler(LeavesItsPurse, _RangeScaler):
 
 
 class RowNormalizer(_Scaler):
-    """Clip each row to a Euclidean norm.
+    """Clip each row to a Euclidean norm; shorter rows stay as they are.
 
-    The gradients of linear models scale with rows, so rows of one norm waste no noise. Costs
-    nothing, because each row is scaled by itself.
+    The gradients of linear models scale with rows, so rows of limited norm need less noise. Costs
+    nothing, because each row is scaled by itself. A table may be sparse, and `transform` works
+    without `fit`.
 
     Parameters
     ----------
     norm : float, default 1.0
         The norm.
-    only_shrink : bool, default True
-        True leaves shorter rows unchanged. False scales them up to the norm, except rows of zeros.
 
     Attributes
     ----------
@@ -363,54 +362,48 @@ class RowNormalizer(_Scaler):
     _takes_sparse: ClassVar[bool] = True
     _needs_fit: ClassVar[bool] = False
 
-    def __init__(self, norm: float = 1.0, only_shrink: bool = True) -> None:
+    def __init__(self, norm: float = 1.0) -> None:
         self.norm = norm
-        self.only_shrink = only_shrink
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> "RowNormalizer":
         """Store the columns of a table, or of a few rows of it. Values are not read."""
-        self._check()
+        ordinary(norm=self.norm)
         self._checked(X, True)
         return self
 
     def transform(self, X: Any) -> Any:
-        """Scale the rows of a table, which may be sparse. Works without `fit`."""
-        norm = self._check()
+        """Clip the rows of a table."""
+        norm = ordinary(norm=self.norm)
         X = self._checked(X, False)
         if not sparse.issparse(X):
-            values = X.astype(np.float64)
-            largest = np.abs(values).max(axis=1)
-            unit = _over(values, largest[:, None])
-            factor, is_long = self._factor(norm, largest, np.sqrt(np.einsum("ij,ij->i", unit, unit)))
-            return np.where(is_long[:, None], unit * factor[:, None], values).astype(X.dtype, copy=False)
-        rows = X.tocsr(copy=True)
-        rows.sum_duplicates()
-        values = rows.data.astype(np.float64)
-        row_of = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        largest = np.zeros(rows.shape[0])
-        with np.errstate(invalid="ignore"):  # NaN
-            np.maximum.at(largest, row_of, np.abs(values))
-        unit = _over(values, largest[row_of])
-        length = np.sqrt(np.bincount(row_of, weights=unit * unit, minlength=rows.shape[0]))
-        factor, is_long = self._factor(norm, largest, length)
-        rows.data = np.where(is_long[row_of], unit * factor[row_of], values).astype(X.dtype, copy=False)
-        return rows
-
-    def _factor(self, norm: float, largest: FloatArray, length: FloatArray) -> tuple[FloatArray, Any]:
-        """Return the factor of rows over their largest entry, and which rows to replace by them."""
+            entries = X.astype(np.float64)
+            row_of = np.arange(X.shape[0])[:, None]
+            largest = np.abs(entries).max(axis=1)
+            unit = _over(entries, largest[row_of])
+            length = np.sqrt(np.einsum("ij,ij->i", unit, unit))
+        else:
+            rows = X.tocsr(copy=True)
+            rows.sum_duplicates()
+            entries = rows.data.astype(np.float64)
+            row_of = np.repeat(np.arange(X.shape[0]), np.diff(rows.indptr))
+            largest = np.zeros(X.shape[0])
+            with np.errstate(invalid="ignore"):  # NaN
+                np.maximum.at(largest, row_of, np.abs(entries))
+            unit = _over(entries, largest[row_of])
+            length = np.sqrt(np.bincount(row_of, weights=unit * unit, minlength=X.shape[0]))
+        # Rows were divided by their largest entry, so that squares do not overflow.
         with np.errstate(over="ignore", invalid="ignore"):
-            is_long = ~(largest * length <= norm) if self.only_shrink else ~(length == 0)
-        return _over(np.full_like(length, norm), length), is_long
-
-    def _check(self) -> float:
-        if not isinstance(self.only_shrink, bool | np.bool_):
-            raise InvalidArgument(f"only_shrink must be True or False; got {shown(self.only_shrink)}. Pass True.")
-        return ordinary(norm=self.norm)
+            is_long = ~(largest * length <= norm)
+        factor = _over(np.full_like(length, norm), length)
+        clipped = np.where(is_long[row_of], unit * factor[row_of], entries).astype(X.dtype, copy=False)
+        if not sparse.issparse(X):
+            return clipped
+        rows.data = clipped
+        return rows
 
 
 def _over(values: FloatArray, divisor: FloatArray) -> FloatArray:
     """Divide, with 0 / 0 = 0, and NaN for divisors that are not finite."""
     with np.errstate(invalid="ignore"):
-        quotient = values / np.where(np.isfinite(divisor), np.where(divisor == 0, 1.0, divisor), np.nan)
-    return np.asarray(quotient)
+        return np.asarray(values / np.where(np.isfinite(divisor), np.where(divisor == 0, 1.0, divisor), np.nan))

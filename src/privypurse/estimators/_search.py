@@ -21,8 +21,7 @@ from privypurse.estimators._compat import all_or_nothing
 from privypurse.estimators._fit_budget import LeavesItsPurse, check_terms, warn_of_many_fits
 from privypurse.estimators._search_checks import (
     after_the_search,
-    check_data,
-    check_estimator,
+    check_search,
     for_a_trial,
     row_count,
     with_parameters,
@@ -55,10 +54,10 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
     Parameters
     ----------
     estimator : estimator or Pipeline
-        The estimator. It, or a step of the pipeline, takes a ``purse``; the search sets it, with
-        ``epsilon``, ``delta``, ``neighbouring`` and ``random_state``, in each trial. Steps before
-        the last one that pays keep their ``epsilon``. The releases of a trial must be ones that a
-        Gaussian-DP purse admits: no Poisson samples.
+        The estimator. It, or the last step of the pipeline, takes a ``purse``; the search sets it,
+        with ``epsilon``, ``delta``, ``neighbouring`` and ``random_state``, in each trial. Its
+        releases must be ones that a Gaussian-DP purse admits: no Poisson samples. Steps before it
+        may not learn, with a purse or without: fit those before the search.
     param_grid : dict or list of dict
         The candidates, as for scikit-learn's ``ParameterGrid``. Public: chosen without the data.
     epsilon : float or None, default 1.0
@@ -85,9 +84,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
     n_public : float, optional
         Public number of records. Under add/remove the score is divided by its validation part;
         without it a tenth of each trial's budget for scoring is spent on a noisy count. Passed on,
-        less the validation part, to steps whose ``n_public`` is None.
-    allow_unpaid : bool, default False
-        Whether pipeline steps may learn without paying. The certificate names them as not covered.
+        less the validation part, to an estimator whose ``n_public`` is None.
     random_state : int, optional
         A seed makes the search a simulation: NOT private. Only without `purse`, which has its own
         noise.
@@ -142,7 +139,6 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         validation: float = 0.2,
         error_bound: float | None = None,
         n_public: float | None = None,
-        allow_unpaid: bool = False,
         random_state: int | None = None,
     ) -> None:
         self.estimator = estimator
@@ -156,7 +152,6 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         self.validation = validation
         self.error_bound = error_bound
         self.n_public = n_public
-        self.allow_unpaid = allow_unpaid
         self.random_state = random_state
 
     def trial_budget(self) -> tuple[float, float]:
@@ -181,10 +176,9 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             raise InvalidArgument("validation must be below 1; got 1. Some records must be left to train on: pass 0.2.")
         check_delta(rule.delta, self.n_public)
         candidates = self._candidates()
-        uncovered = check_estimator(self.estimator, candidates, limit, allow_unpaid=bool(self.allow_unpaid))
+        checked = check_search(self.estimator, candidates, X, y, validation)
         measure = Measure(None if is_classifier(self.estimator) else positive(error_bound=self.error_bound))
         payer = self._payer(rule)
-        checked = check_data(self.estimator, candidates, X, y, validation)
         X, targets = checked.X, measure.targets(checked.y)
         if row_count(X) != targets.size:
             raise InvalidArgument("X and y must have the same number of rows; they do not. Check both.")
@@ -197,9 +191,8 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
 
         def make(candidate: int, purse: Purse) -> Any:
             model = with_parameters(self.estimator, candidates[candidate])
-            for_a_trial(model, purse, n_public)
-            undeclared = {name: labels for name, labels in checked.classes.items() if model.get_params()[name] is None}
-            return model.set_params(**undeclared)
+            for_a_trial(model, purse, n_public, checked.labels)
+            return model
 
         trial = Trial(
             make=make,
@@ -212,7 +205,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
 
         @functools.cache
         def stated() -> Certificate:
-            for item in (*uncovered, *checked.uncovered, RUNNING_TIME):
+            for item in (*checked.uncovered, RUNNING_TIME):
                 payer.declare_uncovered(item)
             return payer.certificate()
 

@@ -30,14 +30,7 @@ class ColumnFacts:
     may_be_missing: bool = False  # NaN for a number, None for a category
 
 
-def _number(lower: int, upper: int, may_be_missing: bool = False) -> ColumnFacts:
-    return ColumnFacts("number", lower, upper, may_be_missing=may_be_missing)
-
-
-def _category(categories: tuple[str, ...], may_be_missing: bool = False) -> ColumnFacts:
-    return ColumnFacts("category", categories=categories, may_be_missing=may_be_missing)
-
-
+_number, _category = functools.partial(ColumnFacts, "number"), functools.partial(ColumnFacts, "category", None, None)
 FACTS = {
     "age": _number(world.YOUNGEST, world.OLDEST),
     "sex": _category(world.SEX),

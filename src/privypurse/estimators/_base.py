@@ -250,10 +250,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         self._fit(*self._check_input(X, y))
 
     def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Check settings, rows and targets as `fit` does; return rows and targets as arrays.
-
-        Nothing is spent or changed. The rows may be a sparse matrix.
-        """
+        """Check settings, rows and targets as `fit` does, and return both. Nothing is spent or changed."""
         return same_attributes(self)._check_input(X, y)
 
     def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:

@@ -13,46 +13,31 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.purse._opening import DELTA, check_noise_name, noise_source, part_of
 from privypurse.purse._purse import Purse
 
-# Parts of scikit-learn that fit copies of an estimator repeatedly.
-FITTING_MANY = (
-    "sklearn.model_selection",
-    "sklearn.ensemble",
-    "sklearn.calibration",
-    "sklearn.multiclass",
-    "sklearn.multioutput",
-    "sklearn.feature_selection",
-    "sklearn.semi_supervised",
-)
-# Those that set the random state of their copies.
+# Parts of scikit-learn that set the random state of the copies of an estimator that they fit.
 SEEDING = ("sklearn.ensemble", "sklearn.multioutput")
+# All parts that fit copies of an estimator repeatedly.
+FITTING_MANY = (
+    *SEEDING,
+    *("sklearn.model_selection", "sklearn.calibration", "sklearn.multiclass"),
+    *("sklearn.feature_selection", "sklearn.semi_supervised"),
+)
 
 
 class SimulationWarning(UserWarning):
     """A seed was given, so nothing is private."""
 
 
-class PaidElsewhere:
-    """Stands for the purse in a fitted model that was copied to a file or another process.
-
-    The model predicts without its purse. To fit again, pass one:
-    ``model.set_params(purse=Purse.reopen(...))``.
-    """
-
-    def __init__(self, dataset: str, ledger: str) -> None:
-        self.dataset, self.ledger = dataset, ledger
-
-    def __repr__(self) -> str:
-        return f"<purse of {self.dataset[:30]!r}, left behind>"
-
-
 class LeavesItsPurse:
-    """Lets a fitted estimator be saved without its purse: a copied budget would be a second one."""
+    """Lets a fitted estimator be saved without its purse: a copied budget would be a second one.
+
+    The copy predicts. To fit it again, pass a purse: ``model.set_params(purse=Purse.reopen(...))``.
+    """
 
     def __getstate__(self) -> Any:
         state: dict[str, Any] = super().__getstate__().copy()  # type: ignore[attr-defined]
         purse = state.get("purse")
         if "certificate_" in state and isinstance(purse, Purse):
-            state["purse"] = PaidElsewhere(purse.dataset, purse.ledger.location)
+            state["purse"] = f"purse of {purse.dataset[:30]!r}, left behind"
         return state
 
 

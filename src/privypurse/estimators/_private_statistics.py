@@ -73,7 +73,10 @@ def private_quantiles(
     >>> private_quantiles(ages, [0.05, 0.95], purse=purse, share=0.1, candidates=np.arange(121))
     array([21., 87.])
     """
-    asked = _quantiles(quantiles)
+    listed = quantiles if np.ndim(quantiles) == 1 else [quantiles]
+    if not len(listed):
+        raise InvalidArgument(f"quantiles must not be empty; got {shown(quantiles)}. Pass for example [0.05, 0.95].")
+    asked = np.array([small_probability(quantiles=quantile) for quantile in listed])
     grid = default_candidates() if candidates is None else finite_vector(candidates=candidates)
     table = _numbers(values=values)
     columns = table[:, None] if table.ndim == 1 else table
@@ -223,13 +226,6 @@ def _budgets(purse: Any, releases: int) -> list[Budget]:
             "privypurse.oracles.statistics with your own mechanism."
         )
     return [Budget(one.filter, one.totals, one.totals, steps=releases) for one in limited]
-
-
-def _quantiles(quantiles: Any) -> FloatArray:
-    listed = quantiles if np.ndim(quantiles) == 1 else [quantiles]
-    if not len(listed):
-        raise InvalidArgument(f"quantiles must not be empty; got {shown(quantiles)}. Pass for example [0.05, 0.95].")
-    return np.array([small_probability(quantiles=quantile) for quantile in listed])
 
 
 def _numbers(**named: Any) -> NDArray[Any]:

@@ -142,7 +142,12 @@ def _check_model(prefix: str, model: Any, candidate: dict[str, Any]) -> None:
 
 def _enough_rows(X: Any, validation: float) -> str:
     """Raise InvalidArgument for too few rows. Return what the certificate says of that check."""
-    least = least_rows(validation)
+
+    def enough(rows: int) -> bool:
+        # Of n records, none or one is trained on with a probability of at most (n + 1) v^(n - 1).
+        return math.log(rows + 1) + (rows - 1) * math.log(validation) <= math.log(SMALL)
+
+    least = bisect.bisect_left(range(2**62), True, lo=2, key=enough)
     if row_count(X) < least:
         raise InvalidArgument(
             f"X must have at least {least} rows with a step of another library and validation={validation:g}; it "
@@ -150,23 +155,6 @@ def _enough_rows(X: Any, validation: float) -> str:
             "validation, or steps of this library."
         )
     return f"that there are at least {least} records, which was checked before payment"
-
-
-def least_rows(validation: float) -> int:
-    """Return how many records give two to train on, except with probability `SMALL`.
-
-    Of n records, none or one is trained on with a probability of at most ``(n + 1) v^(n - 1)``.
-
-    Examples
-    --------
-    >>> least_rows(0.2), least_rows(0.95), least_rows(1 - 1e-9)
-    (29, 943, 66364968693)
-    """
-
-    def enough(rows: int) -> bool:
-        return math.log(rows + 1) + (rows - 1) * math.log(validation) <= math.log(SMALL)
-
-    return bisect.bisect_left(range(2**62), True, lo=2, key=enough)
 
 
 def row_count(X: Any) -> int:

@@ -91,17 +91,12 @@ def take(X: Any, rows: RowIndexes) -> Any:
 class Trial:
     """One trial of a search.
 
-    Guarantees
-    ----------
-    * The model learns through a purse with this limit, and the score is released through another
-      one with the same limit. A record is in one of the two parts, so either the model or the score
-      given the model depends on it, not both: a trial is Gaussian-DP with the mu of the limit.
-    * A model of this library may not refuse its part of the records for their number, or for a row
-      that is not finite (`for_a_trial`): that would be an unpaid release. Targets were checked
-      before payment.
-    * Predictions are made for all rows at once; if that fails, for each half, down to single rows,
-      and a row whose prediction fails counts as wrong. So one record changes its own score only,
-      provided that `predict` treats each row alone.
+    The model learns through a purse with this limit, and the score is released through another one
+    with the same limit. A record is in one of the two parts, so either the model or the score given
+    the model depends on it: a trial is Gaussian-DP with the mu of the limit.
+
+    Targets were checked before payment, and a model of this library takes any rows (`for_a_trial`):
+    to refuse its part of the records would be an unpaid release.
     """
 
     make: Callable[[int, Purse], Any]  # makes an unfitted model from the index of a candidate
@@ -112,10 +107,7 @@ class Trial:
     records: float | None  # public number of scored records; None to count them with noise
 
     def __call__(self, candidate: int, noise: NoiseSource) -> tuple[float, tuple[Any, float]]:
-        """Run once. Return the noisy total, and the model with its score.
-
-        The mechanism handles exceptions.
-        """
+        """Return the noisy total, and the model with its score. The mechanism handles exceptions."""
         with _silence():
             purse = Purse.with_filter(self.limit, noise=noise)
             model = self.make(candidate, purse)
@@ -145,6 +137,7 @@ class Trial:
         return total, released(np.ones(rows), 1.0, rest(purse.totals), "number of records that a trial is scored on")
 
     def _judge(self, model: Any, rows: RowIndexes) -> FloatArray:
+        """Predict for all rows, or if that fails for each half: one record changes its own score only."""
         table, targets = self.scored
         if rows.size == 0:
             return np.empty(0)

@@ -30,19 +30,12 @@ class LinearLoss(ABC):
     ----------
     clip_derivative : float, default infinity
         The derivative is clipped to this size: beyond that point the loss is linear.
-
-    Attributes
-    ----------
-    code : int
-        Code of the loss in the kernels.
-    classification : bool
-        Whether targets are -1 and +1.
     """
 
     clip_derivative: float = math.inf
 
-    code: ClassVar[int]
-    classification: ClassVar[bool] = True
+    code: ClassVar[int]  # of the loss in the kernels
+    classification: ClassVar[bool] = True  # whether targets are -1 and +1
     _lipschitz: ClassVar[float] = 1.0  # before clipping
 
     def __post_init__(self) -> None:
@@ -65,8 +58,7 @@ class LinearLoss(ABC):
 
     def bounds(self, row_limit: float, target_bound: float = 1.0) -> Bounds:
         """Return the public constants of the mean loss over rows of at most this length."""
-        smoothness = self.smoothness * row_limit**2
-        return Bounds(self.lipschitz * row_limit, smoothness, self.value_at_zero(target_bound))
+        return Bounds(self.lipschitz * row_limit, self.smoothness * row_limit**2, self.value_at_zero(target_bound))
 
     def range_along(self, length: float) -> float:
         """Return how much a record's loss can vary while its score moves over this length."""
@@ -233,14 +225,12 @@ class Huber(Squared):
     """
 
     threshold: float
-    # The kernels see a squared loss with a clip.
-    code: ClassVar[int] = Squared.code
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        threshold = positive(threshold=self.threshold)
-        object.__setattr__(self, "threshold", threshold)
-        object.__setattr__(self, "clip_derivative", min(self.clip_derivative, threshold))
+        object.__setattr__(self, "threshold", positive(threshold=self.threshold))
+        # The kernels see a squared loss with a clip.
+        object.__setattr__(self, "clip_derivative", min(self.clip_derivative, self.threshold))
 
 
 def check_loss(loss: object) -> LinearLoss:

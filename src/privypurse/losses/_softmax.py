@@ -78,7 +78,7 @@ class Softmax:
         if self.clip_derivative < self._longest:
             length = np.linalg.norm(slope, axis=1, keepdims=True)
             slope *= np.minimum(1.0, self.clip_derivative / np.maximum(length, 1e-300))
-        return np.asarray(slope)
+        return slope
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A search and the records it is given: they are refused before payment, by checks that the certificate names, or not at all."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -63,7 +64,8 @@ def test_estimators_take_what_there_is_where_a_refusal_would_tell(model, kind, r
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert np.isfinite(model.fit(rows, targets).coef_).all()
-    after_the_search(model, clone(model).set_params(purse=None, random_state=0, epsilon=1.0), {})
+    search = SimpleNamespace(best_estimator_=model, privacy_spent_=None, certificate_=None)
+    after_the_search(search, clone(model).set_params(purse=None, random_state=0, epsilon=1.0))
     with pytest.raises(InvalidArgument, match="minimum of"):
         model.fit(rows, targets)
 

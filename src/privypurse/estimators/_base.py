@@ -47,13 +47,10 @@ coef_, intercept_ : ndarray
     longer, after preparation, than the limit of training is scaled down to it in prediction too.
 n_iter_ : int
     Number of releases of the training itself.
-n_features_in_, feature_names_in_
-    As in every scikit-learn estimator.
 privacy_spent_ : Spent
     ``epsilon``, ``delta`` and number of releases of this fit.
 certificate_ : Certificate
-    The guarantee of this fit, its releases, and what is not covered. With a shared purse,
-    ``purse.certificate()`` is the certificate for all fits.
+    The guarantee of this fit, its releases, and what is not covered. A purse has its own.
 trace_ : Trace
     The public record of the training, step by step.
 stop_reason_ : str
@@ -131,9 +128,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     l2 : float, default 0.0
         Ridge penalty on the mean loss, on the weights of the prepared columns and of the intercept.
     feature_norm : float or None
-        Public norm that rows are clipped to before standardization. It declares one scale for all
-        columns, so no units are selected. None: select one with a share of 1 % of the budget, or up
-        to 10 % of a small budget.
+        Public norm that rows are clipped to before standardization: one scale for all columns.
+        None: select one with a share of 1 % of the budget, or up to 10 % of a small budget.
     n_public : int or None
         Public number of records. None: spend a share of 3 % of the budget on a noisy count, by
         class if there are classes.
@@ -144,8 +140,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         Purse to charge, shared with other fits and with copies of the estimator.
     warm_start : bool, default False
         Continue from the coefficients of the last fit, and spend again from the same purse, which
-        must be given. `certificate_` and `privacy_spent_` are then those of the purse: the model
-        depends on all of its releases.
+        must be given. `certificate_` and `privacy_spent_` are then those of the purse.
     copy_X : bool, default True
         False: `fit` may overwrite a float32 array, which saves a copy of a large table.
     random_state : None, int, Generator or RandomState
@@ -217,9 +212,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise InvalidArgument(f"{name} must be True or False; got {shown(getattr(self, name))}.")
         if self.warm_start and not isinstance(self.purse, Purse):
-            raise InvalidArgument(
-                "warm_start=True spends again on the same records, which only a purse can add up. Pass a purse."
-            )
+            raise InvalidArgument("warm_start=True spends again, which only a purse can add up. Pass a purse.")
         if isinstance(self.method, str):
             return method_by_name(self.method)
         check_part("method", self.method, ("recipe", "plan", "filter"), "Pass 'auto', or an object such as Nesterov().")

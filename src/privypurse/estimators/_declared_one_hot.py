@@ -39,15 +39,12 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
     ----------
     categories_ : list of list
         The declared list of each column.
-    n_features_in_, feature_names_in_
-        As in all of scikit-learn.
 
     Guarantees
     ----------
     A row depends on the same row of X and on the arguments alone, and the number of columns on the
-    arguments alone; `fit` reads only the number and names of columns. (numpy and pandas store a
-    column in one type, which a single record can change, as one missing value does for whole
-    numbers. That happens before.)
+    arguments alone; `fit` reads only the number and names of columns. (The type of a column is one
+    that numpy or pandas chose before: a single missing value can change it.)
 
     Examples
     --------
@@ -121,10 +118,8 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
         return ["other"] * (self.unknown == "other") + ["missing"] * (self.missing == "column")
 
     def _check(self) -> None:
-        for name, value, choices in (
-            ("unknown", self.unknown, ("ignore", "other")),
-            ("missing", self.missing, ("unknown", "column")),
-        ):
+        for name, choices in (("unknown", ("ignore", "other")), ("missing", ("unknown", "column"))):
+            value = getattr(self, name)
             if not isinstance(value, str) or value not in choices:
                 raise InvalidArgument(f"{name} must be one of {', '.join(map(repr, choices))}; got {shown(value)}.")
 
@@ -171,10 +166,9 @@ def _is_list(value: Any) -> bool:
 
 
 def _is_missing(value: Any) -> bool:
-    # The missing values of pandas cannot be compared.
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
+    if type(value).__name__ in ("NAType", "NaTType"):  # of pandas, which cannot be compared
+        return True
+    return value is None or (isinstance(value, float) and value != value)
 
 
 def _codes(column: NDArray[Any], listed: list[Any]) -> NDArray[np.int64]:

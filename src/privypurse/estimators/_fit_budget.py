@@ -48,9 +48,8 @@ class UncountedSpending(UserWarning):
 def open_budget(estimator: Any) -> Purse:
     """Return the purse for a fit by the settings of its estimator: a new one, or part of the given one.
 
-    The fit may spend at most `epsilon`, or all that is left in the purse if that is None. Delta and
-    neighbouring are by default the purse's, or 1e-6 and add/remove. A seed in `random_state` makes
-    the fit a simulation.
+    The fit may spend at most `epsilon`, or all that is left in the purse if that is None. A seed in
+    `random_state` makes it a simulation.
     """
     purse, random_state, noise = estimator.purse, estimator.random_state, getattr(estimator, "noise", "auto")
     check_noise_name(noise)

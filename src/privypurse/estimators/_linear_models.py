@@ -83,14 +83,13 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
 
     def _declared(self, y: NDArray[Any]) -> NDArray[Any]:
         """Return the declared classes, or those in y."""
+        if self.classes is None and np.unique(y).size < 2:
+            raise InvalidArgument(
+                f"{type(self).__name__} needs two or more classes, and y has only one class. Check y, or "
+                "declare the classes, for example classes=[0, 1]."
+            )
         if self.classes is None:
-            found = np.unique(y)
-            if found.size < 2:
-                raise InvalidArgument(
-                    f"{type(self).__name__} needs two or more classes, and y has only one class. Check y, or "
-                    "declare the classes, for example classes=[0, 1]."
-                )
-            return found
+            return np.unique(y)
         declared = np.asarray(self.classes)
         if isinstance(self.classes, str) or declared.ndim != 1 or np.unique(declared).size < max(2, declared.size):
             raise InvalidArgument(
@@ -196,11 +195,7 @@ class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # 
     _room = 1.6
 
     def __init__(
-        self,
-        epsilon: float | None = 1.0,
-        *,
-        target_bounds: tuple[float, float] | None = None,
-        **common: Unpack[Common],
+        self, epsilon: float | None = 1.0, *, target_bounds: tuple[float, float] | None = None, **common: Unpack[Common]
     ) -> None:
         super().__init__(epsilon, **common)
         self.target_bounds = target_bounds
@@ -218,7 +213,6 @@ class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # 
         self._train(X, make_oracle, target=target)
 
     def _check_settings(self) -> Method:
-        method = super()._check_settings()
         low, high = check_target_bounds(self.target_bounds)
         if high - low < 1e-9 * max(abs(low), abs(high)):
             raise InvalidArgument(
@@ -226,7 +220,7 @@ class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # 
                 "public number from y and from its bounds."
             )
         self._loss((high - low) / 2)
-        return method
+        return super()._check_settings()
 
     def _check_targets(self, y: Any) -> Any:
         return checked_numbers(y)

@@ -28,13 +28,12 @@ LENGTH_SHARES = (0.01, 0.1)
 SPEAKS_AT = 30.0  # records times epsilon of the selection
 # Units of columns are selected with at most UNITS_SHARE in all. Noise alone gives a column another
 # unit than the table's with probability at most MISPLACED. One in MOVED_BY records is enough to
-# move a unit if the share allows it. No unit is selected if even all records in LEAST_MOVED_BY
-# would not be enough.
+# move a unit if the share allows it; if one in LEAST_MOVED_BY is not, no unit is selected.
 UNITS_SHARE, MISPLACED, MOVED_BY, LEAST_MOVED_BY = 0.05, 1e-3, 20.0, 1.5
 # Half-width of the range of targets, as a multiple of their spread.
 TARGET_ROOM = 4.0
-# Clipping of rows and derivatives, which saves noise and adds bias, is relaxed gradually above this
-# ratio of signal to noise, by at most this factor.
+# Clipping, which saves noise and adds bias, is relaxed above this ratio of signal to noise, by at
+# most this factor.
 SLACK_AT, MOST_SLACK = 600.0, 2.0
 # Columns are divided by their spread to this power. A power of 1 would give rare, noisy columns too
 # much weight.
@@ -156,7 +155,10 @@ class Preparer:
         """
         rows, columns = self._rows, self._rows.columns
         records, log_odds = self._count() if records is None else (records, None)
-        clarity = records * self._mu / math.sqrt(columns)
+        # The whole budget as the mu of one release with sensitivity 1 under add/remove.
+        twice = 1 if self._purse.neighbouring is Neighbouring.ADD_REMOVE else 2
+        mu = 1 / (self._budget.noise_multiplier * twice)
+        clarity = records * mu / math.sqrt(columns)
         worth_it = standardize and clarity >= LEAST_CLARITY
         slack = min(max((clarity / SLACK_AT) ** 0.5, 1.0), MOST_SLACK)
         room = max(room, slack)
@@ -222,13 +224,6 @@ class Preparer:
         measure = functools.partial(target.spreads, median)
         spread = self._length(measure, "spread of targets", records, around=half / 4, decades=6)
         return median, min(TARGET_ROOM * spread, max(high - median, median - low))
-
-    @property
-    def _mu(self) -> float:
-        """The whole budget as the mu of one release with sensitivity 1 under add/remove."""
-        rule = self._purse.filter
-        twice = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
-        return 1 / (rule.smallest_noise_multiplier(self._start) * twice)
 
     @property
     def _budget(self) -> Budget:

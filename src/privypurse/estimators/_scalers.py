@@ -107,8 +107,8 @@ def _per_column(name: str, value: Any, features: int, names: list[str] | None) -
 
 
 def _is_bound(value: Any) -> bool:
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-    return bool(real and abs(value) <= LARGEST_BOUND)
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    return bool(is_real and abs(value) <= LARGEST_BOUND)
 
 
 class _Scaler(Tagged, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -166,8 +166,6 @@ class BoundedScaler(_RangeScaler):
     ----------
     lower_, upper_ : ndarray of shape (d,)
         The declared ranges, one for each column.
-    n_features_in_, feature_names_in_
-        As in all of scikit-learn.
 
     Guarantees
     ----------
@@ -249,8 +247,6 @@ class PrivateRangeScaler(LeavesItsPurse, _RangeScaler):
         Cost of `fit`: ``.epsilon``, ``.delta`` and ``.releases``.
     certificate_ : Certificate
         Certificate of `fit`. A purse has its own certificate for all releases.
-    n_features_in_, feature_names_in_
-        As in all of scikit-learn.
 
     Guarantees
     ----------
@@ -260,9 +256,9 @@ class PrivateRangeScaler(LeavesItsPurse, _RangeScaler):
 
     Notes
     -----
-    The grid has 183 candidates, so a selection is off by about ``10 / epsilon`` records, with the
-    epsilon of that selection. Ten columns at a total of epsilon 1 leave about 0.1 for each:
-    quantiles of 0.05 then need some ten thousand records.
+    With the default grid an end is off by about ``10 / epsilon`` records, with the epsilon of its
+    selection. Ten columns at epsilon 1 leave about 0.1 for each: quantiles of 0.05 then need some
+    ten thousand records.
 
     Examples
     --------
@@ -340,11 +336,6 @@ class RowNormalizer(_Scaler):
     norm : float, default 1.0
         The norm.
 
-    Attributes
-    ----------
-    n_features_in_, feature_names_in_
-        As in all of scikit-learn.
-
     Guarantees
     ----------
     A row depends on the same row of X and on the arguments alone. No row is longer than `norm`, up
@@ -376,14 +367,14 @@ class RowNormalizer(_Scaler):
         """Clip the rows of a table."""
         norm = ordinary(norm=self.norm)
         X = self._checked(X, False)
-        if not sparse.issparse(X):
+        rows: Any = X.tocsr(copy=True) if sparse.issparse(X) else X
+        if rows is X:
             entries = X.astype(np.float64)
             row_of = np.arange(X.shape[0])[:, None]
             largest = np.abs(entries).max(axis=1)
             unit = _over(entries, largest[row_of])
             length = np.sqrt(np.einsum("ij,ij->i", unit, unit))
         else:
-            rows = X.tocsr(copy=True)
             rows.sum_duplicates()
             entries = rows.data.astype(np.float64)
             row_of = np.repeat(np.arange(X.shape[0]), np.diff(rows.indptr))
@@ -397,7 +388,7 @@ class RowNormalizer(_Scaler):
             is_long = ~(largest * length <= norm)
         factor = _over(np.full_like(length, norm), length)
         clipped = np.where(is_long[row_of], unit * factor[row_of], entries).astype(X.dtype, copy=False)
-        if not sparse.issparse(X):
+        if rows is X:
             return clipped
         rows.data = clipped
         return rows

@@ -1,7 +1,6 @@
 """[RAW DATA] Private hyper-parameter search: the best of a random number of private trials."""
 
 import functools
-from collections.abc import Callable
 from typing import Any, cast
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
@@ -19,13 +18,7 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import SensitiveTrials
 from privypurse.estimators._compat import all_or_nothing
 from privypurse.estimators._fit_budget import LeavesItsPurse, check_terms, warn_of_many_fits
-from privypurse.estimators._search_checks import (
-    after_the_search,
-    check_search,
-    for_a_trial,
-    row_count,
-    with_parameters,
-)
+from privypurse.estimators._search_checks import after_the_search, check_search, for_a_trial, row_count, with_parameters
 from privypurse.estimators._search_trial import Measure, Trial, split, take, trial_limit
 from privypurse.mechanisms._repeat_and_select import RepeatAndSelect
 from privypurse.purse._allowance import Allowance
@@ -38,8 +31,15 @@ RUNNING_TIME = (
 )
 
 
-def _has(method: str) -> Callable[[Any], bool]:
-    return lambda self: hasattr(getattr(self, "best_estimator_", self.estimator), method)
+def _of_best(method: str) -> Any:
+    """Return a method that calls that of the best model; it exists if the estimator has it."""
+
+    def call(self: Any, *data: Any) -> Any:
+        check_is_fitted(self, "best_estimator_")
+        return getattr(self.best_estimator_, method)(*data)
+
+    call.__name__, call.__doc__ = method, f"Call `{method}` of the best model. NOT private for the data passed to it."
+    return available_if(lambda self: hasattr(getattr(self, "best_estimator_", self.estimator), method))(call)
 
 
 class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -92,10 +92,9 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
     Attributes
     ----------
     best_params_, best_estimator_, best_score_
-        Parameters, model (fitted on the training part) and noisy score of the best trial. The score
-        is the highest of several noisy ones, so it is optimistic. ``certificate_`` and
-        ``privacy_spent_`` of the model are those of the search. To fit ``best_params_`` on all
-        records is another release, with a budget of its own.
+        Parameters, model (fitted on the training part) and noisy score of the best trial, which is
+        the highest of several, so it is optimistic. ``certificate_`` and ``privacy_spent_`` of the
+        model are those of the search. To fit ``best_params_`` on all records is another release.
     privacy_spent_ : Spent
         Cost of the search.
     certificate_ : Certificate
@@ -110,10 +109,9 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
       ``docs/proofs/repeat_and_select.md``. A refused search spends nothing.
     * The split is by position, drawn once and independent of the data. A record is in one part: it
       affects a trial's model or a trial's score, not both.
-    * A trial pays with its own purse, whose limit is what the price was computed from. Whatever the
-      estimator does with that purse, a trial cannot release more.
-    * Exceptions, warnings and output of trials are suppressed; there is no ``cv_results_``, no
-      ``verbose`` and no ``n_jobs``.
+    * A trial pays with its own purse, whose limit is what the price was computed from: it cannot
+      release more. Exceptions, warnings and output of trials are suppressed; there is no
+      ``cv_results_``, no ``verbose`` and no ``n_jobs``.
     * Relies on the estimator: `fit` uses the data only through its purse, `predict` treats each row
       alone, and neither logs, or fails in `fit`, because of one record.
 
@@ -178,7 +176,12 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         candidates = self._candidates()
         checked = check_search(self.estimator, candidates, X, y, validation)
         measure = Measure(None if is_classifier(self.estimator) else positive(error_bound=self.error_bound))
-        payer = self._payer(rule)
+        if self.purse is None:
+            seed = self.random_state
+            warn_of_many_fits(rule.epsilon, seeded=seed is not None)
+            payer = Purse.with_filter(rule, noise=None if seed is None else NoiseSource(seed=seed))
+        else:
+            payer = self.purse if self.epsilon is None else Allowance(self.purse, rule)
         X, targets = checked.X, measure.targets(checked.y)
         if row_count(X) != targets.size:
             raise InvalidArgument("X and y must have the same number of rows; they do not. Check both.")
@@ -239,8 +242,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         epsilon = rule.epsilon_of(rule.after(rule.start(), released.charge), rule.delta)
         self.privacy_spent_, self.certificate_ = Spent(epsilon, rule.delta, 1), certificate
         self.best_params_, (self.best_estimator_, self.best_score_) = params, best[0]
-        own = {"privacy_spent_": self.privacy_spent_, "certificate_": self.certificate_}
-        after_the_search(self.best_estimator_, with_parameters(self.estimator, params), own)
+        after_the_search(self, with_parameters(self.estimator, params))
         for name in ("classes_", "n_features_in_", "feature_names_in_"):
             if hasattr(self.best_estimator_, name):
                 setattr(self, name, getattr(self.best_estimator_, name))
@@ -304,36 +306,8 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             )
         return mechanism, rule, trial_limit(1 / multiplier, rule.delta, rule.neighbouring)
 
-    def _payer(self, rule: RdpFilter) -> Purse:
-        if self.purse is None:
-            seed = self.random_state
-            warn_of_many_fits(rule.epsilon, seeded=seed is not None)
-            return Purse.with_filter(rule, noise=None if seed is None else NoiseSource(seed=seed))
-        return self.purse if self.epsilon is None else Allowance(self.purse, rule)
-
-    @available_if(_has("predict"))  # type: ignore[untyped-decorator,unused-ignore]
-    def predict(self, X: Any) -> Any:
-        """Predict with the best model."""
-        return self._best().predict(X)
-
-    @available_if(_has("predict_proba"))  # type: ignore[untyped-decorator,unused-ignore]
-    def predict_proba(self, X: Any) -> Any:
-        """Predict probabilities with the best model."""
-        return self._best().predict_proba(X)
-
-    @available_if(_has("decision_function"))  # type: ignore[untyped-decorator,unused-ignore]
-    def decision_function(self, X: Any) -> Any:
-        """Return the decision function of the best model."""
-        return self._best().decision_function(X)
-
-    @available_if(_has("score"))  # type: ignore[untyped-decorator,unused-ignore]
-    def score(self, X: Any, y: Any) -> Any:
-        """Return the score of the best model on other data. NOT private for that data."""
-        return self._best().score(X, y)
-
-    def _best(self) -> Any:
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_
+    predict, predict_proba = _of_best("predict"), _of_best("predict_proba")
+    decision_function, score = _of_best("decision_function"), _of_best("score")
 
     _required_parameters = ("estimator", "param_grid")  # before scikit-learn 1.6
 

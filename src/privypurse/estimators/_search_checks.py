@@ -177,18 +177,18 @@ def for_a_trial(whole: Any, purse: Purse, n_public: int | None = None, labels: N
     model.set_params(**settings | {name: None for name in _BUDGET if name in own} | {"purse": purse})
 
 
-def after_the_search(whole: Any, template: Any, stated: dict[str, Any]) -> None:
+def after_the_search(search: Any, template: Any) -> None:
     """Restore the parameters of the best model and set the certificate of the search on it.
 
     A certificate of the trial alone would be wrong, because choosing the trial costs, too.
     """
-    for step in _our_steps(whole):
+    for step in _our_steps(search.best_estimator_):
         del step._takes_any_rows
-    (_, model), (_, as_given) = _steps(whole)[-1], _steps(template)[-1]
+    (_, model), (_, as_given) = _steps(search.best_estimator_)[-1], _steps(template)[-1]
     given = as_given.get_params(deep=False)
     model.set_params(**{name: given[name] for name in (*_BUDGET, "classes") if name in given})
     for name, value in list(vars(model).items()):
-        if name in stated:
-            setattr(model, name, stated[name])
+        if name in ("privacy_spent_", "certificate_"):
+            setattr(model, name, getattr(search, name))
         elif isinstance(value, Purse) or name == "_paid_by":
             setattr(model, name, None)

@@ -23,8 +23,7 @@ from privypurse.purse._purse import Purse
 
 RowIndexes = NDArray[np.intp]
 
-# Share of a trial's budget for counting the scored records, if their number is private.
-_COUNT_SHARE = 0.1
+_COUNT_SHARE = 0.1  # of a trial's budget, to count the scored records if their number is private
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,8 @@ def declare_pipeline(purse: Purse, pipeline: Any) -> list[str]:
 def _steps(name: str | None, step: Any) -> Iterator[tuple[str | None, Any]]:
     """Yield the innermost steps of a pipeline with their names."""
     lists = (getattr(step, name, None) for name in ("steps", "transformer_list", "transformers_", "transformers"))
-    inner = next((found for found in lists if isinstance(found, list) and all(map(_is_named, found))), None)
+    named = (found for found in lists if isinstance(found, list) and all(isinstance(part, tuple) for part in found))
+    inner = next(named, None)
     if inner is None:
         if hasattr(step, "fit"):  # "drop", "passthrough" and None do not
             yield name, step
@@ -75,10 +76,6 @@ def _steps(name: str | None, step: Any) -> Iterator[tuple[str | None, Any]]:
         inner = [*inner, ("remainder", step.remainder)]
     for part in inner:
         yield from _steps(part[0] if name is None else f"{name}__{part[0]}", part[1])
-
-
-def _is_named(part: Any) -> bool:
-    return isinstance(part, tuple) and len(part) >= 2
 
 
 def _is_ours(step: Any) -> bool:

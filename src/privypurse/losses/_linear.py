@@ -137,11 +137,7 @@ class Hinge(LinearLoss):
     """``max(0, 1 - target * score)``. Not smooth: prefer `HuberHinge` for gradient methods."""
 
     code: ClassVar[int] = 1
-
-    @property
-    def smoothness(self) -> float:
-        """Infinity: there is a kink at margin 1."""
-        return math.inf
+    smoothness: ClassVar[float] = math.inf  # there is a kink at margin 1
 
     def _knee(self) -> float:
         # The derivative jumps past the clip at the kink.
@@ -195,12 +191,8 @@ class Squared(LinearLoss):
 
     code: ClassVar[int] = 3
     classification: ClassVar[bool] = False
+    smoothness: ClassVar[float] = 1.0
     _lipschitz: ClassVar[float] = math.inf
-
-    @property
-    def smoothness(self) -> float:
-        """One."""
-        return 1.0
 
     def _knee(self) -> float:
         return self.clip_derivative

@@ -91,9 +91,7 @@ class OneVsRest(Softmax):
 
     Parameters
     ----------
-    classes : int
-        How many classes there are, two or more. Public.
-    clip_derivative : float, default infinity
+    classes, clip_derivative
         As for `Softmax`.
     width : float, default 0.5
         Half the width of the rounded part.

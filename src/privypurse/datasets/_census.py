@@ -149,9 +149,7 @@ def make_census(n: int = 30_000, seed: int = 0) -> Census:
     if n > 10**9:
         raise InvalidArgument(f"expected n to be at most 1,000,000,000, got {shown(n)}. Pass for example 30000.")
     if isinstance(seed, bool | np.bool_) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InvalidArgument(
-            f"expected seed to be an integer of 0 or more, got {shown(seed)}. Pass for example seed=1."
-        )
+        raise InvalidArgument(f"expected seed to be an integer of 0 or more, got {shown(seed)}. Pass seed=1.")
     stream = np.random.PCG64(int(seed))
     codes: dict[str, NDArray[Any]] = {}
     certainty = 0

@@ -30,20 +30,16 @@ SPEAKS_AT = 30.0  # records times epsilon of the selection
 # unit than the table's with probability at most MISPLACED. One in MOVED_BY records is enough to
 # move a unit if the share allows it; if one in LEAST_MOVED_BY is not, no unit is selected.
 UNITS_SHARE, MISPLACED, MOVED_BY, LEAST_MOVED_BY = 0.05, 1e-3, 20.0, 1.5
-# Half-width of the range of targets, as a multiple of their spread.
-TARGET_ROOM = 4.0
+TARGET_ROOM = 4.0  # half-width of the range of targets, as a multiple of their spread
 # Clipping, which saves noise and adds bias, is relaxed above this ratio of signal to noise, by at
 # most this factor.
 SLACK_AT, MOST_SLACK = 600.0, 2.0
-# Columns are divided by their spread to this power. A power of 1 would give rare, noisy columns too
-# much weight.
+# Columns are divided by their spread to this power; 1 would give rare, noisy ones too much weight.
 STRETCH = 0.75
-# Value of the constant column, as a part of the row norm.
-CONSTANT = 0.25
+CONSTANT = 0.25  # value of the constant column, as a part of the row norm
 # Below this ratio of signal to noise nothing is spent on single columns.
 LEAST_CLARITY = 10.0
-# A sparse table is centred, which makes it dense, up to this many entries.
-MOST_DENSE = 50_000_000
+MOST_DENSE = 50_000_000  # entries up to which a sparse table is centred, which makes it dense
 
 Measure = Callable[[FloatArray], Sensitive]
 

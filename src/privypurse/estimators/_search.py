@@ -34,11 +34,11 @@ RUNNING_TIME = (
 def _of_best(method: str) -> Any:
     """Return a method that calls that of the best model; it exists if the estimator has it."""
 
-    def call(self: Any, *data: Any) -> Any:
+    def call(self: Any, X: Any) -> Any:
         check_is_fitted(self, "best_estimator_")
-        return getattr(self.best_estimator_, method)(*data)
+        return getattr(self.best_estimator_, method)(X)
 
-    call.__name__, call.__doc__ = method, f"Call `{method}` of the best model. NOT private for the data passed to it."
+    call.__name__, call.__doc__ = method, f"Call `{method}` of the best model."
     return available_if(lambda self: hasattr(getattr(self, "best_estimator_", self.estimator), method))(call)
 
 
@@ -290,8 +290,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         """Return mechanism and filter of the search, and the largest limit of a trial.
 
         A purse has its own orders, at which the search may cost more. Earlier spending lowers the
-        limit only if the search spends what is left; otherwise a search that does not fit is
-        refused.
+        limit only if the search spends what is left; else a search that does not fit is refused.
         """
         mechanism, rule = RepeatAndSelect(positive(mean_trials=self.mean_trials), self.shape), self._rule()
         held = [rule] if self.purse is None else [rule, cast(RdpFilter, self.purse.filter)]
@@ -307,7 +306,12 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         return mechanism, rule, trial_limit(1 / multiplier, rule.delta, rule.neighbouring)
 
     predict, predict_proba = _of_best("predict"), _of_best("predict_proba")
-    decision_function, score = _of_best("decision_function"), _of_best("score")
+    decision_function = _of_best("decision_function")
+
+    def score(self, X: Any, y: Any) -> Any:
+        """Return the score of the best model on other data. NOT private for that data."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.score(X, y)
 
     _required_parameters = ("estimator", "param_grid")  # before scikit-learn 1.6
 

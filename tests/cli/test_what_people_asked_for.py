@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 
+import pandas as pd
 import pytest
 
 from privypurse.datasets import make_census
@@ -116,7 +117,7 @@ def test_the_demo_ends_with_three_lines_and_can_be_run_again(tmp_path):
 
 
 def test_parquet_files_are_trained_on_and_predicted_too(census):
-    make_census(3_000, 1).to_parquet(census / "census.parquet")
+    pd.DataFrame(make_census(3_000, 1).columns).to_parquet(census / "census.parquet")
     found = result(census, *training("census.parquet", "--no-intervals"))
     assert found["private"]
     assert result(census, "predict", "model", "census.parquet", "--out", "p.csv")["rows"] == 3_000

@@ -1,6 +1,7 @@
 """Opening a budget for a fit: a purse of its own, or no more of a shared one than is left and was asked for."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ NOTHING = {"epsilon": None, "delta": None, "neighbouring": None, "purse": None, 
 
 
 def budget(**settings):
-    return open_budget(**NOTHING | settings)
+    return open_budget(SimpleNamespace(**NOTHING | settings))
 
 
 def a_purse(epsilon=1.0, **more):

@@ -10,7 +10,6 @@ CHECKS = parametrize_with_checks(
         BoundedScaler(),
         BoundedScaler(lower=-3.0, upper=5.0, feature_range=(0.0, 1.0)),
         RowNormalizer(),
-        RowNormalizer(norm=2.0, only_shrink=False),
         DeclaredOneHot(categories=[0, 1, 2]),
         DeclaredOneHot(categories=[0, 1, 2], unknown="other", missing="column", sparse_output=False),
         PrivateRangeScaler(random_state=0),

@@ -10,7 +10,6 @@ from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer,
 
 from privypurse import GdpFilter, InvalidArgument, Purse, SqliteLedger
 from privypurse.estimators import BoundedScaler, DeclaredOneHot, PrivateRangeScaler, RowNormalizer, declare_pipeline
-from privypurse.estimators._uncovered import declare_fitted, uncovered_steps
 from privypurse.purse._allowance import Allowance
 
 
@@ -43,7 +42,6 @@ def test_steps_that_learn_are_listed_wherever_they_are():
         ("RidgeClassifier", "ridgeclassifier"),
     ]
     listed = [f"{kind} (step {name!r}), fitted on the data without paying" for kind, name in expected]
-    assert uncovered_steps(pipeline) == listed
     purse = a_purse()
     assert declare_pipeline(purse, pipeline) == listed
     certificate = purse.certificate()
@@ -51,7 +49,7 @@ def test_steps_that_learn_are_listed_wherever_they_are():
     assert all(words in str(certificate) for words in listed)
     # Fitted pipelines are listed alike.
     table = [[1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 3.0, 4.0, 5.0, 6.0], [0.0, 1.0, 0.0, 1.0, 0.0]]
-    assert uncovered_steps(pipeline.fit(table, [0, 1, 1])) == listed
+    assert declare_pipeline(purse, pipeline.fit(table, [0, 1, 1])) == listed
 
 
 def test_nothing_is_declared_where_all_is_covered():
@@ -65,17 +63,16 @@ def test_nothing_is_declared_where_all_is_covered():
 def test_what_another_budget_paid_for_is_named(tmp_path):
     purse = a_purse()
     words = ["PrivateRangeScaler, paid from another budget than this purse"]
-    assert uncovered_steps(PrivateRangeScaler()) == []
-    assert uncovered_steps(PrivateRangeScaler(), purse) == words
-    assert uncovered_steps(PrivateRangeScaler(purse=a_purse()), purse) == words
+    assert declare_pipeline(purse, PrivateRangeScaler()) == words
+    assert declare_pipeline(purse, PrivateRangeScaler(purse=a_purse())) == words
     allowance = Allowance(purse, GdpFilter(0.1, 1e-6, "add-remove"))
-    assert uncovered_steps(PrivateRangeScaler(purse=allowance), purse) == []
-    assert uncovered_steps(PrivateRangeScaler(purse=allowance), allowance) == []
+    assert declare_pipeline(purse, PrivateRangeScaler(purse=allowance)) == []
+    assert declare_pipeline(allowance, PrivateRangeScaler(purse=allowance)) == []
     file = tmp_path / "budget.db"
     one, same = (a_purse(ledger=SqliteLedger(file)) for _ in range(2))
     other = a_purse(ledger=SqliteLedger(file), dataset="other")
-    assert uncovered_steps(PrivateRangeScaler(purse=one), same) == []
-    assert uncovered_steps(PrivateRangeScaler(purse=one), other) == words
+    assert declare_pipeline(same, PrivateRangeScaler(purse=one)) == []
+    assert declare_pipeline(other, PrivateRangeScaler(purse=one)) == words
 
 
 def test_a_fit_of_ones_own_is_not_ours():
@@ -89,8 +86,9 @@ def test_a_fit_of_ones_own_is_not_ours():
     class Renamed(PrivateRangeScaler):
         pass
 
-    assert uncovered_steps(Peeking()) == ["Peeking, fitted on the data without paying"]
-    assert uncovered_steps(Renamed()) == []
+    assert declare_pipeline(a_purse(), Peeking()) == ["Peeking, fitted on the data without paying"]
+    purse = a_purse()
+    assert declare_pipeline(purse, Renamed(purse=purse)) == []
 
 
 def test_objects_that_say_nothing_about_themselves_are_listed():
@@ -98,13 +96,12 @@ def test_objects_that_say_nothing_about_themselves_are_listed():
         def fit(self, X):
             return self
 
-    assert uncovered_steps(Plain()) == ["Plain, fitted on the data without paying"]
+    assert declare_pipeline(a_purse(), Plain()) == ["Plain, fitted on the data without paying"]
 
 
 def test_a_single_transformer_is_declared():
     purse = a_purse()
-    words = declare_fitted(purse, StandardScaler(), name="scale")
-    assert words == "StandardScaler (step 'scale'), fitted on the data without paying"
+    (words,) = declare_pipeline(purse, StandardScaler())
     assert words in purse.certificate().uncovered
     assert purse.spent.releases == 0
 
@@ -112,7 +109,6 @@ def test_a_single_transformer_is_declared():
 def test_wrong_arguments_are_refused():
     for pipeline in (None, StandardScaler, "scaler"):
         with pytest.raises(InvalidArgument, match="pipeline must be an estimator"):
-            uncovered_steps(pipeline)
-    for declare in (declare_fitted, declare_pipeline):
-        with pytest.raises(InvalidArgument, match="purse must be a Purse"):
-            declare(StandardScaler(), a_purse())
+            declare_pipeline(a_purse(), pipeline)
+    with pytest.raises(InvalidArgument, match="purse must be a Purse"):
+        declare_pipeline(StandardScaler(), a_purse())

@@ -41,15 +41,6 @@ def test_the_derivative_is_the_slope_of_the_value(loss, target):
     assert np.abs(rises - trapezes).max() < (1e-4 if math.isfinite(loss.smoothness) else 3e-3)
 
 
-def test_the_curvature_is_the_slope_of_the_derivative(loss, target):
-    slopes, curvature = loss.derivative(SCORES, target), loss.curvature(SCORES, target)
-    if math.isfinite(loss.smoothness):
-        middle = (curvature[1:] + curvature[:-1]) / 2
-        jumps = np.abs(np.diff(curvature)) > 1e-2
-        assert np.abs(np.diff(slopes) / np.diff(SCORES) - middle)[~jumps].max() < 1e-2
-        assert curvature.max() <= loss.smoothness * (1 + 1e-9)
-
-
 def test_constants_bound_what_they_say(loss, target):
     values, slopes = loss.value(SCORES, target), loss.derivative(SCORES, target)
     assert np.abs(slopes).max() <= loss.lipschitz * (1 + 1e-12)

@@ -49,7 +49,7 @@ def _choice(weights: Iterable[int]) -> NDArray[np.uint8]:
 
 
 def _choices(groups: Iterable[Iterable[int]]) -> NDArray[np.uint8]:
-    return np.stack([_choice(weights) for weights in groups])
+    return np.stack(list(map(_choice, groups)))
 
 
 def _times(*factors: Sequence[int]) -> list[int]:
@@ -68,11 +68,6 @@ def _ages() -> list[int]:
     ages = np.arange(YOUNGEST, OLDEST + 1)
     old = np.where(ages < 70, 40 - 2 * (ages - 55), np.maximum(1, 8 - (ages - 70) // 2))
     return np.where(ages < 25, 4 * (ages - 15), np.where(ages < 55, 40, old)).tolist()  # type: ignore[no-any-return]
-
-
-def _peaks(weights: dict[int, int]) -> list[int]:
-    """Return the weight of each number of hours from 0 to MOST_HOURS."""
-    return [weights.get(hours, 0) for hours in range(MOST_HOURS + 1)]
 
 
 def _band(lowest: int, highest: int, middle: int) -> list[int]:
@@ -153,7 +148,7 @@ def population() -> SimpleNamespace:
         rhythm=_choices(
             _times(rhythms[kind][sex], way) for sex in (0, 1) for kind in HOUSEHOLD for way in by_way_of_life
         ),
-        hours=_choices(_peaks(weights) for weights in by_rhythm),
+        hours=_choices([weights.get(hours, 0) for hours in range(MOST_HOURS + 1)] for weights in by_rhythm),
         any_capital=_choices((100 - share, share) for share in (1, 2, 2, 4, 4, 9, 8, 18, 15, 28, 26, 42)),  # and degree
         capital=np.array(capitals, dtype=np.int32),  # by age group
         commute=np.array(commutes, dtype=np.int16),  # by setting
@@ -177,8 +172,7 @@ def scores() -> SimpleNamespace:
     income peaks at an age, capital counts in steps, long hours pay less for the self-employed, and
     the effect of a household depends on sex.
     """
-    years = range(OLDEST + 1)
-    week = range(MOST_HOURS + 1)
+    years, week = range(OLDEST + 1), range(MOST_HOURS + 1)
     logistic = [1 / (1 + math.exp(-score / 100)) for score in range(-LARGEST, LARGEST + 1)]
     return SimpleNamespace(
         base=-230,

@@ -1,7 +1,6 @@
 """Base class of all private linear models."""
 
 import inspect
-import textwrap
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,14 +9,14 @@ from typing import Any, TypedDict, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.core._checks import FloatArray, non_negative, positive, shown
 from privypurse.core._errors import InvalidArgument, LedgerCorrupt
 from privypurse.core._neighbouring import Neighbouring
-from privypurse.estimators._compat import FLOATS, same_attributes, validate
+from privypurse.estimators._compat import FLOATS, all_or_nothing, same_attributes, validate
 from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget
 from privypurse.estimators._preparation import Preparation, Preparer
 from privypurse.losses._linear import Logistic
@@ -41,18 +40,17 @@ from privypurse.training._progress import Callback, ProgressBar
 Model = TypeVar("Model", bound=type)
 
 _ATTRIBUTES = """\
+Attributes
+----------
 coef_, intercept_ : ndarray
-    The model: ``X @ coef_.T + intercept_`` is the score of a row as given to `fit`. A row that is longer,
-    after preparation, than the limit of training is scaled down to it in prediction too.
+    The model: ``X @ coef_.T + intercept_`` is the score of a row as given to `fit`. A row that is
+    longer, after preparation, than the limit of training is scaled down to it in prediction too.
 n_iter_ : int
     Number of releases of the training itself.
-n_features_in_, feature_names_in_
-    As in every scikit-learn estimator.
 privacy_spent_ : Spent
     ``epsilon``, ``delta`` and number of releases of this fit.
 certificate_ : Certificate
-    The guarantee of this fit, its releases, and what is not covered. With a shared purse,
-    ``purse.certificate()`` is the certificate for all fits.
+    The guarantee of this fit, its releases, and what is not covered. A purse has its own.
 trace_ : Trace
     The public record of the training, step by step.
 stop_reason_ : str
@@ -84,7 +82,7 @@ class Common(TypedDict, total=False):
 def with_common_parameters(model: Model) -> Model:
     """Fill in ``**common`` of the signature, which scikit-learn reads, and of the docstring.
 
-    There ``{common}`` and ``{attributes}`` mark the places.
+    There ``{parameters}`` is the section of the base class and ``{attributes}`` that of all models.
     """
     init: Any = model.__init__  # type: ignore[misc]
     own, base = inspect.signature(init), inspect.signature(PrivateLinearModel.__init__)
@@ -92,10 +90,14 @@ def with_common_parameters(model: Model) -> Model:
     rest = [one for name, one in base.parameters.items() if name not in own.parameters]
     init.__signature__ = own.replace(parameters=[*named, *rest])
     if model.__doc__:  # absent under python -OO
-        common = inspect.cleandoc(PrivateLinearModel.__doc__ or "").split("----------\n")[1]
-        text = inspect.cleandoc(model.__doc__)
-        model.__doc__ = text.replace("{common}", common).replace("{attributes}", textwrap.dedent(_ATTRIBUTES))
+        common, more = (_parameters(kind) for kind in (PrivateLinearModel, model.__mro__[1]))
+        sections = {"parameters": f"Parameters\n----------\n{common}\n{more}", "attributes": _ATTRIBUTES}
+        model.__doc__ = inspect.cleandoc(model.__doc__).format(**sections)
     return model
+
+
+def _parameters(model: type) -> str:
+    return inspect.cleandoc(model.__doc__ or "").split("----------\n")[1]
 
 
 # Named on every certificate: a refusal depends on the data.
@@ -126,9 +128,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     l2 : float, default 0.0
         Ridge penalty on the mean loss, on the weights of the prepared columns and of the intercept.
     feature_norm : float or None
-        Public norm that rows are clipped to before standardization. It declares one scale for all
-        columns, so no units are selected. None: select one with a share of 1 % of the budget, or up
-        to 10 % of a small budget.
+        Public norm that rows are clipped to before standardization: one scale for all columns.
+        None: select one with a share of 1 % of the budget, or up to 10 % of a small budget.
     n_public : int or None
         Public number of records. None: spend a share of 3 % of the budget on a noisy count, by
         class if there are classes.
@@ -139,8 +140,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         Purse to charge, shared with other fits and with copies of the estimator.
     warm_start : bool, default False
         Continue from the coefficients of the last fit, and spend again from the same purse, which
-        must be given. `certificate_` and `privacy_spent_` are then those of the purse: the model
-        depends on all of its releases.
+        must be given. `certificate_` and `privacy_spent_` are then those of the purse.
     copy_X : bool, default True
         False: `fit` may overwrite a float32 array, which saves a copy of a large table.
     random_state : None, int, Generator or RandomState
@@ -157,8 +157,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
 
     # Factor from a typical row length to the clipping norm of rows.
     _room: float = 1.0
-    # Whether every number is from 0 to 1, as after a `TableEncoder`.
-    _declared_scales: bool = False
+    _declared_scales: bool = False  # whether every number is from 0 to 1, as after a `TableEncoder`
     _takes_any_rows: bool = False  # see `validate`
 
     preparation_: Preparation
@@ -213,27 +212,52 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise InvalidArgument(f"{name} must be True or False; got {shown(getattr(self, name))}.")
         if self.warm_start and not isinstance(self.purse, Purse):
-            raise InvalidArgument(
-                "warm_start=True spends again on the same records, which only a purse can add up. Pass a purse."
-            )
+            raise InvalidArgument("warm_start=True spends again, which only a purse can add up. Pass a purse.")
         if isinstance(self.method, str):
             return method_by_name(self.method)
         check_part("method", self.method, ("recipe", "plan", "filter"), "Pass 'auto', or an object such as Nesterov().")
         return self.method
 
-    def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Check settings, rows and targets as `fit` does; return rows and targets as arrays.
+    @all_or_nothing
+    def fit(self, X: Any, y: Any) -> Any:
+        """Train on private rows.
 
-        Nothing is spent or changed. The rows may be a sparse matrix.
+        Parameters
+        ----------
+        X : array_like, data frame or sparse matrix of shape (n, d)
+            The records. Not kept.
+        y : array_like of shape (n,)
+            Their labels, or their targets, which are clipped to `target_bounds`. Not kept.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InvalidArgument
+            A setting or the data is wrong. No budget is spent.
+        BudgetExhausted
+            Less is left in the purse than `epsilon`. No budget is spent.
         """
+        self._fit(*self._check_input(X, y))
+
+    def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Check settings, rows and targets as `fit` does, and return both. Nothing is spent or changed."""
         return same_attributes(self)._check_input(X, y)
 
     def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
+        self._check_settings()
+        settings = {"accept_sparse": "csr", "dtype": FLOATS, "ensure_min_samples": 2}
+        X, y = validate(self, X, True, y, y_numeric=isinstance(self, RegressorMixin), **settings)
+        return X, self._check_targets(y)
+
+    def _check_targets(self, y: Any) -> Any:
         raise NotImplementedError
 
-    def _validated(self, X: Any, y: Any, *, y_numeric: bool) -> tuple[Any, Any]:
-        settings = {"accept_sparse": "csr", "dtype": FLOATS, "ensure_min_samples": 2}
-        return cast(tuple[Any, Any], validate(self, X, True, y, y_numeric=y_numeric, **settings))
+    def _fit(self, X: Any, y: Any) -> None:
+        """Train on checked rows and targets."""
+        raise NotImplementedError
 
     def _check_schedule(self, method: Method, purse: Purse) -> bool:
         """Whether a method needs its own purse with a fixed schedule, without preparation."""
@@ -265,10 +289,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     def _earlier_model(self, outputs: int | None) -> FloatArray | None:
         """Return the weights of the last fit for a warm start, else None.
 
-        Guarantees
-        ----------
-        A fit continues from a model only if that was paid from the same purse, whose certificate
-        covers both.
+        Raise InvalidArgument if that fit was not paid from the same purse, whose certificate covers
+        both.
         """
         if not (self.warm_start and hasattr(self, "preparation_")):
             return None
@@ -299,26 +321,18 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         """Open the budget, prepare, train, and set the fitted attributes.
 
-        `make_oracle` joins the prepared rows with the targets, which must be checked: it may not
-        fail. `uncovered` names what was read from the data without paying.
+        `make_oracle` joins prepared rows with checked targets: it may not fail. `uncovered` names
+        what was read from the data without paying.
         """
         rows = Rows(X, labels, classes, overwrite=not self.copy_X, may_be_empty=self._takes_any_rows)
         outputs = classes if classes > 2 else None  # columns of weights; None for one
-        method = self._check_settings()
-        begin = self._earlier_model(outputs)
+        method, begin = self._check_settings(), self._earlier_model(outputs)
         goes_on = begin is not None
-        purse = open_budget(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            neighbouring=self.neighbouring,
-            purse=self.purse,
-            random_state=self.random_state,
-            noise=self.noise,
-        )
+        purse = open_budget(self)
         check_delta(purse.delta, self.n_public)
-        needs_own_schedule = self._check_schedule(method, purse)
+        needs_own_schedule, uncovered = self._check_schedule(method, purse), (*uncovered, CHECKED)
         with held(purse):
-            for what in (*uncovered, CHECKED):
+            for what in uncovered:
                 purse.declare_uncovered(what)
             if goes_on:
                 preparation = self.preparation_
@@ -335,9 +349,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                 if purse.delta * preparation.records >= 1:
                     warnings.warn(
                         f"delta={purse.delta:g} is above one over the number of records, which is about "
-                        f"{preparation.records:.3g}: publishing a whole record could count as private. Use a "
-                        "smaller delta.",
-                        UserWarning,
+                        f"{preparation.records:.3g}: publishing a whole record could count as private. Use a smaller delta.",
                         stacklevel=5,
                     )
                 begin = preparation.start(outputs, rows.columns) if isinstance(method, Auto) else None
@@ -349,7 +361,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             if needs_own_schedule:
                 facts = facts_for(oracle, purse, records=preparation.records, l2=self.l2)
                 purse = Purse.with_filter(method.filter(facts), noise=purse.noise)
-                for what in (*uncovered, CHECKED):
+                for what in uncovered:
                     purse.declare_uncovered(what)
             callbacks = [*self.callbacks, *([ProgressBar(purse, show=True)] if self.verbose else [])]
             result = fit(oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=callbacks)
@@ -357,7 +369,6 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             warnings.warn(
                 f"{CUT_SHORT} after {len(result.trace.steps)} steps: others spent from the same purse meanwhile, "
                 "and it does not allow all planned steps.",
-                UserWarning,
                 stacklevel=5,
             )
         weights = result.point.reshape(-1, outputs) if outputs else result.point
@@ -366,10 +377,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         payer = self.purse if goes_on and self.purse is not None else purse
         self.coef_ = coefficients.T if outputs else coefficients.reshape(1, -1) if classes else coefficients
         self.intercept_ = intercept.reshape(-1) if classes else float(intercept)
-        self.preparation_ = preparation
-        self.trace_ = result.trace
-        self.n_iter_ = len(result.trace.steps)
-        self.stop_reason_ = result.trace.stop_reason
+        self.preparation_, self.trace_ = preparation, result.trace
+        self.n_iter_, self.stop_reason_ = len(result.trace.steps), result.trace.stop_reason
         self.privacy_spent_, self.certificate_ = payer.spent, payer.certificate()
         self._paid_by = None if self.purse is None else (self.purse.dataset, self.purse.ledger.head())
 

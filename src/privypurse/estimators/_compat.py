@@ -22,10 +22,9 @@ FLOATS = [np.float64, np.float32]
 
 
 def all_or_nothing(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a `fit` that fails leave its estimator unchanged.
+    """Make a `fit` that fails leave its estimator unchanged, with an error that says what was spent.
 
-    It works on a copy, whose attributes replace the estimator's in one step on success. Errors say
-    whether anything was spent.
+    It works on a copy, whose attributes replace the estimator's in one step on success.
     """
 
     @functools.wraps(fit)
@@ -51,9 +50,6 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
 
     True for `reset` stores the number and names of columns, False compares them with those stored
     by `fit`, if any, None does neither. Settings are those of ``check_array`` in scikit-learn 1.6.
-
-    Guarantees
-    ----------
     An estimator with `_takes_any_rows`, as in a trial of a search, refuses nothing about the
     records themselves: not their number, nor a row that is not finite.
     """
@@ -74,10 +70,8 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
     try:
         if reset is None or (not reset and (agree or not hasattr(estimator, "n_features_in_"))):
             return check_array(X, estimator=estimator, input_name="X", **settings)
-        if validate_data is not None:
-            checked = validate_data(estimator, X, y, reset=reset, **settings)
-        else:
-            checked = estimator._validate_data(X, y, reset=reset, **settings)
+        check = functools.partial(validate_data, estimator) if validate_data else estimator._validate_data
+        checked = check(X, y, reset=reset, **settings)
         # Older versions do not read the names of every data frame.
         if reset and names is not None:
             estimator.feature_names_in_ = np.array(names, dtype=object)
@@ -93,17 +87,9 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
 
 # Parts of scikit-learn's messages that name shapes, counts and columns, and never a value.
 _HARMLESS = (
-    "inconsistent numbers of samples",
-    "while a minimum of",
-    "contains infinity",
-    "should be a 1d array, got an array of shape",
-    "requires y to be passed",
-    "features, but",
-    "feature names",
-    "Found array with dim",
-    "Sparse data was passed",
-    "sparse matrix",
-    "np.matrix",
+    *("inconsistent numbers of samples", "while a minimum of", "contains infinity", "requires y to be passed"),
+    *("should be a 1d array, got an array of shape", "features, but", "feature names", "Found array with dim"),
+    *("Sparse data was passed", "sparse matrix", "np.matrix"),
 )
 
 

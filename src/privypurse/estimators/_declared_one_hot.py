@@ -1,14 +1,12 @@
 """One-hot encoding of declared categories."""
 
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.exceptions import NotFittedError
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
@@ -28,9 +26,8 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
     categories : sequence or dict
         The public lists: one list for all columns (``["no", "yes"]``), a list of lists with one for
         each column, or lists by column name. Values must be of the type of the data: "1" is not 1.
-    unknown : {"ignore", "other", "error"}, default "ignore"
-        Encoding of a value that is not listed: all zeros, a column "other", or an error. An error
-        reveals that some record has an undeclared value. Use it only if that is public.
+    unknown : {"ignore", "other"}, default "ignore"
+        Encoding of a value that is not listed: all zeros, or a column "other".
     missing : {"unknown", "column"}, default "unknown"
         Encoding of None and NaN: as an unknown value, or a column "missing".
     sparse_output : bool, default True
@@ -42,16 +39,12 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
     ----------
     categories_ : list of list
         The declared list of each column.
-    n_features_in_, feature_names_in_
-        As in all of scikit-learn.
 
     Guarantees
     ----------
     A row depends on the same row of X and on the arguments alone, and the number of columns on the
-    arguments alone; `fit` reads only the number and names of columns. (numpy and pandas store a
-    column in one type, which a single record can change, as one missing value does for whole
-    numbers. That happens before.) With ``unknown="error"`` whether there is a result depends on all
-    rows.
+    arguments alone; `fit` reads only the number and names of columns. (The type of a column is one
+    that numpy or pandas chose before: a single missing value can change it.)
 
     Examples
     --------
@@ -84,36 +77,23 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> "DeclaredOneHot":
-        """Store the columns and check that each has a list. Values are not read.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            The table, or a few rows of it.
-        y : None
-            Ignored.
-        """
+        """Store the columns of a table, or of a few rows of it, and check that each has a list."""
         self._check()
         names, X = column_names(X), self._checked(X, reset=True)
         self.categories_ = _lists(self.categories, X.shape[1], names)
         return self
 
     def transform(self, X: Any) -> Any:
-        """Encode. Works without `fit`, which learns nothing.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            The table.
-        """
+        """Encode a table. Works without `fit`, which learns nothing."""
         self._check()
         names, X = column_names(X), self._checked(X, reset=False)
         lists = self.categories_ if hasattr(self, "categories_") else _lists(self.categories, X.shape[1], names)
-        target = np.empty(X.shape, dtype=np.int64)
-        width = 0
+        target, width = np.empty(X.shape, dtype=np.int64), 0
         for index, listed in enumerate(lists):
             codes = _codes(X[:, index], listed)
-            self._place(codes, len(listed), names[index] if names else index)
+            other = len(listed) if self.unknown == "other" else UNKNOWN
+            missing = len(listed) + len(self._extra) - 1 if self.missing == "column" else other
+            codes = np.select([codes == MISSING, codes == UNKNOWN], [missing, other], codes)
             target[:, index] = np.where(codes >= 0, codes + width, UNKNOWN)
             width += len(listed) + len(self._extra)
         present = target >= 0
@@ -127,27 +107,8 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
         return table
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Return the names of the encoded columns: column and category.
-
-        Parameters
-        ----------
-        input_features : sequence of str, optional
-            Names of the columns of X; by default those seen in `fit`, or x0, x1, ...
-        """
-        if not hasattr(self, "categories_"):
-            raise NotFittedError(f"This {type(self).__name__} has not seen the columns yet. Call fit first.")
-        seen = getattr(self, "feature_names_in_", None)
-        if input_features is None:
-            names = seen if seen is not None else [f"x{index}" for index in range(self.n_features_in_)]
-        else:
-            names = list(input_features)
-            if seen is not None and names != list(seen):
-                raise ValueError("input_features is not equal to feature_names_in_. Leave it out.")
-            if len(names) != self.n_features_in_:
-                raise ValueError(
-                    f"input_features should have length equal to number of features ({self.n_features_in_}), "
-                    f"got {len(names)}. Leave it out."
-                )
+        """Return the names of the encoded columns: column and category."""
+        names = OneToOneFeatureMixin.get_feature_names_out(self, input_features)
         pairs = zip(names, self.categories_, strict=True)
         return np.array([f"{name}_{part}" for name, listed in pairs for part in [*listed, *self._extra]], dtype=object)
 
@@ -156,28 +117,11 @@ class DeclaredOneHot(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[m
         """Names of the columns after the declared categories."""
         return ["other"] * (self.unknown == "other") + ["missing"] * (self.missing == "column")
 
-    def _place(self, codes: NDArray[np.int64], listed: int, column: Any) -> None:
-        """Replace the codes of unknown and missing values, in place."""
-        is_missing = codes == MISSING
-        codes[is_missing] = listed + (self.unknown == "other") if self.missing == "column" else UNKNOWN
-        if self.unknown == "other":
-            codes[codes == UNKNOWN] = listed
-        elif self.unknown == "error" and (codes == UNKNOWN).any():
-            raise InvalidArgument(
-                f"X has values in column {column!r} that are on no declared list. Add them to categories, or pass "
-                "unknown='ignore' or 'other'."
-            )
-
     def _check(self) -> None:
-        for name, value, choices in (
-            ("unknown", self.unknown, ("ignore", "other", "error")),
-            ("missing", self.missing, ("unknown", "column")),
-        ):
+        for name, choices in (("unknown", ("ignore", "other")), ("missing", ("unknown", "column"))):
+            value = getattr(self, name)
             if not isinstance(value, str) or value not in choices:
-                raise InvalidArgument(
-                    f"{name} must be one of {', '.join(map(repr, choices))}; got {shown(value)}. "
-                    f"Pass for example {name}={choices[0]!r}."
-                )
+                raise InvalidArgument(f"{name} must be one of {', '.join(map(repr, choices))}; got {shown(value)}.")
 
     def _checked(self, X: Any, reset: bool) -> Any:
         # numpy would convert numbers in a mixed list to text.
@@ -207,15 +151,14 @@ def _lists(categories: Any, features: int, names: list[str] | None) -> list[list
 def _list_of(listed: Any) -> list[Any]:
     values = (listed.tolist() if isinstance(listed, np.ndarray) else list(listed)) if _is_list(listed) else []
     try:
-        distinct = len(set(values)) == len(values) > 0 and not any(map(_is_missing, values))
-    except TypeError:
-        distinct = False
-    if not distinct:
-        raise InvalidArgument(
-            f"categories must be lists of different values, none of them missing; got {shown(listed)}. Pass for example "
-            "['no', 'yes'], with missing='column' for a column of missing values."
-        )
-    return values
+        if len(set(values)) == len(values) > 0 and not any(map(_is_missing, values)):
+            return values
+    except TypeError:  # not hashable
+        pass
+    raise InvalidArgument(
+        f"categories must be lists of different values, none of them missing; got {shown(listed)}. Pass for example "
+        "['no', 'yes'], with missing='column' for a column of missing values."
+    )
 
 
 def _is_list(value: Any) -> bool:
@@ -223,27 +166,20 @@ def _is_list(value: Any) -> bool:
 
 
 def _is_missing(value: Any) -> bool:
-    # The missing values of pandas cannot be compared.
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
+    if type(value).__name__ in ("NAType", "NaTType"):  # of pandas, which cannot be compared
+        return True
+    return value is None or (isinstance(value, float) and value != value)
 
 
 def _codes(column: NDArray[Any], listed: list[Any]) -> NDArray[np.int64]:
     """Return the position of each value in the list, UNKNOWN or MISSING."""
-    if column.dtype.kind in "iuf" and all(isinstance(value, numbers.Real) for value in listed):
-        ordered = np.array(listed)
-        order = np.argsort(ordered)
-        place = np.minimum(np.searchsorted(ordered, column, sorter=order), len(listed) - 1)
-        codes = np.where(ordered[order[place]] == column, order[place], UNKNOWN)
-        return np.where(np.isnan(column), MISSING, codes) if column.dtype.kind == "f" else codes
     position = {value: index for index, value in enumerate(listed)}
-    return np.array([_code(value, position) for value in column.tolist()], dtype=np.int64)
 
+    def code(value: Any) -> int:
+        try:
+            found = position.get(value, UNKNOWN)
+        except TypeError:  # not hashable: on no list
+            return UNKNOWN
+        return MISSING if found == UNKNOWN and _is_missing(value) else found
 
-def _code(value: Any, position: dict[Any, int]) -> int:
-    try:
-        code = position.get(value, UNKNOWN)
-    except TypeError:  # not hashable: on no list
-        return UNKNOWN
-    return MISSING if code == UNKNOWN and _is_missing(value) else code
+    return np.array([code(value) for value in column.tolist()], dtype=np.int64)

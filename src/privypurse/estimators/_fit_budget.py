@@ -13,46 +13,31 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.purse._opening import DELTA, check_noise_name, noise_source, part_of
 from privypurse.purse._purse import Purse
 
-# Parts of scikit-learn that fit copies of an estimator repeatedly.
-FITTING_MANY = (
-    "sklearn.model_selection",
-    "sklearn.ensemble",
-    "sklearn.calibration",
-    "sklearn.multiclass",
-    "sklearn.multioutput",
-    "sklearn.feature_selection",
-    "sklearn.semi_supervised",
-)
-# Those that set the random state of their copies.
+# Parts of scikit-learn that set the random state of the copies of an estimator that they fit.
 SEEDING = ("sklearn.ensemble", "sklearn.multioutput")
+# All parts that fit copies of an estimator repeatedly.
+FITTING_MANY = (
+    *SEEDING,
+    *("sklearn.model_selection", "sklearn.calibration", "sklearn.multiclass"),
+    *("sklearn.feature_selection", "sklearn.semi_supervised"),
+)
 
 
 class SimulationWarning(UserWarning):
     """A seed was given, so nothing is private."""
 
 
-class PaidElsewhere:
-    """Stands for the purse in a fitted model that was copied to a file or another process.
-
-    The model predicts without its purse. To fit again, pass one:
-    ``model.set_params(purse=Purse.reopen(...))``.
-    """
-
-    def __init__(self, dataset: str, ledger: str) -> None:
-        self.dataset, self.ledger = dataset, ledger
-
-    def __repr__(self) -> str:
-        return f"<purse of {self.dataset[:30]!r}, left behind>"
-
-
 class LeavesItsPurse:
-    """Lets a fitted estimator be saved without its purse: a copied budget would be a second one."""
+    """Lets a fitted estimator be saved without its purse: a copied budget would be a second one.
+
+    The copy predicts. To fit it again, pass a purse: ``model.set_params(purse=Purse.reopen(...))``.
+    """
 
     def __getstate__(self) -> Any:
         state: dict[str, Any] = super().__getstate__().copy()  # type: ignore[attr-defined]
         purse = state.get("purse")
         if "certificate_" in state and isinstance(purse, Purse):
-            state["purse"] = PaidElsewhere(purse.dataset, purse.ledger.location)
+            state["purse"] = f"purse of {purse.dataset[:30]!r}, left behind"
         return state
 
 
@@ -60,27 +45,17 @@ class UncountedSpending(UserWarning):
     """A search or cross-validation fits many times, and the fits are not added up."""
 
 
-def open_budget(
-    *,
-    epsilon: float | None,
-    delta: float | None,
-    neighbouring: Neighbouring | str | None,
-    purse: Purse | None,
-    random_state: Any,
-    noise: str = "auto",
-) -> Purse:
-    """Return the purse for a fit: a new one, or an allowance from the given one.
+def open_budget(estimator: Any) -> Purse:
+    """Return the purse for a fit by the settings of its estimator: a new one, or part of the given one.
 
-    The fit may spend at most `epsilon`, or all that is left in the purse if that is None. Delta and
-    neighbouring are by default the purse's, or 1e-6 and add/remove. A seed in `random_state` makes
-    the fit a simulation.
+    The fit may spend at most `epsilon`, or all that is left in the purse if that is None. A seed in
+    `random_state` makes it a simulation.
     """
+    purse, random_state, noise = estimator.purse, estimator.random_state, getattr(estimator, "noise", "auto")
     check_noise_name(noise)
-    if epsilon is not None:
-        epsilon = positive(epsilon=epsilon)
-    if delta is not None:
-        delta = small_probability(delta=delta)
-    relation = None if neighbouring is None else Neighbouring.parse(neighbouring)
+    epsilon = None if estimator.epsilon is None else positive(epsilon=estimator.epsilon)
+    delta = None if estimator.delta is None else small_probability(delta=estimator.delta)
+    relation = None if estimator.neighbouring is None else Neighbouring.parse(estimator.neighbouring)
     seed = seed_from(random_state)
     if purse is None:
         if epsilon is None:
@@ -94,7 +69,7 @@ def open_budget(
                 f"random_state={shown(random_state)} makes the noise repeatable: this fit is a simulation, NOT PRIVATE. "
                 "Omit it on private data.",
                 SimulationWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
         rule = GdpFilter(epsilon, DELTA if delta is None else delta, relation or Neighbouring.ADD_REMOVE)
         return Purse.with_filter(rule, noise=source)
@@ -143,18 +118,20 @@ def seed_from(random_state: Any) -> int | None:
 def warn_of_many_fits(epsilon: float, *, seeded: bool) -> None:
     """Warn if scikit-learn code that fits many times calls a fit without a purse, or seeded it."""
     frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith(SEEDING if seeded else FITTING_MANY):
-            spends = (
-                f"each fit of this search, cross-validation or ensemble spends its own epsilon={epsilon:g} on the same "
-                "records, and the fits are not added up. Pass purse=Purse(..., ledger='budget.db') to the estimator, "
-                "so that every fit is counted (with n_jobs too); search with PrivateSearchCV, which charges for the "
-                "choice; or, if the data is not private, pass random_state=0, which makes every fit a simulation."
-            )
-            seeds = (
-                "this ensemble gave its members seeds (random_state), which makes their noise repeatable: NOT PRIVATE, "
-                "and the fits are not added up. Give the estimator a purse, with which seeds are refused."
-            )
-            warnings.warn(seeds if seeded else spends, UncountedSpending, stacklevel=5)
-            return
+    while frame is not None and not frame.f_globals.get("__name__", "").startswith(SEEDING if seeded else FITTING_MANY):
         frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return
+    if seeded:
+        message = (
+            "this ensemble gave its members seeds (random_state), which makes their noise repeatable: NOT PRIVATE, "
+            "and the fits are not added up. Give the estimator a purse, with which seeds are refused."
+        )
+    else:
+        message = (
+            f"each fit of this search, cross-validation or ensemble spends its own epsilon={epsilon:g} on the same "
+            "records, and the fits are not added up. Pass purse=Purse(..., ledger='budget.db') to the estimator, "
+            "so that every fit is counted (with n_jobs too); search with PrivateSearchCV, which charges for the "
+            "choice; or, if the data is not private, pass random_state=0, which makes every fit a simulation."
+        )
+    warnings.warn(message, UncountedSpending, stacklevel=5)

@@ -14,19 +14,26 @@ from sklearn.utils.multiclass import check_classification_targets
 from privypurse.core._checks import FloatArray, positive, shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.estimators._base import Common, NoisyTags, PrivateLinearModel, with_common_parameters
-from privypurse.estimators._compat import all_or_nothing
 from privypurse.estimators._preparation import TARGET_ROOM, Preparation
 from privypurse.losses._linear import Huber, HuberHinge, LinearLoss, Logistic, Squared
 from privypurse.losses._softmax import OneVsRest, Softmax
 from privypurse.oracles._encoding import check_target_bounds
 from privypurse.oracles._scores import Targets, checked_numbers
 from privypurse.training._fit import BoundedOracle
+from privypurse.training._plan import Method
 
 LABELS_READ = "the set of class labels, which was read from y: declare it with classes=[...]"
 
 
 class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
-    """Base class of the classifiers."""
+    """Base class of the classifiers.
+
+    Parameters
+    ----------
+    classes : sequence, optional
+        The public labels. By default they are read from y, which the certificate names as not
+        covered.
+    """
 
     classes_: NDArray[Any]
 
@@ -39,29 +46,7 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
     def _loss(self, classes: int, slack: float) -> LinearLoss | Softmax:
         raise NotImplementedError
 
-    @all_or_nothing
-    def fit(self, X: Any, y: Any) -> Any:
-        """Train on private rows.
-
-        Parameters
-        ----------
-        X : array_like, data frame or sparse matrix of shape (n, d)
-            The records. Not kept.
-        y : array_like of shape (n,)
-            Their labels. Not kept.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InvalidArgument
-            A setting or the data is wrong. No budget is spent.
-        BudgetExhausted
-            Less is left in the purse than `epsilon`. No budget is spent.
-        """
-        X, y = self._check_input(X, y)
+    def _fit(self, X: Any, y: Any) -> None:
         classes = self._declared(y)
         target = _encode(y, classes)
         if self.warm_start and hasattr(self, "classes_") and not np.array_equal(classes, self.classes_):
@@ -74,11 +59,8 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
         uncovered = [] if self.classes is not None else [LABELS_READ]
         self._train(X, make_oracle, labels=target, classes=classes.size, uncovered=uncovered)
         self.classes_ = classes
-        return self
 
-    def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
-        self._check_settings()
-        X, y = self._validated(X, y, y_numeric=False)
+    def _check_targets(self, y: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a warning could depend on one record
             try:
@@ -86,7 +68,7 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
             except ValueError as error:  # does not quote a label
                 raise InvalidArgument(str(error)) from None
         _encode(y, self._declared(y))
-        return X, y
+        return y
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return scores: positive for the second of two classes, or one column for each class."""
@@ -101,14 +83,13 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
 
     def _declared(self, y: NDArray[Any]) -> NDArray[Any]:
         """Return the declared classes, or those in y."""
+        if self.classes is None and np.unique(y).size < 2:
+            raise InvalidArgument(
+                f"{type(self).__name__} needs two or more classes, and y has only one class. Check y, or "
+                "declare the classes, for example classes=[0, 1]."
+            )
         if self.classes is None:
-            found = np.unique(y)
-            if found.size < 2:
-                raise InvalidArgument(
-                    f"{type(self).__name__} needs two or more classes, and y has only one class. Check y, or "
-                    "declare the classes, for example classes=[0, 1]."
-                )
-            return found
+            return np.unique(y)
         declared = np.asarray(self.classes)
         if isinstance(self.classes, str) or declared.ndim != 1 or np.unique(declared).size < max(2, declared.size):
             raise InvalidArgument(
@@ -136,15 +117,8 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
 
     Several classes are one multinomial model, with one budget.
 
-    Parameters
-    ----------
-    {common}
-    classes : sequence, optional
-        The public labels. By default they are read from y, which the certificate names as not
-        covered.
+    {parameters}
 
-    Attributes
-    ----------
     {attributes}
 
     Examples
@@ -187,15 +161,8 @@ class PrivateLinearSVC(PrivateLinearClassifier):
     The hinge loss is smoothed at its kink (Huber hinge). Several classes are one-vs-rest models
     that share each release.
 
-    Parameters
-    ----------
-    {common}
-    classes : sequence, optional
-        The public labels. By default they are read from y, which the certificate names as not
-        covered.
+    {parameters}
 
-    Attributes
-    ----------
     {attributes}
 
     Examples
@@ -217,19 +184,18 @@ class PrivateLinearSVC(PrivateLinearClassifier):
 class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     """Base class of the regressors.
 
-    Targets are clipped to their declared range, which may be wide, and to a selected range around
-    most of them.
+    Parameters
+    ----------
+    target_bounds : pair of float
+        Public range of the target, required. y is clipped to it. It may be wide: the range of most
+        targets is selected within it.
     """
 
     # Clipping a row but not its target makes slopes too steep, so clip few rows.
     _room = 1.6
 
     def __init__(
-        self,
-        epsilon: float | None = 1.0,
-        *,
-        target_bounds: tuple[float, float] | None = None,
-        **common: Unpack[Common],
+        self, epsilon: float | None = 1.0, *, target_bounds: tuple[float, float] | None = None, **common: Unpack[Common]
     ) -> None:
         super().__init__(epsilon, **common)
         self.target_bounds = target_bounds
@@ -237,29 +203,7 @@ class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # 
     def _loss(self, half_range: float) -> LinearLoss:
         raise NotImplementedError
 
-    @all_or_nothing
-    def fit(self, X: Any, y: Any) -> Any:
-        """Train on private rows.
-
-        Parameters
-        ----------
-        X : array_like, data frame or sparse matrix of shape (n, d)
-            The records. Not kept.
-        y : array_like of shape (n,)
-            Their targets, clipped to `target_bounds`. Not kept.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InvalidArgument
-            A setting or the data is wrong. No budget is spent.
-        BudgetExhausted
-            Less is left in the purse than `epsilon`. No budget is spent.
-        """
-        X, y = self._check_input(X, y)
+    def _fit(self, X: Any, y: Any) -> None:
         target = Targets(y, check_target_bounds(self.target_bounds))
 
         def make_oracle(table: Any, preparation: Preparation) -> BoundedOracle:
@@ -267,10 +211,8 @@ class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # 
             return self._oracle(table, mapped, loss, preparation, target_bounds=(-1.0, 1.0))
 
         self._train(X, make_oracle, target=target)
-        return self
 
-    def _check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
-        self._check_settings()
+    def _check_settings(self) -> Method:
         low, high = check_target_bounds(self.target_bounds)
         if high - low < 1e-9 * max(abs(low), abs(high)):
             raise InvalidArgument(
@@ -278,8 +220,10 @@ class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # 
                 "public number from y and from its bounds."
             )
         self._loss((high - low) / 2)
-        X, y = self._validated(X, y, y_numeric=True)
-        return X, checked_numbers(y)
+        return super()._check_settings()
+
+    def _check_targets(self, y: Any) -> Any:
+        return checked_numbers(y)
 
     def predict(self, X: Any) -> FloatArray:
         """Return the predicted target of each row."""
@@ -292,15 +236,8 @@ class PrivateRidge(PrivateLinearRegressor):
 
     Residuals are clipped at about twice the spread of most targets.
 
-    Parameters
-    ----------
-    {common}
-    target_bounds : pair of float
-        Public range of the target, required. y is clipped to it. It may be wide: the range of most
-        targets is selected within it.
+    {parameters}
 
-    Attributes
-    ----------
     {attributes}
 
     Examples
@@ -325,18 +262,11 @@ class PrivateHuberRegressor(PrivateLinearRegressor):
 
     A small threshold also needs less noise, because it bounds the sensitivity of the gradient.
 
-    Parameters
-    ----------
-    {common}
-    target_bounds : pair of float
-        Public range of the target, required. y is clipped to it. It may be wide: the range of most
-        targets is selected within it.
+    {parameters}
     threshold : float or None
         Where the loss becomes linear, in units of the target. Default: 1.35 times the spread of
         most targets around their median.
 
-    Attributes
-    ----------
     {attributes}
 
     Examples

@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -28,23 +28,18 @@ LENGTH_SHARES = (0.01, 0.1)
 SPEAKS_AT = 30.0  # records times epsilon of the selection
 # Units of columns are selected with at most UNITS_SHARE in all. Noise alone gives a column another
 # unit than the table's with probability at most MISPLACED. One in MOVED_BY records is enough to
-# move a unit if the share allows it. No unit is selected if even all records in LEAST_MOVED_BY
-# would not be enough.
+# move a unit if the share allows it; if one in LEAST_MOVED_BY is not, no unit is selected.
 UNITS_SHARE, MISPLACED, MOVED_BY, LEAST_MOVED_BY = 0.05, 1e-3, 20.0, 1.5
-# Half-width of the range of targets, as a multiple of their spread.
-TARGET_ROOM = 4.0
-# Clipping of rows and derivatives, which saves noise and adds bias, is relaxed gradually above this
-# ratio of signal to noise, by at most this factor.
+TARGET_ROOM = 4.0  # half-width of the range of targets, as a multiple of their spread
+# Clipping, which saves noise and adds bias, is relaxed above this ratio of signal to noise, by at
+# most this factor.
 SLACK_AT, MOST_SLACK = 600.0, 2.0
-# Columns are divided by their spread to this power. A power of 1 would give rare, noisy columns too
-# much weight.
+# Columns are divided by their spread to this power; 1 would give rare, noisy ones too much weight.
 STRETCH = 0.75
-# Value of the constant column, as a part of the row norm.
-CONSTANT = 0.25
+CONSTANT = 0.25  # value of the constant column, as a part of the row norm
 # Below this ratio of signal to noise nothing is spent on single columns.
 LEAST_CLARITY = 10.0
-# A sparse table is centred, which makes it dense, up to this many entries.
-MOST_DENSE = 50_000_000
+MOST_DENSE = 50_000_000  # entries up to which a sparse table is centred, which makes it dense
 
 Measure = Callable[[FloatArray], Sensitive]
 
@@ -130,13 +125,9 @@ class Preparation:
 class Preparer:
     """Prepares rows in place, releasing what is not declared for shares of what is left in a purse.
 
-    Without an intercept columns are not centred.
-
-    Guarantees
-    ----------
     Every number that depends on a record passes `purse.release`. What is skipped, and which
     candidates are offered, depends on public numbers: the purse, the number of columns and earlier
-    releases.
+    releases. Without an intercept columns are not centred.
     """
 
     def __init__(self, rows: Rows, purse: Purse, *, intercept: bool) -> None:
@@ -160,7 +151,10 @@ class Preparer:
         """
         rows, columns = self._rows, self._rows.columns
         records, log_odds = self._count() if records is None else (records, None)
-        clarity = records * self._mu / math.sqrt(columns)
+        # The whole budget as the mu of one release with sensitivity 1 under add/remove.
+        twice = 1 if self._purse.neighbouring is Neighbouring.ADD_REMOVE else 2
+        mu = 1 / (self._budget.noise_multiplier * twice)
+        clarity = records * mu / math.sqrt(columns)
         worth_it = standardize and clarity >= LEAST_CLARITY
         slack = min(max((clarity / SLACK_AT) ** 0.5, 1.0), MOST_SLACK)
         room = max(room, slack)
@@ -220,33 +214,28 @@ class Preparer:
         if not select:
             return middle, half
         places = np.linspace(-1, 1, 513)
-        share = self._length_share(records)
-        prior = -np.log1p((10 * places) ** 2)  # prefers the middle
-        chosen = self._select(target.medians(middle + half * places), share, prior, "middle of targets")
-        median = float(middle + half * places[chosen])
+        candidates, prior = middle + half * places, -np.log1p((10 * places) ** 2)  # prefers the middle
+        chosen = self._select(target.medians(candidates), self._length_share(records), prior, "middle of targets")
+        median = float(candidates[chosen])
         measure = functools.partial(target.spreads, median)
         spread = self._length(measure, "spread of targets", records, around=half / 4, decades=6)
         return median, min(TARGET_ROOM * spread, max(high - median, median - low))
 
     @property
-    def _mu(self) -> float:
-        """The whole budget as the mu of one release with sensitivity 1 under add/remove."""
-        rule = self._purse.filter
-        twice = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
-        return 1 / (rule.smallest_noise_multiplier(self._start) * twice)
-
-    @property
     def _budget(self) -> Budget:
         return Budget(self._purse.filter, self._start, self._purse.totals, steps=1)
 
+    def _noisy(self, box: Sensitive, share: float, what: str) -> tuple[FloatArray, float]:
+        """Release a value for a share of the budget. Return it and the standard deviation of its noise."""
+        released = self._purse.release(box, self._budget.gaussian(share), what=what)
+        return released.value, cast(float, released.noise_std)
+
     def _count(self) -> tuple[float, FloatArray | None]:
         """Release the number of records, by class if there are classes."""
-        noise = self._budget.gaussian(COUNT_SHARE)
         box = self._rows.class_counts() if self._rows.classes else self._rows.count()
-        noisy = np.maximum(np.atleast_1d(self._purse.release(box, noise, what="number of records").value), 0.0)
-        error = noise.noise_std(box, self._purse.neighbouring)
-        # Too few records make steps too long, which is worse than too short: add a standard
-        # deviation.
+        counts, error = self._noisy(box, COUNT_SHARE, "number of records")
+        noisy = np.maximum(np.atleast_1d(counts), 0.0)
+        # Too few records make steps too long, which is worse than too short: add a deviation.
         records = float(noisy.sum()) + error * math.sqrt(noisy.size)
         if not self._rows.classes:
             return records, None
@@ -271,10 +260,8 @@ class Preparer:
         return int(self._purse.release(box, selection, what=what).value)
 
     def _centre(self, records: float, unit: float) -> FloatArray:
-        noise = self._budget.gaussian(CENTRE_SHARE)
-        box = self._rows.total(clip_norm=unit)
-        centre = self._purse.release(box, noise, what="centre of columns").value / (unit * records)
-        error = noise.noise_std(box, self._purse.neighbouring) / (unit * records)
+        total, noise_std = self._noisy(self._rows.total(clip_norm=unit), CENTRE_SHARE, "centre of columns")
+        centre, error = total / (unit * records), noise_std / (unit * records)
         squared = float(centre @ centre)
         # Shrink by the share of noise (James and Stein 1961).
         share = max(0.0, 1 - centre.size * error**2 / squared) if squared > 0 else 0.0
@@ -284,10 +271,9 @@ class Preparer:
         """Return the noisy standard deviation and the factor of each column."""
         around, measure = self._rows.columns**-0.25, self._rows.limits_of_squares
         limit = self._length(measure, "length of squares", records, around=around, decades=4)
-        noise = self._budget.gaussian(SPREAD_SHARE)
         box = self._rows.total_of_squares(clip_norm=limit)
-        squares = np.maximum(self._purse.release(box, noise, what="spread of columns").value / records, 0.0)
-        error = noise.noise_std(box, self._purse.neighbouring) / records
+        total, noise_std = self._noisy(box, SPREAD_SHARE, "spread of columns")
+        squares = np.maximum(total / records, 0.0)
         # Add the noise level, so that no column is scaled up by noise.
-        known = squares + error + 0.01 * squares.mean()
+        known = squares + noise_std / records + 0.01 * squares.mean()
         return np.sqrt(squares), np.asarray((known / known.mean()) ** (-STRETCH / 2))

@@ -54,13 +54,11 @@ def private_quantiles(
     ndarray of shape (q,) or (q, d), or (d,) or () for a single quantile
         The answers, in the order of `quantiles`, sorted to be monotone in each column.
 
-    Guarantees
-    ----------
+    Notes
+    -----
     Each quantile of each column is one selection by the exponential mechanism, charged before it is
     drawn. All arguments are checked, and the whole table read, before the first charge.
 
-    Notes
-    -----
     An answer is off by some ``2 ln(k) / epsilon`` records, where k is the number of candidates and
     epsilon that of one selection: for a quantile of 0.05 the table should be much longer than
     twenty times that.
@@ -73,9 +71,12 @@ def private_quantiles(
     >>> private_quantiles(ages, [0.05, 0.95], purse=purse, share=0.1, candidates=np.arange(121))
     array([21., 87.])
     """
-    asked = _quantiles(quantiles)
+    listed: Any = quantiles if np.ndim(quantiles) == 1 else [quantiles]
+    if not len(listed):
+        raise InvalidArgument(f"quantiles must not be empty; got {shown(quantiles)}. Pass for example [0.05, 0.95].")
+    asked = np.array([small_probability(quantiles=quantile) for quantile in listed])
     grid = default_candidates() if candidates is None else finite_vector(candidates=candidates)
-    table = _numbers(values=values)
+    table = _numbers("values", values)
     columns = table[:, None] if table.ndim == 1 else table
     releases = asked.size * columns.shape[1]
     mechanism = selection(purse, share, releases)
@@ -174,7 +175,7 @@ def private_mean(
     """
     clip_norm = ordinary(clip_norm=clip_norm)
     divisor = None if records is None else positive(records=records)
-    table = _numbers(X=X)
+    table = _numbers("X", X)
     if table.ndim != 2 or table.shape[1] == 0:
         raise InvalidArgument(
             f"X must be a table with one row for each record; got shape {table.shape}. "
@@ -225,16 +226,8 @@ def _budgets(purse: Any, releases: int) -> list[Budget]:
     return [Budget(one.filter, one.totals, one.totals, steps=releases) for one in limited]
 
 
-def _quantiles(quantiles: Any) -> FloatArray:
-    listed = quantiles if np.ndim(quantiles) == 1 else [quantiles]
-    if not len(listed):
-        raise InvalidArgument(f"quantiles must not be empty; got {shown(quantiles)}. Pass for example [0.05, 0.95].")
-    return np.array([small_probability(quantiles=quantile) for quantile in listed])
-
-
-def _numbers(**named: Any) -> NDArray[Any]:
+def _numbers(name: str, values: Any) -> NDArray[Any]:
     """Return a column or a table of numbers, without a copy if possible."""
-    ((name, values),) = named.items()
     try:
         plain = np.asarray(values)
         # A missing value (None) becomes NaN.

@@ -27,13 +27,7 @@ Bounds = float | Sequence[float] | Mapping[str, float]
 
 @dataclass(frozen=True)
 class Ranges:
-    """A range for each column, and the range (low, high) it is scaled to.
-
-    Guarantees
-    ----------
-    What `forward` returns lies within [low, high] or is NaN, and each entry depends on the same
-    entry of X alone.
-    """
+    """A range for each column, and the range (low, high) it is scaled to."""
 
     lower: FloatArray
     upper: FloatArray
@@ -51,15 +45,8 @@ class Ranges:
         start, end = np.where(through_zero, 0.0, self.lower), np.where(through_zero, 0.0, self.low)
         return (self.high - self.low) / width, start, end, keeps_zeros
 
-    def forward(self, X: Any) -> Any:
-        """Clip and scale. Return a new table of the type of X."""
-        return self._on_entries(X, self._forward)
-
-    def backward(self, X: Any) -> Any:
-        """Undo the scaling. Clipped values stay clipped."""
-        return self._on_entries(X, self._backward)
-
-    def _forward(self, values: Any, columns: Any) -> FloatArray:
+    def forward(self, values: Any, columns: Any) -> FloatArray:
+        """Clip and scale entries of these columns: the results lie within [low, high] or are NaN."""
         slope, start, end, _ = self._line
         scaled = np.clip(values.astype(np.float64), self.lower[columns], self.upper[columns])
         scaled -= start[columns]
@@ -67,13 +54,15 @@ class Ranges:
         scaled += end[columns]
         return np.asarray(np.clip(scaled, self.low, self.high, out=scaled))
 
-    def _backward(self, values: Any, columns: Any) -> FloatArray:
+    def backward(self, values: Any, columns: Any) -> FloatArray:
+        """Undo the scaling. Clipped values stay clipped."""
         slope, start, end, _ = self._line
         return np.asarray((values.astype(np.float64) - end[columns]) / slope[columns] + start[columns])
 
-    def _on_entries(self, X: Any, work: Callable[[Any, Any], FloatArray]) -> Any:
+    def on_entries(self, X: Any, work: Callable[["Ranges", Any, Any], FloatArray]) -> Any:
+        """Return a new table of the type of X, by `forward` or `backward`."""
         if not sparse.issparse(X):
-            return work(X, slice(None)).astype(X.dtype, copy=False)
+            return work(self, X, slice(None)).astype(X.dtype, copy=False)
         if not self._line[3]:
             raise InvalidArgument(
                 "expected ranges that keep the zeros of a sparse X, got "
@@ -82,7 +71,7 @@ class Ranges:
             )
         rows = X.tocsr(copy=True)
         rows.sum_duplicates()
-        rows.data = work(rows.data, rows.indices).astype(X.dtype, copy=False)
+        rows.data = work(self, rows.data, rows.indices).astype(X.dtype, copy=False)
         return rows
 
 
@@ -118,15 +107,14 @@ def _per_column(name: str, value: Any, features: int, names: list[str] | None) -
 
 
 def _is_bound(value: Any) -> bool:
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
-    return bool(real and abs(value) <= LARGEST_BOUND)
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    return bool(is_real and abs(value) <= LARGEST_BOUND)
 
 
 class _Scaler(Tagged, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any, reset: bool | None) -> Any:
-        return validate(
-            self, X, reset, accept_sparse="csr" if self._takes_sparse else False, dtype=FLOATS, ensure_all_finite=False
-        )
+        kinds = "csr" if self._takes_sparse else False
+        return validate(self, X, reset, accept_sparse=kinds, dtype=FLOATS, ensure_all_finite=False)
 
 
 class _RangeScaler(_Scaler):
@@ -135,38 +123,25 @@ class _RangeScaler(_Scaler):
     upper_: FloatArray
 
     def transform(self, X: Any) -> Any:
-        """Clip and scale.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            The table. `BoundedScaler` also takes a sparse one, with ranges that keep zeros:
-            ``lower=-upper``, or 0 mapped to 0, and works without `fit`, which learns nothing.
-        """
+        """Clip and scale a table."""
         return self._apply(X, False, Ranges.forward)
 
     def inverse_transform(self, X: Any) -> Any:
-        """Scale back to the ranges. Clipped values stay clipped.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            A scaled table.
-        """
+        """Scale a table back to the ranges. Clipped values stay clipped."""
         return self._apply(X, None, Ranges.backward)
 
-    def _apply(self, X: Any, reset: bool | None, work: Callable[[Ranges, Any], Any]) -> Any:
+    def _apply(self, X: Any, reset: bool | None, work: Callable[[Ranges, Any, Any], FloatArray]) -> Any:
         if self._needs_fit:
             check_is_fitted(self)
         names, X = column_names(X), self._checked(X, reset)
         if not hasattr(self, "lower_"):
-            return work(self._unfitted_ranges(X.shape[1], names), X)
+            return self._unfitted_ranges(X.shape[1], names).on_entries(X, work)
         if X.shape[1] != self.lower_.size:
             raise InvalidArgument(
                 f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.lower_.size} features as "
                 "input. Pass the columns it was fitted with."
             )
-        return work(Ranges(self.lower_, self.upper_, *check_feature_range(self.feature_range)), X)
+        return Ranges(self.lower_, self.upper_, *check_feature_range(self.feature_range)).on_entries(X, work)
 
     def _unfitted_ranges(self, features: int, names: list[str] | None) -> Ranges:
         raise NotImplementedError
@@ -176,7 +151,8 @@ class BoundedScaler(_RangeScaler):
     """Clip each column to a declared range and scale it to `feature_range`.
 
     Costs nothing, because nothing is learnt: ranges come from public knowledge (ages lie between 0
-    and 120). Without such knowledge use `PrivateRangeScaler`.
+    and 120). Without such knowledge use `PrivateRangeScaler`. `transform` works without `fit`. A
+    table may be sparse if the ranges keep its zeros: ``lower=-upper``, or 0 mapped to 0.
 
     Parameters
     ----------
@@ -190,15 +166,12 @@ class BoundedScaler(_RangeScaler):
     ----------
     lower_, upper_ : ndarray of shape (d,)
         The declared ranges, one for each column.
-    n_features_in_, feature_names_in_
-        As in all of scikit-learn.
 
     Guarantees
     ----------
-    * Every number returned lies within `feature_range`, and depends on the same entry of X and on
-      the arguments alone: records do not affect one another. `fit` reads only the number and names
-      of columns.
-    * Infinity is clipped like any large number, and NaN stays NaN: no error depends on one record.
+    Every number returned lies within `feature_range` or is NaN, and depends on the same entry of X
+    and on the arguments alone. `fit` reads only the number and names of columns. Infinity is
+    clipped like any large number, and NaN stays NaN: no error depends on one record.
 
     Examples
     --------
@@ -219,15 +192,7 @@ class BoundedScaler(_RangeScaler):
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> "BoundedScaler":
-        """Store the columns and check that each has a range. Values are not read.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            The table, or a few rows of it.
-        y : None
-            Ignored.
-        """
+        """Store the columns of a table, or of a few rows of it, and check that each has a range."""
         names, X = column_names(X), self._checked(X, True)
         ranges = self._unfitted_ranges(X.shape[1], names)
         self.lower_, self.upper_ = ranges.lower, ranges.upper
@@ -243,8 +208,7 @@ class BoundedScaler(_RangeScaler):
             wrong = int(np.argmin(wide))
             raise InvalidArgument(
                 f"lower must be less than upper in every column, by 1e-100 or more; got {float(below[wrong])!r} and "
-                f"{float(above[wrong])!r} in column {names[wrong] if names else wrong!r}. Pass the declared range of each "
-                "column."
+                f"{float(above[wrong])!r} in column {names[wrong] if names else wrong!r}. Pass declared ranges."
             )
         return Ranges(below, above, low, high)
 
@@ -283,22 +247,18 @@ class PrivateRangeScaler(LeavesItsPurse, _RangeScaler):
         Cost of `fit`: ``.epsilon``, ``.delta`` and ``.releases``.
     certificate_ : Certificate
         Certificate of `fit`. A purse has its own certificate for all releases.
-    n_features_in_, feature_names_in_
-        As in all of scikit-learn.
 
     Guarantees
     ----------
-    * Twice as many selections as there are columns, of equal price, each charged before it is
-      drawn. Together they stay within `epsilon` and within the purse. Arguments are checked before
-      anything is spent.
-    * `transform` uses `lower_` and `upper_` only. NaN in the data contributes nothing and stays
-      NaN.
+    Each end of each range is one selection, of equal price, charged before it is drawn. Together
+    they stay within `epsilon` and within the purse. Arguments are checked before anything is spent.
+    `transform` uses `lower_` and `upper_` only. NaN in the data contributes nothing and stays NaN.
 
     Notes
     -----
-    The grid has 183 candidates, so a selection is off by about ``10 / epsilon`` records, with the
-    epsilon of that selection. Ten columns at a total of epsilon 1 leave about 0.1 for each:
-    quantiles of 0.05 then need some ten thousand records.
+    With the default grid an end is off by about ``10 / epsilon`` records, with the epsilon of its
+    selection. Ten columns at epsilon 1 leave about 0.1 for each: quantiles of 0.05 then need some
+    ten thousand records.
 
     Examples
     --------
@@ -331,25 +291,11 @@ class PrivateRangeScaler(LeavesItsPurse, _RangeScaler):
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> "PrivateRangeScaler":
-        """Release the ranges.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            The records.
-        y : None
-            Ignored.
-        """
+        """Release the ranges of a table with one row for each record."""
         X = self._checked(X, True)
         check_feature_range(self.feature_range)
         grid, quantiles = self._grid(), self._quantiles()
-        paid = open_budget(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            neighbouring=self.neighbouring,
-            purse=self.purse,
-            random_state=self.random_state,
-        )
+        paid = open_budget(self)
         with held(paid):
             lower, upper = private_quantiles(X, quantiles, purse=paid, candidates=grid)
         # Widen ranges whose ends are equal, by one candidate on either side.
@@ -368,41 +314,34 @@ class PrivateRangeScaler(LeavesItsPurse, _RangeScaler):
             )
         return grid
 
-    def _quantiles(self) -> tuple[float, float]:
-        if not isinstance(self.quantiles, tuple | list) or len(self.quantiles) != 2:
-            raise InvalidArgument(f"quantiles must be two; got {shown(self.quantiles)}. Pass for example (0.05, 0.95).")
-        low, high = (small_probability(quantiles=quantile) for quantile in self.quantiles)
-        if not low < high:
+    def _quantiles(self) -> list[float]:
+        given = self.quantiles if isinstance(self.quantiles, tuple | list) else ()
+        pair = [small_probability(quantiles=quantile) for quantile in given]
+        if len(pair) != 2 or not pair[0] < pair[1]:
             raise InvalidArgument(
-                f"quantiles must be in increasing order; got {shown(self.quantiles)}. Pass for example (0.05, 0.95)."
+                f"quantiles must be two in increasing order; got {shown(self.quantiles)}. Pass for example (0.05, 0.95)."
             )
-        return low, high
+        return pair
 
 
 class RowNormalizer(_Scaler):
-    """Clip each row to a Euclidean norm.
+    """Clip each row to a Euclidean norm; shorter rows stay as they are.
 
-    The gradients of linear models scale with rows, so rows of one norm waste no noise. Costs
-    nothing, because each row is scaled by itself.
+    The gradients of linear models scale with rows, so rows of limited norm need less noise. Costs
+    nothing, because each row is scaled by itself. A table may be sparse, and `transform` works
+    without `fit`.
 
     Parameters
     ----------
     norm : float, default 1.0
         The norm.
-    only_shrink : bool, default True
-        True leaves shorter rows unchanged. False scales them up to the norm, except rows of zeros.
-
-    Attributes
-    ----------
-    n_features_in_, feature_names_in_
-        As in all of scikit-learn.
 
     Guarantees
     ----------
-    * A row depends on the same row of X and on the arguments alone. No row is longer than `norm`,
-      up to rounding; oracles enforce their limits themselves and do not rely on this.
-    * A row with NaN or infinity becomes NaN (the stored entries, if it is sparse): no error depends
-      on one record, and an oracle drops it.
+    A row depends on the same row of X and on the arguments alone. No row is longer than `norm`, up
+    to rounding; oracles enforce their limits themselves and do not rely on this. A row with NaN or
+    infinity becomes NaN (the stored entries, if it is sparse): no error depends on one record, and
+    an oracle drops it.
 
     Examples
     --------
@@ -414,74 +353,48 @@ class RowNormalizer(_Scaler):
     _takes_sparse: ClassVar[bool] = True
     _needs_fit: ClassVar[bool] = False
 
-    def __init__(self, norm: float = 1.0, only_shrink: bool = True) -> None:
+    def __init__(self, norm: float = 1.0) -> None:
         self.norm = norm
-        self.only_shrink = only_shrink
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> "RowNormalizer":
-        """Store the columns. Values are not read.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            The table, or a few rows of it.
-        y : None
-            Ignored.
-        """
-        self._check()
+        """Store the columns of a table, or of a few rows of it. Values are not read."""
+        ordinary(norm=self.norm)
         self._checked(X, True)
         return self
 
     def transform(self, X: Any) -> Any:
-        """Scale rows. Works without `fit`.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            The table.
-        """
-        norm = self._check()
+        """Clip the rows of a table."""
+        norm = ordinary(norm=self.norm)
         X = self._checked(X, False)
-        if sparse.issparse(X):
-            rows = X.tocsr(copy=True)
+        rows: Any = X.tocsr(copy=True) if sparse.issparse(X) else X
+        if rows is X:
+            entries = X.astype(np.float64)
+            row_of = np.arange(X.shape[0])[:, None]
+            largest = np.abs(entries).max(axis=1)
+            unit = _over(entries, largest[row_of])
+            length = np.sqrt(np.einsum("ij,ij->i", unit, unit))
+        else:
             rows.sum_duplicates()
-            values = rows.data.astype(np.float64)
-            row_of = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-            largest = np.zeros(rows.shape[0])
-            filled = np.flatnonzero(np.diff(rows.indptr))
-            if filled.size:
-                largest[filled] = np.maximum.reduceat(np.abs(values), rows.indptr[filled])
-            unit = _over(values, largest[row_of])
-            length = np.sqrt(np.bincount(row_of, weights=unit * unit, minlength=rows.shape[0]))
-            factor, is_long = self._factor(norm, largest, length)
-            rows.data = np.where(is_long[row_of], unit * factor[row_of], values).astype(X.dtype, copy=False)
-            return rows
-        values = X.astype(np.float64)
-        largest = np.abs(values).max(axis=1)
-        unit = _over(values, largest[:, None])
-        factor, is_long = self._factor(norm, largest, np.sqrt(np.einsum("ij,ij->i", unit, unit)))
-        return np.where(is_long[:, None], unit * factor[:, None], values).astype(X.dtype, copy=False)
-
-    def _factor(self, norm: float, largest: FloatArray, length: FloatArray) -> tuple[FloatArray, Any]:
-        """Return the factor of unit rows, and which rows to replace by them.
-
-        Rows were divided by their largest entry, so that squares do not overflow.
-        """
+            entries = rows.data.astype(np.float64)
+            row_of = np.repeat(np.arange(X.shape[0]), np.diff(rows.indptr))
+            largest = np.zeros(X.shape[0])
+            with np.errstate(invalid="ignore"):  # NaN
+                np.maximum.at(largest, row_of, np.abs(entries))
+            unit = _over(entries, largest[row_of])
+            length = np.sqrt(np.bincount(row_of, weights=unit * unit, minlength=X.shape[0]))
+        # Rows were divided by their largest entry, so that squares do not overflow.
         with np.errstate(over="ignore", invalid="ignore"):
-            is_long = ~(largest * length <= norm) if self.only_shrink else ~(length == 0)
-        return _over(np.full_like(length, norm), length), is_long
-
-    def _check(self) -> float:
-        if not isinstance(self.only_shrink, bool | np.bool_):
-            raise InvalidArgument(
-                f"only_shrink must be True or False; got {shown(self.only_shrink)}. Pass for example only_shrink=True."
-            )
-        return ordinary(norm=self.norm)
+            is_long = ~(largest * length <= norm)
+        factor = _over(np.full_like(length, norm), length)
+        clipped = np.where(is_long[row_of], unit * factor[row_of], entries).astype(X.dtype, copy=False)
+        if rows is X:
+            return clipped
+        rows.data = clipped
+        return rows
 
 
 def _over(values: FloatArray, divisor: FloatArray) -> FloatArray:
     """Divide, with 0 / 0 = 0, and NaN for divisors that are not finite."""
     with np.errstate(invalid="ignore"):
-        quotient = values / np.where(np.isfinite(divisor), np.where(divisor == 0, 1.0, divisor), np.nan)
-    return np.asarray(quotient)
+        return np.asarray(values / np.where(np.isfinite(divisor), np.where(divisor == 0, 1.0, divisor), np.nan))

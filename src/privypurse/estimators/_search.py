@@ -1,6 +1,6 @@
 """[RAW DATA] Private hyper-parameter search: the best of a random number of private trials."""
 
-from collections.abc import Callable
+import functools
 from typing import Any, cast
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
@@ -18,19 +18,12 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import SensitiveTrials
 from privypurse.estimators._compat import all_or_nothing
 from privypurse.estimators._fit_budget import LeavesItsPurse, check_terms, warn_of_many_fits
-from privypurse.estimators._search_checks import (
-    Checked,
-    after_the_search,
-    check_data,
-    check_estimator,
-    for_a_trial,
-    with_parameters,
-)
+from privypurse.estimators._search_checks import after_the_search, check_search, for_a_trial, row_count, with_parameters
 from privypurse.estimators._search_trial import Measure, Trial, split, take, trial_limit
 from privypurse.mechanisms._repeat_and_select import RepeatAndSelect
 from privypurse.purse._allowance import Allowance
 from privypurse.purse._certificate import Certificate
-from privypurse.purse._opening import check_delta
+from privypurse.purse._opening import DELTA, check_delta
 from privypurse.purse._purse import Purse, Spent
 
 RUNNING_TIME = (
@@ -38,8 +31,15 @@ RUNNING_TIME = (
 )
 
 
-def _has(method: str) -> Callable[[Any], bool]:
-    return lambda self: hasattr(getattr(self, "best_estimator_", self.estimator), method)
+def _of_best(method: str) -> Any:
+    """Return a method that calls that of the best model; it exists if the estimator has it."""
+
+    def call(self: Any, X: Any) -> Any:
+        check_is_fitted(self, "best_estimator_")
+        return getattr(self.best_estimator_, method)(X)
+
+    call.__name__, call.__doc__ = method, f"Call `{method}` of the best model."
+    return available_if(lambda self: hasattr(getattr(self, "best_estimator_", self.estimator), method))(call)
 
 
 class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -47,16 +47,17 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
 
     Each record is assigned to the training part or the validation part at random. A trial draws one
     of the candidates, trains it on the training part with its own budget, and scores it on the
-    validation part with noise. Only the best of a random number of trials is released: its
-    parameters, model and noisy score. Nothing else about the trials is kept, not even their number.
+    validation part with noise: by accuracy if it is a classifier, else by minus the mean absolute
+    error. Only the best of a random number of trials is released: its parameters, model and noisy
+    score. Nothing else about the trials is kept, not even their number.
 
     Parameters
     ----------
     estimator : estimator or Pipeline
-        The estimator. It, or a step of the pipeline, takes a ``purse``; the search sets it, with
-        ``epsilon``, ``delta``, ``neighbouring`` and ``random_state``, in each trial. Steps before
-        the last one that pays keep their ``epsilon``. The releases of a trial must be ones that a
-        Gaussian-DP purse admits: no Poisson samples.
+        The estimator. It, or the last step of the pipeline, takes a ``purse``; the search sets it,
+        with ``epsilon``, ``delta``, ``neighbouring`` and ``random_state``, in each trial. Its
+        releases must be ones that a Gaussian-DP purse admits: no Poisson samples. Steps before it
+        may not learn, with a purse or without: fit those before the search.
     param_grid : dict or list of dict
         The candidates, as for scikit-learn's ``ParameterGrid``. Public: chosen without the data.
     epsilon : float or None, default 1.0
@@ -65,35 +66,25 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         Default: that of `purse`, or 1e-6.
     purse : Purse, optional
         Purse to charge, with ``filter="rdp"``: only Rényi accounting has a price for a search. By
-        default the search opens its own, at the Rényi order that suits it best. A purse is at the
-        order that suits Gaussian releases: a search that takes all of one with epsilon 1 has trials
-        of epsilon 0.51, not 0.58.
+        default the search opens its own, at the Rényi order that suits it best. The order of a
+        purse suits Gaussian releases: a search that takes all of one with epsilon 1 has trials of
+        epsilon 0.51, not 0.58.
     neighbouring : {"add-remove", "replace-one"}, optional
         Default: that of `purse`, or "add-remove".
     mean_trials : float, default 5.0
-        Expected number of trials. More trials cost little (a trial's epsilon is 0.58 of the
-        search's for 5 and 0.54 for 10, at epsilon 1 and delta 1e-6) and take longer; some searches
-        have many times the mean.
+        Expected number of trials; some searches have many times as many. More trials cost little:
+        at epsilon 1 and delta 1e-6 a trial has epsilon 0.58 for 5 and 0.54 for 10.
     shape : float, default 0.0
-        Shape of the number of trials, from 0 (logarithmic) to 1 (geometric). At the same epsilon
-        for each trial, 0 tries more of the candidates: at epsilon 1, mean 10 with shape 0 costs
-        what mean 3 with shape 1 does, and one of five candidates is then tried with probability
-        0.58 instead of 0.43. With shape 1 fewer searches have a single trial.
+        Shape of the number of trials, from 0 (logarithmic) to 1 (geometric). For the same epsilon
+        of a trial, 0 tries more of the candidates; with 1 fewer searches have a single trial.
     validation : float, default 0.2
         Probability that a record is in the validation part.
-    scoring : {"accuracy", "neg_mean_absolute_error", "neg_mean_squared_error"}, optional
-        Accuracy for classifiers, the absolute error for others.
     error_bound : float, optional
-        Public bound that absolute errors are clipped at, for the error scores.
+        Public bound that absolute errors are clipped at. Required unless it is a classifier.
     n_public : float, optional
         Public number of records. Under add/remove the score is divided by its validation part;
         without it a tenth of each trial's budget for scoring is spent on a noisy count. Passed on,
-        less the validation part, to steps whose ``n_public`` is None.
-    allow_unpaid : bool, default False
-        Whether pipeline steps may learn without paying. The certificate names them as not covered.
-    refit : False
-        Not supported: fitting the best candidate on all records would be another release. Fit
-        ``best_params_`` with a budget of its own instead.
+        less the validation part, to an estimator whose ``n_public`` is None.
     random_state : int, optional
         A seed makes the search a simulation: NOT private. Only without `purse`, which has its own
         noise.
@@ -101,9 +92,9 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
     Attributes
     ----------
     best_params_, best_estimator_, best_score_
-        Parameters, model (fitted on the training part) and noisy score of the best trial. The score
-        is the highest of several noisy ones, so it is optimistic. ``certificate_`` and
-        ``privacy_spent_`` of the model are those of the search.
+        Parameters, model (fitted on the training part) and noisy score of the best trial, which is
+        the highest of several, so it is optimistic. ``certificate_`` and ``privacy_spent_`` of the
+        model are those of the search. To fit ``best_params_`` on all records is another release.
     privacy_spent_ : Spent
         Cost of the search.
     certificate_ : Certificate
@@ -116,21 +107,18 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
     * One charge for the whole search is on the ledger before anything is trained: Papernot and
       Steinke (ICLR 2022), by the mechanism `RepeatAndSelect`; proof note
       ``docs/proofs/repeat_and_select.md``. A refused search spends nothing.
-    * The split is by position and drawn once. Given the split, a record that is added, removed or
-      replaced is in one part, the same for both tables, so it affects a trial's model or a trial's
-      score and not both; and the split is independent of the data, so what holds given any split
-      holds.
-    * A trial pays with its own purse, whose limit is what the price was computed from. Whatever the
-      estimator does with that purse, a trial cannot release more.
-    * Exceptions, warnings and output of trials are suppressed; there is no ``cv_results_``, no
-      ``verbose`` and no ``n_jobs``.
+    * The split is by position, drawn once and independent of the data. A record is in one part: it
+      affects a trial's model or a trial's score, not both.
+    * A trial pays with its own purse, whose limit is what the price was computed from: it cannot
+      release more. Exceptions, warnings and output of trials are suppressed; there is no
+      ``cv_results_``, no ``verbose`` and no ``n_jobs``.
     * Relies on the estimator: `fit` uses the data only through its purse, `predict` treats each row
       alone, and neither logs, or fails in `fit`, because of one record.
 
     Examples
     --------
-    >>> from privypurse.estimators._search import PrivateSearchCV
-    >>> search = PrivateSearchCV(estimator=None, param_grid={"l2": [0.0, 0.01]}, epsilon=1.0, mean_trials=5.0)
+    >>> from privypurse.estimators import PrivateLogisticRegression, PrivateSearchCV
+    >>> search = PrivateSearchCV(PrivateLogisticRegression(), {"l2": [0.0, 0.01]}, epsilon=1.0, mean_trials=5.0)
     >>> [round(value, 6) for value in search.trial_budget()]
     [0.58339, 1e-06]
     """
@@ -147,11 +135,8 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         mean_trials: float = 5.0,
         shape: float = 0.0,
         validation: float = 0.2,
-        scoring: str | None = None,
         error_bound: float | None = None,
         n_public: float | None = None,
-        allow_unpaid: bool = False,
-        refit: bool = False,
         random_state: int | None = None,
     ) -> None:
         self.estimator = estimator
@@ -163,16 +148,13 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         self.mean_trials = mean_trials
         self.shape = shape
         self.validation = validation
-        self.scoring = scoring
         self.error_bound = error_bound
         self.n_public = n_public
-        self.allow_unpaid = allow_unpaid
-        self.refit = refit
         self.random_state = random_state
 
     def trial_budget(self) -> tuple[float, float]:
         """Return the public (epsilon, delta) of one trial. Spends nothing."""
-        limit = self._limit(self._rule(), self._mechanism())
+        _, _, limit = self._price()
         return limit.epsilon, limit.delta
 
     @all_or_nothing
@@ -186,49 +168,63 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         y : array_like of shape (n,)
             The targets.
         """
-        mechanism, validation, candidates, rule = self._settings()
-        relation, limit = rule.neighbouring, self._limit(rule, mechanism)
-        uncovered = check_estimator(self.estimator, candidates, limit, allow_unpaid=bool(self.allow_unpaid))
-        measure = Measure.of(self.scoring, self.error_bound, classifier=is_classifier(self.estimator))
-        payer = self._payer(rule)
-        checked = check_data(self.estimator, candidates, X, y, validation)
+        mechanism, rule, limit = self._price()
+        validation = probability(validation=self.validation)
+        if validation == 1:
+            raise InvalidArgument("validation must be below 1; got 1. Some records must be left to train on: pass 0.2.")
+        check_delta(rule.delta, self.n_public)
+        candidates = self._candidates()
+        checked = check_search(self.estimator, candidates, X, y, validation)
+        measure = Measure(None if is_classifier(self.estimator) else positive(error_bound=self.error_bound))
+        if self.purse is None:
+            seed = self.random_state
+            warn_of_many_fits(rule.epsilon, seeded=seed is not None)
+            payer = Purse.with_filter(rule, noise=None if seed is None else NoiseSource(seed=seed))
+        else:
+            payer = self.purse if self.epsilon is None else Allowance(self.purse, rule)
         X, targets = checked.X, measure.targets(checked.y)
-        if (X.shape[0] if hasattr(X, "shape") else len(X)) != targets.size:
+        if row_count(X) != targets.size:
             raise InvalidArgument("X and y must have the same number of rows; they do not. Check both.")
         training, scored = split(targets.size, validation, payer.noise)
-        if relation is Neighbouring.REPLACE_ONE:
+        if rule.neighbouring is Neighbouring.REPLACE_ONE:
             records: float | None = float(scored.size)  # the split is by position, and their number is public
         else:
             records = None if self.n_public is None else float(self.n_public) * validation
+        n_public = None if self.n_public is None else max(1, round((1 - validation) * self.n_public))
+
+        def make(candidate: int, purse: Purse) -> Any:
+            model = with_parameters(self.estimator, candidates[candidate])
+            for_a_trial(model, purse, n_public, checked.labels)
+            return model
+
         trial = Trial(
-            make=lambda candidate, purse: self._model(candidates[candidate], purse, validation, checked),
+            make=make,
             training=(take(X, training), targets[training]),
             scored=(take(X, scored), targets[scored]),
             measure=measure,
             limit=limit,
             records=records,
         )
-        best: list[tuple[Any, float] | None] = []
-        stated: list[Certificate] = []
 
-        def state() -> None:
-            for item in (*uncovered, *checked.uncovered, RUNNING_TIME):
+        @functools.cache
+        def stated() -> Certificate:
+            for item in (*checked.uncovered, RUNNING_TIME):
                 payer.declare_uncovered(item)
-            stated.append(payer.certificate())
+            return payer.certificate()
 
-        def opened(candidate: int, noise: NoiseSource) -> tuple[float, tuple[Any, float]]:
-            # Before the first trial: the time of a later entry would reveal their number.
-            if not stated:
-                state()
+        def run(candidate: int, noise: NoiseSource) -> tuple[float, tuple[Any, float]]:
+            stated()  # before the first trial: the time of a later entry would reveal their number
             return trial(candidate, noise)
 
+        best: list[tuple[Any, float] | None] = []
+        add_remove = rule.neighbouring is Neighbouring.ADD_REMOVE
         box = SensitiveTrials(
-            opened,
+            run,
             candidates=len(candidates),
             # Under replace-one the public number of records is used, so there is no bound for
             # add/remove. Under add/remove a replacement is two changes, which doubles mu.
-            add_remove=limit.mu if relation is Neighbouring.ADD_REMOVE else None,
-            replace_one=2 * limit.mu if relation is Neighbouring.ADD_REMOVE else limit.mu,
+            add_remove=limit.mu if add_remove else None,
+            replace_one=2 * limit.mu if add_remove else limit.mu,
             hand_over=best.append,
         )
         what = (
@@ -236,52 +232,33 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             f"(shape {mechanism.shape:g}; arXiv:2110.03620)"
         )
         released = payer.release(box, mechanism, what=what)
-        if not stated:  # the ledger may have been unavailable
-            state()
+        certificate = stated()  # now, if the ledger was unavailable before
         params = candidates[int(released.value[0])]
         if best[0] is None:
             raise InvalidArgument(
                 f"the best trial failed, with the parameters {shown(params)}: estimator could not be fitted. The "
                 "search is paid for. Fit the estimator with them and a purse on synthetic data to see why."
             )
-        epsilon = rule.epsilon_of(rule.after(rule.start(), mechanism.charge(box, relation)), rule.delta)
-        self.privacy_spent_, self.certificate_ = Spent(epsilon, rule.delta, 1), stated[0]
+        epsilon = rule.epsilon_of(rule.after(rule.start(), released.charge), rule.delta)
+        self.privacy_spent_, self.certificate_ = Spent(epsilon, rule.delta, 1), certificate
         self.best_params_, (self.best_estimator_, self.best_score_) = params, best[0]
-        own = {"privacy_spent_": self.privacy_spent_, "certificate_": self.certificate_}
-        after_the_search(self.best_estimator_, with_parameters(self.estimator, params), own)
+        after_the_search(self, with_parameters(self.estimator, params))
         for name in ("classes_", "n_features_in_", "feature_names_in_"):
             if hasattr(self.best_estimator_, name):
                 setattr(self, name, getattr(self.best_estimator_, name))
         return self
 
-    def _settings(self) -> tuple[RepeatAndSelect, float, list[dict[str, Any]], RdpFilter]:
-        """Return mechanism, validation share, candidates and filter, checked."""
-        if self.refit is not False:
-            raise InvalidArgument(
-                f"refit must be False; got {shown(self.refit)}. Fitting again is another release: fit best_params_ "
-                "with a budget of its own."
-            )
-        mechanism = self._mechanism()
-        validation = probability(validation=self.validation)
-        if validation == 1:
-            raise InvalidArgument("validation must be below 1; got 1. Some records must be left to train on: pass 0.2.")
+    def _candidates(self) -> list[dict[str, Any]]:
         try:
             candidates = list(ParameterGrid(self.param_grid))
-        except (TypeError, ValueError) as error:
-            raise InvalidArgument(
-                f"param_grid must map names to lists of values; got {shown(self.param_grid)}. "
-                "Pass for example {'l2': [0.0, 0.01]}."
-            ) from error
+        except (TypeError, ValueError):
+            candidates = []
         if not candidates:
             raise InvalidArgument(
-                "param_grid must hold at least one candidate; got none. Pass for example {'l2': [0.0]}."
+                "param_grid must map names to lists of values, with at least one candidate; got "
+                f"{shown(self.param_grid)}. Pass for example {{'l2': [0.0, 0.01]}}."
             )
-        rule = self._rule()
-        check_delta(rule.delta, self.n_public)
-        return mechanism, validation, candidates, rule
-
-    def _mechanism(self) -> RepeatAndSelect:
-        return RepeatAndSelect(positive(mean_trials=self.mean_trials), self.shape)
+        return candidates
 
     def _rule(self) -> RdpFilter:
         """Return the filter of the search: for its epsilon, or the purse's if that is None."""
@@ -290,7 +267,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         if purse is None:
             if epsilon is None:
                 raise InvalidArgument("epsilon must be a number without a purse; got None. Pass epsilon=1.0.")
-            delta, relation = 1e-6 if self.delta is None else self.delta, relation or Neighbouring.ADD_REMOVE
+            delta, relation = DELTA if self.delta is None else self.delta, relation or Neighbouring.ADD_REMOVE
         else:
             check_terms(purse, self.delta, relation, self.random_state)
             held = purse.filter
@@ -309,13 +286,13 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         order = repeat_and_select.best_order(budget, orders, float(self.mean_trials), float(self.shape))
         return RdpFilter(epsilon, delta, relation, orders=[order])
 
-    def _limit(self, rule: RdpFilter, mechanism: RepeatAndSelect) -> GdpFilter:
-        """Return the largest limit of a trial that keeps the search within filter and purse.
+    def _price(self) -> tuple[RepeatAndSelect, RdpFilter, GdpFilter]:
+        """Return mechanism and filter of the search, and the largest limit of a trial.
 
         A purse has its own orders, at which the search may cost more. Earlier spending lowers the
-        limit only if the search spends what is left; otherwise a search that does not fit is
-        refused.
+        limit only if the search spends what is left; else a search that does not fit is refused.
         """
+        mechanism, rule = RepeatAndSelect(positive(mean_trials=self.mean_trials), self.shape), self._rule()
         held = [rule] if self.purse is None else [rule, cast(RdpFilter, self.purse.filter)]
         orders = [order for one in held for order in one.orders]
         totals = None if self.purse is None or self.epsilon is not None else self.purse.totals
@@ -326,45 +303,15 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
                 f"choosing among mean_trials={mechanism.mean:g} trials alone costs more than what is left. Use a "
                 "larger epsilon, or a purse of its own for the search."
             )
-        return trial_limit(1 / multiplier, rule.delta, rule.neighbouring)
+        return mechanism, rule, trial_limit(1 / multiplier, rule.delta, rule.neighbouring)
 
-    def _payer(self, rule: RdpFilter) -> Purse:
-        if self.purse is None:
-            seed = self.random_state
-            warn_of_many_fits(rule.epsilon, seeded=seed is not None)
-            return Purse.with_filter(rule, noise=None if seed is None else NoiseSource(seed=seed))
-        return self.purse if self.epsilon is None else Allowance(self.purse, rule)
+    predict, predict_proba = _of_best("predict"), _of_best("predict_proba")
+    decision_function = _of_best("decision_function")
 
-    def _model(self, candidate: dict[str, Any], purse: Purse, validation: float, checked: Checked) -> Any:
-        model = with_parameters(self.estimator, candidate)
-        n_public = None if self.n_public is None else max(1, round((1 - validation) * self.n_public))
-        for_a_trial(model, purse, n_public)
-        undeclared = {name: labels for name, labels in checked.classes.items() if model.get_params()[name] is None}
-        return model.set_params(**undeclared)
-
-    @available_if(_has("predict"))  # type: ignore[untyped-decorator,unused-ignore]
-    def predict(self, X: Any) -> Any:
-        """Predict with the best model."""
-        return self._best().predict(X)
-
-    @available_if(_has("predict_proba"))  # type: ignore[untyped-decorator,unused-ignore]
-    def predict_proba(self, X: Any) -> Any:
-        """Predict probabilities with the best model."""
-        return self._best().predict_proba(X)
-
-    @available_if(_has("decision_function"))  # type: ignore[untyped-decorator,unused-ignore]
-    def decision_function(self, X: Any) -> Any:
-        """Return the decision function of the best model."""
-        return self._best().decision_function(X)
-
-    @available_if(_has("score"))  # type: ignore[untyped-decorator,unused-ignore]
     def score(self, X: Any, y: Any) -> Any:
         """Return the score of the best model on other data. NOT private for that data."""
-        return self._best().score(X, y)
-
-    def _best(self) -> Any:
         check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_
+        return self.best_estimator_.score(X, y)
 
     _required_parameters = ("estimator", "param_grid")  # before scikit-learn 1.6
 

@@ -13,79 +13,53 @@ from numpy.typing import NDArray
 from privypurse.accounting import _gdp as gdp
 from privypurse.accounting import convert
 from privypurse.accounting._filters import GdpFilter
-from privypurse.core._checks import FloatArray, positive, shown
+from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
-from privypurse.core._sensitive import Sensitive
 from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.oracles.statistics import clipped_sum
 from privypurse.purse._purse import Purse
 
 RowIndexes = NDArray[np.intp]
 
-# Share of a trial's budget for counting the scored records, if their number is private.
-_COUNT_SHARE = 0.1
-_SCORE = "score of a trial"
+_COUNT_SHARE = 0.1  # of a trial's budget, to count the scored records if their number is private
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Score of one record's prediction, from -1/2 (worst) to 1/2 (best).
+    """Score of one record's prediction, from -1/2 (worst) to 1/2 (best): its label, or its absolute error.
 
     The sensitivity of the sum is 1/2 under add/remove and 1 under replace-one.
     """
 
-    name: str  # "accuracy", "neg_mean_absolute_error" or "neg_mean_squared_error"
-    largest: float = 1.0  # errors are clipped at this
-
-    @classmethod
-    def of(cls, scoring: object, error_bound: object, *, classifier: bool) -> "Measure":
-        """Return a measure by name. Default: accuracy for classifiers, else absolute error."""
-        name = ("accuracy" if classifier else "neg_mean_absolute_error") if scoring is None else scoring
-        if name == "accuracy":
-            return cls("accuracy")
-        if name not in ("neg_mean_absolute_error", "neg_mean_squared_error"):
-            raise InvalidArgument(
-                "scoring must be 'accuracy', 'neg_mean_absolute_error' or 'neg_mean_squared_error', whose change by one "
-                f"record is bounded; got {shown(scoring)}. Leave it out for the default."
-            )
-        if error_bound is None:
-            raise InvalidArgument(
-                f"error_bound must be given for scoring={name!r}: a public bound that absolute errors are clipped "
-                "at. Pass for example error_bound=10.0."
-            )
-        bound = positive(error_bound=error_bound)
-        return cls(str(name), bound if name == "neg_mean_absolute_error" else bound * bound)
+    error_bound: float | None = None  # absolute errors are clipped at this; None for labels
 
     def targets(self, y: Any) -> NDArray[Any]:
         """Return the targets as labels, or as numbers for an error."""
         labels = np.asarray(y)
-        if self.name != "accuracy":
+        if self.error_bound is not None:
             try:
                 labels = labels.astype(np.float64)
             except (TypeError, ValueError, OverflowError):
-                raise InvalidArgument(
-                    f"y must hold numbers for scoring={self.name!r}; got {labels.dtype}. Convert it first."
-                ) from None
+                raise InvalidArgument(f"y must hold numbers; got {labels.dtype}. Convert it first.") from None
         if labels.ndim != 1:
             raise InvalidArgument(f"y must have one dimension; got {labels.ndim}. Pass for example y.ravel().")
         return labels
 
     def judge(self, y: NDArray[Any], predicted: NDArray[Any]) -> FloatArray:
         """Return one number for each record."""
-        if self.name == "accuracy":
+        if self.error_bound is None:
             return np.asarray(np.where(np.broadcast_to(predicted == y, y.shape), 0.5, -0.5))
         with np.errstate(all="ignore"):
-            error = np.abs(y - predicted.astype(np.float64))
-            error = error if self.name == "neg_mean_absolute_error" else error * error
-            return np.asarray(0.5 - np.clip(np.nan_to_num(error / self.largest, nan=1.0, posinf=1.0), 0.0, 1.0))
+            error = np.abs(y - predicted.astype(np.float64)) / self.error_bound
+            return np.asarray(0.5 - np.clip(np.nan_to_num(error, nan=1.0, posinf=1.0), 0.0, 1.0))
 
     def score(self, mean: float) -> float:
-        """Convert a mean of `judge` to a score of this name."""
-        return float(
-            np.clip(0.5 + mean, 0.0, 1.0) if self.name == "accuracy" else -self.largest * np.clip(0.5 - mean, 0, 1)
-        )
+        """Convert a mean of `judge` to the accuracy, or to minus the mean absolute error."""
+        if self.error_bound is None:
+            return float(np.clip(0.5 + mean, 0.0, 1.0))
+        return float(-self.error_bound * np.clip(0.5 - mean, 0.0, 1.0))
 
 
 def trial_limit(mu: float, delta: float, neighbouring: Neighbouring) -> GdpFilter:
@@ -116,17 +90,12 @@ def take(X: Any, rows: RowIndexes) -> Any:
 class Trial:
     """One trial of a search.
 
-    Guarantees
-    ----------
-    * The model learns through a purse with this limit, and the score is released through another
-      one with the same limit. A record is in one of the two parts, so either the model or the score
-      given the model depends on it, not both: a trial is Gaussian-DP with the mu of the limit.
-    * A model of this library may not refuse its part of the records for their number, or for a row
-      that is not finite (`for_a_trial`): that would be an unpaid release. Targets were checked
-      before payment.
-    * Predictions are made for all rows at once; if that fails, for each half, down to single rows,
-      and a row whose prediction fails counts as wrong. So one record changes its own score only,
-      provided that `predict` treats each row alone.
+    The model learns through a purse with this limit, and the score is released through another one
+    with the same limit. A record is in one of the two parts, so either the model or the score given
+    the model depends on it: a trial is Gaussian-DP with the mu of the limit.
+
+    Targets were checked before payment, and a model of this library takes any rows (`for_a_trial`):
+    to refuse its part of the records would be an unpaid release.
     """
 
     make: Callable[[int, Purse], Any]  # makes an unfitted model from the index of a candidate
@@ -137,10 +106,7 @@ class Trial:
     records: float | None  # public number of scored records; None to count them with noise
 
     def __call__(self, candidate: int, noise: NoiseSource) -> tuple[float, tuple[Any, float]]:
-        """Run once. Return the noisy total, and the model with its score.
-
-        The mechanism handles exceptions.
-        """
+        """Return the noisy total, and the model with its score. The mechanism handles exceptions."""
         with _silence():
             purse = Purse.with_filter(self.limit, noise=noise)
             model = self.make(candidate, purse)
@@ -154,22 +120,23 @@ class Trial:
 
     def _noisy_total(self, model: Any, noise: NoiseSource) -> tuple[float, float]:
         """Return the noisy sum of scores, and the number to divide it by."""
-        targets = self.scored[1]
-        judged = self._judge(model, np.arange(targets.size))
-        box = clipped_sum(judged.reshape(-1, 1), clip_norm=0.5)
+        rows = self.scored[1].size
+        judged = self._judge(model, np.arange(rows))
         purse = Purse.with_filter(self.limit, noise=noise)
 
-        def released(box: Sensitive, multiplier: float, what: str) -> float:
+        def released(each: FloatArray, clip_norm: float, multiplier: float, what: str) -> float:
+            box = clipped_sum(each.reshape(-1, 1), clip_norm=clip_norm)
             return float(purse.release(box, Gaussian(multiplier), what=what).value[0])
 
         rest = self.limit.smallest_noise_multiplier
         if self.records is not None:
-            return released(box, rest(purse.totals), _SCORE), self.records
-        total = released(box, gdp.noise_multiplier_for((1 - _COUNT_SHARE) * self.limit.mu**2), _SCORE)
-        everyone = clipped_sum(np.ones((targets.size, 1)), clip_norm=1.0)
-        return total, released(everyone, rest(purse.totals), "number of records that a trial is scored on")
+            return released(judged, 0.5, rest(purse.totals), "score of a trial"), self.records
+        most = gdp.noise_multiplier_for((1 - _COUNT_SHARE) * self.limit.mu**2)
+        total = released(judged, 0.5, most, "score of a trial")
+        return total, released(np.ones(rows), 1.0, rest(purse.totals), "number of records that a trial is scored on")
 
     def _judge(self, model: Any, rows: RowIndexes) -> FloatArray:
+        """Predict for all rows, or if that fails for each half: one record changes its own score only."""
         table, targets = self.scored
         if rows.size == 0:
             return np.empty(0)

@@ -10,41 +10,16 @@ from privypurse.purse._allowance import Allowance
 from privypurse.purse._purse import Purse
 
 
-def declare_fitted(purse: Purse, transformer: Any, *, name: str | None = None) -> str:
-    """Declare a transformer that was fitted on the data without paying, for the certificate.
-
-    Parameters
-    ----------
-    purse : Purse
-        Purse whose certificate names it.
-    transformer : object
-        A fitted transformer, such as a ``StandardScaler``.
-    name : str, optional
-        Its name in a pipeline.
-
-    Returns
-    -------
-    str
-        The words on the certificate.
-
-    Examples
-    --------
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> purse = Purse(epsilon=1.0, delta=1e-6, neighbouring="add-remove")
-    >>> declare_fitted(purse, StandardScaler())
-    'StandardScaler, fitted on the data without paying'
-    """
-    _check_purse(purse)
-    words = _words(transformer, name)
-    purse.declare_uncovered(words)
-    return words
-
-
 def declare_pipeline(purse: Purse, pipeline: Any) -> list[str]:
     """Declare every step of a pipeline that learns without paying from this purse.
 
     A private estimator at the end of a pipeline does not know that a scaler before it was fitted on
     the data. Call this with the pipeline that is fitted on the private data.
+
+    A step is left out if its tags say that it needs no fit, or if its ``fit`` is of this library
+    and pays from the purse. Every other ``fit`` is listed, even if it learns nothing with its
+    settings. Not detected: a ``FunctionTransformer`` whose function uses several rows, and earlier
+    processing of the data.
 
     Parameters
     ----------
@@ -67,49 +42,31 @@ def declare_pipeline(purse: Purse, pipeline: Any) -> list[str]:
     >>> declare_pipeline(purse, make_pipeline(StandardScaler(), RowNormalizer()))
     ["StandardScaler (step 'standardscaler'), fitted on the data without paying"]
     """
-    _check_purse(purse)
-    listed = uncovered_steps(pipeline, purse)
-    for words in listed:
-        purse.declare_uncovered(words)
-    return listed
-
-
-def uncovered_steps(pipeline: Any, purse: Purse | None = None) -> list[str]:
-    """List the steps of a pipeline that learn without paying, in words for a certificate.
-
-    A step is left out if its tags say that it needs no fit, or if its ``fit`` is of this library.
-    Every other ``fit`` is listed, even if it learns nothing with its settings.
-
-    Parameters
-    ----------
-    pipeline : estimator
-        A ``Pipeline``, ``ColumnTransformer``, ``FeatureUnion`` or single step, fitted or not.
-    purse : Purse, optional
-        With it, steps of this library that pay from another budget are listed, too.
-
-    Notes
-    -----
-    Not detected: a ``FunctionTransformer`` whose function uses several rows, and earlier processing
-    of the data.
-    """
+    if not isinstance(purse, Purse):
+        raise InvalidArgument(
+            f"purse must be a Purse; got {shown(purse)}. Pass the purse of the training first, and the pipeline second."
+        )
     if not hasattr(pipeline, "fit") or isinstance(pipeline, type):
         raise InvalidArgument(
             f"pipeline must be an estimator or a pipeline; got {shown(pipeline)}. Pass for example make_pipeline(...)."
         )
-    listed = []
+    listed: dict[str, None] = {}
     for name, step in _steps(None, pipeline):
-        if _is_ours(step):
-            if purse is not None and hasattr(step, "purse") and not _is_same(step.purse, purse):
-                listed.append(_words(step, name, "paid from another budget than this purse"))
-        elif needs_fit(step):
-            listed.append(_words(step, name))
-    return list(dict.fromkeys(listed))
+        words = type(step).__name__ + (f" (step {name!r})" if name else "")
+        if not _is_ours(step) and needs_fit(step):
+            listed[f"{words}, fitted on the data without paying"] = None
+        elif _is_ours(step) and hasattr(step, "purse") and not _is_same(step.purse, purse):
+            listed[f"{words}, paid from another budget than this purse"] = None
+    for words in listed:
+        purse.declare_uncovered(words)
+    return list(listed)
 
 
 def _steps(name: str | None, step: Any) -> Iterator[tuple[str | None, Any]]:
     """Yield the innermost steps of a pipeline with their names."""
     lists = (getattr(step, name, None) for name in ("steps", "transformer_list", "transformers_", "transformers"))
-    inner = next((found for found in lists if isinstance(found, list) and all(map(_is_named, found))), None)
+    named = (found for found in lists if isinstance(found, list) and all(isinstance(part, tuple) for part in found))
+    inner = next(named, None)
     if inner is None:
         if hasattr(step, "fit"):  # "drop", "passthrough" and None do not
             yield name, step
@@ -119,10 +76,6 @@ def _steps(name: str | None, step: Any) -> Iterator[tuple[str | None, Any]]:
         inner = [*inner, ("remainder", step.remainder)]
     for part in inner:
         yield from _steps(part[0] if name is None else f"{name}__{part[0]}", part[1])
-
-
-def _is_named(part: Any) -> bool:
-    return isinstance(part, tuple) and len(part) >= 2
 
 
 def _is_ours(step: Any) -> bool:
@@ -142,14 +95,3 @@ def _is_same(payer: Any, purse: Purse) -> bool:
     file = getattr(payer.ledger, "path", None)
     same_ledger = payer.ledger is purse.ledger or (file is not None and file == getattr(purse.ledger, "path", None))
     return same_ledger and payer.dataset == purse.dataset
-
-
-def _words(step: Any, name: str | None, how: str = "fitted on the data without paying") -> str:
-    return type(step).__name__ + (f" (step {name!r})" if name else "") + f", {how}"
-
-
-def _check_purse(purse: Any) -> None:
-    if not isinstance(purse, Purse):
-        raise InvalidArgument(
-            f"purse must be a Purse; got {shown(purse)}. Pass the purse of the training first, and the pipeline second."
-        )

@@ -30,29 +30,17 @@ class LinearLoss(ABC):
     ----------
     clip_derivative : float, default infinity
         The derivative is clipped to this size: beyond that point the loss is linear.
-
-    Attributes
-    ----------
-    code : int
-        Code of the loss in the kernels.
-    classification : bool
-        Whether targets are -1 and +1.
     """
 
     clip_derivative: float = math.inf
 
-    code: ClassVar[int]
-    classification: ClassVar[bool] = True
+    code: ClassVar[int]  # of the loss in the kernels
+    classification: ClassVar[bool] = True  # whether targets are -1 and +1
     _lipschitz: ClassVar[float] = 1.0  # before clipping
 
     def __post_init__(self) -> None:
         if self.clip_derivative != math.inf:
             object.__setattr__(self, "clip_derivative", positive(clip_derivative=self.clip_derivative))
-
-    @property
-    def parameter(self) -> float:
-        """Parameter of the loss, such as a width; 0 where it has none."""
-        return 0.0
 
     @functools.cached_property
     def lipschitz(self) -> float:
@@ -70,8 +58,7 @@ class LinearLoss(ABC):
 
     def bounds(self, row_limit: float, target_bound: float = 1.0) -> Bounds:
         """Return the public constants of the mean loss over rows of at most this length."""
-        smoothness = self.smoothness * row_limit**2
-        return Bounds(self.lipschitz * row_limit, smoothness, self.value_at_zero(target_bound))
+        return Bounds(self.lipschitz * row_limit, self.smoothness * row_limit**2, self.value_at_zero(target_bound))
 
     def range_along(self, length: float) -> float:
         """Return how much a record's loss can vary while its score moves over this length."""
@@ -92,12 +79,6 @@ class LinearLoss(ABC):
         z, sign = self._residual(score, target)
         return np.asarray(np.clip(sign * self._plain_slope(z), -self.clip_derivative, self.clip_derivative))
 
-    def curvature(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
-        """Return the second derivative of each record's loss; zero where clipped."""
-        z, _ = self._residual(score, target)
-        clipped = np.abs(self._plain_slope(z)) > self.clip_derivative
-        return np.asarray(np.where(clipped, 0.0, self._plain_curvature(z)))
-
     def _residual(self, score: ArrayLike, target: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Return the margin or the distance to the target, and the sign of the score in it."""
         score, target = np.asarray(score, dtype=np.float64), np.asarray(target, dtype=np.float64)
@@ -107,8 +88,8 @@ class LinearLoss(ABC):
 
     @functools.cached_property
     def for_kernels(self) -> tuple[float, float, float]:
-        """Parameter of the loss, where the clipped loss becomes linear, and its slope there."""
-        return self.parameter, self._knee(), self.lipschitz
+        """Width of a rounded kink or 0, where the clipped loss becomes linear, and its slope there."""
+        return getattr(self, "width", 0.0), self._knee(), self.lipschitz
 
     @abstractmethod
     def _knee(self) -> float:
@@ -119,9 +100,6 @@ class LinearLoss(ABC):
 
     @abstractmethod
     def _plain_slope(self, z: FloatArray) -> FloatArray: ...
-
-    @abstractmethod
-    def _plain_curvature(self, z: FloatArray) -> FloatArray: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,20 +131,13 @@ class Logistic(LinearLoss):
     def _plain_slope(self, z: FloatArray) -> FloatArray:
         return np.asarray(-np.exp(-np.logaddexp(0.0, z)))
 
-    def _plain_curvature(self, z: FloatArray) -> FloatArray:
-        return np.asarray(np.exp(-np.logaddexp(0.0, z) - np.logaddexp(0.0, -z)))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Hinge(LinearLoss):
     """``max(0, 1 - target * score)``. Not smooth: prefer `HuberHinge` for gradient methods."""
 
     code: ClassVar[int] = 1
-
-    @property
-    def smoothness(self) -> float:
-        """Infinity: there is a kink at margin 1."""
-        return math.inf
+    smoothness: ClassVar[float] = math.inf  # there is a kink at margin 1
 
     def _knee(self) -> float:
         # The derivative jumps past the clip at the kink.
@@ -177,9 +148,6 @@ class Hinge(LinearLoss):
 
     def _plain_slope(self, z: FloatArray) -> FloatArray:
         return np.where(z < 1, -1.0, 0.0)
-
-    def _plain_curvature(self, z: FloatArray) -> FloatArray:
-        return np.zeros_like(z)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,11 +170,6 @@ class HuberHinge(LinearLoss):
         object.__setattr__(self, "width", positive(width=self.width))
 
     @property
-    def parameter(self) -> float:
-        """The width."""
-        return self.width
-
-    @property
     def smoothness(self) -> float:
         """``1 / (2 width)``."""
         return 1 / (2 * self.width)
@@ -221,9 +184,6 @@ class HuberHinge(LinearLoss):
     def _plain_slope(self, z: FloatArray) -> FloatArray:
         return -np.clip((1 + self.width - z) / (2 * self.width), 0.0, 1.0)
 
-    def _plain_curvature(self, z: FloatArray) -> FloatArray:
-        return np.where(np.abs(z - 1) <= self.width, 1 / (2 * self.width), 0.0)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Squared(LinearLoss):
@@ -231,12 +191,8 @@ class Squared(LinearLoss):
 
     code: ClassVar[int] = 3
     classification: ClassVar[bool] = False
+    smoothness: ClassVar[float] = 1.0
     _lipschitz: ClassVar[float] = math.inf
-
-    @property
-    def smoothness(self) -> float:
-        """One."""
-        return 1.0
 
     def _knee(self) -> float:
         return self.clip_derivative
@@ -246,9 +202,6 @@ class Squared(LinearLoss):
 
     def _plain_slope(self, z: FloatArray) -> FloatArray:
         return z
-
-    def _plain_curvature(self, z: FloatArray) -> FloatArray:
-        return np.ones_like(z)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,14 +217,12 @@ class Huber(Squared):
     """
 
     threshold: float
-    # The kernels see a squared loss with a clip.
-    code: ClassVar[int] = Squared.code
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        threshold = positive(threshold=self.threshold)
-        object.__setattr__(self, "threshold", threshold)
-        object.__setattr__(self, "clip_derivative", min(self.clip_derivative, threshold))
+        object.__setattr__(self, "threshold", positive(threshold=self.threshold))
+        # The kernels see a squared loss with a clip.
+        object.__setattr__(self, "clip_derivative", min(self.clip_derivative, self.threshold))
 
 
 def check_loss(loss: object) -> LinearLoss:

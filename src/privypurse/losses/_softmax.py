@@ -78,7 +78,7 @@ class Softmax:
         if self.clip_derivative < self._longest:
             length = np.linalg.norm(slope, axis=1, keepdims=True)
             slope *= np.minimum(1.0, self.clip_derivative / np.maximum(length, 1e-300))
-        return np.asarray(slope)
+        return slope
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,7 @@ class OneVsRest(Softmax):
 
     Parameters
     ----------
-    classes : int
-        How many classes there are, two or more. Public.
-    clip_derivative : float, default infinity
+    classes, clip_derivative
         As for `Softmax`.
     width : float, default 0.5
         Half the width of the rounded part.

@@ -46,17 +46,7 @@ class SensitiveTensor(Sensitive):
 
 
 def normals(shape: tuple[int, ...], device: torch.device, noise: NoiseSource) -> Tensor:
-    """Draw standard normals in double precision on a device.
-
-    Parameters
-    ----------
-    shape, device
-        Shape, and where to draw. On the CPU the noise source draws by itself.
-    noise : NoiseSource
-        Source of the key.
-    """
-    if device.type == "cpu":
-        return torch.from_numpy(noise.normal(shape))
+    """Draw standard normals in double precision on a device other than the CPU, with a key of `noise`."""
     count = math.prod(shape)
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
     drawer = _drawer(device, -(-count // _NORMALS_PER_BLOCK), stream)
@@ -186,8 +176,9 @@ class TorchGaussian(Gaussian):
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Any:
         """Return the value plus noise, as a tensor in double precision."""
         value: torch.Tensor = box._value  # type: ignore[assignment]
-        lattice = super().check_noise(box, neighbouring, noise)
-        if lattice is not None:
+        if noise.secure:
+            lattice = super().check_noise(box, neighbouring, noise)
+            assert lattice is not None
             units = exact_gaussian(value.numel(), lattice.std, noise.sampler != "secure", noise)
             drawn = torch.from_numpy(units).to(value.device)
             # As `Lattice.points` and `Lattice.add_noise`; a power of two scales exactly.
@@ -195,4 +186,6 @@ class TorchGaussian(Gaussian):
             points = (value.double().clamp(-largest, largest) / lattice.unit).round().to(torch.int64)
             noisy = (points + drawn.reshape(value.shape)).clamp(-LARGEST_UNITS, LARGEST_UNITS)
             return noisy.double() * lattice.unit
-        return value.double() + self.noise_std(box, neighbouring) * normals(box.shape, value.device, noise)
+        on_cpu = value.device.type == "cpu"
+        drawn = torch.from_numpy(noise.normal(box.shape)) if on_cpu else normals(box.shape, value.device, noise)
+        return value.double() + self.noise_std(box, neighbouring) * drawn

@@ -20,7 +20,7 @@ from privypurse.core._errors import BudgetExhausted, InvalidArgument, count_char
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sample
-from privypurse.core.charges import GaussianCharge, RepeatedCharge
+from privypurse.core.charges import GaussianCharge, RepeatedCharge, to_json
 from privypurse.core.queries import ModuleGradient, Released, ShareWithin
 from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.mechanisms._torch_gaussian import SensitiveTensor, TorchGaussian
@@ -360,20 +360,17 @@ class Payments:
         self._adaptive = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
         self.clip_norm = clip_norm.start if isinstance(clip_norm, AdaptiveClip) else clip_norm  # the current one
         self._callbacks = list(callbacks)
-        self._fixed = isinstance(purse.filter, FixedSchedule)
+        self._rule = purse.filter
+        self._fixed = isinstance(purse.filter, FixedSchedule)  # it decides what comes next, not the schedule
+        self._divides = isinstance(schedule, Weighted | EvenSplit)  # such schedules always fit, and see no values
         self.trace = Trace()
         self.gradients = 0
+        self.looking = False  # whether the next release is a look at gradient norms, for an adaptive clip norm
         self._past: tuple[Released, ...] = ()
         self._look_noise, self._budget = self._begin()
         self._next: TorchGaussian | None = None
         self._started = self._reserved = False
         self._blocks = contextlib.ExitStack()
-
-    @property
-    def looking(self) -> bool:
-        """Whether the next release is a look at gradient norms, for an adaptive clip norm."""
-        looks = len(self.trace.steps) - self.gradients
-        return self._adaptive is not None and self.gradients == looks * self._adaptive.every
 
     @property
     def looks(self) -> int:
@@ -388,32 +385,38 @@ class Payments:
         if self.gradients >= self.settings.steps:
             self.finish("steps")
             return
+        looks = len(self.trace.steps) - self.gradients
+        self.looking = self._adaptive is not None and self.gradients == looks * self._adaptive.every
         try:
-            multiplier = self._noise_multiplier()
+            if self._fixed:
+                now = self.purse.totals
+                multiplier = self._rule.smallest_noise_multiplier(now, self.settings.sample_prob)
+                if math.isinf(multiplier):  # raises: nothing is left, or another release comes next
+                    replace(self._budget, now=now).gaussian(1.0)
+            else:
+                multiplier = self._proposed()
         except BudgetExhausted:
             self.finish("budget")
             return
-        # Schedules that divide the remaining budget always fit it; others are checked.
-        if not isinstance(self.schedule, Weighted | EvenSplit):
-            smallest = self.purse.filter.smallest_noise_multiplier(self.purse.totals, self.settings.sample_prob)
-            if multiplier < smallest:
-                self.finish("budget")
-                return
         self._next = TorchGaussian(multiplier)
 
-    def _noise_multiplier(self) -> float:
-        budget = replace(self._budget, now=self.purse.totals) if self._fixed else self._budget
-        if self.looking:
-            if math.isinf(self._look_noise):
-                raise BudgetExhausted("nothing is left of the budget.")
-            return budget.gaussian(1.0).noise_multiplier if self._fixed else self._look_noise
-        mechanism: Any = self.schedule.propose(ModuleGradient(clip_norm=self.clip_norm), self._past, budget)
-        if not isinstance(mechanism, Gaussian):
-            raise InvalidArgument(
-                f"schedule must propose a Gaussian mechanism; {type(self.schedule).__name__} proposed {shown(mechanism)}. "
-                "Return for example Gaussian(noise_multiplier=2.0), or budget.gaussian(0.01)."
-            )
-        return mechanism.noise_multiplier
+    def _proposed(self) -> float:
+        """Return the noise multiplier of a look, or that which the schedule proposes."""
+        mechanism: Any = None
+        if not self.looking:
+            mechanism = self.schedule.propose(ModuleGradient(clip_norm=self.clip_norm), self._past, self._budget)
+            if not isinstance(mechanism, Gaussian):
+                raise InvalidArgument(
+                    f"schedule must propose a Gaussian mechanism; {type(self.schedule).__name__} proposed "
+                    f"{shown(mechanism)}. Return for example Gaussian(noise_multiplier=2.0), or budget.gaussian(0.01)."
+                )
+        multiplier = self._look_noise if mechanism is None else mechanism.noise_multiplier
+        least = 0.0
+        if not self._divides:
+            least = self._rule.smallest_noise_multiplier(self.purse.totals, self.settings.sample_prob)
+        if multiplier < least or math.isinf(multiplier):
+            raise BudgetExhausted("what is left of the budget does not cover the next release.")
+        return multiplier
 
     def pay(self, value: Tensor, sample: Sample) -> Tensor:
         """Release a sum through the purse and add it to the trace."""
@@ -427,20 +430,21 @@ class Payments:
         box = SensitiveTensor(
             value, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=rate, sample=sample
         )
-        query = ShareWithin(clip_norm=self.clip_norm) if looking else ModuleGradient(clip_norm=self.clip_norm)
-        released = self.purse.release(box, self._next, what=type(query).__name__)
+        name = (ShareWithin if looking else ModuleGradient).__name__
+        released = self.purse.release(box, self._next, what=name)
         noisy: Any = released.value
-        seen = np.empty(0) if isinstance(self.schedule, Weighted | EvenSplit) else noisy.detach().cpu().numpy()
-        released = replace(released, value=seen)
         if not looking:
-            self._past = remembered(self._past, released)
-            self._budget = self._budget.after(released.charge)
             self.gradients += 1
-        step = Step.of(len(self.trace.steps) + 1, query, released, self.purse.fraction_left)
+            if not self._fixed:
+                seen = np.empty(0) if self._divides else noisy.detach().cpu().numpy()
+                self._past = remembered(self._past, replace(released, value=seen))
+                self._budget = self._budget.after(released.charge)
+        left, done = self.purse.fraction_left, len(self.trace.steps)
+        step = Step(done + 1, name, to_json(released.charge), released.noise_std, None, left)
         self.trace.steps.append(step)
         for callback in self._callbacks:
             if not self._started:
-                callback.on_start(self.settings.steps + self.looks, step.number - 1)
+                callback.on_start(self.settings.steps + self.looks, done)
             callback.on_step(step)
         self._started = True
         return noisy  # type: ignore[no-any-return]
@@ -468,7 +472,7 @@ class Payments:
                 f"no step was made: what is left of the budget of data set {self.purse.dataset!r} does not cover the first "
                 "one. The loader is empty and the module unchanged.",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         for callback in self._callbacks:
             callback.on_end(self.trace)
@@ -507,7 +511,7 @@ class Payments:
         self._budget, self._past = replace(self._budget, start=start, now=start), ()
         empty = [np.empty(0)] * (len(gradients) - len(vectors))
         for step, vector in zip(gradients, [*empty, *vectors], strict=True):
-            if step.charge:  # none in a process that does not charge
+            if step.charge and not self._fixed:  # none in a process that does not charge
                 charge = single_charge(step.charge)
                 self._past = (*self._past, Released(vector, charge, step.noise_std))
                 self._budget = self._budget.after(charge)

@@ -19,7 +19,7 @@ from privypurse.purse._holds import held
 from privypurse.purse._opening import part_of
 from privypurse.purse._purse import Purse
 from privypurse.pytorch._budgets import target_of
-from privypurse.pytorch._clipping import Loss
+from privypurse.pytorch._compiled import Loss
 from privypurse.pytorch._oracle import ModuleOracle
 from privypurse.pytorch._private_loop import put_on_record
 from privypurse.pytorch._processes import Processes

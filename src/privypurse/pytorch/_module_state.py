@@ -5,7 +5,6 @@ import collections
 import contextlib
 import functools
 import itertools
-import math
 import operator
 import pickle
 import sys
@@ -83,7 +82,7 @@ class ModuleState:
     """
 
     def __init__(self, module: nn.Module, counters: "set[_Path] | None" = None) -> None:
-        self._module, self._whole = module, False
+        self._module, self._whole, self._watching = module, False, False
         self._containers: list[tuple[Any, _Items]] = []
         self._raw: list[_Raw] = []
         self._leaves: dict[_Path, Any] = {}
@@ -101,6 +100,7 @@ class ModuleState:
 
     def take(self, *, whole: bool = False) -> None:
         """Record the current state; with `whole`, for comparison of all values."""
+        self._watching = True
         earlier, marks, copies = self._tensors, self._marks, self._copies  # kept alive: ids stay unique
         if not self._containers or not self._same_containers():
             self._containers, self._leaves = self._found()
@@ -112,10 +112,12 @@ class ModuleState:
         small: dict[Any, list[Tensor]] = {}
         uncopied: list[Tensor] = []
         for tensor in self._tensors:
-            one, size = id(tensor), _size(tensor)
-            if size <= COMPARED:
+            one = id(tensor)
+            if nn.parameter.is_lazy(tensor) or tensor.layout is not torch.strided:  # no values to compare
+                uncopied.append(tensor)
+            elif tensor.numel() <= COMPARED:
                 small.setdefault((tensor.device, tensor.dtype), []).append(tensor)
-            elif size <= (sys.maxsize if whole and not isinstance(tensor, nn.Parameter) else COPIED):
+            elif tensor.numel() <= COPIED or (whole and not isinstance(tensor, nn.Parameter)):
                 # Optimizers may change parameters without raising the version counter.
                 again = one not in copies or marks[one] != self._marks[one] or tensor.requires_grad
                 self._copies[one] = tensor.detach().clone() if again else copies[one]
@@ -173,9 +175,13 @@ class ModuleState:
             tensor.grad = None if tensor.grad is grad else grad  # added in place: drop it
         return possible
 
-    def check(self) -> None:
-        """Restore the state and raise InvalidArgument if something changed."""
-        name = self.changed()
+    def check(self, *, ends: bool = False) -> None:
+        """Restore the state and raise InvalidArgument if something changed since `take`.
+
+        With `ends`, later changes are allowed, until the next `take`.
+        """
+        watched, self._watching = self._watching, self._watching and not ends
+        name = self.changed() if watched else ""
         if name:
             back = "The module was restored" if self.restore() else "It could not be restored: build a new module"
             raise InvalidArgument(
@@ -435,14 +441,9 @@ def _mark(tensor: Tensor) -> _Mark:
         return _Mark(-1 if tensor.is_inference() else tensor._version, 0, *of_gradient)
 
 
-def _size(tensor: Tensor) -> float:
-    """Return the number of values, infinite for tensors that cannot be compared value by value."""
-    return math.inf if nn.parameter.is_lazy(tensor) or tensor.layout is not torch.strided else tensor.numel()
-
-
 def _digest(tensor: Tensor) -> int:
     """Return a number that changes with any value of a tensor, 0 where values cannot be read."""
-    if _size(tensor) == math.inf or tensor.is_meta or tensor.is_quantized:
+    if nn.parameter.is_lazy(tensor) or tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
         return 0
     raw = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[raw.element_size()]

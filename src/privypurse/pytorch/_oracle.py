@@ -16,7 +16,8 @@ from privypurse.core.queries import Count, GradientAt, LossesAlong, Query
 from privypurse.losses._bounds import Bounds
 from privypurse.oracles._sampling import check_sampling, poisson_rows
 from privypurse.pytorch._checks import check_module
-from privypurse.pytorch._clipping import MARGIN, ClippedSums, Loss, check_clip_norm, piece_size, sum_in_pieces
+from privypurse.pytorch._clipping import MARGIN, check_clip_norm
+from privypurse.pytorch._compiled import ClippedSums, Loss, piece_size, sum_in_pieces
 from privypurse.pytorch._module_state import ModuleState
 from privypurse.pytorch._rows import Indexes, RecordSource, rows_of
 from privypurse.pytorch._taps import Taps

@@ -20,7 +20,8 @@ from privypurse.purse._purse import Purse
 from privypurse.pytorch import _budgets as budgets
 from privypurse.pytorch._budgets import AdaptiveClip, Payments, Settings, schedule_of
 from privypurse.pytorch._checks import check_module, trained_parameters
-from privypurse.pytorch._clipping import ClippedSums, Loss, check_clip_norm, piece_size
+from privypurse.pytorch._clipping import check_clip_norm
+from privypurse.pytorch._compiled import ClippedSums, Loss, piece_size
 from privypurse.pytorch._engine import Engine, PrivateLoader
 from privypurse.pytorch._rows import DatasetRows, RecordSource, rows_of
 from privypurse.pytorch._taps import Taps

@@ -3,12 +3,12 @@
 import copy
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
 from torch.utils.data.dataloader import default_collate
 from torch.utils.data.sampler import BatchSampler
@@ -144,3 +144,36 @@ def parts_of(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def moved(batch: Any, device: torch.device) -> Any:
     """Return a batch on a device."""
     return each_part(batch, lambda x, _: x.to(device) if isinstance(x, Tensor) else x)
+
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a module
+# Layers whose mode makes no other way of calling a module.
+_MODES_ASIDE = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.modules.batchnorm._BatchNorm)
+
+
+class Way(NamedTuple):
+    """What distinguishes one way of calling a module from another."""
+
+    kind: tuple[Any, ...]  # names and types of parts, and the modes of layers
+    numbers: tuple[int, ...]  # integer arguments, which modules may branch on
+    lengths: tuple[tuple[str, int | None], ...]  # of tensors by name, None for per-record tensors
+
+
+def way_of_calling(module: nn.Module, arguments: Arguments, records: int) -> Way:
+    """Return the way in which a module is called with a number of records."""
+    found: list[Any] = []
+    numbers: list[int] = []
+    lengths: list[tuple[str, int | None]] = []
+    for name, x in parts_of(arguments):
+        if isinstance(x, Tensor):
+            found.append((name, x.dtype, x.dim()))
+            lengths.append((name, 0 if x.dim() == 0 else None if len(x) == records else len(x)))
+        elif isinstance(x, int) and not isinstance(x, bool):
+            found.append((name, int))
+            numbers.append(x)
+        elif isinstance(x, float):
+            found.append((name, float, x == 0))  # modules skip a part that has no weight
+        else:
+            found.append((name, x if isinstance(x, bool | str | None) else type(x)))
+    modes = tuple(layer.training for layer in module.modules() if not isinstance(layer, _MODES_ASIDE))
+    return Way((tuple(found), modes), tuple(numbers), tuple(lengths))

@@ -15,16 +15,8 @@ from torch.nn.utils import parametrize
 
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
-from privypurse.pytorch._layers import (
-    RUNNING_AGAIN,
-    AnyRule,
-    EmbeddingRule,
-    Listening,
-    Rule,
-    Use,
-    check_attention,
-    rule_for,
-)
+from privypurse.pytorch._attention import Listening, check_attention
+from privypurse.pytorch._clipping import RUNNING_AGAIN, AnyRule, EmbeddingRule, Rule, Use, rule_for
 
 # Modules with hooks.
 _TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()
@@ -315,27 +307,23 @@ def reduction_of_loss(outputs: Any, *, scaled: bool, recent: bool = False) -> st
         numbers = [one for one in objects if type(one) in tensors and one.dim() == 0]
         for node in {one.grad_fn for one in numbers} - {None}:
             if all(torch._C._will_engine_execute_node(child) for child, _ in node.next_functions if child is not None):
-                nodes = _below(node, outputs)
+                nodes, stack = set(), [node]
+                while stack and len(nodes) < _MOST_NODES:
+                    below = stack.pop()
+                    if below not in nodes:
+                        nodes.add(below)
+                        children = () if below is outputs else below.next_functions
+                        stack += [child for child, _ in children if child is not None]
                 if outputs in nodes:
                     roots[node] = nodes
     tops = [node for node in roots if not any(node in nodes for other, nodes in roots.items() if other is not node)]
     return _reduction(tops[0], outputs, scaled=scaled) if len(tops) == 1 else None
 
 
-def _below(top: Any, end: Any) -> set[Any]:
-    found: set[Any] = set()
-    stack = [top]
-    while stack and len(found) < _MOST_NODES:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack += [] if node is end else [child for child, _ in node.next_functions if child is not None]
-    return found
-
-
 def _reduction(top: Any, end: Any, *, scaled: bool) -> str | None:
     reductions: set[str | None] = set()
-    records = _rows(end)
+    # Length of the first dimension of an operation's result; 0 for scalars.
+    records = next(iter(end._input_metadata[0].shape), 0)
     seen: set[Any] = set()
     stack = [(top, False)]
     while stack:
@@ -353,7 +341,8 @@ def _reduction(top: Any, end: Any, *, scaled: bool) -> str | None:
         if scaled and node is top and name == "Mul":  # by the loss scale
             below = below[:1]
         elif in_rows:
-            if not records or _rows(node) % records or (records == 1 and name in _SHAPES):
+            rows = next(iter(node._input_metadata[0].shape), 0)
+            if not records or rows % records or (records == 1 and name in _SHAPES):
                 return None  # rows are not records, or a single record leaves it open
             if not (name in _ON_ROWS or reduction == 0 or _within_rows(name, node)):
                 return None
@@ -384,8 +373,3 @@ def _within_rows(name: str, node: Any) -> bool:
         return False
     wrapped = [dim - 2**64 if dim >= 2**63 else dim for dim in (dims if isinstance(dims, tuple) else (dims,))]
     return bool(wrapped) and all(dim % len(sizes) != 0 for dim in wrapped)
-
-
-def _rows(node: Any) -> int:
-    """Return the length of the first dimension of an operation's result, 0 for scalars."""
-    return int(next(iter(node._input_metadata[0].shape), 0))

@@ -10,7 +10,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,17 +19,14 @@ from torch import Tensor, nn
 from privypurse.core._errors import InvalidArgument
 from privypurse.purse._purse import Purse
 from privypurse.pytorch import _made_up as synthetic
-from privypurse.pytorch._clipping import check_records, clipped_sum, full_precision
+from privypurse.pytorch._clipping import clipped_sum, full_precision
 from privypurse.pytorch._made_up import Integers, Reach, Record, made_up
 from privypurse.pytorch._module_state import COMPARED, ModuleState
-from privypurse.pytorch._rows import each_part, moved, parts_of
+from privypurse.pytorch._rows import Arguments, Way, each_part, moved, way_of_calling
 from privypurse.pytorch._taps import Taps
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a module
-Way = Callable[[Any], Arguments]
 
-
-def ways_to_call(module: nn.Module, batch: Any) -> list[Way]:
+def ways_to_call(module: nn.Module, batch: Any) -> list[Callable[[Any], Arguments]]:
     """Return ways of calling a module with a batch, most likely first."""
     if hasattr(module, "silent"):  # a training step: batch and, mostly, batch index
         return [lambda made: ((made, 0), {}), lambda made: ((made,), {})]
@@ -95,18 +92,6 @@ FAR_CROWD = tuple(Record(record.seed, side=1 - 2 * (record.seed % 2)) for record
 MOST_NUMBERS = 10
 
 
-# Layers whose mode makes no other way of calling a module.
-_MODES_ASIDE = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.modules.batchnorm._BatchNorm)
-
-
-class _Structure(NamedTuple):
-    """Signature of a call: what distinguishes one way of calling a module from another."""
-
-    kind: tuple[Any, ...]  # names and types of parts, and the modes of layers
-    numbers: tuple[int, ...]  # integer arguments, which modules may branch on
-    lengths: dict[str, int | None]  # of tensors by name, None for per-record tensors
-
-
 class Trials:
     """Trials of a module, one for each way in which it is called.
 
@@ -128,7 +113,8 @@ class Trials:
         self.many = min(MOST, round(records))
         self.counters: set[Any] = set()
         self._state = ModuleState(module)
-        self._tried: dict[Any, dict[Any, list[dict[str, int | None]]]] = {}
+        self._tried: dict[Any, dict[Any, list[dict[str, int | None]]]] = {}  # lengths, by kind and numbers
+        self.known: set[Way] = set()  # ways of calling that need no trial, or need no other one
         self._said: set[str] = set()
 
     def ahead(self, batch: Any, *, with_loss: bool, modes: Sequence[bool] = (True,)) -> list[str]:
@@ -139,7 +125,7 @@ class Trials:
         could not be verified.
         """
         like, records = moved(batch, self.device), synthetic.records_in(batch)
-        ways: list[Way] = [lambda made: (tuple(made[:-1]), {})] if with_loss else ways_to_call(self.module, batch)
+        ways = [lambda made: (tuple(made[:-1]), {})] if with_loss else ways_to_call(self.module, batch)
         unknown: list[str] = []
         for mode in modes:
             with kept_modes(self.module):
@@ -161,7 +147,7 @@ class Trials:
                         f"{error}). Write it with the layers of torch.nn, without activation checkpointing."
                     ) from error
                 if UNTRIED not in found and not synthetic.has_opaque_parts(arguments):
-                    self._note(self._structure(arguments, records))
+                    self._note(way_of_calling(self.module, arguments, records))
                 unknown += found
         return self._news(unknown if with_loss else [line for line in unknown if line != UNTRIED])
 
@@ -170,7 +156,7 @@ class Trials:
 
         Return certificate lines on what could not be verified, each once.
         """
-        way = self._structure(arguments, records)
+        way = way_of_calling(self.module, arguments, records)
         earlier = self._tried.get(way.kind, {})
         unknown = []
         if way.numbers not in earlier and len(earlier) >= MOST_NUMBERS:
@@ -180,9 +166,11 @@ class Trials:
             # now only because its fixed length equals the batch size counts as the same.
             if all(
                 (lengths[name] is None) == (now is None) or (now is None and lengths[name] == records)
-                for name, now in way.lengths.items()
+                for name, now in way.lengths
             ):
-                return self._news(unknown) if unknown else []
+                if not unknown:
+                    self.known.add(way)
+                return self._news(unknown)
         if not synthetic.has_records(arguments, records):
             # If only lengths differ, the backward pass refuses the call.
             return self._news(unknown if earlier else [UNTRIED])
@@ -198,34 +186,15 @@ class Trials:
         self._note(way)
         return self._news([*unknown, *found, *[UNTRIED] * synthetic.has_opaque_parts(arguments)])
 
-    def _note(self, way: _Structure) -> None:
-        self._tried.setdefault(way.kind, {}).setdefault(way.numbers, []).append(way.lengths)
+    def _note(self, way: Way) -> None:
+        self._tried.setdefault(way.kind, {}).setdefault(way.numbers, []).append(dict(way.lengths))
 
     def _news(self, unknown: list[str]) -> list[str]:
         news = [line for line in dict.fromkeys(unknown) if line not in self._said]
         self._said |= set(news)
         return news
 
-    def _structure(self, arguments: Arguments, records: int) -> "_Structure":
-        """Return the signature of a call with a number of records."""
-        found: list[Any] = []
-        numbers: list[int] = []
-        lengths: dict[str, int | None] = {}
-        for name, x in parts_of(arguments):
-            if isinstance(x, Tensor):
-                found.append((name, x.dtype, x.dim()))
-                lengths[name] = 0 if x.dim() == 0 else None if len(x) == records else len(x)
-            elif isinstance(x, int) and not isinstance(x, bool):
-                found.append((name, int))
-                numbers.append(x)
-            elif isinstance(x, float):
-                found.append((name, float, x == 0))  # modules skip a part that has no weight
-            else:
-                found.append((name, x if isinstance(x, bool | str | None) else type(x)))
-        modes = tuple(layer.training for layer in self.module.modules() if not isinstance(layer, _MODES_ASIDE))
-        return _Structure((tuple(found), modes), tuple(numbers), lengths)
-
-    def _answers(self, way: Way, like: Any, records: int) -> bool:
+    def _answers(self, way: Callable[[Any], Arguments], like: Any, records: int) -> bool:
         """Whether the module, called in a way, returns floats for synthetic records."""
         with self._aside(self._state.put_back()):
             try:
@@ -275,10 +244,8 @@ class Trials:
             number = total()
             if number.requires_grad:
                 torch.autograd.grad(number, [self.taps.anchor], allow_unused=True)
-        uses = self.taps.take()
-        check_records(uses, len(weights))
         sizes = {name: value.shape for name, value in self.trained.items()}
-        return clipped_sum(uses, sizes, torch.tensor(weights, device=self.device), 1e12).flat
+        return clipped_sum(self.taps.take(), sizes, torch.tensor(weights, device=self.device), 1e12).flat
 
     def _count_along(self, arguments: Arguments, records: int) -> list[str]:
         """Find counters and refuse other changes; return certificate lines on counters."""

@@ -26,7 +26,7 @@ from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.mechanisms._torch_gaussian import SensitiveTensor, TorchGaussian
 from privypurse.methods._dp_sgd import calibrated, fixed_schedule, relative_charges
 from privypurse.methods.dynamic import geometric_influences, momentum_influences
-from privypurse.purse._opening import check_delta, part_of
+from privypurse.purse._opening import check_delta
 from privypurse.purse._purse import Purse
 from privypurse.pytorch._clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, check_clip_norm
 from privypurse.training._checkpoint import single_charge
@@ -86,28 +86,13 @@ class AdaptiveClip:
         """
         return max(2 * self.error * expected_batch, 2 * of_gradients * math.sqrt(10 / min(self.every, 10)))
 
-    def moved(self, clip_norm: float, noisy_count: float, expected_batch: float) -> float:
-        """Return the clip norm after a look."""
-        share = min(max(noisy_count / expected_batch + 0.5, 0.0), 1.0)
-        return min(max(clip_norm * math.exp(self.rate * (self.quantile - share)), LEAST_CLIP_NORM), MOST_CLIP_NORM)
-
 
 def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, stairs: int = 4) -> Weighted:
-    """Return a schedule of the papers by name.
+    """Return a schedule of the papers by name, for a number of gradients.
 
-    Parameters
-    ----------
-    name : {"uniform", "dynamic", "momentum", "exponential", "step", "sigmoid"}
-        "dynamic" weights a step by the influence of its noise on the result, which for a steady
-        contraction equals "exponential"; "momentum" does so for averaged gradients.
-    steps : int
-        Number of gradients.
-    ratio : float, default 4.0
-        Budget of the last step relative to the first.
-    momentum : float, default 0.9
-        Momentum of the optimizer, for "momentum".
-    stairs : int, default 4
-        Number of levels, for "step".
+    "dynamic" weights a step by the influence of its noise on the result, which for a steady
+    contraction equals "exponential"; "momentum" does so for averaged gradients. `ratio` is the
+    budget of the last step relative to the first, `stairs` the number of levels of "step".
 
     Examples
     --------
@@ -119,18 +104,19 @@ def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, s
         raise InvalidArgument(
             f"schedule must be one of {', '.join(SHAPES)}, or a Schedule; got {shown(name)}. Leave it out."
         )
-    # The contraction of a module is unknown; this one leads to the ratio.
-    gamma = ratio ** (-2 / max(1, steps - 1))
-    levels = min(positive_integer(stairs=stairs), steps) if name == "step" else 1
-    weights = {
-        "uniform": lambda: shapes.uniform(steps),
-        "dynamic": lambda: shapes.influence(geometric_influences(steps, gamma).tolist()),
-        "momentum": lambda: shapes.influence(momentum_influences(steps, gamma, momentum).tolist()),
-        "exponential": lambda: shapes.exponential(steps, ratio),
-        "step": lambda: shapes.step_decay(steps, ratio ** (1 / max(1, levels - 1)), every=-(-steps // levels)),
-        "sigmoid": lambda: shapes.sigmoid(steps, 10 / steps, ratio),
-    }
-    return Weighted(weights[name]())
+    gamma = ratio ** (-2 / max(1, steps - 1))  # a module's contraction is unknown: this one leads to the ratio
+    if name == "dynamic":
+        return Weighted(shapes.influence(geometric_influences(steps, gamma).tolist()))
+    if name == "momentum":
+        return Weighted(shapes.influence(momentum_influences(steps, gamma, momentum).tolist()))
+    if name == "exponential":
+        return Weighted(shapes.exponential(steps, ratio))
+    if name == "sigmoid":
+        return Weighted(shapes.sigmoid(steps, 10 / steps, ratio))
+    if name == "step":
+        levels = min(positive_integer(stairs=stairs), steps)
+        return Weighted(shapes.step_decay(steps, ratio ** (1 / max(1, levels - 1)), every=-(-steps // levels)))
+    return Weighted(shapes.uniform(steps))
 
 
 def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Schedule:
@@ -247,31 +233,15 @@ def target_of(
     return None
 
 
-def share_of(purse: Purse, epsilon: float, sample_prob: float) -> Purse:
-    """Return a part of a purse for one run of full batches."""
-    if sample_prob < 1:
-        raise InvalidArgument(
-            f"epsilon of Poisson samples is set by the purse, which prices the whole schedule; got {shown(epsilon)}. Leave "
-            "it out, open a purse of that epsilon with privypurse.pytorch.open_purse(...), or pass full_batch=True."
-        )
-    return part_of(purse, positive(epsilon=epsilon))
-
-
 def check_rule(
-    rule: Filter,
-    sample_prob: float,
-    schedule: Schedule,
-    steps: int,
-    looks: int,
-    *,
-    every: int | None = None,
-    followed: bool = False,
+    rule: Filter, sample_prob: float, schedule: Schedule, steps: int, clip: AdaptiveClip | None, *, followed: bool
 ) -> None:
     """Refuse a purse that cannot price the run; `followed`: the schedule is the purse's own."""
     if isinstance(rule, FixedSchedule):
-        if len(rule.schedule) < steps + looks:
+        releases = steps + (0 if clip is None else clip.looks(steps))
+        if len(rule.schedule) < releases:
             raise InvalidArgument(
-                f"purse was opened for {len(rule.schedule)} releases, but the run has {steps + looks}. Open it with the "
+                f"purse was opened for {len(rule.schedule)} releases, but the run has {releases}. Open it with the "
                 "same steps, schedule and clip_norm: privypurse.pytorch.open_purse(...)."
             )
         if not isinstance(schedule, Weighted | EvenSplit):
@@ -279,12 +249,18 @@ def check_rule(
                 f"purse has a schedule fixed in advance, but {type(schedule).__name__} is adaptive. Open it with "
                 "privypurse.pytorch.open_purse(..., schedule=...)."
             )
-        if not followed and not _alike(schedule, rule, steps, sample_prob, every):
+        charges = [charge for charge in rule.schedule if isinstance(charge, GaussianCharge)]
+        # A look comes before every so many gradients.
+        of_gradients = [charge for k, charge in enumerate(charges) if clip is None or k % (clip.every + 1)]
+        wanted = _relative_charges(schedule, steps, sample_prob)
+        pairs = zip(of_gradients, wanted, strict=False)
+        ratios = [planned.noise_multiplier / one.noise_multiplier for planned, one in pairs]
+        if not followed and max(ratios) > min(ratios) * (1 + 1e-6):
             raise InvalidArgument(
                 "purse was opened for another schedule than the one given here. Leave schedule out, or open the purse with "
                 "the same."
             )
-        wrong = {charge.sample_prob for charge in rule.schedule if isinstance(charge, GaussianCharge)} - {sample_prob}
+        wrong = {charge.sample_prob for charge in charges} - {sample_prob}
         if wrong:
             raise InvalidArgument(
                 f"purse was opened for sampling rate {sorted(wrong)[0]:g}, but the loader draws samples at "
@@ -297,28 +273,13 @@ def check_rule(
         )
 
 
-def _alike(
-    schedule: Weighted | EvenSplit, rule: FixedSchedule, steps: int, sample_prob: float, every: int | None
-) -> bool:
-    """Whether the noise of a fixed schedule is proportional to that of `schedule`, looks aside."""
-    wanted = [charge.noise_multiplier for charge in _relative_charges(schedule, steps, sample_prob)]
-    planned = [charge.noise_multiplier for charge in rule.schedule if isinstance(charge, GaussianCharge)]
-    if every is not None:  # a look comes before every so many gradients
-        planned = [noise for k, noise in enumerate(planned) if k % (every + 1)]
-    ratios = [a / b for a, b in zip(planned, wanted, strict=False)]
-    return max(ratios) <= min(ratios) * (1 + 1e-6)
-
-
 def _relative_charges(schedule: Weighted | EvenSplit, steps: int, sample_prob: float) -> list[GaussianCharge]:
     weights = schedule.weights if isinstance(schedule, Weighted) else shapes.uniform(steps)
     return relative_charges(weights, sample_prob)
 
 
 def default_steps(rule: GdpFilter, records: float, parameters: int) -> int:
-    """Return ``n mu / sqrt(d)`` full-batch steps, half under replace-one, between 10 and 1,000.
-
-    The noise of that many steps leaves enough signal in each; replace-one has twice the noise.
-    """
+    """Return ``n mu / sqrt(d)`` full-batch steps, half under replace-one, between 10 and 1,000."""
     factor = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
     return min(max(round(records * rule.mu / (factor * math.sqrt(parameters))), 10), 1_000)
 
@@ -458,8 +419,11 @@ class Payments:
 
     def move_clip_norm(self, noisy_count: float) -> None:
         """Update the clip norm from the result of a look."""
-        assert self._adaptive is not None
-        self.clip_norm = self._adaptive.moved(self.clip_norm, noisy_count, self.settings.expected_batch)
+        clip = self._adaptive
+        assert clip is not None
+        share = min(max(noisy_count / self.settings.expected_batch + 0.5, 0.0), 1.0)
+        moved = self.clip_norm * math.exp(clip.rate * (clip.quantile - share))
+        self.clip_norm = min(max(moved, LEAST_CLIP_NORM), MOST_CLIP_NORM)
 
     def finish(self, reason: str) -> None:
         """End the run."""

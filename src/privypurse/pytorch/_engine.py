@@ -308,8 +308,8 @@ class Engine:
                 "a second backward pass was made over one batch: a record would count twice. Add up the losses and call "
                 "backward once."
             )
-        drawn.used = True
         part = compute()
+        drawn.used = True
         drawn.flat = part.flat.double() if drawn.flat is None else drawn.flat + part.flat
         drawn.within = part.within if drawn.within is None else drawn.within + part.within
 

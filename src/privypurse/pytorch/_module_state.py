@@ -53,11 +53,11 @@ class _Keys(NamedTuple):
 
     def alike(self, other: Any) -> bool:
         """Whether class, keys and their order are equal."""
-        return (
-            isinstance(other, _Keys)
-            and self.kind is other.kind
-            and len(self.keys) == len(other.keys)
-            and all(map(_equal_keys, self.keys, other.keys))
+        if not isinstance(other, _Keys) or self.kind is not other.kind or len(self.keys) != len(other.keys):
+            return False
+        return all(
+            one is two or (type(one) is type(two) and not isinstance(one, Tensor) and bool(one == two))
+            for one, two in zip(self.keys, other.keys, strict=True)
         )
 
 
@@ -76,9 +76,8 @@ class ModuleState:
     It covers parameters, buffers, and all tensors, NumPy arrays, numbers and strings in attributes
     of the module and its layers, also inside of lists, tuples, sets, dicts and objects; the classes
     and keys of these; pickled state of objects of compiled libraries; and gradients of what is not
-    trained. It does not cover globals, classes, closures, files and other objects of the standard
-    library. Modes, flags, hooks and random generators are ignored, and numbers at the paths in
-    `counters` may change.
+    trained. It ignores globals, classes, closures, files, other objects of the standard library,
+    modes, flags, hooks and random generators. Numbers at the paths in `counters` may change.
     """
 
     def __init__(self, module: nn.Module, counters: "set[_Path] | None" = None) -> None:
@@ -107,7 +106,7 @@ class ModuleState:
             self._raw = [_raw(container) for container, _ in self._containers]
             once = {id(x): x for x in self._leaves.values()}.values()
             self._tensors = [x for x in once if isinstance(x, Tensor)]
-            self._held = [x for x in once if isinstance(x, _ARRAYS)], [x for x in once if _hides_state(x)]
+            self._held = [x for x in once if isinstance(x, _ARRAYS)], [x for x in once if _has_inner_state(type(x))]
         self._whole, self._marks, self._copies = whole, {id(t): _mark(t) for t in self._tensors}, {}
         small: dict[Any, list[Tensor]] = {}
         uncopied: list[Tensor] = []
@@ -164,7 +163,11 @@ class ModuleState:
             copy = self._copies.get(id(tensor))
             possible &= copy is not None
             if copy is not None:
-                _write(tensor, copy, moved=_mark(tensor).address != self._marks[id(tensor)].address)
+                with torch.no_grad():  # in new memory where the storage changed
+                    if tensor.shape != copy.shape or _mark(tensor).address != self._marks[id(tensor)].address:
+                        tensor.data = copy.clone()
+                    else:
+                        tensor.copy_(copy)
                 self._marks[id(tensor)] = _Mark(*_mark(tensor)[:2], *self._marks[id(tensor)][2:])
         for one, copy in self._arrays:
             if not _equal_arrays(one, copy):
@@ -219,8 +222,8 @@ class ModuleState:
         for run in runs:
             with contextlib.suppress(Exception):
                 run()
-            numbers = [(path, x, _number(x)) for path, x in self._found()[1].items()]
-            after.append({path: n for path, x, n in numbers if n is not None and not self._alike(before.get(path), x)})
+            changed = {path: x for path, x in self._found()[1].items() if not self._alike(before.get(path), x)}
+            after.append({path: n for path, x in changed.items() if (n := _number(x)) is not None})
             self.restore()
         first = after[0] if after else {}
         self.counters = {path for path, x in first.items() if all(_equal_numbers(one.get(path), x) for one in after)}
@@ -283,7 +286,7 @@ class ModuleState:
         ahead: list[tuple[_Path, Any, bool]] = [(("",), self._module, True)]
         while ahead:
             path, x, named = ahead.pop()
-            if isinstance(x, _LEAVES) or _hides_state(x):
+            if isinstance(x, _LEAVES) or _has_inner_state(type(x)):
                 leaves[path] = x
             if isinstance(x, (dict, np.ndarray, *_SEQUENCES, *_NUMBERS)) and hasattr(x, "__dict__"):
                 ahead.append(((*path, "__dict__"), vars(x), False))  # subclasses with attributes
@@ -343,10 +346,6 @@ def _is_looked_into(kind: type) -> bool:
     if issubclass(kind, (type, *_LEAVES)) or (root in sys.stdlib_module_names and root not in _PLAIN):
         return False
     return root not in _OUTSIDE and not name.startswith(_OUTSIDE_LIBRARIES)
-
-
-def _hides_state(x: Any) -> bool:
-    return _has_inner_state(type(x))  # type: ignore[arg-type]
 
 
 @functools.cache
@@ -476,20 +475,7 @@ def _number(x: Any) -> Any:
     return x if isinstance(x, _NUMBERS) and not isinstance(x, np.void) else None
 
 
-def _equal_keys(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and not isinstance(one, Tensor) and bool(one == other))
-
-
 def _equal_numbers(one: Any, other: Any) -> bool:
     if type(one) is not type(other) or not isinstance(one, _NUMBERS):
         return False
     return bool(one == other or (one != one and other != other))
-
-
-def _write(tensor: Tensor, copy: Tensor, *, moved: bool) -> None:
-    """Restore a tensor's values, in new memory where its storage changed."""
-    with torch.no_grad():
-        if moved or tensor.shape != copy.shape:
-            tensor.data = copy.clone()
-        else:
-            tensor.copy_(copy)

@@ -16,6 +16,7 @@ from privypurse.core._errors import InvalidArgument, spending_noted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.oracles._sampling import LEAST_RATE
+from privypurse.purse._opening import part_of
 from privypurse.purse._purse import Purse
 from privypurse.pytorch import _budgets as budgets
 from privypurse.pytorch._budgets import AdaptiveClip, Payments, Settings, schedule_of
@@ -181,15 +182,19 @@ def make_private(
     check_callbacks(callbacks)
     target = budgets.target_of(purse, epsilon, delta, relation, noise, public)
     if purse is not None and epsilon is not None:
-        purse = budgets.share_of(purse, epsilon, rate)
+        if rate < 1:
+            raise InvalidArgument(
+                f"epsilon of Poisson samples is set by the purse, which prices the whole schedule; got {shown(epsilon)}. "
+                "Leave it out, open a purse of that epsilon with open_purse(...), or pass full_batch=True."
+            )
+        purse = part_of(purse, positive(epsilon=epsilon))
     count = _steps(steps, epochs, rate, clip, schedule, purse, target, public, sum(p.numel() for p in trained.values()))
     chosen = schedule_of("uniform" if schedule is None else schedule, count)
     if purse is None:
         assert target is not None
         purse = Purse.with_filter(budgets.rule_for(target, chosen, count, rate, clip, expected), noise=noise)
     looks = 0 if clip is None else clip.looks(count)
-    every = None if clip is None else clip.every
-    budgets.check_rule(purse.filter, rate, chosen, count, looks, every=every, followed=schedule is None)
+    budgets.check_rule(purse.filter, rate, chosen, count, clip, followed=schedule is None)
     device = next(iter(trained.values())).device
     settings = Settings(
         steps=count,

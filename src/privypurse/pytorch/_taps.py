@@ -139,15 +139,6 @@ class Taps:
             self._depth -= 1
             self._quiet = before
 
-    @contextlib.contextmanager
-    def deaf(self) -> Iterator[None]:
-        """Turn the hooks off."""
-        before, self.listening = self.listening, False
-        try:
-            yield
-        finally:
-            self.listening = before
-
     def _tap_layers(self, layer: nn.Module, path: str) -> None:
         """Put a hook on each layer that has a rule; other layers with parameters get `AnyRule`."""
         own = self._own(layer)

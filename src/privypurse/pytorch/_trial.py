@@ -9,7 +9,6 @@ import functools
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,28 +41,11 @@ def ways_to_call(module: nn.Module, batch: Any) -> list[Callable[[Any], Argument
     return [lambda made: (tuple(made) if isinstance(made, tuple | list) else (made,), {})]
 
 
-def floats(answer: Any) -> list[Tensor]:
-    """Return the floating-point tensors in a module's output."""
+def floats(answer: Any, *, scalar: bool | None = None) -> list[Tensor]:
+    """Return the floating-point tensors in a module's output; only losses, or only others."""
     leaves = torch.utils._pytree.tree_leaves(answer)
-    return [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
-
-
-def outputs_of(answer: Any) -> list[Tensor]:
-    """Return the outputs that may have a dimension for records."""
-    return [x for x in floats(answer) if x.dim() > 0]
-
-
-def loss_of(answer: Any) -> list[Tensor]:
-    """Return the scalar losses in a module's output."""
-    return [x for x in floats(answer) if x.dim() == 0]
-
-
-def record_dimensions(two: list[Tensor], three: list[Tensor]) -> list[int | None]:
-    """Return the dimension of each output that grows with the number of records, or None."""
-    return [
-        next((k for k, (a, b) in enumerate(zip(one.shape, other.shape, strict=False)) if 3 * a == 2 * b), None)
-        for one, other in zip(two, three, strict=True)
-    ]
+    found = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
+    return [x for x in found if scalar in (None, x.dim() == 0)]
 
 
 UNTRIED = "that the module keeps records apart: it could not be tried out on synthetic records"
@@ -79,8 +61,7 @@ CHANCE = (
 # Gradients of the records KEPT are compared in batches with different other records.
 KEPT, COMPANY = (Record(0), Record(1)), Record(2)
 ABOVE, BELOW, IGNORED = Record(3, side=1), Record(4, side=-1), Record(5, ignored=True)
-# A record without numbers: nothing but its own gradient may be lost by it.
-BROKEN = Record(6, broken=True)
+BROKEN = Record(6, broken=True)  # no more than its own gradient may be lost by it
 # Records with one integer throughout, and another record, which changes a minimum or a presence.
 UNIFORM = tuple((tuple(Record(k, integers=one) for k in range(3)), other) for one, other in ((0, ABOVE), (1, BELOW)))
 # Largest integers to try in turn, and the largest number of records in a trial batch.
@@ -88,8 +69,7 @@ INTEGERS, MOST = (10_000, 1_000, 100, 10, 3, 2), 32
 # For modules that draw random numbers: other records in the batch, and number of seeds.
 CROWD, TIMES = tuple(Record(10 + k) for k in range(6)), 3
 FAR_CROWD = tuple(Record(record.seed, side=1 - 2 * (record.seed % 2)) for record in CROWD)
-# Number of distinct integer arguments that get a trial each.
-MOST_NUMBERS = 10
+MOST_NUMBERS = 10  # distinct integer arguments that get a trial each
 
 
 class Trials:
@@ -118,11 +98,10 @@ class Trials:
         self._said: set[str] = set()
 
     def ahead(self, batch: Any, *, with_loss: bool, modes: Sequence[bool] = (True,)) -> list[str]:
-        """Try the module in the first way that works, before it is called.
+        """Try the module in the first way that works, before it is called with batches like this one.
 
-        `batch` gives shapes and types. `with_loss`: the module is called with all parts but the last
-        and in no other way; other calls are tried when they occur. Return certificate lines on what
-        could not be verified.
+        `with_loss`: it is called with all parts but the last and in no other way; other calls are
+        tried when they occur. Return certificate lines on what could not be verified.
         """
         like, records = moved(batch, self.device), synthetic.records_in(batch)
         ways = [lambda made: (tuple(made[:-1]), {})] if with_loss else ways_to_call(self.module, batch)
@@ -216,12 +195,12 @@ class Trials:
             reach, whole = self._reach(arguments, records)
             make = lambda made: made_up(arguments, records, made, reach)  # noqa: E731
             leaves_out = any(integers.ignored for integers in reach.values())
-            for part in (loss_of, outputs_of):
+            for of_loss in (True, False):
                 batches = (made_up(arguments, records, made) for made in (KEPT, (*KEPT, COMPANY)))
-                two, three = (part(self.quietly(batch)) for batch in batches)
+                two, three = (floats(self.quietly(batch), scalar=of_loss) for batch in batches)
                 if two:
-                    unfinished |= part is loss_of and leaves_out and not exactly
-                    trial = _Trial(self, part, record_dimensions(two, three), [_size(x) for x in two], make)
+                    unfinished |= of_loss and leaves_out and not exactly
+                    trial = _Trial(self, of_loss, two, three, make)
                     told |= trial.run(leaves_out=leaves_out and exactly)
                     trial.run_on_unusual(with_integers=synthetic.has_integers(arguments, records))
                     unknown += trial.unknown
@@ -232,7 +211,7 @@ class Trials:
         with self._aside(self._state.put_back()):
             try:
                 made = made_up(arguments, records, (*KEPT, COMPANY))
-                self.heard(lambda: sum(x.sum() for x in floats(self.call(made))), [1.0] * 3)
+                self.heard(lambda: sum(x.sum() for x in floats(self.module(*made[0], **made[1]))), [1.0] * 3)
             except Exception:
                 return False
         return True
@@ -338,33 +317,37 @@ class Trials:
         finally:
             self.taps.uses = uses
 
-    def call(self, made: Arguments) -> Any:
-        """Run the module."""
-        return self.module(*made[0], **made[1])
-
     def quietly(self, made: Arguments) -> Any:
         """Run the module without gradients."""
         with torch.no_grad():
-            return self.call(made)
+            return self.module(*made[0], **made[1])
 
 
-@dataclass
 class _Trial:
-    """Comparison of per-sample gradients of synthetic records, for a part of the module's output.
+    """Comparison of per-sample gradients of synthetic records, for losses or other outputs of a module.
 
-    `unknown` holds certificate lines on what a run could not verify.
+    `two`, `three`: outputs for two and three records. `unknown` holds certificate lines on what a
+    run could not verify.
     """
 
-    _its: Trials
-    _part: Callable[[Any], list[Tensor]]
-    _dimensions: list[int | None]
-    _sizes: list[float]
-    _make: Callable[[Sequence[Record]], Arguments]
-    unknown: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._mean = self._its.mean_loss
-        low = any(value.dtype in (torch.float16, torch.bfloat16) for value in self._its.trained.values())
+    def __init__(
+        self,
+        its: Trials,
+        of_loss: bool,
+        two: list[Tensor],
+        three: list[Tensor],
+        make: Callable[[Sequence[Record]], Arguments],
+    ) -> None:
+        self._its, self._of_loss, self._make, self._mean = its, of_loss, make, its.mean_loss
+        self.unknown: list[str] = []
+        # The dimension of each output that grows with the number of records, and its scale.
+        self._dimensions = [
+            next((k for k, (a, b) in enumerate(zip(one.shape, other.shape, strict=False)) if 3 * a == 2 * b), None)
+            for one, other in zip(two, three, strict=True)
+        ]
+        largest = [float(x.detach().abs().max()) if x.numel() else 1.0 for x in two]
+        self._sizes = [size if 1 < size < float("inf") else 1.0 for size in largest]
+        low = any(value.dtype in (torch.float16, torch.bfloat16) for value in its.trained.values())
         # Relative to the gradient of a parameter, and to the whole gradient.
         self._tolerance = (0.05, 0.01) if low else (1e-3, 1e-5)
 
@@ -387,7 +370,7 @@ class _Trial:
             if self._its.many > 5:
                 others = tuple(Record(10 + k) for k in range(self._its.many - 5))
                 companies.append((KEPT[0], ABOVE, *others, KEPT[1], BELOW, ABOVE))
-            if leaves_out and self._part is loss_of:
+            if leaves_out and self._of_loss:
                 companies.append((*KEPT, IGNORED))
             if self.unknown:
                 companies.append((COMPANY, KEPT[0], *CROWD, KEPT[1]))  # ordinary records
@@ -395,7 +378,7 @@ class _Trial:
             try:
                 self._check_all(alone, companies)
             except InvalidArgument:
-                if self._part is loss_of:
+                if self._of_loss:
                     self._check_reduction(companies)
                 raise
         return bool(there.any()) or bool(alone.any())
@@ -443,7 +426,8 @@ class _Trial:
 
     def _total(self, made: Sequence[Record]) -> Tensor:
         """Return a scalar that depends differently on each output, record and place."""
-        outputs = self._part(self._its.call(self._make(made)))
+        args, kwargs = self._make(made)
+        outputs = floats(self._its.module(*args, **kwargs), scalar=self._of_loss)
         total = torch.zeros((), dtype=torch.float64, device=self._its.device)
         for output, dimension, size in zip(outputs, self._dimensions, self._sizes, strict=True):
             values = output.double() / size
@@ -484,16 +468,18 @@ class _Trial:
         made, trained = (*KEPT, COMPANY), self._its.trained
         heard = self._gradients(made, kept=made)
         _seed(0)
-        before = {parameter: parameter.grad for parameter in self._its.module.parameters()}
+        before, listening = {p: p.grad for p in self._its.module.parameters()}, self._its.taps.listening
         try:
             for parameter in before:
                 parameter.grad = None
-            with self._its.taps.deaf(), torch.enable_grad():
+            self._its.taps.listening = False
+            with torch.enable_grad():
                 number = self._total(made)
                 if number.requires_grad:
                     number.backward()  # type: ignore[no-untyped-call]  # plain, which checkpointing supports
             right = [(torch.zeros_like(p) if p.grad is None else p.grad).double().flatten() for p in trained.values()]
         finally:
+            self._its.taps.listening = listening
             for parameter, grad in before.items():
                 parameter.grad = grad
         if not all(bool(torch.isfinite(part).all()) for part in right):
@@ -535,12 +521,6 @@ def _seed(seed: int) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  modules may draw from there
-
-
-def _size(x: Tensor) -> float:
-    """Return the scale of an output: its largest magnitude, at least 1."""
-    largest = float(x.detach().abs().max()) if x.numel() else 1.0
-    return largest if 1 < largest < float("inf") else 1.0
 
 
 @contextlib.contextmanager

@@ -57,8 +57,7 @@ class AdaptiveClip:
     rate : float, default 1.0
         A look multiplies the norm by ``exp(rate (quantile - share))``.
     error : float, default 0.05
-        Standard deviation of the noise in the share. Raised where looks would take more than a few
-        percent of the budget.
+        Standard deviation of the noise in the share; more where looks would cost a few percent.
     """
 
     start: float = 1.0
@@ -182,12 +181,10 @@ def open_purse(
     ----------
     epsilon, delta, neighbouring
         Budget. The schedule is calibrated to spend exactly this.
-    steps : int
-        Number of gradients.
+    steps, schedule, clip_norm, records
+        As for `make_private`; `records` is needed for an `AdaptiveClip` only.
     sample_prob : float, default 1.0
         Poisson sampling rate: expected batch size over public number of records.
-    schedule, clip_norm, records
-        As for `make_private`; `records` is needed for an `AdaptiveClip` only.
     **settings
         ``ledger``, ``dataset``, ``noise``, ``who``: as for `Purse`.
 
@@ -301,12 +298,9 @@ class Settings:
 class Payments:
     """Chooses the noise of each release before its sample is drawn, and charges it.
 
-    An adaptive clip norm has looks at gradient norms, which are charged separately.
-
-    Guarantees
-    ----------
-    The noise of a release depends on earlier releases only. The bound in the box is the clip norm
-    that gradients were clipped to, which changes only after a release.
+    The noise depends on earlier releases only. The bound in the box is the clip norm that gradients
+    were clipped to, which changes only after a release. An adaptive clip norm has looks at gradient
+    norms, which are charged separately.
     """
 
     def __init__(

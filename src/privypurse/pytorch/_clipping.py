@@ -48,9 +48,9 @@ def check_clip_norm(**named: float) -> float:
 class Use:
     """One use of a layer in a forward pass.
 
-    `names`: full names of trained parameters, by name in the rule. `output_grads`: gradients of the
-    summed loss with respect to the outputs. `kept`: what the rule needs again for the sum. `broken`:
-    mask of records with infinite inputs, set by the rule where norms would not show it.
+    `names`: full names of trained parameters, by name in the rule. `output_grads`: of the summed
+    loss. `kept`: what the rule needs again for the sum. `broken`: mask of records with infinite
+    inputs, set by the rule where norms would not show it.
     """
 
     rule: "Rule"
@@ -132,10 +132,7 @@ class OuterProducts(Rule):
         return torch.where(tiny[0] | tiny[1], loose, grams.clamp(min=0) + GRAM_GUARD * loose).sum(1)
 
     def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
-        """Return weighted sums as matrix products over blocks of records and all places.
-
-        A weight has its outputs as rows and all else as columns.
-        """
+        """Return weighted sums, as matrix products over blocks; a weight has its outputs as rows."""
         sums = {}
         if "bias" in use.names:
             sums["bias"] = weights.double() @ masked(use.kept["bias"], fit)

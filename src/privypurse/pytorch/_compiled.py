@@ -27,11 +27,8 @@ def fill_up(batch: Sequence[Tensor], size: int) -> tuple[list[Tensor], Tensor]:
 class Replayed:
     """A compiled function of parameters, a batch, weights and a bound, as a CUDA graph.
 
-    The graph is captured again when the memory of the parameters moved.
-
-    Guarantees
-    ----------
-    Records of an earlier batch that remain in the buffers have weight zero and contribute nothing.
+    It is captured again when the memory of the parameters moved. Records of an earlier batch that
+    remain in the buffers have weight zero and contribute nothing.
     """
 
     def __init__(
@@ -81,15 +78,11 @@ Function = Callable[[list[Tensor], Sequence[Tensor], Tensor], tuple[Tensor, Tens
 
 
 class ClippedSums:
-    """Sums of clipped gradients, by a function that is traced and compiled once per shape.
+    """Sums of clipped gradients, as `clipped_sum`, by a function that is compiled once per shape.
 
     Without `compile` (by default on the CPU), or without a working compiler (with a warning), it
-    runs eagerly.
-
-    Guarantees
-    ----------
-    As for `clipped_sum`. The loss of a record cannot depend on other records: it is called with one
-    record at a time (`vmap`), or is a loss of PyTorch with ``reduction="none"``.
+    runs eagerly. The loss of a record cannot depend on other records: it is called with one record
+    at a time (`vmap`), or is a loss of PyTorch with ``reduction="none"``.
     """
 
     def __init__(
@@ -108,10 +101,7 @@ class ClippedSums:
         self.sizes = {name: parameter.shape for name, parameter in trained.items()}
 
     def __call__(self, batch: Sequence[Tensor], size: int, clip_norm: float) -> ClippedSum:
-        """Return the sum over a batch of at most `size` records: inputs and, last, targets.
-
-        Compiled code needs batches of one size, so records of weight zero are added.
-        """
+        """Return the sum over at most `size` records; compiled code pads them with records of weight 0."""
         values = [parameter.detach() for parameter in self._trained.values()]
         bound = self._bound(clip_norm, values[0].device)
         with full_precision():
@@ -209,10 +199,7 @@ ON_CPU, ELSEWHERE = 512, 4096
 
 
 def piece_size(expected: float, sample_prob: float, at_most: int | None, device: torch.device) -> int:
-    """Return how many records to process at a time, from public numbers only.
-
-    A piece holds the expected sample plus three standard deviations of its Poisson size.
-    """
+    """Return how many records to process at a time: the expected sample plus three deviations, divided."""
     if at_most is not None:
         at_most = positive_integer(micro_batch=at_most)
     spread = math.sqrt(expected * (1 - sample_prob))
@@ -226,12 +213,7 @@ def piece_size(expected: float, sample_prob: float, at_most: int | None, device:
 def sum_in_pieces(
     sums: ClippedSums, batch: Sequence[Tensor], size: int, clip_norm: float, where: torch.device
 ) -> ClippedSum:
-    """Return the sum of clipped gradients over a batch, computed in pieces.
-
-    Guarantees
-    ----------
-    Pieces are added in double precision; their number changes rounding only.
-    """
+    """Return the sum over a batch, computed in pieces that are added in double precision."""
     count = sum(shape.numel() for shape in sums.sizes.values())
     total: ClippedSum | None = None
     for first in range(0, len(batch[0]), size):

@@ -54,21 +54,19 @@ class _Drawn:
 
 
 class Engine:
-    """One private training run of a module.
+    """One private training run of a module, available as ``private.engine``.
 
-    Made by `make_private`, available as ``private.engine``, with the public ``settings`` of the run
-    and its ``purse``, which this process charges if it ``pays``.
+    It has the public ``settings`` of the run and its ``purse``, which this process charges if it
+    ``pays``.
 
     Guarantees
     ----------
     * All results leave through the purse: noisy sums of clipped gradients, and noisy counts for an
-      adaptive clip norm.
-    * The engine draws one sample for each release. Each of its records adds at most the clip norm:
-      each chunk allows one backward pass over exactly its records.
-    * The sum is divided by the public expected batch size. An empty sample releases noise alone;
-      the loop then gets a synthetic record, whose gradient is left out.
-    * The module is tried on synthetic records for each way in which the loop calls it, before the
-      next release.
+      adaptive clip norm. The sum is divided by the public expected batch size.
+    * The engine draws one sample for each release. Each chunk of it allows one backward pass over
+      exactly its records, each of which adds at most the clip norm.
+    * An empty sample releases noise alone; the loop gets a synthetic record, which is left out.
+    * The module is tried on synthetic records for each way of calling it, before the next release.
     * ``parameter.grad`` of every parameter of the optimizer is replaced before each step, by the
       noisy gradient or by None.
     """
@@ -217,10 +215,9 @@ class Engine:
             )
 
     def backward(self, *batch: Tensor) -> None:
-        """Run forward and backward over a batch of the loader in one compiled call.
+        """Run forward and backward over a batch of the loader, inputs and then targets, in one compiled call.
 
-        Replaces ``loss = criterion(module(x), y); loss.backward()`` and is faster. `batch` holds
-        inputs and, last, targets. Needs `loss` in `make_private`.
+        Faster than ``criterion(module(x), y).backward()``. Needs `loss` in `make_private`.
         """
         if self._sums is None:
             raise InvalidArgument("backward needs the loss: pass loss=nn.CrossEntropyLoss() to make_private.")
@@ -410,17 +407,14 @@ class Engine:
 
 
 class PrivateLoader:
-    """Loader of a private run: one sample for each step, until the run ends.
+    """Loader of a private run: one sample for each step, until the run ends; empty afterwards.
 
     One pass is an epoch where the length of the run was given in epochs: as many samples as would
-    cover the records once. Otherwise one pass is the whole run. After the run it is empty. With
-    ``accumulate``, each sample comes in exactly that many batches. A synthetic record replaces an
-    empty batch; its gradient is left out.
+    cover the records once. Otherwise it is the whole run. With ``accumulate``, each sample comes in
+    exactly that many batches.
 
-    Guarantees
-    ----------
-    The records of a sample are drawn from the purse's noise source at the rate that is priced,
-    independently of the original loader and of the number of records.
+    Samples are drawn from the purse's noise source at the rate that is priced, independently of the
+    original loader and of the number of records.
     """
 
     def __init__(self, engine: Engine) -> None:

@@ -39,9 +39,8 @@ MOST_STEPS = 2_000
 class DeepNesterov(PlannedMethod):
     """Default method for modules: Nesterov descent on full batches, with ``n mu/sqrt(d)`` steps.
 
-    A step is 1.5 clip norms long. Gradients are in units of the clip norm, so that the step size
-    depends on neither loss nor clip norm. The weights shrink by 1/T at each of the T steps. The
-    last tenth of the points is averaged.
+    Gradients are in units of the clip norm, so that the step size depends on neither loss nor clip
+    norm. The weights shrink by 1/T at each of the T steps.
 
     Parameters
     ----------
@@ -147,27 +146,21 @@ def fit(
         ``loss(module(*inputs), target)``, such as ``nn.CrossEntropyLoss()``.
     records : float
         Public number of records; may be nominal.
-    purse : Purse, optional
-        Purse to charge; by default one of `epsilon` and `delta` in memory.
-    epsilon, delta, neighbouring
-        Budget, where no purse is given. With a purse, `epsilon` is the part this run may spend.
+    purse, epsilon, delta, neighbouring
+        As for `make_private`. With a purse, `epsilon` is the part this run may spend.
     method : Method, str or None
-        Method; by default `DeepNesterov`, full batches with momentum. ``DPAGD()`` and ``ADPSGD()``
-        select step sizes privately, ``Dynamic()`` divides the budget by influence, ``DPSGD()``
-        takes Poisson samples, ...
+        By default `DeepNesterov`. ``DPAGD()`` and ``ADPSGD()`` select step sizes privately,
+        ``Dynamic()`` divides the budget by influence, ``DPSGD()`` takes Poisson samples, ...
     clip_norm : float, default 0.1
         Clip norm of per-sample gradients. Steps are relative to it, so its effect is small.
     loss_range : float, default 1.0
         For line searches: range to which the change of one record's loss is clipped.
     curvature : float or None
-        Smoothness constant for other methods, whose steps are its inverse; the clip norm by
-        default.
+        Smoothness constant for other methods, whose steps are its inverse; the clip norm by default.
     l2 : float, default 0.0
         Ridge penalty on the mean loss.
-    micro_batch, compile, noise, block
+    micro_batch, compile, callbacks, noise, block
         As for `make_private`.
-    callbacks : sequence of Callback
-        Such as ``ProgressBar()``.
     checkpoint : Checkpoint or path, optional
         File to save the run to, and to resume from if it exists.
 

@@ -179,10 +179,7 @@ class ModuleState:
         return possible
 
     def check(self, *, ends: bool = False) -> None:
-        """Restore the state and raise InvalidArgument if something changed since `take`.
-
-        With `ends`, later changes are allowed, until the next `take`.
-        """
+        """Restore the state and raise if it changed since `take`; with `ends`, allow changes from now on."""
         watched, self._watching = self._watching, self._watching and not ends
         name = self.changed() if watched else ""
         if name:
@@ -384,10 +381,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def _raw(x: Any) -> _Raw:
-    """Return storage, keys and values of a container for comparison by identity.
-
-    Without a single storage, return values that never compare equal.
-    """
+    """Return storage, keys and values of a container, to compare by identity; without one, nothing equal."""
     if _slots(type(x)) or isinstance(x, np.ndarray | RecursiveScriptModule):  # type: ignore[arg-type]
         return (), (), (None,), type(x)
     held = x if isinstance(x, (dict, *_SEQUENCES)) else getattr(x, "__dict__", {})

@@ -27,25 +27,10 @@ from privypurse.pytorch._trial import Trials, kept_modes
 class ModuleOracle:
     """Answers queries on a module and its records with sealed boxes, for `train` and all methods.
 
-    Parameters
-    ----------
-    module : Module
-        The module, on its device. A point is the concatenation of its trained parameters.
-    data : DataLoader, Dataset or tuple of Tensor
-        The records: inputs and, last, targets.
-    loss : callable
-        ``loss(module(*inputs), target)``.
-    records : float
-        Public number of records.
-    clip_norm : float, default 0.1
-        Clip norm of per-sample gradients, where a query has none of its own.
-    curvature : float or None
-        Smoothness constant for methods, whose steps are its inverse. By default the clip norm:
-        a step is then as long as the mean of unit gradients.
-    loss_range : float, default 1.0
-        For line searches: range to which the change of one record's loss is clipped.
-    micro_batch, compile
-        As for `make_private`.
+    A point is the concatenation of the trained parameters. `curvature` is the smoothness constant
+    for methods, whose steps are its inverse; by default the clip norm: a step is then as long as the
+    mean of unit gradients. `loss_range` is the range to which line searches clip the change of one
+    record's loss. Other parameters are as for `fit`.
 
     Guarantees
     ----------

@@ -14,8 +14,6 @@ from privypurse.core._errors import InvalidArgument
 class Processes:
     """The processes of a `torch.distributed` group, or this one alone: then nothing is to be shared.
 
-    Guarantees
-    ----------
     Only the first process uses the purse. It sends the sample, the noisy sum and the end of the run
     to the others, so that noise is added once and all processes make the same step.
     """

@@ -65,10 +65,7 @@ RecordSource = TensorRows | DatasetRows
 def rows_of(data: Any) -> RecordSource:
     """Return the records of a loader, a data set or a tuple of tensors.
 
-    Guarantees
-    ----------
-    Sampling of the loader is not used, and custom samplers are refused: the accountant prices the
-    engine's own samples.
+    The loader's sampling is not used, and custom samplers are refused: the engine's own is priced.
     """
     rows = _source(data)
     if len(rows) == 0:

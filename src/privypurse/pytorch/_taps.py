@@ -1,7 +1,4 @@
-"""[RAW DATA] Hooks that record the input and the output gradient of each layer of a module.
-
-They undo the mean of the loss; its reduction over records is read from the autograd graph.
-"""
+"""[RAW DATA] Hooks that record input and output gradient of each layer, and undo the mean of the loss."""
 
 import contextlib
 import gc
@@ -42,15 +39,12 @@ class _Tap(torch.autograd.Function):
 
 
 class _MeanUndone(torch.autograd.Function):
-    """Undoes the mean of a loss: multiplies gradients by the number of records.
+    """Undoes the mean of a loss: multiplies gradients by the number of records, if there is one.
 
     A mean divides each record's gradient by a number that depends on the other records, and rounds.
     The output is passed on in double precision; its gradient is multiplied again and rounded to 37
     leading bits (Veltkamp). That removes the dependence but for values exactly between two such
-    numbers.
-
-    Without a number of records, outputs and gradients are unchanged. `look` is called with the node
-    first.
+    numbers. `look` is called with the node first.
     """
 
     @staticmethod
@@ -73,10 +67,8 @@ class _MeanUndone(torch.autograd.Function):
 class Taps:
     """Hooks on the layers of a module, active while it runs in training mode with gradients on.
 
-    Guarantees
-    ----------
-    While hooks are active, no parameter requires a gradient: the batch's own gradient is never
-    computed, and the backward pass never writes to ``parameter.grad``.
+    Meanwhile no parameter requires a gradient: the batch's own gradient is never computed, and the
+    backward pass never writes to ``parameter.grad``.
     """
 
     def __init__(self, module: nn.Module, trained: dict[str, nn.Parameter]) -> None:
@@ -281,12 +273,11 @@ _MOST_NODES = 10_000
 
 
 def reduction_of_loss(outputs: Any, *, scaled: bool, recent: bool = False) -> str | None:
-    """Return the reduction over records of the loss of the current backward pass.
+    """Return the reduction over records of the loss of the current backward pass, read from its graph.
 
     "mean" or "sum", where all operations from the node `outputs` to the loss are known; "weighted
-    mean" where it divides by the class weights of the batch; else None.
-    `scaled`: the loss was multiplied by the scale of a `GradScaler`. `recent`: look for it among
-    recent objects only, which is fast.
+    mean" where it divides by the class weights of the batch; else None. `scaled`: the loss was
+    multiplied by the scale of a `GradScaler`. `recent`: look among recent objects only: fast.
     """
     roots: dict[Any, set[Any]] = {}
     for generation in range(2 if recent else 3):  # the loss is mostly among the youngest

@@ -1,7 +1,4 @@
-"""Trials on synthetic records before anything is spent.
-
-A trial checks that a module keeps records apart and that hooks record all of its gradients.
-"""
+"""Trials on synthetic records: that a module keeps records apart, and hooks record its gradients."""
 
 import contextlib
 import copy
@@ -73,14 +70,12 @@ MOST_NUMBERS = 10  # distinct integer arguments that get a trial each
 
 
 class Trials:
-    """Trials of a module, one for each way in which it is called.
+    """Trials of a module, one for each way in which it is called, before anything is spent.
 
     `records`: public expected number of records in a batch. `mean_loss`: a loss that the module
     returns is a mean over records, not a sum. `counters`: paths of numbers that the module changes
     on each call, independently of the records.
 
-    Guarantees
-    ----------
     Values of records are not used. A module that stores anything of synthetic records is refused.
     The module, its modes and the states of random number generators are restored.
     """
@@ -131,10 +126,7 @@ class Trials:
         return self._news(unknown if with_loss else [line for line in unknown if line != UNTRIED])
 
     def at_call(self, arguments: Arguments, records: int) -> list[str]:
-        """Try the module with synthetic records on the first call of each kind.
-
-        Return certificate lines on what could not be verified, each once.
-        """
+        """Try the module on the first call of each kind; return new certificate lines, as `ahead` does."""
         way = way_of_calling(self.module, arguments, records)
         earlier = self._tried.get(way.kind, {})
         unknown = []

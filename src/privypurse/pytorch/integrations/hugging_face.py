@@ -1,7 +1,4 @@
-"""Private training with the Trainer of Hugging Face transformers.
-
-Needs ``transformers`` and ``accelerate``.
-"""
+"""Private training with the Trainer of Hugging Face transformers. Needs ``accelerate`` too."""
 
 import contextlib
 import importlib
@@ -46,12 +43,11 @@ def private_trainer(
     Parameters
     ----------
     trainer : transformers.Trainer
-        The Trainer, with its model, arguments and training data. Its optimizer is created if
-        missing.
+        The Trainer, with its model, arguments and training data. Its optimizer is created if missing.
     loss : callable, optional
-        ``loss(outputs, labels)`` with one loss for each record. By default that of the model's
-        task: cross-entropy (for texts the mean over a record's own words), squared error or, for
-        several labels, binary cross-entropy.
+        ``loss(outputs, labels)`` with one loss for each record. By default that of the model's task:
+        cross-entropy (for texts the mean over a record's own words), squared error or, for several
+        labels, binary cross-entropy.
     epsilon_every : int, default 100
         Log the spent epsilon every so many steps, and at the end. It may take a second each time.
     **settings
@@ -65,8 +61,7 @@ def private_trainer(
 
     Guarantees
     ----------
-    * Batches come from the private loader, and each update of the Trainer is one release; otherwise
-      training stops with an error.
+    * Batches come from the private loader, and each update is one release; else training stops.
     * The loss is the mean of one loss for each record. In a mean over the words of a batch the
       length of one record would scale the gradients of others.
     * The Trainer logs and saves no training loss, gradient norm or number of words;
@@ -199,10 +194,7 @@ def mean_of(loss: Callable[[Any, Any], Tensor]) -> Callable[..., Tensor]:
 
 
 def usual_loss(*, shift: bool, smoothing: float, task: str | None) -> Callable[[Any, Any], Tensor]:
-    """Return the loss of a model's task, one for each record.
-
-    `shift`: each word predicts the next. `task`: ``problem_type`` of the model.
-    """
+    """Return the loss of a model's task, one for each record; `shift`: each word predicts the next."""
 
     def loss(outputs: Any, labels: Tensor) -> Tensor:
         logits = outputs["logits"]

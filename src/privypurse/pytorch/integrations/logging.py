@@ -16,22 +16,16 @@ __all__ = ["CsvLog", "MLflowLog", "TensorBoardLog"]
 
 
 class PublicLog:
-    """Base class of logs of public values.
+    """Base class of logs of public values: no loss, no accuracy, no gradient without noise.
 
     Parameters
     ----------
     purse : Purse, optional
-        Purse of the run, for epsilon and the clip norm. May be set later, as
-        ``log.purse = private.purse``.
+        Purse of the run, for epsilon and the clip norm. May be set later: ``log.purse = private.purse``.
     every : int, default 1
         Write every so many steps, and the last one.
     epsilon_every : int, default 100
-        Compute the spent epsilon every so many steps, and at the end. It may take a second each
-        time.
-
-    Guarantees
-    ----------
-    All values come from the trace of the run: no loss, no accuracy, no gradient without noise.
+        Compute the spent epsilon every so many steps, and at the end. It may take a second.
     """
 
     def __init__(self, purse: Purse | None = None, *, every: int = 1, epsilon_every: int = 100) -> None:

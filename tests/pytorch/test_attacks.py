@@ -17,7 +17,7 @@ from privypurse.mechanisms._non_private import NonPrivateRelease  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
 from privypurse.pytorch._clipping import clipped_sum  # noqa: E402
 from privypurse.pytorch._compiled import ClippedSums, Replayed, fill_up  # noqa: E402
-from privypurse.pytorch._oracle import ModuleOracle  # noqa: E402
+from privypurse.pytorch._fitting import ModuleOracle  # noqa: E402
 from privypurse.pytorch._taps import Taps  # noqa: E402
 from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
 

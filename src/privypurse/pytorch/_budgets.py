@@ -126,8 +126,7 @@ def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Sch
         schedule = Weighted(tuple(schedule))
     if isinstance(schedule, type) or not hasattr(schedule, "propose"):
         raise InvalidArgument(
-            f"schedule must be one of {', '.join(SHAPES)}, a list of weights or a Schedule; got {shown(schedule)}. "
-            "Leave it out."
+            f"schedule must be one of {', '.join(SHAPES)}, a list of weights or a Schedule; got {shown(schedule)}."
         )
     if isinstance(schedule, Weighted) and len(schedule.weights) != steps:
         raise InvalidArgument(
@@ -215,8 +214,7 @@ def target_of(
     if purse is None:
         if epsilon is None or delta is None:
             raise InvalidArgument(
-                f"epsilon and delta must be given without a purse; got {epsilon!r} and {delta!r}. Pass epsilon=2.0, "
-                "delta=1e-5."
+                f"epsilon and delta must be given without a purse; got {epsilon!r} and {delta!r}. Pass 2.0 and 1e-5, say."
             )
         check_delta(small_probability(delta=delta), records)
         return GdpFilter(epsilon, delta, relation)
@@ -243,8 +241,7 @@ def check_rule(
             )
         if not isinstance(schedule, Weighted | EvenSplit):
             raise InvalidArgument(
-                f"purse has a schedule fixed in advance, but {type(schedule).__name__} is adaptive. Open it with "
-                "privypurse.pytorch.open_purse(..., schedule=...)."
+                f"purse has a fixed schedule, but {type(schedule).__name__} is adaptive. Pass it to open_purse(...) too."
             )
         charges = [charge for charge in rule.schedule if isinstance(charge, GaussianCharge)]
         # A look comes before every so many gradients.
@@ -254,8 +251,7 @@ def check_rule(
         ratios = [planned.noise_multiplier / one.noise_multiplier for planned, one in pairs]
         if not followed and max(ratios) > min(ratios) * (1 + 1e-6):
             raise InvalidArgument(
-                "purse was opened for another schedule than the one given here. Leave schedule out, or open the purse with "
-                "the same."
+                "purse was opened for another schedule than the one given here. Leave schedule out, or pass the same."
             )
         wrong = {charge.sample_prob for charge in charges} - {sample_prob}
         if wrong:
@@ -273,12 +269,6 @@ def check_rule(
 def _relative_charges(schedule: Weighted | EvenSplit, steps: int, sample_prob: float) -> list[GaussianCharge]:
     weights = schedule.weights if isinstance(schedule, Weighted) else shapes.uniform(steps)
     return relative_charges(weights, sample_prob)
-
-
-def default_steps(rule: GdpFilter, records: float, parameters: int) -> int:
-    """Return ``n mu / sqrt(d)`` full-batch steps, half under replace-one, between 10 and 1,000."""
-    factor = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
-    return min(max(round(records * rule.mu / (factor * math.sqrt(parameters))), 10), 1_000)
 
 
 @dataclass(frozen=True, kw_only=True)

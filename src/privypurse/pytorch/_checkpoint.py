@@ -100,8 +100,7 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
     strangers = set(content["others"]) ^ set(_stateful(others))
     if strangers:
         raise InvalidArgument(
-            f"checkpoint and call must name the same objects; {sorted(strangers)} is in one of them only. Pass those "
-            "that were saved."
+            f"checkpoint and call must name the same objects; {sorted(strangers)} is in one of them only. Pass the same."
         )
     damaged = f"checkpoint {where.name!r} is damaged or was edited. Pass another file, or start anew without it."
     with refusing(damaged, also=(RuntimeError,)):

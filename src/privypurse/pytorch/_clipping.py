@@ -205,7 +205,7 @@ class EmbeddingRule(Rule):
 
     def squared_lengths(self, use: Use) -> Tensor:
         """Return squared norms by comparing all pairs of words of a record."""
-        words, back = self._words(use)
+        words, back, _ = self._words(use)
         same = (words[:, :, None] == words[:, None, :]).float()
         grams = ((back @ back.mT) * same).sum((1, 2), dtype=torch.float64).clamp(min=0)
         loose = back.double().square().sum(2).sqrt().sum(1).square()
@@ -213,26 +213,24 @@ class EmbeddingRule(Rule):
 
     def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
         """Add the weighted gradients to their rows."""
-        words, back = self._words(use)
+        words, back, table = self._words(use)
         back = (masked(back, fit) * weights[:, None, None]).double()
-        assert isinstance(use.layer, nn.Embedding)
-        table = back.new_zeros(use.layer.num_embeddings, use.layer.embedding_dim)
-        return {"weight": table.index_add(0, words.flatten(), back.flatten(0, 1))}
+        return {"weight": back.new_zeros(table).index_add(0, words.flatten(), back.flatten(0, 1))}
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
         """Return a table for each record."""
-        words, back = self._words(use)
-        assert isinstance(use.layer, nn.Embedding)
-        table = back.new_zeros(words.shape[0], use.layer.num_embeddings, use.layer.embedding_dim)
-        return {"weight": table.scatter_add(1, words[:, :, None].expand_as(back), back)}
+        words, back, table = self._words(use)
+        tables = back.new_zeros(words.shape[0], *table)
+        return {"weight": tables.scatter_add(1, words[:, :, None].expand_as(back), back)}
 
-    def _words(self, use: Use) -> tuple[Tensor, Tensor]:
-        words = use.inputs[0].flatten(1) if use.inputs[0].dim() > 1 else use.inputs[0][:, None]
+    def _words(self, use: Use) -> tuple[Tensor, Tensor, tuple[int, int]]:
+        layer, words = use.layer, use.inputs[0]
+        assert isinstance(layer, nn.Embedding)
+        words = words.flatten(1) if words.dim() > 1 else words[:, None]
         back = use.grad.reshape(*words.shape, -1)
-        assert isinstance(use.layer, nn.Embedding)
-        if use.layer.padding_idx is not None:
-            back = back * (words != use.layer.padding_idx)[:, :, None]
-        return words, back
+        if layer.padding_idx is not None:
+            back = back * (words != layer.padding_idx)[:, :, None]
+        return words, back, (layer.num_embeddings, layer.embedding_dim)
 
 
 class AffineRule(Rule):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from privypurse.core._errors import (
@@ -28,16 +29,39 @@ from privypurse.oracles._sampling import poisson_rows
 from privypurse.pytorch._budgets import Payments
 from privypurse.pytorch._clipping import ClippedSum, clipped_sum
 from privypurse.pytorch._compiled import ClippedSums, sum_in_pieces
-from privypurse.pytorch._made_up import Record, made_up, records_in
 from privypurse.pytorch._module_state import ModuleState
-from privypurse.pytorch._processes import Processes
-from privypurse.pytorch._rows import Indexes, RecordSource, way_of_calling
+from privypurse.pytorch._rows import Indexes, Record, RecordSource, made_up, records_in, way_of_calling
 from privypurse.pytorch._taps import reduction_of_loss
 from privypurse.pytorch._trial import Trials, put_untried, wrong_reduction
 from privypurse.training._trace import Trace
 
 UNREAD = "that the loop's own loss treats records alike and is a mean or a sum as was said: it could not be read"
 LEFT_OUT = "batches that were taken from the loader and not trained on: whether that depended on their records is not known here"
+
+
+class Processes:
+    """The processes of a `torch.distributed` group, or this one alone: then nothing is to be shared.
+
+    Only the first process uses the purse. It sends the sample, the noisy sum and the end of the run
+    to the others, so that noise is added once and all processes make the same step.
+    """
+
+    def __init__(self) -> None:
+        together = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if together else 0
+        self.count = dist.get_world_size() if together else 1
+        self.alone, self.first = self.count == 1, self.rank == 0  # the first one charges the purse
+
+    def tell(self, value: Any) -> Any:
+        """Return the first process's value in all of them."""
+        box = [value]
+        dist.broadcast_object_list(box, 0)
+        return box[0]
+
+    def share(self, rows: Indexes) -> Indexes:
+        """Return this process's part of the first one's sample."""
+        whole: Indexes = self.tell(rows)
+        return whole[self.rank :: self.count]
 
 
 @dataclass(eq=False)
@@ -94,10 +118,9 @@ class Engine:
         self._noise = payments.purse.noise
         self._known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._device = next(iter(trained.values())).device
-        processes.agree(module)
         self._records = len(rows)
-        processes.check_same("numbers of records", self._records)
-        processes.check_same("records", "" if processes.alone else self._fingerprint())
+        if not processes.alone:
+            self._meet()
         self._state, self._charges_before = ModuleState(module, trials.counters), charges_so_far()
         self._noted = self._looping = self._unread = self._in_step = False
         self._looked = -1  # the backward pass whose loss was read last
@@ -107,13 +130,27 @@ class Engine:
         self._taps.on_call, self._taps.on_end = self._on_call, self._state.check
         self._step_hook = optimizer.register_step_pre_hook(_calling(weakref.ref(self)))
 
-    def _fingerprint(self) -> str:
-        """Return a keyed digest of one record, to compare the records of processes."""
+    def _meet(self) -> None:
+        """Take over the first process's parameters and buffers; refuse other records than it has."""
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            dist.broadcast(tensor.data, 0)
+        self._check_same("numbers of records", self._records)
+        # A keyed digest of one record.
         key, row = self._processes.tell((secrets.token_bytes(32), secrets.randbelow(self._records)))
         record = self._rows.fetch(np.array([row], dtype=np.intp))
         parts = [x for x in torch.utils._pytree.tree_leaves(record) if isinstance(x, Tensor)]
         content = b"".join(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for x in parts)
-        return hashlib.blake2b(content, key=key).hexdigest()
+        self._check_same("records", hashlib.blake2b(content, key=key).hexdigest())
+
+    def _check_same(self, what: str, value: Any) -> None:
+        """Raise InvalidArgument where processes have different values."""
+        values: list[Any] = [None] * self._processes.count
+        dist.all_gather_object(values, value)
+        if any(other != values[0] for other in values):
+            raise InvalidArgument(
+                f"processes have different {what}. Give each the whole data set in the same order: the first process "
+                "draws the sample for all."
+            )
 
     @property
     def trace(self) -> Trace:
@@ -172,8 +209,7 @@ class Engine:
         """Return the batch of a chunk; the next backward pass must be over its records."""
         if drawn is not self._drawn or number != drawn.number + 1:
             raise InvalidArgument(
-                "this loop over the loader is out of date: another loop has begun a sample since. Use one loop over the "
-                "loader at a time."
+                "this loop over the loader is out of date: another loop has begun a sample since. Use one at a time."
             )
         if drawn.chunk and not drawn.used:
             self._left_out(stacklevel=4)
@@ -223,14 +259,12 @@ class Engine:
             raise InvalidArgument("backward needs the loss: pass loss=nn.CrossEntropyLoss() to make_private.")
         if not all(isinstance(part, Tensor) for part in batch):
             raise InvalidArgument(
-                "backward expects the parts of a batch as tensors, inputs and then targets. For batches in dicts, call "
-                "the module yourself, then loss.backward()."
+                "backward expects inputs and then targets as tensors. For batches in dicts, call loss.backward()."
             )
         drawn = self._drawn
         if any(len(part) != drawn.handed for part in batch):
             raise InvalidArgument(
-                f"backward expects the whole batch of the loader; got {[len(part) for part in batch]} records. Pass it as "
-                "the loader returned it."
+                f"backward expects the whole batch of the loader; got {[len(part) for part in batch]} records."
             )
         self._on_call(tuple(batch[:-1]), {})
         records = [part[: drawn.chunk] for part in batch]  # without a synthetic one
@@ -262,8 +296,7 @@ class Engine:
         if found == "weighted mean":
             raise InvalidArgument(
                 "expected a loss that treats each record by itself, got a mean over class weights: it divides by the weights "
-                "of the whole batch, so that one record changes the gradients of others. Use reduction='sum' and pass "
-                "loss_reduction='sum' to make_private."
+                "of the whole batch. Use reduction='sum' and pass loss_reduction='sum' to make_private."
             )
         self._looked = this_pass
         # A loss that the module returns was tried with it.
@@ -284,9 +317,8 @@ class Engine:
         for name, parameter in self._trained.items():
             if parameter.grad is not None:  # cleared in _begin_chunk: the batch's own gradient, without noise
                 raise InvalidArgument(
-                    f"the backward pass computed a gradient of {name} that hooks did not record, as activation "
-                    "checkpointing and penalties on parameters in the loss do. Train without; for a penalty use the "
-                    "optimizer's weight_decay."
+                    f"the backward pass computed a gradient of {name} that hooks did not record, as activation checkpointing "
+                    "and penalties in the loss do. Train without; for a penalty use the optimizer's weight_decay."
                 )
         scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
         # A synthetic record has no weight.
@@ -302,8 +334,7 @@ class Engine:
         drawn = self._drawn
         if drawn.used:
             raise InvalidArgument(
-                "a second backward pass was made over one batch: a record would count twice. Add up the losses and call "
-                "backward once."
+                "a second backward pass was made over one batch: a record would count twice. Add up the losses before."
             )
         part = compute()
         drawn.used = True
@@ -327,8 +358,7 @@ class Engine:
         if drawn.chunk is None:
             if self.stop_reason:
                 raise BudgetExhausted(
-                    f"the run has ended ({self.stop_reason}): there is no budget for another step, and the module is "
-                    "unchanged. Stop when the loader does."
+                    f"the run has ended ({self.stop_reason}): there is no budget for another step. Stop when the loader does."
                 )
             raise InvalidArgument(
                 "step was called without a batch. Take batches from the loader that make_private returned, one per step."
@@ -370,12 +400,12 @@ class Engine:
 
     def _pay_together(self, value: Tensor, sample: Sample) -> Tensor:
         """Release the sum over all processes, paid for by the first; all of them fail if it does."""
-        whole = self._processes.add_up(value)
-        noisy: Tensor | None = None
+        whole, noisy = value.clone(), torch.empty_like(value)
+        dist.reduce(whole, 0)  # of use in the first process only
         failure: Exception | None = None
         if self.pays:
             try:
-                noisy = self.payments.pay(whole, sample)
+                noisy = self.payments.pay(whole, sample).contiguous()
             except Exception as error:  # sent to the other processes, which wait
                 failure = error
         failed, refused = self._processes.tell((failure is not None, isinstance(failure, BudgetExhausted)))
@@ -383,7 +413,7 @@ class Engine:
             raise failure or BudgetExhausted("the process that charges the purse has no budget left.")
         if failed:
             raise failure or SharedAcrossProcesses("the process that charges the purse failed; no step was made.")
-        noisy = self._processes.hand_out(noisy, whole)
+        dist.broadcast(noisy, 0)
         if not self.pays:
             self.payments.follow()
         return noisy
@@ -439,8 +469,7 @@ def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:
         it = engine()
         if it is None:
             raise InvalidArgument(
-                "the private engine of this optimizer was deleted, and a step without it would not be private. Keep the "
-                "result of make_private."
+                "the private engine of this optimizer was deleted, without which no step is private. Keep its Private."
             )
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         # A step that extends `step` of its base class calls the hook again. That is read from the

@@ -106,7 +106,7 @@ class ModuleState:
             self._raw = [_raw(container) for container, _ in self._containers]
             once = {id(x): x for x in self._leaves.values()}.values()
             self._tensors = [x for x in once if isinstance(x, Tensor)]
-            self._held = [x for x in once if isinstance(x, _ARRAYS)], [x for x in once if _has_inner_state(type(x))]
+            self._held = [x for x in once if isinstance(x, _ARRAYS)], [x for x in once if _has_inner_state(type(x))]  # type: ignore[arg-type]
         self._whole, self._marks, self._copies = whole, {id(t): _mark(t) for t in self._tensors}, {}
         small: dict[Any, list[Tensor]] = {}
         uncopied: list[Tensor] = []
@@ -283,7 +283,7 @@ class ModuleState:
         ahead: list[tuple[_Path, Any, bool]] = [(("",), self._module, True)]
         while ahead:
             path, x, named = ahead.pop()
-            if isinstance(x, _LEAVES) or _has_inner_state(type(x)):
+            if isinstance(x, _LEAVES) or _has_inner_state(type(x)):  # type: ignore[arg-type]
                 leaves[path] = x
             if isinstance(x, (dict, np.ndarray, *_SEQUENCES, *_NUMBERS)) and hasattr(x, "__dict__"):
                 ahead.append(((*path, "__dict__"), vars(x), False))  # subclasses with attributes

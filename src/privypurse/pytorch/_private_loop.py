@@ -1,12 +1,13 @@
 """[RAW DATA] `make_private`: private training in the user's own loop."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules import batchnorm, instancenorm, rnn
 from torch.utils.data import DataLoader
 
 from privypurse.accounting._filters import GdpFilter
@@ -20,7 +21,6 @@ from privypurse.purse._opening import part_of
 from privypurse.purse._purse import Purse
 from privypurse.pytorch import _budgets as budgets
 from privypurse.pytorch._budgets import AdaptiveClip, Payments, Settings, schedule_of
-from privypurse.pytorch._checks import check_module, trained_parameters
 from privypurse.pytorch._clipping import check_clip_norm
 from privypurse.pytorch._compiled import ClippedSums, Loss, piece_size
 from privypurse.pytorch._engine import Engine, PrivateLoader
@@ -173,7 +173,12 @@ def make_private(
     clip = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
     clip_norm = clip_norm if isinstance(clip_norm, AdaptiveClip) else check_clip_norm(clip_norm=clip_norm)
     relation = purse.neighbouring if isinstance(purse, Purse) else Neighbouring.parse(neighbouring)
-    public = _public_records(records, relation, rows)
+    if records is None and relation is Neighbouring.ADD_REMOVE:
+        raise InvalidArgument(
+            "records must be given under add/remove, where the true number of records is private; got None. Pass a public or "
+            "nominal number, such as records=60_000 (it need not be exact), or neighbouring='replace-one'."
+        )
+    public = float(len(rows)) if records is None else positive(records=records)
     accumulate = positive_integer(accumulate=accumulate)
     rate = 1.0 if full_batch else _rate(loader, batch_size, accumulate, public)
     expected = rate * public
@@ -220,17 +225,6 @@ def make_private(
     return Private(module, optimizer, PrivateLoader(engine))
 
 
-def _public_records(records: float | None, relation: Neighbouring, rows: RecordSource) -> float:
-    if records is not None:
-        return positive(records=records)
-    if relation is Neighbouring.REPLACE_ONE:
-        return float(len(rows))
-    raise InvalidArgument(
-        "records must be given under add/remove, where the true number of records is private; got None. Pass a public or "
-        "nominal number, such as records=60_000 (it need not be exact), or neighbouring='replace-one'."
-    )
-
-
 def _rate(loader: Any, batch_size: int | None, accumulate: int, records: float) -> float:
     if batch_size is None:
         batch_size = loader.batch_size if isinstance(loader, DataLoader) else None
@@ -241,8 +235,7 @@ def _rate(loader: Any, batch_size: int | None, accumulate: int, records: float) 
     rate = positive_integer(batch_size=batch_size) * accumulate / records
     if not LEAST_RATE <= rate <= 1:
         raise InvalidArgument(
-            f"batch_size={batch_size} (times accumulate={accumulate}) must be at most records={records:g}. Pass a smaller "
-            "one, or full_batch=True."
+            f"batch_size={batch_size} (times accumulate={accumulate}) must be at most records={records:g}. Pass a smaller."
         )
     return rate
 
@@ -275,7 +268,9 @@ def _steps(
         if rule is None:
             assert purse is not None
             rule = GdpFilter(purse.filter.epsilon_left(purse.totals), purse.delta, purse.neighbouring)
-        return budgets.default_steps(rule, records, parameters)
+        # The noise of so many steps leaves enough signal in each; replace-one has twice the noise.
+        factor = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
+        return min(max(round(records * rule.mu / (factor * math.sqrt(parameters))), 10), 1_000)
     raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10.")
 
 
@@ -293,6 +288,70 @@ def _check_fresh(optimizer: torch.optim.Optimizer) -> None:
     for hook in optimizer._optimizer_step_pre_hooks.values():
         if getattr(hook, "__module__", "") == Engine.__module__:
             raise InvalidArgument(
-                "optimizer is private already: make_private was called with it before. Make a new module and optimizer, or "
-                "remove the first engine with private.engine.detach()."
+                "optimizer is private already. Make a new one, or remove the first engine with private.engine.detach()."
             )
+
+
+def check_module(module: Any) -> nn.Module:
+    """Return the module; raise InvalidArgument for non-modules and layers that mix records."""
+    if not isinstance(module, nn.Module):
+        raise InvalidArgument(f"module must be a torch.nn.Module; got {shown(module)}. Pass the module to train.")
+    if isinstance(module, nn.parallel.DistributedDataParallel):
+        module = module.module
+    if hasattr(module, "_orig_mod"):
+        raise InvalidArgument(
+            "module was compiled with torch.compile, but the engine compiles it itself. Pass the original module."
+        )
+    for name, layer in module.named_modules():
+        where = f"{name} ({type(layer).__name__})" if name else type(layer).__name__
+        for why, remedy in _faults(layer):
+            raise InvalidArgument(f"module has {where}, {why}. Replace it with {remedy}.")
+    return module  # type: ignore[no-any-return]
+
+
+def _faults(layer: nn.Module) -> Iterator[tuple[str, str]]:
+    """Yield why a layer is refused, and what to replace it with."""
+    if isinstance(layer, batchnorm._BatchNorm):
+        parameters = list(layer.parameters())
+        frozen = not any(parameter.requires_grad for parameter in parameters) if parameters else not layer.training
+        if layer.running_mean is None or not frozen:  # else its statistics are fixed, and records stay apart
+            channels = layer.num_features
+            groups = next((groups for groups in (32, 16, 8, 4, 2) if channels % groups == 0 and channels > groups), 1)
+            flat = isinstance(layer, nn.BatchNorm1d)
+            remedy = f"nn.LayerNorm({channels})" if flat else f"nn.GroupNorm({groups}, {channels})"
+            yield "which normalises over the records of a batch: each record's gradient depends on the others", remedy
+    if isinstance(layer, instancenorm._InstanceNorm) and layer.track_running_stats:
+        why = "which keeps a mean over records outside of the privacy accounting"
+        yield why, "the same layer with track_running_stats=False"
+    if isinstance(layer, rnn.RNNBase):
+        yield "for which there are no per-sample gradients", "nn.TransformerEncoderLayer, or cells of nn.Linear"
+    if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.sparse or layer.scale_grad_by_freq):
+        yield "with max_norm, sparse or scale_grad_by_freq, which depend on the batch", "a plain nn.Embedding"
+
+
+def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:
+    """Return the optimizer's parameters by name; raise unless they are the module's."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidArgument(
+            f"optimizer must be a torch.optim.Optimizer; got {shown(optimizer)}. Pass for example torch.optim.SGD(...)."
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidArgument(
+            "optimizer uses the loss itself (LBFGS), which is not private. Use SGD, Adam or another one."
+        )
+    known = {id(parameter): name for name, parameter in module.named_parameters()}
+    moved = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if any(id(parameter) not in known for parameter in moved):
+        raise InvalidArgument(
+            "optimizer has parameters that are not the module's: their gradients would not be private. Make the optimizer "
+            "from module.parameters(), after the module was moved to its device."
+        )
+    wanted = {id(parameter) for parameter in moved if parameter.requires_grad}
+    trained = {name: parameter for name, parameter in module.named_parameters() if id(parameter) in wanted}
+    if not trained:
+        raise InvalidArgument("optimizer has nothing to train: no parameter requires a gradient. Unfreeze some.")
+    if len({parameter.device for parameter in trained.values()}) > 1:
+        raise InvalidArgument("module has trained parameters on several devices. Move the module to one.")
+    if any(not parameter.is_floating_point() for parameter in trained.values()):
+        raise InvalidArgument("module has trained parameters that are not real numbers. Freeze these, or convert them.")
+    return trained

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from privypurse.core._errors import InvalidArgument
 from privypurse.purse._purse import Purse
-from privypurse.pytorch import _made_up as synthetic
+from privypurse.pytorch import _rows as synthetic
 from privypurse.pytorch._clipping import clipped_sum, full_precision
-from privypurse.pytorch._made_up import Integers, Reach, Record, made_up
 from privypurse.pytorch._module_state import COMPARED, ModuleState
-from privypurse.pytorch._rows import Arguments, Way, each_part, moved, way_of_calling
+from privypurse.pytorch._rows import Arguments, Integers, Reach, Record, Way, each_part, made_up, moved, way_of_calling
 from privypurse.pytorch._taps import Taps
 
 
@@ -142,7 +141,7 @@ class Trials:
                 if not unknown:
                     self.known.add(way)
                 return self._news(unknown)
-        if not synthetic.has_records(arguments, records):
+        if not any(synthetic.of_records(x, records) for x in synthetic.tensors_in(arguments)):
             # If only lengths differ, the backward pass refuses the call.
             return self._news(unknown if earlier else [UNTRIED])
         arguments = moved(arguments, self.device)
@@ -187,6 +186,8 @@ class Trials:
             reach, whole = self._reach(arguments, records)
             make = lambda made: made_up(arguments, records, made, reach)  # noqa: E731
             leaves_out = any(integers.ignored for integers in reach.values())
+            of_records = [x for x in synthetic.tensors_in(arguments) if synthetic.of_records(x, records)]
+            has_integers = not all(map(synthetic.has_numbers, of_records))
             for of_loss in (True, False):
                 batches = (made_up(arguments, records, made) for made in (KEPT, (*KEPT, COMPANY)))
                 two, three = (floats(self.quietly(batch), scalar=of_loss) for batch in batches)
@@ -194,7 +195,7 @@ class Trials:
                     unfinished |= of_loss and leaves_out and not exactly
                     trial = _Trial(self, of_loss, two, three, make)
                     told |= trial.run(leaves_out=leaves_out and exactly)
-                    trial.run_on_unusual(with_integers=synthetic.has_integers(arguments, records))
+                    trial.run_on_unusual(with_integers=has_integers)
                     unknown += trial.unknown
         return [*unknown, *[UNTRIED] * (not told or unfinished), *[SMALL_INTEGERS] * (not whole)]
 

@@ -85,7 +85,14 @@ def private_trainer(
     args.max_grad_norm, args.ignore_data_skip, args.logging_nan_inf_filter = 0.0, True, False
     trainer.get_train_dataloader = lambda: private.loader
     trainer.get_batch_samples = get_batch_samples
-    trainer.compute_loss_func = mean_of(loss or _usual_loss(trainer))
+    if loss is None:
+        causal = importlib.import_module("transformers.models.auto.modeling_auto").MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        shift, task = (
+            type(trainer.model).__name__ in causal.values(),
+            getattr(trainer.model.config, "problem_type", None),
+        )
+        loss = usual_loss(shift=shift, smoothing=args.label_smoothing_factor, task=task)
+    trainer.compute_loss_func = mean_of(loss)
     trainer.floating_point_ops = lambda inputs: 0
     step = trainer.training_step
     trainer.training_step = lambda *batch: torch.full_like(step(*batch), math.nan)  # its loss is not private
@@ -123,8 +130,7 @@ class PrivateCallback(_Base):  # type: ignore[misc]
         optimizer = kwargs["optimizer"]
         if getattr(optimizer, "optimizer", optimizer) is not self._private.optimizer:
             raise InvalidArgument(
-                "the Trainer has another optimizer than the private one and would train without noise. Call "
-                "private_trainer after the last change to the Trainer."
+                "the Trainer has another optimizer than the private one. Call private_trainer after the last change to it."
             )
         if kwargs["train_dataloader"] is not self._private.loader:
             raise InvalidArgument(
@@ -139,7 +145,7 @@ class PrivateCallback(_Base):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Compare updates with releases, and stop at the end of the run."""
         frameworks.check_updates(self._private, state.global_step - self._before)
-        self.on_epoch_end(args, state, control)
+        control.should_training_stop |= frameworks.has_ended(self._private)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Stop at the end of the run."""
@@ -212,18 +218,8 @@ def usual_loss(*, shift: bool, smoothing: float, task: str | None) -> Callable[[
     return loss
 
 
-def _usual_loss(trainer: Any) -> Callable[[Any, Any], Tensor]:
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
-
-    task = getattr(trainer.model.config, "problem_type", None)
-    shift = type(trainer.model).__name__ in CAUSAL.values()
-    return usual_loss(shift=shift, smoothing=trainer.args.label_smoothing_factor, task=task)
-
-
 def _check(trainer: Any) -> None:
-    from transformers import Trainer
-
-    args = trainer.args
+    Trainer, args = importlib.import_module("transformers").Trainer, trainer.args
     grouped = getattr(args, "group_by_length", False) or getattr(args, "train_sampling_strategy", "random") != "random"
     # Newer releases of transformers have another name for it.
     checkpointing = any(getattr(args, f"{what}_checkpointing", False) for what in ("gradient", "activation"))

@@ -86,12 +86,12 @@ class AdaptiveClip:
         return max(2 * self.error * expected_batch, 2 * of_gradients * math.sqrt(10 / min(self.every, 10)))
 
 
-def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, stairs: int = 4) -> Weighted:
+def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9) -> Weighted:
     """Return a schedule of the papers by name, for a number of gradients.
 
     "dynamic" weights a step by the influence of its noise on the result, which for a steady
     contraction equals "exponential"; "momentum" does so for averaged gradients. `ratio` is the
-    budget of the last step relative to the first, `stairs` the number of levels of "step".
+    budget of the last step relative to the first. "step" has four levels.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, s
     if name == "sigmoid":
         return Weighted(shapes.sigmoid(steps, 10 / steps, ratio))
     if name == "step":
-        levels = min(positive_integer(stairs=stairs), steps)
+        levels = min(4, steps)
         return Weighted(shapes.step_decay(steps, ratio ** (1 / max(1, levels - 1)), every=-(-steps // levels)))
     return Weighted(shapes.uniform(steps))
 

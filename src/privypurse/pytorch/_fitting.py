@@ -31,7 +31,7 @@ from privypurse.pytorch._compiled import ClippedSums, Loss, piece_size, sum_in_p
 from privypurse.pytorch._engine import Processes
 from privypurse.pytorch._module_state import ModuleState
 from privypurse.pytorch._private_loop import check_module, put_on_record
-from privypurse.pytorch._rows import Indexes, RecordSource, rows_of
+from privypurse.pytorch._rows import Indexes, rows_of
 from privypurse.pytorch._taps import Taps
 from privypurse.pytorch._trial import Trials, kept_modes
 from privypurse.training._checkpoint import Checkpoint
@@ -77,11 +77,12 @@ class ModuleOracle:
         compile: bool | None = None,
     ) -> None:
         self._module = check_module(module)
-        self._rows = rows_of(data)
+        self.rows = rows_of(data)
         self._trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
         if not self._trained:
             raise InvalidArgument("module has nothing to train: no parameter requires a gradient. Unfreeze some.")
         self._device = next(iter(self._trained.values())).device
+        self.dimension = sum(parameter.numel() for parameter in self._trained.values())
         self._clip_norm, self._loss_range = check_clip_norm(clip_norm=clip_norm), ordinary(loss_range=loss_range)
         self._records = positive(records=records)
         self._micro_batch = None if micro_batch is None else positive_integer(micro_batch=micro_batch)
@@ -91,17 +92,12 @@ class ModuleOracle:
         try:
             trials = Trials(module, self._taps, self._trained, records=self._records)
             self._state = ModuleState(module, trials.counters)
-            one = self._rows.fetch(np.zeros(1, dtype=np.intp))
+            one = self.rows.fetch(np.zeros(1, dtype=np.intp))
             self.untried = trials.ahead(one, with_loss=True, modes=(True, False))
             self._sums = ClippedSums(module, self._taps, loss, self._trained, compile=compile)
         except BaseException:
             self._taps.remove()
             raise
-
-    @property
-    def dimension(self) -> int:
-        """Number of trained parameters."""
-        return sum(parameter.numel() for parameter in self._trained.values())
 
     @property
     def bounds(self) -> Bounds:
@@ -114,11 +110,6 @@ class ModuleOracle:
         shapes = {name: list(value.shape) for name, value in self._trained.items()}
         limits = {"clip_norm": self._clip_norm, "loss_range": self._loss_range, "records": self._records}
         return {"module": type(self._module).__name__, "trained": shapes, **limits}
-
-    @property
-    def rows(self) -> RecordSource:
-        """Source of the records."""
-        return self._rows
 
     @property
     def point(self) -> FloatArray:
@@ -135,7 +126,7 @@ class ModuleOracle:
     def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
         """Answer a query with a sealed box, from all records or a fresh Poisson sample."""
         sample_prob = check_sampling(sample_prob, noise)
-        rows = np.arange(len(self._rows)) if sample_prob == 1 else poisson_rows(len(self._rows), sample_prob, noise)  # type: ignore[arg-type]
+        rows = poisson_rows(len(self.rows), sample_prob, noise)  # type: ignore[arg-type]
         size = piece_size(self._records * sample_prob, sample_prob, self._micro_batch, self._device)
         if isinstance(query, GradientAt):
             return self._gradient(query, rows, size, sample_prob)
@@ -154,7 +145,7 @@ class ModuleOracle:
             total = np.zeros(self.dimension)
             # Fetched block by block: the data set need not fit in memory.
             for first in range(0, len(rows), 8 * size):
-                batch = self._rows.fetch(rows[first : first + 8 * size])
+                batch = self.rows.fetch(rows[first : first + 8 * size])
                 total += sum_in_pieces(self._sums, batch, size, bound, self._device).flat.cpu().numpy()
         return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
@@ -164,7 +155,7 @@ class ModuleOracle:
         totals = np.zeros(len(candidates))
         with self._in_mode(training=False):
             for first in range(0, len(rows), size):
-                batch = [part.to(self._device) for part in self._rows.fetch(rows[first : first + size])]
+                batch = [part.to(self._device) for part in self.rows.fetch(rows[first : first + size])]
                 losses = torch.stack([self._sums.losses(batch, values).double() for values in candidates], dim=1)
                 if query.clip_loss is None:
                     losses = (losses - losses[:, :1]).clamp(-bound / 2, bound / 2)
@@ -344,8 +335,7 @@ def fit(
     chosen = method_by_name(method) if isinstance(method, str) else DeepNesterov() if method is None else method
     if Processes().count > 1:
         raise InvalidArgument(
-            "fit supports one process, but there are several: each would charge for the same records. Use make_private, "
-            "which adds noise once, or call fit in one process."
+            "fit supports one process, but there are several, which would all charge. Use make_private, or one process."
         )
     oracle = ModuleOracle(
         module,

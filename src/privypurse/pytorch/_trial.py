@@ -88,7 +88,7 @@ class Trials:
         self.counters: set[Any] = set()
         self._state = ModuleState(module)
         self._tried: dict[Any, dict[Any, list[dict[str, int | None]]]] = {}  # lengths, by kind and numbers
-        self.known: set[Way] = set()  # ways of calling that need no trial, or need no other one
+        self.known: set[Way] = set()  # ways of calling that need no other trial
         self._said: set[str] = set()
 
     def ahead(self, batch: Any, *, with_loss: bool, modes: Sequence[bool] = (True,)) -> list[str]:
@@ -133,12 +133,10 @@ class Trials:
             unknown, way = [NUMBERS], way._replace(numbers=())
         for lengths in earlier.get(way.numbers, ()):
             # An earlier call with the same per-record parts covers this one. A part that is per-record
-            # now only because its fixed length equals the batch size counts as the same.
-            if all(
-                (lengths[name] is None) == (now is None) or (now is None and lengths[name] == records)
-                for name, now in way.lengths
-            ):
-                if not unknown:
+            # now only because its fixed length equals the batch size counts as the same, this time.
+            others = [name for name, now in way.lengths if (lengths[name] is None) != (now is None)]
+            if all(lengths[name] == records for name in others):
+                if not (others or unknown):
                     self.known.add(way)
                 return self._news(unknown)
         if not any(synthetic.of_records(x, records) for x in synthetic.tensors_in(arguments)):
@@ -253,8 +251,7 @@ class Trials:
         if name:
             raise InvalidArgument(
                 f"module stores {name}, which it computes from its parameters on each call, as torch.nn.utils.weight_norm "
-                "does: this cannot be told from stored values of records. Use torch.nn.utils.parametrizations, or compute "
-                "it without storing it."
+                "does: records could be stored alike. Use torch.nn.utils.parametrizations, or compute it without storing."
             )
 
     def _reach(self, arguments: Arguments, records: int) -> tuple[Reach, bool]:
@@ -482,9 +479,8 @@ class _Trial:
         for name, wrong, part in zip(trained, parts, right, strict=True):
             if float((wrong - part).norm()) > 0.02 * whole + 1e-6:
                 raise InvalidArgument(
-                    f"module uses {name} outside of its layer (as in F.linear(x, layer.weight), in activation "
-                    "checkpointing, or on reshaped records): per-sample gradients would be wrong. Put each use of a "
-                    "parameter in a layer."
+                    f"module uses {name} outside of its layer (as in F.linear(x, layer.weight), in activation checkpointing, "
+                    "or on reshaped records): per-sample gradients would be wrong. Put each use in a layer."
                 )
 
 

@@ -305,6 +305,7 @@ class Payments:
         self._adaptive = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
         self.clip_norm = clip_norm.start if isinstance(clip_norm, AdaptiveClip) else clip_norm  # the current one
         self._callbacks = list(callbacks)
+        self._looks = 0 if self._adaptive is None else self._adaptive.looks(settings.steps)  # in the whole run
         self._rule = purse.filter
         self._fixed = isinstance(purse.filter, FixedSchedule)  # it decides what comes next, not the schedule
         self._divides = isinstance(schedule, Weighted | EvenSplit)  # such schedules always fit, and see no values
@@ -316,11 +317,6 @@ class Payments:
         self._next: TorchGaussian | None = None
         self._started = self._reserved = False
         self._blocks = contextlib.ExitStack()
-
-    @property
-    def looks(self) -> int:
-        """Number of looks in the run."""
-        return 0 if self._adaptive is None else self._adaptive.looks(self.settings.steps)
 
     def plan(self) -> None:
         """Choose the noise of the next release, or end the run if none fits the budget."""
@@ -389,7 +385,7 @@ class Payments:
         self.trace.steps.append(step)
         for callback in self._callbacks:
             if not self._started:
-                callback.on_start(self.settings.steps + self.looks, done)
+                callback.on_start(self.settings.steps + self._looks, done)
             callback.on_step(step)
         self._started = True
         return noisy  # type: ignore[no-any-return]
@@ -476,5 +472,5 @@ class Payments:
             return math.inf, whole  # a finished run may be opened again
         noise = self._adaptive.noise_multiplier(self.settings.expected_batch, even.noise_multiplier)
         if math.isfinite(noise):
-            start = rule.after(start, RepeatedCharge(GaussianCharge(noise, rate), self.looks))
+            start = rule.after(start, RepeatedCharge(GaussianCharge(noise, rate), self._looks))
         return noise, Budget(rule, start, start, steps, rate)

@@ -172,11 +172,6 @@ class Engine:
         """Why the run ended: "steps" or "budget", empty while it runs."""
         return self.trace.stop_reason
 
-    @property
-    def in_sample(self) -> bool:
-        """Whether a sample was begun and not yet released."""
-        return self._drawn.chunk is not None
-
     def batches(self) -> Iterator[Any]:
         """Yield the batches of one pass over the loader, from fresh samples, until the run ends."""
         settings, alone = self.settings, self._processes.alone

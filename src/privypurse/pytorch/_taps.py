@@ -19,8 +19,11 @@ from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.pytorch._clipping import RUNNING_AGAIN, AnyRule, EmbeddingRule, LinearRule, Rule, Use, padded, rule_for
 
-# Modules with hooks.
-_TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()
+_TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # modules with hooks
+
+
+def _nothing(*_: Any) -> None:
+    pass
 
 
 class _Tap(torch.autograd.Function):
@@ -213,32 +216,33 @@ class Taps:
 
     def _tap_root(self, root: nn.Module) -> None:
         """Activate the hooks while the module runs; a copied module shares them without effect."""
-        passes: list[tuple[contextlib.ExitStack, bool]] = []
+        passes: list[contextlib.ExitStack | None] = []  # None where nothing is recorded
 
         def begin(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
             if module is not root or RUNNING_AGAIN.get():
                 return
             leaves = torch.utils._pytree.tree_leaves((args, kwargs))
             opens = self.listening and module.training and torch.is_grad_enabled() and not self._depth
-            passes.append((contextlib.ExitStack(), opens))
-            if opens:
+            stack = contextlib.ExitStack() if opens else None
+            passes.append(stack)
+            if stack is not None:
                 self.on_call(args, kwargs)
             self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)
-            if opens and any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
-                raise InvalidArgument(
-                    "the inputs of the private module require a gradient: layers before it would be trained without "
-                    "privacy. Put these into the module, or pass inputs.detach()."
-                )
-            if opens:
-                passes[-1][0].enter_context(self.open())
+            if stack is not None:
+                if any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
+                    raise InvalidArgument(
+                        "the inputs of the private module require a gradient: layers before it would be trained without "
+                        "privacy. Put these into the module, or pass inputs.detach()."
+                    )
+                stack.enter_context(self.open())
 
         def end(module: nn.Module, args: Any, output: Any) -> Any:
             if module is not root or RUNNING_AGAIN.get():
                 return None
-            stack, opened = passes.pop()
-            stack.close()
-            if not opened:
+            stack = passes.pop()
+            if stack is None:
                 return None
+            stack.close()
             self.on_end()
             if output is None:
                 return None
@@ -258,10 +262,6 @@ class Taps:
 
         self._handles.append(root.register_forward_pre_hook(begin, prepend=True, with_kwargs=True))
         self._handles.append(root.register_forward_hook(end, always_call=True))
-
-
-def _nothing(*_: Any) -> None:
-    pass
 
 
 # Operations on a scalar that keep it up to sign; operations on rows that act on each record alone.

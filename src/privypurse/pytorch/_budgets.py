@@ -455,10 +455,11 @@ class Payments:
         self._budget, self._past = replace(self._budget, start=start, now=start), ()
         empty = [np.empty(0)] * (len(gradients) - len(vectors))
         for step, vector in zip(gradients, [*empty, *vectors], strict=True):
-            if step.charge and not self._fixed:  # none in a process that does not charge
+            if step.charge:  # none in a process that does not charge
                 charge = single_charge(step.charge)
-                self._past = (*self._past, Released(vector, charge, step.noise_std))
-                self._budget = self._budget.after(charge)
+                if not self._fixed:
+                    self._past = (*self._past, Released(vector, charge, step.noise_std))
+                    self._budget = self._budget.after(charge)
 
     def _begin(self) -> tuple[float, Budget]:
         """Return the noise of looks, and the budget of gradients: the remaining one less their cost."""

@@ -367,9 +367,8 @@ def clipped_sum(
         found = next(x.shape[0] for x in torch.utils._pytree.tree_leaves(use.inputs) if isinstance(x, Tensor))
         if found != records:
             raise InvalidArgument(
-                f"a layer ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}. Keep "
-                "records as the first dimension of each layer's input, as the loader returned them: do not repeat, mix "
-                "or slice them, and pass one row of positions for each record."
+                f"a layer ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}. Keep records "
+                "as the first dimension of each layer's input: do not repeat, mix or slice them, nor share positions."
             )
     times = Counter(name for use in uses for name in use.names.values())
     with torch.autocast(weights.device.type, enabled=False), torch.no_grad(), full_precision():

@@ -58,11 +58,6 @@ class Processes:
         dist.broadcast_object_list(box, 0)
         return box[0]
 
-    def share(self, rows: Indexes) -> Indexes:
-        """Return this process's part of the first one's sample."""
-        whole: Indexes = self.tell(rows)
-        return whole[self.rank :: self.count]
-
 
 @dataclass(eq=False)
 class _Drawn:
@@ -148,8 +143,7 @@ class Engine:
         dist.all_gather_object(values, value)
         if any(other != values[0] for other in values):
             raise InvalidArgument(
-                f"processes have different {what}. Give each the whole data set in the same order: the first process "
-                "draws the sample for all."
+                f"processes have different {what}. Give each the whole data set in the same order: the first one samples."
             )
 
     @property
@@ -190,7 +184,8 @@ class Engine:
             rows = np.empty(0, dtype=np.intp)
             if self.pays:
                 rows = poisson_rows(self._records, settings.sample_prob, self._noise)
-            rows = rows if alone else self._processes.share(rows)
+            if not alone:
+                rows = self._processes.tell(rows)[self._processes.rank :: self._processes.count]
             self._drawn = drawn = _Drawn()
             try:
                 for number, chunk in enumerate(np.array_split(rows, settings.chunks), 1):

@@ -185,9 +185,8 @@ class ModuleState:
         if name:
             back = "The module was restored" if self.restore() else "It could not be restored: build a new module"
             raise InvalidArgument(
-                f"module changes its state ({name}) when it is run: it would store values of records outside of the "
-                "privacy accounting. Return such values from the module, fill caches before make_private, and set other "
-                f"state after optimizer.step(). {back}."
+                f"module changes its state ({name}) when it is run: it would store values of records. Return such values, "
+                f"fill caches before make_private, and set other state after optimizer.step(). {back}."
             )
 
     @contextlib.contextmanager

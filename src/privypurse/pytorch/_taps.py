@@ -167,8 +167,7 @@ class Taps:
                 if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
                     raise InvalidArgument(
                         f"module has {path or 'a layer'} ({type(layer).__name__}) with parameters of its own and dropout "
-                        f"({name}): the layer is run twice, with different random masks. Move the parameters into layers "
-                        "such as nn.Linear, or set the dropout to 0."
+                        f"({name}): it is run twice, with different masks. Move the parameters into layers like nn.Linear."
                     )
             own = self._own(layer, once=True)
         self._covered |= set(own.values())

@@ -86,11 +86,10 @@ def private_trainer(
     trainer.get_train_dataloader = lambda: private.loader
     trainer.get_batch_samples = get_batch_samples
     if loss is None:
-        causal = importlib.import_module("transformers.models.auto.modeling_auto").MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        shift, task = (
-            type(trainer.model).__name__ in causal.values(),
-            getattr(trainer.model.config, "problem_type", None),
-        )
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+
+        task = getattr(trainer.model.config, "problem_type", None)
+        shift = type(trainer.model).__name__ in CAUSAL.values()
         loss = usual_loss(shift=shift, smoothing=args.label_smoothing_factor, task=task)
     trainer.compute_loss_func = mean_of(loss)
     trainer.floating_point_ops = lambda inputs: 0
@@ -219,7 +218,9 @@ def usual_loss(*, shift: bool, smoothing: float, task: str | None) -> Callable[[
 
 
 def _check(trainer: Any) -> None:
-    Trainer, args = importlib.import_module("transformers").Trainer, trainer.args
+    from transformers import Trainer
+
+    args = trainer.args
     grouped = getattr(args, "group_by_length", False) or getattr(args, "train_sampling_strategy", "random") != "random"
     # Newer releases of transformers have another name for it.
     checkpointing = any(getattr(args, f"{what}_checkpointing", False) for what in ("gradient", "activation"))

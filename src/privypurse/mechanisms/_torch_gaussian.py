@@ -32,10 +32,8 @@ _NORMALS_PER_BLOCK = 8
 class SensitiveTensor(Sensitive):
     """A sealed sum of private values on a device such as a GPU; `bounds` are as for `Sensitive`.
 
-    Guarantees
-    ----------
     The maker bounded every record's contribution, so the sum is finite. It is not checked here,
-    which would wait for the device. Sealed like every box.
+    which would wait for the device.
     """
 
     __slots__ = ()
@@ -59,8 +57,6 @@ def normals(shape: tuple[int, ...], device: torch.device, noise: NoiseSource) ->
 class _Drawer:
     """Turns keys into normals on one device and stream, by replaying a recorded CUDA graph.
 
-    Guarantees
-    ----------
     A key is used for one draw: threads take turns, and a copy is returned.
     """
 
@@ -95,14 +91,7 @@ class _Drawer:
 def keystream(key: Tensor, blocks: Tensor, nonce: tuple[int, int, int] = (0, 0, 0)) -> list[Tensor]:
     """Return ChaCha20's sixteen words for each block counter, as integers below 2^32.
 
-    Parameters
-    ----------
-    key : Tensor of shape (8,)
-        The key's words.
-    blocks : Tensor
-        Block counters; above 2^32 they continue into the first word of the nonce.
-    nonce : tuple of int
-        Words of the nonce. Zero here, since each draw has its own key.
+    Counters above 2^32 continue into the first word of the nonce, which is zero: each draw has a key.
     """
     start = [torch.full_like(blocks, word) for word in _CONSTANTS]
     start += [key[k].expand_as(blocks) for k in range(8)]
@@ -152,18 +141,11 @@ def _drawer(device: torch.device, blocks: int, stream: int) -> _Drawer | None:
 
 @dataclass(frozen=True)
 class TorchGaussian(Gaussian):
-    """Add independent Gaussian noise to a tensor bounded in L2, on its device.
+    """Add independent Gaussian noise to a tensor bounded in L2, on its device, as `Gaussian` does.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        As for `Gaussian`.
-
-    Guarantees
-    ----------
-    As for `Gaussian`. Noise is in double precision. On the CPU it is the noise source's own;
-    elsewhere the source gives a fresh key for each draw, which ChaCha20 expands on the device.
-    Exact noise is drawn on the CPU and added on the device in integers.
+    Noise is in double precision. On the CPU it is the noise source's own; elsewhere the source gives
+    a fresh key for each draw, which ChaCha20 expands on the device. Exact noise is drawn on the CPU
+    and added on the device in integers.
     """
 
     # On a device, exact noise would dominate the time of a step, so purses must require it.

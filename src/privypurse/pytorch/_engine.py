@@ -459,7 +459,7 @@ def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:
         it = engine()
         if it is None:
             raise InvalidArgument(
-                "the private engine of this optimizer was deleted, without which no step is private. Keep its Private."
+                "the private engine of this optimizer was deleted: no step is private without. Keep what make_private returned."
             )
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         # A step that extends `step` of its base class calls the hook again. That is read from the

@@ -106,7 +106,8 @@ class ModuleState:
             self._raw = [_raw(container) for container, _ in self._containers]
             once = {id(x): x for x in self._leaves.values()}.values()
             self._tensors = [x for x in once if isinstance(x, Tensor)]
-            self._held = [x for x in once if isinstance(x, _ARRAYS)], [x for x in once if _has_inner_state(type(x))]  # type: ignore[arg-type]
+            arrays = [x for x in once if isinstance(x, _ARRAYS)]
+            self._held = arrays, [x for x in once if _has_inner_state(type(x))]  # type: ignore[arg-type]
         self._whole, self._marks, self._copies = whole, {id(t): _mark(t) for t in self._tensors}, {}
         small: dict[Any, list[Tensor]] = {}
         uncopied: list[Tensor] = []

@@ -193,7 +193,23 @@ def make_private(
                 "Leave it out, open a purse of that epsilon with open_purse(...), or pass full_batch=True."
             )
         purse = part_of(purse, positive(epsilon=epsilon))
-    count = _steps(steps, epochs, rate, clip, schedule, purse, target, public, sum(p.numel() for p in trained.values()))
+    if steps is not None and epochs is not None:
+        raise InvalidArgument(f"expected steps or epochs, got both: {steps!r} and {epochs!r}. Pass one of them.")
+    if steps is not None:
+        count = positive_integer(steps=steps)
+    elif epochs is not None:
+        samples = positive_integer(epochs=epochs) * max(1, round(1 / rate))
+        # Looks at the clip norm use samples too.
+        count = samples if clip is None else max(1, samples - math.ceil(samples / (clip.every + 1)))
+    elif hasattr(schedule, "weights") or isinstance(schedule, tuple | list):
+        weights: Any = getattr(schedule, "weights", schedule)
+        count = len(weights)
+    elif purse is not None and isinstance(purse.filter, FixedSchedule) and clip is None:
+        count = len(purse.filter.schedule) - purse.totals.quanta[0] or 1
+    elif rate == 1:
+        count = _full_batch_steps(purse, target, public, sum(parameter.numel() for parameter in trained.values()))
+    else:
+        raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10.")
     chosen = schedule_of("uniform" if schedule is None else schedule, count)
     if purse is None:
         assert target is not None
@@ -235,43 +251,18 @@ def _rate(loader: Any, batch_size: int | None, accumulate: int, records: float) 
     rate = positive_integer(batch_size=batch_size) * accumulate / records
     if not LEAST_RATE <= rate <= 1:
         raise InvalidArgument(
-            f"batch_size={batch_size} (times accumulate={accumulate}) must be at most records={records:g}. Pass a smaller."
+            f"batch_size={batch_size} (times accumulate={accumulate}) must be at most records={records:g}. Pass a smaller one."
         )
     return rate
 
 
-def _steps(
-    steps: int | None,
-    epochs: int | None,
-    rate: float,
-    clip: AdaptiveClip | None,
-    schedule: Any,
-    purse: Purse | None,
-    target: GdpFilter | None,
-    records: float,
-    parameters: int,
-) -> int:
-    if steps is not None and epochs is not None:
-        raise InvalidArgument(f"expected steps or epochs, got both: {steps!r} and {epochs!r}. Pass one of them.")
-    if steps is not None:
-        return positive_integer(steps=steps)
-    if epochs is not None:
-        samples = positive_integer(epochs=epochs) * max(1, round(1 / rate))
-        # Looks at the clip norm use samples too.
-        return samples if clip is None else max(1, samples - math.ceil(samples / (clip.every + 1)))
-    if hasattr(schedule, "weights") or isinstance(schedule, tuple | list):
-        return len(getattr(schedule, "weights", schedule))
-    if purse is not None and isinstance(purse.filter, FixedSchedule) and clip is None:
-        return len(purse.filter.schedule) - purse.totals.quanta[0] or 1
-    if rate == 1:
-        rule = target
-        if rule is None:
-            assert purse is not None
-            rule = GdpFilter(purse.filter.epsilon_left(purse.totals), purse.delta, purse.neighbouring)
-        # The noise of so many steps leaves enough signal in each; replace-one has twice the noise.
-        factor = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
-        return min(max(round(records * rule.mu / (factor * math.sqrt(parameters))), 10), 1_000)
-    raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10.")
+def _full_batch_steps(purse: Purse | None, target: GdpFilter | None, records: float, parameters: int) -> int:
+    """Return ``n mu / sqrt(d)``, half under replace-one, which has twice the noise; from 10 to 1,000."""
+    if target is None:
+        assert purse is not None
+        target = GdpFilter(purse.filter.epsilon_left(purse.totals), purse.delta, purse.neighbouring)
+    factor = 1 if target.neighbouring is Neighbouring.ADD_REMOVE else 2
+    return min(max(round(records * target.mu / (factor * math.sqrt(parameters))), 10), 1_000)
 
 
 def put_on_record(purse: Purse, untried: Sequence[str], rows: RecordSource) -> None:

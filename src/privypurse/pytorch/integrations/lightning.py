@@ -117,7 +117,7 @@ class PrivateTraining(_Base):  # type: ignore[misc]
         """Check that batches come from the private loader and cover whole samples."""
         if trainer.train_dataloader is not self.private.loader:
             raise InvalidArgument(
-                f"the Trainer takes batches from {shown(trainer.train_dataloader)}, not from the private loader. Keep it."
+                f"the Trainer takes batches from {shown(trainer.train_dataloader)}, not from the private loader. Leave it there."
             )
         if trainer.num_training_batches % trainer.accumulate_grad_batches:
             raise InvalidArgument(

@@ -10,13 +10,8 @@ from torch import nn  # noqa: E402
 
 from privypurse import NoiseSource, Purse  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
-from privypurse.pytorch._clipping import (  # noqa: E402
-    MARGIN,
-    ClippedSums,
-    check_records,
-    clipped_sum,
-    sum_in_pieces,
-)
+from privypurse.pytorch._clipping import MARGIN, clipped_sum  # noqa: E402
+from privypurse.pytorch._compiled import ClippedSums, sum_in_pieces  # noqa: E402
 from privypurse.pytorch._taps import Taps  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -58,7 +53,6 @@ def by_hooks(module, batch, bound, loss=LOSS, weights=None):
             target = target.double()
         loss(module(*inputs), target).backward()
         uses = taps.take()
-        check_records(uses, count)
         sizes = {name: value.shape for name, value in trained.items()}
         weights = torch.ones(count) if weights is None else weights
         result = clipped_sum(uses, sizes, weights, bound, 1.0)

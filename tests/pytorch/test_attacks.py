@@ -15,13 +15,9 @@ from privypurse.core._errors import InvalidArgument  # noqa: E402
 from privypurse.core.queries import GradientAt  # noqa: E402
 from privypurse.mechanisms._non_private import NonPrivateRelease  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
-from privypurse.pytorch._clipping import (  # noqa: E402
-    ClippedSums,
-    Replayed,
-    clipped_sum,
-    fill_up,
-)
-from privypurse.pytorch._oracle import ModuleOracle  # noqa: E402
+from privypurse.pytorch._clipping import clipped_sum  # noqa: E402
+from privypurse.pytorch._compiled import ClippedSums, Replayed, fill_up  # noqa: E402
+from privypurse.pytorch._fitting import ModuleOracle  # noqa: E402
 from privypurse.pytorch._taps import Taps  # noqa: E402
 from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
 
@@ -241,7 +237,7 @@ def test_lengths_are_measured_in_full_precision_by_hooks_too():
     module = nn.Linear(3, 2)
     private = begin(module, (torch.randn(30, 3), torch.randint(2, (30,))))
     inputs, targets = next(iter(private.loader))
-    from privypurse.pytorch import _layers as layers
+    from privypurse.pytorch import _clipping as layers
 
     original = layers.LinearRule.squared_lengths
     before = torch.get_float32_matmul_precision()

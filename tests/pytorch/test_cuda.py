@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 from privypurse import NoiseSource  # noqa: E402
 from privypurse.mechanisms._torch_gaussian import normals, to_normals  # noqa: E402
 from privypurse.pytorch import fit, make_private  # noqa: E402
-from privypurse.pytorch._clipping import ClippedSums  # noqa: E402
+from privypurse.pytorch._compiled import ClippedSums  # noqa: E402
 from privypurse.pytorch._taps import Taps  # noqa: E402
 
 GPU = torch.device("cuda")

@@ -113,7 +113,7 @@ def test_samples_of_any_size_pass_through_frozen_normalisation():
     private = begin(module, full_batch=False, batch_size=1, steps=20)
     sizes = []
     for inputs, targets in private.loader:
-        sizes.append(private.engine._chunk)
+        sizes.append(private.engine._drawn.chunk)
         F.cross_entropy(module(inputs), targets).backward()
         private.optimizer.step()
     assert {0, 1} <= set(sizes)

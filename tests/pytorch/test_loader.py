@@ -169,7 +169,7 @@ def test_empty_samples_are_steps_of_noise_and_are_charged():
     empty = 0
     for _ in range(2):
         for inputs, targets in private.loader:
-            before, empty_now = weights_of(private.module), private.engine._chunk == 0
+            before, empty_now = weights_of(private.module), private.engine._drawn.chunk == 0
             step(private, inputs, targets)
             moved = weights_of(private.module) - before
             assert torch.isfinite(moved).all()
@@ -184,7 +184,7 @@ def test_an_empty_sample_needs_no_backward_pass():
     private = begin(batch_size=1, records=60, steps=30)
     skipped = 0
     for inputs, targets in private.loader:
-        if private.engine._chunk:
+        if private.engine._drawn.chunk:
             F.cross_entropy(private.module(inputs), targets).backward()
         else:
             skipped += 1

@@ -84,7 +84,7 @@ def test_batches_of_names_in_a_loop_of_ones_own():
     for batch in private.loader:
         assert set(batch) == {"x", "label"}
         assert len(batch["x"]) > 0
-        empty += private.engine._chunk == 0
+        empty += private.engine._drawn.chunk == 0
         F.cross_entropy(private.module(batch["x"]), batch["label"]).backward()
         private.optimizer.step()
     assert empty

@@ -18,8 +18,8 @@ from torch.nn import functional as F  # noqa: E402
 from privypurse import InvalidArgument, NoiseSource, Purse  # noqa: E402
 from privypurse.core.queries import GradientAt, LossesAlong  # noqa: E402
 from privypurse.pytorch import fit, make_private  # noqa: E402
+from privypurse.pytorch._fitting import ModuleOracle  # noqa: E402
 from privypurse.pytorch._module_state import COPIED, ModuleState  # noqa: E402
-from privypurse.pytorch._oracle import ModuleOracle  # noqa: E402
 
 # The number of records, and what all of them are.
 RECORDS, SECRET = 30, 73_591.25

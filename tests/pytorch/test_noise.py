@@ -11,13 +11,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from privypurse import NoiseSource, Purse  # noqa: E402
-from privypurse.mechanisms._torch_gaussian import (  # noqa: E402
-    TorchGaussian,
-    keystream,
-    normals,
-    to_normals,
-)
+from privypurse import Gaussian, Neighbouring, NoiseSource, Norm, Purse  # noqa: E402
+from privypurse.mechanisms._torch_gaussian import SensitiveTensor, TorchGaussian, keystream, to_normals  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
 from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
 
@@ -188,7 +183,7 @@ def test_a_batch_without_records_gives_noise_and_is_paid_for(how):
     module, optimizer, loader = private
     given = []
     for inputs, targets in loader:
-        assert private.engine._chunk == 0
+        assert private.engine._drawn.chunk == 0
         assert len(inputs) == 1
         if how == "hooks":
             nn.functional.mse_loss(module(inputs), targets).backward()
@@ -318,15 +313,13 @@ def test_two_keys_give_normals_that_have_nothing_in_common():
 @pytest.mark.statistical
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5)])
 def test_normals_have_the_shape_that_is_asked_for(shape):
-    drawn = normals(shape, torch.device("cpu"), NoiseSource(seed=1))
+    box = SensitiveTensor(torch.zeros(shape), norm=Norm.L2, add_remove=1.0, replace_one=2.0)
+    drawn = TorchGaussian(1.0).draw(box, Neighbouring.ADD_REMOVE, NoiseSource(seed=1))
     assert tuple(drawn.shape) == shape
     assert drawn.dtype == torch.float64
 
 
 def test_the_mechanism_on_tensors_is_priced_as_the_one_on_arrays():
-    from privypurse import Gaussian, Neighbouring, Norm
-    from privypurse.mechanisms._torch_gaussian import SensitiveTensor
-
     box = SensitiveTensor(torch.zeros(3), norm=Norm.L2, add_remove=1.5, replace_one=3.0, sample_prob=0.2)
     for relation in Neighbouring:
         assert TorchGaussian(4.0).charge(box, relation) == Gaussian(4.0).charge(box, relation)

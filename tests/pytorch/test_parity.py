@@ -7,8 +7,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from privypurse.pytorch._clipping import clipped_sum  # noqa: E402
-from privypurse.pytorch._layers import GRAM_GAIN  # noqa: E402
+from privypurse.pytorch._clipping import GRAM_GAIN, clipped_sum  # noqa: E402
 from privypurse.pytorch._taps import Taps  # noqa: E402
 from tests.pytorch.layer_cases import (  # noqa: E402
     CASES,

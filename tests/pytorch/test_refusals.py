@@ -20,7 +20,7 @@ from torch.utils.data.sampler import BatchSampler, SequentialSampler  # noqa: E4
 
 from privypurse import InvalidArgument, Purse  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
-from privypurse.pytorch._oracle import ModuleOracle  # noqa: E402
+from privypurse.pytorch._fitting import ModuleOracle  # noqa: E402
 from tests.pytorch.refused_runs import SECRET, begin, data, refused, said, simple  # noqa: E402
 
 

@@ -167,7 +167,6 @@ def test_odd_adaptive_clip_norms(change):
     [
         ("cosine", {}),
         ("uniform", {"ratio": 0.0}),
-        ("step", {"stairs": 0}),
         ("dynamic", {"ratio": math.nan}),
         (None, {}),
     ],

@@ -17,7 +17,8 @@ from torch import nn  # noqa: E402
 from privypurse import NoiseSource, Purse  # noqa: E402
 from privypurse.core._errors import InvalidArgument  # noqa: E402
 from privypurse.pytorch import fit  # noqa: E402
-from privypurse.pytorch._oracle import ModuleOracle  # noqa: E402
+from privypurse.pytorch._fitting import ModuleOracle  # noqa: E402
+from privypurse.pytorch._rows import way_of_calling  # noqa: E402
 from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
 from tests.pytorch.small_runs import begin_full_batch as begin  # noqa: E402
 
@@ -403,6 +404,28 @@ def test_numbers_that_change_from_call_to_call_are_not_tried_each_time(monkeypat
         F.cross_entropy(module(x, scale=1.0 + step), y).backward()
         private.optimizer.step()
     assert len(tried) == 1
+
+
+def test_a_part_that_once_was_as_long_as_the_batch_is_tried_when_it_has_records():
+    """A weight for five classes meets five records: that is no trial of a part with one number for each record."""
+
+    class Weighing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = nn.Linear(3, 5)
+
+        def forward(self, x, weights=None):
+            return (
+                self.map(x) if weights is None else self.map(x) * (weights if len(weights) == 5 else weights[:, None])
+            )
+
+    private = begin(Weighing(), (torch.randn(30, 3), torch.randint(2, (30,))))
+    trials = private.engine._trials
+    for records, weights in ((30, 5), (5, 5), (5, 5)):
+        trials.at_call(((torch.randn(records, 3), torch.randn(weights)), {}), records)
+    assert way_of_calling(trials.module, ((torch.randn(7, 3), torch.randn(7)), {}), 7) not in trials.known
+    trials.at_call(((torch.randn(30, 3), torch.randn(5)), {}), 30)
+    assert way_of_calling(trials.module, ((torch.randn(9, 3), torch.randn(5)), {}), 9) in trials.known
 
 
 def test_a_trial_in_the_loop_changes_neither_chance_nor_the_sum():

@@ -14,7 +14,7 @@ from privypurse import NoiseSource, Purse  # noqa: E402
 from privypurse.core._errors import InvalidArgument  # noqa: E402
 from privypurse.core.queries import GradientAt  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
-from privypurse.pytorch._oracle import ModuleOracle  # noqa: E402
+from privypurse.pytorch._fitting import ModuleOracle  # noqa: E402
 from tests.pytorch.layer_cases import (  # noqa: E402
     LOSS,
     SMALL_NOISE,

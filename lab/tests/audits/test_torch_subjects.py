@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 
 from privypurse.audit.gray_box import gray_box
 from privypurse.audit.white_box import attack, judge
-from privypurse.pytorch import _clipping as clipping
+from privypurse.pytorch import _compiled as compiled
 from privypurse.pytorch import _engine as engine
 from privypurse.pytorch._budgets import Payments
 from privypurse.pytorch._clipping import clipped_sum
@@ -46,7 +46,7 @@ def test_hooks_and_the_compiled_call_release_the_same(subjects):
 
 
 @pytest.mark.parametrize(
-    ("name", "where"), [("torch-hooks", engine), ("torch-loss", clipping), ("torch-fit", clipping)]
+    ("name", "where"), [("torch-hooks", engine), ("torch-loss", compiled), ("torch-fit", compiled)]
 )
 def test_gradients_that_are_clipped_to_something_else_are_found(monkeypatch, subjects, name, where):
     def longer(uses, sizes, weights, clip_norm, scale=1.0):

@@ -32,10 +32,8 @@ _NORMALS_PER_BLOCK = 8
 class SensitiveTensor(Sensitive):
     """A sealed sum of private values on a device such as a GPU; `bounds` are as for `Sensitive`.
 
-    Guarantees
-    ----------
     The maker bounded every record's contribution, so the sum is finite. It is not checked here,
-    which would wait for the device. Sealed like every box.
+    which would wait for the device.
     """
 
     __slots__ = ()
@@ -46,17 +44,7 @@ class SensitiveTensor(Sensitive):
 
 
 def normals(shape: tuple[int, ...], device: torch.device, noise: NoiseSource) -> Tensor:
-    """Draw standard normals in double precision on a device.
-
-    Parameters
-    ----------
-    shape, device
-        Shape, and where to draw. On the CPU the noise source draws by itself.
-    noise : NoiseSource
-        Source of the key.
-    """
-    if device.type == "cpu":
-        return torch.from_numpy(noise.normal(shape))
+    """Draw standard normals in double precision on a device other than the CPU, with a key of `noise`."""
     count = math.prod(shape)
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
     drawer = _drawer(device, -(-count // _NORMALS_PER_BLOCK), stream)
@@ -69,8 +57,6 @@ def normals(shape: tuple[int, ...], device: torch.device, noise: NoiseSource) ->
 class _Drawer:
     """Turns keys into normals on one device and stream, by replaying a recorded CUDA graph.
 
-    Guarantees
-    ----------
     A key is used for one draw: threads take turns, and a copy is returned.
     """
 
@@ -105,14 +91,7 @@ class _Drawer:
 def keystream(key: Tensor, blocks: Tensor, nonce: tuple[int, int, int] = (0, 0, 0)) -> list[Tensor]:
     """Return ChaCha20's sixteen words for each block counter, as integers below 2^32.
 
-    Parameters
-    ----------
-    key : Tensor of shape (8,)
-        The key's words.
-    blocks : Tensor
-        Block counters; above 2^32 they continue into the first word of the nonce.
-    nonce : tuple of int
-        Words of the nonce. Zero here, since each draw has its own key.
+    Counters above 2^32 continue into the first word of the nonce, which is zero: each draw has a key.
     """
     start = [torch.full_like(blocks, word) for word in _CONSTANTS]
     start += [key[k].expand_as(blocks) for k in range(8)]
@@ -162,18 +141,11 @@ def _drawer(device: torch.device, blocks: int, stream: int) -> _Drawer | None:
 
 @dataclass(frozen=True)
 class TorchGaussian(Gaussian):
-    """Add independent Gaussian noise to a tensor bounded in L2, on its device.
+    """Add independent Gaussian noise to a tensor bounded in L2, on its device, as `Gaussian` does.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        As for `Gaussian`.
-
-    Guarantees
-    ----------
-    As for `Gaussian`. Noise is in double precision. On the CPU it is the noise source's own;
-    elsewhere the source gives a fresh key for each draw, which ChaCha20 expands on the device.
-    Exact noise is drawn on the CPU and added on the device in integers.
+    Noise is in double precision. On the CPU it is the noise source's own; elsewhere the source gives
+    a fresh key for each draw, which ChaCha20 expands on the device. Exact noise is drawn on the CPU
+    and added on the device in integers.
     """
 
     # On a device, exact noise would dominate the time of a step, so purses must require it.
@@ -186,8 +158,9 @@ class TorchGaussian(Gaussian):
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Any:
         """Return the value plus noise, as a tensor in double precision."""
         value: torch.Tensor = box._value  # type: ignore[assignment]
-        lattice = super().check_noise(box, neighbouring, noise)
-        if lattice is not None:
+        if noise.secure:
+            lattice = super().check_noise(box, neighbouring, noise)
+            assert lattice is not None
             units = exact_gaussian(value.numel(), lattice.std, noise.sampler != "secure", noise)
             drawn = torch.from_numpy(units).to(value.device)
             # As `Lattice.points` and `Lattice.add_noise`; a power of two scales exactly.
@@ -195,4 +168,6 @@ class TorchGaussian(Gaussian):
             points = (value.double().clamp(-largest, largest) / lattice.unit).round().to(torch.int64)
             noisy = (points + drawn.reshape(value.shape)).clamp(-LARGEST_UNITS, LARGEST_UNITS)
             return noisy.double() * lattice.unit
-        return value.double() + self.noise_std(box, neighbouring) * normals(box.shape, value.device, noise)
+        on_cpu = value.device.type == "cpu"
+        drawn = torch.from_numpy(noise.normal(box.shape)) if on_cpu else normals(box.shape, value.device, noise)
+        return value.double() + self.noise_std(box, neighbouring) * drawn

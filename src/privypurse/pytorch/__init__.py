@@ -13,14 +13,4 @@ from privypurse.pytorch._checkpoint import resume, save
 from privypurse.pytorch._fitting import DeepNesterov, Fitted, fit
 from privypurse.pytorch._private_loop import Private, make_private
 
-__all__ = [
-    "AdaptiveClip",
-    "DeepNesterov",
-    "Fitted",
-    "Private",
-    "fit",
-    "make_private",
-    "open_purse",
-    "resume",
-    "save",
-]
+__all__ = ["AdaptiveClip", "DeepNesterov", "Fitted", "Private", "fit", "make_private", "open_purse", "resume", "save"]

@@ -20,13 +20,13 @@ from privypurse.core._errors import BudgetExhausted, InvalidArgument, count_char
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sample
-from privypurse.core.charges import GaussianCharge, RepeatedCharge
+from privypurse.core.charges import GaussianCharge, RepeatedCharge, to_json
 from privypurse.core.queries import ModuleGradient, Released, ShareWithin
 from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.mechanisms._torch_gaussian import SensitiveTensor, TorchGaussian
 from privypurse.methods._dp_sgd import calibrated, fixed_schedule, relative_charges
 from privypurse.methods.dynamic import geometric_influences, momentum_influences
-from privypurse.purse._opening import check_delta, part_of
+from privypurse.purse._opening import check_delta
 from privypurse.purse._purse import Purse
 from privypurse.pytorch._clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, check_clip_norm
 from privypurse.training._checkpoint import single_charge
@@ -57,8 +57,7 @@ class AdaptiveClip:
     rate : float, default 1.0
         A look multiplies the norm by ``exp(rate (quantile - share))``.
     error : float, default 0.05
-        Standard deviation of the noise in the share. Raised where looks would take more than a few
-        percent of the budget.
+        Standard deviation of the noise in the share; more where looks would cost a few percent.
     """
 
     start: float = 1.0
@@ -86,28 +85,13 @@ class AdaptiveClip:
         """
         return max(2 * self.error * expected_batch, 2 * of_gradients * math.sqrt(10 / min(self.every, 10)))
 
-    def moved(self, clip_norm: float, noisy_count: float, expected_batch: float) -> float:
-        """Return the clip norm after a look."""
-        share = min(max(noisy_count / expected_batch + 0.5, 0.0), 1.0)
-        return min(max(clip_norm * math.exp(self.rate * (self.quantile - share)), LEAST_CLIP_NORM), MOST_CLIP_NORM)
 
+def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9) -> Weighted:
+    """Return a schedule of the papers by name, for a number of gradients.
 
-def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, stairs: int = 4) -> Weighted:
-    """Return a schedule of the papers by name.
-
-    Parameters
-    ----------
-    name : {"uniform", "dynamic", "momentum", "exponential", "step", "sigmoid"}
-        "dynamic" weights a step by the influence of its noise on the result, which for a steady
-        contraction equals "exponential"; "momentum" does so for averaged gradients.
-    steps : int
-        Number of gradients.
-    ratio : float, default 4.0
-        Budget of the last step relative to the first.
-    momentum : float, default 0.9
-        Momentum of the optimizer, for "momentum".
-    stairs : int, default 4
-        Number of levels, for "step".
+    "dynamic" weights a step by the influence of its noise on the result, which for a steady
+    contraction equals "exponential"; "momentum" does so for averaged gradients. `ratio` is the
+    budget of the last step relative to the first. "step" has four levels.
 
     Examples
     --------
@@ -119,18 +103,19 @@ def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9, s
         raise InvalidArgument(
             f"schedule must be one of {', '.join(SHAPES)}, or a Schedule; got {shown(name)}. Leave it out."
         )
-    # The contraction of a module is unknown; this one leads to the ratio.
-    gamma = ratio ** (-2 / max(1, steps - 1))
-    levels = min(positive_integer(stairs=stairs), steps) if name == "step" else 1
-    weights = {
-        "uniform": lambda: shapes.uniform(steps),
-        "dynamic": lambda: shapes.influence(geometric_influences(steps, gamma).tolist()),
-        "momentum": lambda: shapes.influence(momentum_influences(steps, gamma, momentum).tolist()),
-        "exponential": lambda: shapes.exponential(steps, ratio),
-        "step": lambda: shapes.step_decay(steps, ratio ** (1 / max(1, levels - 1)), every=-(-steps // levels)),
-        "sigmoid": lambda: shapes.sigmoid(steps, 10 / steps, ratio),
-    }
-    return Weighted(weights[name]())
+    gamma = ratio ** (-2 / max(1, steps - 1))  # a module's contraction is unknown: this one leads to the ratio
+    if name == "dynamic":
+        return Weighted(shapes.influence(geometric_influences(steps, gamma).tolist()))
+    if name == "momentum":
+        return Weighted(shapes.influence(momentum_influences(steps, gamma, momentum).tolist()))
+    if name == "exponential":
+        return Weighted(shapes.exponential(steps, ratio))
+    if name == "sigmoid":
+        return Weighted(shapes.sigmoid(steps, 10 / steps, ratio))
+    if name == "step":
+        levels = min(4, steps)
+        return Weighted(shapes.step_decay(steps, ratio ** (1 / max(1, levels - 1)), every=-(-steps // levels)))
+    return Weighted(shapes.uniform(steps))
 
 
 def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Schedule:
@@ -141,8 +126,7 @@ def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Sch
         schedule = Weighted(tuple(schedule))
     if isinstance(schedule, type) or not hasattr(schedule, "propose"):
         raise InvalidArgument(
-            f"schedule must be one of {', '.join(SHAPES)}, a list of weights or a Schedule; got {shown(schedule)}. "
-            "Leave it out."
+            f"schedule must be one of {', '.join(SHAPES)}, a list of weights or a Schedule; got {shown(schedule)}."
         )
     if isinstance(schedule, Weighted) and len(schedule.weights) != steps:
         raise InvalidArgument(
@@ -196,12 +180,10 @@ def open_purse(
     ----------
     epsilon, delta, neighbouring
         Budget. The schedule is calibrated to spend exactly this.
-    steps : int
-        Number of gradients.
+    steps, schedule, clip_norm, records
+        As for `make_private`; `records` is needed for an `AdaptiveClip` only.
     sample_prob : float, default 1.0
         Poisson sampling rate: expected batch size over public number of records.
-    schedule, clip_norm, records
-        As for `make_private`; `records` is needed for an `AdaptiveClip` only.
     **settings
         ``ledger``, ``dataset``, ``noise``, ``who``: as for `Purse`.
 
@@ -232,8 +214,7 @@ def target_of(
     if purse is None:
         if epsilon is None or delta is None:
             raise InvalidArgument(
-                f"epsilon and delta must be given without a purse; got {epsilon!r} and {delta!r}. Pass epsilon=2.0, "
-                "delta=1e-5."
+                f"epsilon and delta must be given without a purse; got {epsilon!r} and {delta!r}. Pass 2.0 and 1e-5, say."
             )
         check_delta(small_probability(delta=delta), records)
         return GdpFilter(epsilon, delta, relation)
@@ -247,44 +228,32 @@ def target_of(
     return None
 
 
-def share_of(purse: Purse, epsilon: float, sample_prob: float) -> Purse:
-    """Return a part of a purse for one run of full batches."""
-    if sample_prob < 1:
-        raise InvalidArgument(
-            f"epsilon of Poisson samples is set by the purse, which prices the whole schedule; got {shown(epsilon)}. Leave "
-            "it out, open a purse of that epsilon with privypurse.pytorch.open_purse(...), or pass full_batch=True."
-        )
-    return part_of(purse, positive(epsilon=epsilon))
-
-
 def check_rule(
-    rule: Filter,
-    sample_prob: float,
-    schedule: Schedule,
-    steps: int,
-    looks: int,
-    *,
-    every: int | None = None,
-    followed: bool = False,
+    rule: Filter, sample_prob: float, schedule: Schedule, steps: int, clip: AdaptiveClip | None, *, followed: bool
 ) -> None:
     """Refuse a purse that cannot price the run; `followed`: the schedule is the purse's own."""
     if isinstance(rule, FixedSchedule):
-        if len(rule.schedule) < steps + looks:
+        releases = steps + (0 if clip is None else clip.looks(steps))
+        if len(rule.schedule) < releases:
             raise InvalidArgument(
-                f"purse was opened for {len(rule.schedule)} releases, but the run has {steps + looks}. Open it with the "
+                f"purse was opened for {len(rule.schedule)} releases, but the run has {releases}. Open it with the "
                 "same steps, schedule and clip_norm: privypurse.pytorch.open_purse(...)."
             )
         if not isinstance(schedule, Weighted | EvenSplit):
             raise InvalidArgument(
-                f"purse has a schedule fixed in advance, but {type(schedule).__name__} is adaptive. Open it with "
-                "privypurse.pytorch.open_purse(..., schedule=...)."
+                f"purse has a fixed schedule, but {type(schedule).__name__} is adaptive. Pass it to open_purse(...) too."
             )
-        if not followed and not _alike(schedule, rule, steps, sample_prob, every):
+        charges = [charge for charge in rule.schedule if isinstance(charge, GaussianCharge)]
+        # A look comes before every so many gradients.
+        of_gradients = [charge for k, charge in enumerate(charges) if clip is None or k % (clip.every + 1)]
+        wanted = _relative_charges(schedule, steps, sample_prob)
+        pairs = zip(of_gradients, wanted, strict=False)
+        ratios = [planned.noise_multiplier / one.noise_multiplier for planned, one in pairs]
+        if not followed and max(ratios) > min(ratios) * (1 + 1e-6):
             raise InvalidArgument(
-                "purse was opened for another schedule than the one given here. Leave schedule out, or open the purse with "
-                "the same."
+                "purse was opened for another schedule than the one given here. Leave schedule out, or pass the same."
             )
-        wrong = {charge.sample_prob for charge in rule.schedule if isinstance(charge, GaussianCharge)} - {sample_prob}
+        wrong = {charge.sample_prob for charge in charges} - {sample_prob}
         if wrong:
             raise InvalidArgument(
                 f"purse was opened for sampling rate {sorted(wrong)[0]:g}, but the loader draws samples at "
@@ -297,30 +266,9 @@ def check_rule(
         )
 
 
-def _alike(
-    schedule: Weighted | EvenSplit, rule: FixedSchedule, steps: int, sample_prob: float, every: int | None
-) -> bool:
-    """Whether the noise of a fixed schedule is proportional to that of `schedule`, looks aside."""
-    wanted = [charge.noise_multiplier for charge in _relative_charges(schedule, steps, sample_prob)]
-    planned = [charge.noise_multiplier for charge in rule.schedule if isinstance(charge, GaussianCharge)]
-    if every is not None:  # a look comes before every so many gradients
-        planned = [noise for k, noise in enumerate(planned) if k % (every + 1)]
-    ratios = [a / b for a, b in zip(planned, wanted, strict=False)]
-    return max(ratios) <= min(ratios) * (1 + 1e-6)
-
-
 def _relative_charges(schedule: Weighted | EvenSplit, steps: int, sample_prob: float) -> list[GaussianCharge]:
     weights = schedule.weights if isinstance(schedule, Weighted) else shapes.uniform(steps)
     return relative_charges(weights, sample_prob)
-
-
-def default_steps(rule: GdpFilter, records: float, parameters: int) -> int:
-    """Return ``n mu / sqrt(d)`` full-batch steps, half under replace-one, between 10 and 1,000.
-
-    The noise of that many steps leaves enough signal in each; replace-one has twice the noise.
-    """
-    factor = 1 if rule.neighbouring is Neighbouring.ADD_REMOVE else 2
-    return min(max(round(records * rule.mu / (factor * math.sqrt(parameters))), 10), 1_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,12 +288,9 @@ class Settings:
 class Payments:
     """Chooses the noise of each release before its sample is drawn, and charges it.
 
-    An adaptive clip norm has looks at gradient norms, which are charged separately.
-
-    Guarantees
-    ----------
-    The noise of a release depends on earlier releases only. The bound in the box is the clip norm
-    that gradients were clipped to, which changes only after a release.
+    The noise depends on earlier releases only. The bound in the box is the clip norm that gradients
+    were clipped to, which changes only after a release. An adaptive clip norm has looks at gradient
+    norms, which are charged separately.
     """
 
     def __init__(
@@ -360,25 +305,18 @@ class Payments:
         self._adaptive = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
         self.clip_norm = clip_norm.start if isinstance(clip_norm, AdaptiveClip) else clip_norm  # the current one
         self._callbacks = list(callbacks)
-        self._fixed = isinstance(purse.filter, FixedSchedule)
+        self._looks = 0 if self._adaptive is None else self._adaptive.looks(settings.steps)  # in the whole run
+        self._rule = purse.filter
+        self._fixed = isinstance(purse.filter, FixedSchedule)  # it decides what comes next, not the schedule
+        self._divides = isinstance(schedule, Weighted | EvenSplit)  # such schedules always fit, and see no values
         self.trace = Trace()
         self.gradients = 0
+        self.looking = False  # whether the next release is a look at gradient norms, for an adaptive clip norm
         self._past: tuple[Released, ...] = ()
         self._look_noise, self._budget = self._begin()
         self._next: TorchGaussian | None = None
         self._started = self._reserved = False
         self._blocks = contextlib.ExitStack()
-
-    @property
-    def looking(self) -> bool:
-        """Whether the next release is a look at gradient norms, for an adaptive clip norm."""
-        looks = len(self.trace.steps) - self.gradients
-        return self._adaptive is not None and self.gradients == looks * self._adaptive.every
-
-    @property
-    def looks(self) -> int:
-        """Number of looks in the run."""
-        return 0 if self._adaptive is None else self._adaptive.looks(self.settings.steps)
 
     def plan(self) -> None:
         """Choose the noise of the next release, or end the run if none fits the budget."""
@@ -388,32 +326,38 @@ class Payments:
         if self.gradients >= self.settings.steps:
             self.finish("steps")
             return
+        looks = len(self.trace.steps) - self.gradients
+        self.looking = self._adaptive is not None and self.gradients == looks * self._adaptive.every
         try:
-            multiplier = self._noise_multiplier()
+            if self._fixed:
+                now = self.purse.totals
+                multiplier = self._rule.smallest_noise_multiplier(now, self.settings.sample_prob)
+                if math.isinf(multiplier):  # raises: nothing is left, or another release comes next
+                    replace(self._budget, now=now).gaussian(1.0)
+            else:
+                multiplier = self._proposed()
         except BudgetExhausted:
             self.finish("budget")
             return
-        # Schedules that divide the remaining budget always fit it; others are checked.
-        if not isinstance(self.schedule, Weighted | EvenSplit):
-            smallest = self.purse.filter.smallest_noise_multiplier(self.purse.totals, self.settings.sample_prob)
-            if multiplier < smallest:
-                self.finish("budget")
-                return
         self._next = TorchGaussian(multiplier)
 
-    def _noise_multiplier(self) -> float:
-        budget = replace(self._budget, now=self.purse.totals) if self._fixed else self._budget
-        if self.looking:
-            if math.isinf(self._look_noise):
-                raise BudgetExhausted("nothing is left of the budget.")
-            return budget.gaussian(1.0).noise_multiplier if self._fixed else self._look_noise
-        mechanism: Any = self.schedule.propose(ModuleGradient(clip_norm=self.clip_norm), self._past, budget)
-        if not isinstance(mechanism, Gaussian):
-            raise InvalidArgument(
-                f"schedule must propose a Gaussian mechanism; {type(self.schedule).__name__} proposed {shown(mechanism)}. "
-                "Return for example Gaussian(noise_multiplier=2.0), or budget.gaussian(0.01)."
-            )
-        return mechanism.noise_multiplier
+    def _proposed(self) -> float:
+        """Return the noise multiplier of a look, or that which the schedule proposes."""
+        mechanism: Any = None
+        if not self.looking:
+            mechanism = self.schedule.propose(ModuleGradient(clip_norm=self.clip_norm), self._past, self._budget)
+            if not isinstance(mechanism, Gaussian):
+                raise InvalidArgument(
+                    f"schedule must propose a Gaussian mechanism; {type(self.schedule).__name__} proposed "
+                    f"{shown(mechanism)}. Return for example Gaussian(noise_multiplier=2.0), or budget.gaussian(0.01)."
+                )
+        multiplier = self._look_noise if mechanism is None else mechanism.noise_multiplier
+        least = 0.0
+        if not self._divides:
+            least = self._rule.smallest_noise_multiplier(self.purse.totals, self.settings.sample_prob)
+        if multiplier < least or math.isinf(multiplier):
+            raise BudgetExhausted("what is left of the budget does not cover the next release.")
+        return multiplier
 
     def pay(self, value: Tensor, sample: Sample) -> Tensor:
         """Release a sum through the purse and add it to the trace."""
@@ -427,20 +371,21 @@ class Payments:
         box = SensitiveTensor(
             value, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=rate, sample=sample
         )
-        query = ShareWithin(clip_norm=self.clip_norm) if looking else ModuleGradient(clip_norm=self.clip_norm)
-        released = self.purse.release(box, self._next, what=type(query).__name__)
+        name = (ShareWithin if looking else ModuleGradient).__name__
+        released = self.purse.release(box, self._next, what=name)
         noisy: Any = released.value
-        seen = np.empty(0) if isinstance(self.schedule, Weighted | EvenSplit) else noisy.detach().cpu().numpy()
-        released = replace(released, value=seen)
         if not looking:
-            self._past = remembered(self._past, released)
-            self._budget = self._budget.after(released.charge)
             self.gradients += 1
-        step = Step.of(len(self.trace.steps) + 1, query, released, self.purse.fraction_left)
+            if not self._fixed:
+                seen = np.empty(0) if self._divides else noisy.detach().cpu().numpy()
+                self._past = remembered(self._past, replace(released, value=seen))
+                self._budget = self._budget.after(released.charge)
+        left, done = self.purse.fraction_left, len(self.trace.steps)
+        step = Step(done + 1, name, to_json(released.charge), released.noise_std, None, left)
         self.trace.steps.append(step)
         for callback in self._callbacks:
             if not self._started:
-                callback.on_start(self.settings.steps + self.looks, step.number - 1)
+                callback.on_start(self.settings.steps + self._looks, done)
             callback.on_step(step)
         self._started = True
         return noisy  # type: ignore[no-any-return]
@@ -454,8 +399,11 @@ class Payments:
 
     def move_clip_norm(self, noisy_count: float) -> None:
         """Update the clip norm from the result of a look."""
-        assert self._adaptive is not None
-        self.clip_norm = self._adaptive.moved(self.clip_norm, noisy_count, self.settings.expected_batch)
+        clip = self._adaptive
+        assert clip is not None
+        share = min(max(noisy_count / self.settings.expected_batch + 0.5, 0.0), 1.0)
+        moved = self.clip_norm * math.exp(clip.rate * (clip.quantile - share))
+        self.clip_norm = min(max(moved, LEAST_CLIP_NORM), MOST_CLIP_NORM)
 
     def finish(self, reason: str) -> None:
         """End the run."""
@@ -468,7 +416,7 @@ class Payments:
                 f"no step was made: what is left of the budget of data set {self.purse.dataset!r} does not cover the first "
                 "one. The loader is empty and the module unchanged.",
                 UserWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         for callback in self._callbacks:
             callback.on_end(self.trace)
@@ -509,8 +457,9 @@ class Payments:
         for step, vector in zip(gradients, [*empty, *vectors], strict=True):
             if step.charge:  # none in a process that does not charge
                 charge = single_charge(step.charge)
-                self._past = (*self._past, Released(vector, charge, step.noise_std))
-                self._budget = self._budget.after(charge)
+                if not self._fixed:
+                    self._past = (*self._past, Released(vector, charge, step.noise_std))
+                    self._budget = self._budget.after(charge)
 
     def _begin(self) -> tuple[float, Budget]:
         """Return the noise of looks, and the budget of gradients: the remaining one less their cost."""
@@ -524,5 +473,5 @@ class Payments:
             return math.inf, whole  # a finished run may be opened again
         noise = self._adaptive.noise_multiplier(self.settings.expected_batch, even.noise_multiplier)
         if math.isfinite(noise):
-            start = rule.after(start, RepeatedCharge(GaussianCharge(noise, rate), self.looks))
+            start = rule.after(start, RepeatedCharge(GaussianCharge(noise, rate), self._looks))
         return noise, Budget(rule, start, start, steps, rate)

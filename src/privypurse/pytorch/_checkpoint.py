@@ -42,7 +42,7 @@ def save(private: Private, path: str | os.PathLike[str], **others: Any) -> None:
     """
     engine, where = private.engine, _path(path)
     check_durable(engine.purse)
-    if engine.in_sample:
+    if engine._drawn.chunk is not None:
         raise InvalidArgument(
             "a run can be saved only between two steps. Call save after optimizer.step(). Nothing was saved."
         )
@@ -95,13 +95,10 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
                 f"checkpoint {where.name!r} was made with another {name}: {facts.get(name)!r}; got {now[name]!r}. Use the "
                 "same, or pass another file to start anew."
             )
-    if not isinstance(content["others"], dict):
-        raise InvalidArgument(f"checkpoint {where.name!r} is damaged or was edited. Pass another file.")
     strangers = set(content["others"]) ^ set(_stateful(others))
     if strangers:
         raise InvalidArgument(
-            f"checkpoint and call must name the same objects; {sorted(strangers)} is in one of them only. Pass those "
-            "that were saved."
+            f"checkpoint and call must name the same objects; {sorted(strangers)} is in one of them only. Pass the same."
         )
     damaged = f"checkpoint {where.name!r} is damaged or was edited. Pass another file, or start anew without it."
     with refusing(damaged, also=(RuntimeError,)):
@@ -181,7 +178,7 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
             content = torch.load(io.BytesIO(path.read_bytes()), weights_only=True, map_location="cpu")
         form, facts = content["format"], json.loads(content["facts"])
         missing = {"module", "optimizer", "others", "vectors", "chance", "device_chance"} - set(content)
-        if missing or not isinstance(facts, dict):
+        if missing or not isinstance(facts, dict) or not isinstance(content["others"], dict):
             raise ValueError("parts are missing")
     except Exception as error:
         raise InvalidArgument(

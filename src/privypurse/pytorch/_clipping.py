@@ -1,30 +1,39 @@
-"""[RAW DATA] Sum of clipped per-sample gradients: the bound of everything the engine releases.
+"""[RAW DATA] Per-sample gradients, and the sum of clipped ones: the bound of what the engine releases.
 
-Where the loss is known, forward, backward, clipping and sum are one compiled function, on a GPU
-captured as a CUDA graph. Batches are processed in pieces of one size, which changes memory and
-compiled code but not the sum.
+A rule for each kind of layer computes squared norms, a weighted sum, and single gradients where
+there is no shortcut. The sum needs no single gradients; for most layers the norms need none either
+(Goodfellow 2015; Li et al. 2022, arXiv:2110.05679; Bu et al. 2023, arXiv:2210.00038).
 """
 
 import contextlib
+import contextvars
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from privypurse.core._checks import positive, positive_integer, shown
+from privypurse.core._checks import positive
 from privypurse.core._errors import InvalidArgument
-from privypurse.pytorch._layers import Use, masked, padded, weigh
-from privypurse.pytorch._taps import Taps
 
 # Relative margin of clipping, so that rounding in single precision stays within the stated bound.
 MARGIN = 2.0**-10
 LEAST_CLIP_NORM, MOST_CLIP_NORM = 1e-12, 1e12  # set by single precision
 LEAST_FACTOR = 2.0**-100
+# Norms from products of Gram matrices cancel. This share of the sum of norms over places, which is
+# an upper bound, is added; single precision loses less.
+GRAM_GUARD = 2.0**-20
+GRAM_GAIN = 8  # Gram matrices are used where they are this much smaller than the gradients
+TINY = 1e-15  # below this, squares may underflow in single precision
+LARGEST = 1e25  # above this, products of inputs and gradients could overflow before they are scaled
+BLOCK = 256  # records per block summed in single precision; blocks are summed in double
+# Whether a layer is being run a second time, with hooks off.
+RUNNING_AGAIN = contextvars.ContextVar("RUNNING_AGAIN", default=False)
 
 
 def check_clip_norm(**named: float) -> float:
@@ -33,6 +42,295 @@ def check_clip_norm(**named: float) -> float:
     if not LEAST_CLIP_NORM <= number <= MOST_CLIP_NORM:
         raise InvalidArgument(f"{name} must be from 1e-12 to 1e12; got {number!r}. Pass for example {name}=1.0.")
     return number
+
+
+@dataclass(eq=False)
+class Use:
+    """One use of a layer in a forward pass.
+
+    `names`: full names of trained parameters, by name in the rule. `output_grads`: of the summed
+    loss. `kept`: what the rule needs again for the sum. `broken`: mask of records with infinite
+    inputs, set by the rule where norms would not show it.
+    """
+
+    rule: "Rule"
+    layer: nn.Module
+    names: dict[str, str]
+    inputs: tuple[Any, ...]
+    output_grads: list[Tensor | None]
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    broken: Tensor | None = None
+
+    @property
+    def grad(self) -> Tensor:
+        """Gradient of the only output, in single precision."""
+        (grad,) = self.output_grads
+        assert grad is not None
+        return grad.float()
+
+
+class Rule:
+    """Per-sample gradients of a kind of layer."""
+
+    def squared_lengths(self, use: Use) -> Tensor:
+        """Return the squared norm of each record's gradient, over all trained parameters."""
+        use.kept = self.gradients(use)
+        return torch.stack([_squared(each) for each in use.kept.values()]).sum(0)
+
+    def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
+        """Return the weighted sum over records that are `fit`; called after `squared_lengths`."""
+        return {name: weigh(masked(each, fit), weights) for name, each in use.kept.items()}
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return the per-sample gradients of each trained parameter."""
+        raise NotImplementedError
+
+
+class OuterProducts(Rule):
+    """Layers whose gradient is a sum of outer products over places: linear and convolution.
+
+    The gradient of a record is ``sum_t g_t a_t'`` over its places t (words, pixels), with a_t the
+    input and g_t the output gradient. Records whose inputs are not finite are `broken`, and their
+    inputs count as zeros.
+    """
+
+    def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs and output gradients, each as (records, groups, places, features)."""
+        raise NotImplementedError
+
+    def squared_lengths(self, use: Use) -> Tensor:
+        """Return squared norms by the cheapest of three ways."""
+        seen, back = self._placed(use)
+        use.kept = {"seen": seen, "back": back}
+        lengths = back.new_zeros(back.shape[0], dtype=torch.float64)
+        if "bias" in use.names:
+            # Summed once in double precision and kept: places may cancel.
+            use.kept["bias"] = back.sum(2, dtype=torch.float64).flatten(1)
+            lengths = lengths + use.kept["bias"].square().sum(1)
+        if "weight" not in use.names:
+            return lengths
+        count = seen.shape[2]
+        if count == 1:
+            # In double precision: tiny inputs may meet huge gradients.
+            squares = [x.double().square().sum((2, 3)) for x in (seen, back)]
+            return lengths + (squares[0] * squares[1]).sum(1)
+        if GRAM_GAIN * 2 * count**2 <= seen.shape[3] * back.shape[3]:
+            return lengths + self._by_grams(seen, back)
+        use.kept["weight"] = back.mT @ seen
+        return lengths + _squared(use.kept["weight"])
+
+    @staticmethod
+    def _by_grams(seen: Tensor, back: Tensor) -> Tensor:
+        """Return upper bounds on squared norms, from inner products of all pairs of places.
+
+        Rounding is relative to `loose`, the squared sum of norms over places. Where squares could
+        underflow in single precision, `loose` itself is returned.
+        """
+        grams = ((seen @ seen.mT) * (back @ back.mT)).sum((2, 3), dtype=torch.float64)
+        loose = (seen.double().square().sum(3) * back.double().square().sum(3)).sqrt().sum(2).square()
+        tiny = [(x.abs().amax((2, 3)) < TINY) & (x != 0).flatten(2).any(2) for x in (seen, back)]
+        return torch.where(tiny[0] | tiny[1], loose, grams.clamp(min=0) + GRAM_GUARD * loose).sum(1)
+
+    def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
+        """Return weighted sums, as matrix products over blocks; a weight has its outputs as rows."""
+        sums = {}
+        if "bias" in use.names:
+            sums["bias"] = weights.double() @ masked(use.kept["bias"], fit)
+        if "weight" in use.kept:
+            sums["weight"] = weigh(masked(use.kept["weight"], fit), weights).flatten(0, 1)  # groups and their outputs
+        elif "weight" in use.names:
+            weighted = masked(use.kept["back"], fit) * weights[:, None, None, None]
+            left, right = (_blocks(x).transpose(1, 2).flatten(2, 3) for x in (weighted, use.kept["seen"]))
+            sums["weight"] = (left.mT @ right).sum(0, dtype=torch.float64).flatten(0, 1)
+        return sums
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return the per-sample gradients."""
+        seen, back = self._placed(use)
+        each = {}
+        if "bias" in use.names:
+            each["bias"] = back.sum(2, dtype=torch.float64).flatten(1)
+        if "weight" in use.names:
+            weight = getattr(use.layer, "weight", None)  # linear maps of attention have no layer
+            shape = weight.shape if isinstance(weight, Tensor) else (back.shape[3], seen.shape[3])
+            each["weight"] = (back.mT @ seen).reshape(-1, *shape)
+        return each
+
+    def _placed(self, use: Use) -> tuple[Tensor, Tensor]:
+        inputs = use.inputs[0].float()
+        finite = (inputs.abs() <= LARGEST).flatten(1).all(1)  # false for NaN
+        use.broken = ~finite
+        return self.places(use, masked(inputs, finite))
+
+
+class LinearRule(OuterProducts):
+    """`nn.Linear`, on inputs (records, ..., features)."""
+
+    def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Flatten the dimensions between records and features."""
+        seen, back = (x.reshape(x.shape[0], 1, math.prod(x.shape[1:-1]), x.shape[-1]) for x in (inputs, use.grad))
+        return seen, back
+
+
+class ConvolutionRule(OuterProducts):
+    """`nn.Conv1d` and `nn.Conv2d`: the input at each place is the patch under the kernel."""
+
+    def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Extract the patches."""
+        layer, image = use.layer, inputs
+        assert isinstance(layer, nn.Conv1d | nn.Conv2d)
+        kernel, stride, dilation = layer.kernel_size, layer.stride, layer.dilation
+        padding = layer._reversed_padding_repeated_twice
+        if any(padding):
+            image = F.pad(image, padding, mode="constant" if layer.padding_mode == "zeros" else layer.padding_mode)
+        if isinstance(layer, nn.Conv1d):
+            image, kernel, stride, dilation = image.unsqueeze(2), (1, *kernel), (1, *stride), (1, *dilation)
+        records, groups = image.shape[0], layer.groups
+        features = layer.in_channels // groups * kernel[0] * kernel[1]
+        if set(dilation) == {1}:
+            # A view and one copy: F.unfold loops over records on GPUs.
+            patches = image.unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])
+            count = patches.shape[2] * patches.shape[3]
+            split = patches.reshape(records, groups, layer.in_channels // groups, *patches.shape[2:])
+            seen = split.permute(0, 1, 3, 4, 2, 5, 6).reshape(records, groups, count, features)
+        else:
+            columns = F.unfold(image, kernel, dilation=dilation, stride=stride)
+            count = columns.shape[2]
+            seen = columns.reshape(records, groups, features, count).mT
+        return seen, use.grad.reshape(records, groups, layer.out_channels // groups, count).mT
+
+
+class EmbeddingRule(Rule):
+    """`nn.Embedding`: gradients of repeated rows are added before the norm is taken."""
+
+    def squared_lengths(self, use: Use) -> Tensor:
+        """Return squared norms by comparing all pairs of words of a record."""
+        words, back, _ = self._words(use)
+        same = (words[:, :, None] == words[:, None, :]).float()
+        grams = ((back @ back.mT) * same).sum((1, 2), dtype=torch.float64).clamp(min=0)
+        loose = back.double().square().sum(2).sqrt().sum(1).square()
+        return grams + GRAM_GUARD * loose
+
+    def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
+        """Add the weighted gradients to their rows."""
+        words, back, table = self._words(use)
+        back = (masked(back, fit) * weights[:, None, None]).double()
+        return {"weight": back.new_zeros(table).index_add(0, words.flatten(), back.flatten(0, 1))}
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return a table for each record."""
+        words, back, table = self._words(use)
+        tables = back.new_zeros(words.shape[0], *table)
+        return {"weight": tables.scatter_add(1, words[:, :, None].expand_as(back), back)}
+
+    def _words(self, use: Use) -> tuple[Tensor, Tensor, tuple[int, int]]:
+        layer, words = use.layer, use.inputs[0]
+        assert isinstance(layer, nn.Embedding)
+        words = words.flatten(1) if words.dim() > 1 else words[:, None]
+        back = use.grad.reshape(*words.shape, -1)
+        if layer.padding_idx is not None:
+            back = back * (words != layer.padding_idx)[:, :, None]
+        return words, back, (layer.num_embeddings, layer.embedding_dim)
+
+
+class AffineRule(Rule):
+    """Scale and shift of `LayerNorm`, `GroupNorm`, `InstanceNorm` and `RMSNorm`."""
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return the normalised input times the output gradient, summed over places."""
+        layer, inputs, back = use.layer, use.inputs[0].float(), use.grad
+        places = list(range(2, inputs.dim()))
+        if isinstance(layer, nn.LayerNorm | nn.RMSNorm):
+            normalise: Any = F.layer_norm if isinstance(layer, nn.LayerNorm) else F.rms_norm
+            normal = normalise(inputs, layer.normalized_shape, eps=layer.eps)
+            places = list(range(1, inputs.dim() - len(layer.normalized_shape)))
+        elif isinstance(layer, nn.GroupNorm):
+            normal = F.group_norm(inputs, layer.num_groups, eps=layer.eps)
+        else:
+            normal = F.instance_norm(inputs, eps=layer.eps)  # type: ignore[arg-type]
+        values = {"weight": normal * back, "bias": back}
+        return {name: values[name].sum(places) if places else values[name] for name in use.names}
+
+
+class AnyRule(Rule):
+    """Any other layer: run again on each record alone. Slow."""
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return per-sample gradients by `vmap` over a second run of the layer."""
+        layer, tree_map = use.layer, torch.utils._pytree.tree_map
+        fixed = dict(layer.named_parameters()) | dict(layer.named_buffers())
+        moving = {name: fixed.pop(name).detach() for name in use.names}
+        kind = next(iter(moving.values())).dtype
+        grads = {k: grad for k, grad in enumerate(use.output_grads) if grad is not None}
+
+        def single(x: Any) -> Any:
+            # Under autocast the precision of inputs and parameters differs.
+            return (x.to(kind) if x.is_floating_point() else x).unsqueeze(0) if isinstance(x, Tensor) else x
+
+        def one(inputs: tuple[Any, ...], back: dict[int, Tensor]) -> dict[str, Tensor]:
+            def run(values: dict[str, Tensor]) -> dict[int, Tensor]:
+                outputs = torch.func.functional_call(layer, {**values, **fixed}, tree_map(single, inputs))
+                listed = [outputs] if isinstance(outputs, Tensor) else [o for o in outputs if isinstance(o, Tensor)]
+                return {k: listed[k] for k in grads}
+
+            outputs, pull = torch.func.vjp(run, moving)  # type: ignore[misc]
+            (values,) = pull({k: back[k].unsqueeze(0).to(out.dtype) for k, out in outputs.items()})
+            return {name: value.float() for name, value in values.items()}
+
+        dims = tree_map(lambda x: 0 if isinstance(x, Tensor) else None, use.inputs)
+        again = RUNNING_AGAIN.set(True)
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "There is a performance drop")
+                return torch.func.vmap(one, in_dims=(dims, 0))(use.inputs, grads)
+        finally:
+            RUNNING_AGAIN.reset(again)
+
+
+RULES: tuple[tuple[tuple[type[nn.Module], ...], Rule], ...] = (
+    ((nn.Linear,), LinearRule()),
+    ((nn.Conv1d, nn.Conv2d), ConvolutionRule()),
+    ((nn.Embedding,), EmbeddingRule()),
+    ((nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d), AffineRule()),
+)
+
+
+def rule_for(layer: nn.Module) -> Rule | None:
+    """Return the rule of a layer, or None if only layers within it have parameters."""
+    for kinds, rule in RULES:
+        if isinstance(layer, kinds) and type(layer).forward in (kind.forward for kind in kinds):
+            return rule
+    return AnyRule() if list(layer.parameters(recurse=False)) else None
+
+
+def masked(values: Tensor, fit: Tensor) -> Tensor:
+    """Set values of records that are not fit to zero, also where they are infinite."""
+    return torch.where(fit.reshape(-1, *(1,) * (values.dim() - 1)), values, values.new_zeros(()))
+
+
+def _squared(each: Tensor) -> Tensor:
+    return each.flatten(1).square().sum(1, dtype=torch.float64)
+
+
+def _blocks(values: Tensor) -> Tensor:
+    """Split records into blocks of equal size, the last one padded with zeros."""
+    records = values.shape[0]
+    count = max(1, math.ceil(records / BLOCK))
+    size = math.ceil(records / count)
+    full = values if count * size == records else padded(values, 0, count * size)
+    return full.reshape(count, size, *values.shape[1:])
+
+
+def padded(values: Tensor, dim: int, size: int, first: int = 0) -> Tensor:
+    """Return values with zeros added to a dimension, up to a size, with the values at `first`."""
+    missing = size - values.shape[dim]
+    return F.pad(values, (*(0, 0) * (values.dim() - dim - 1), first, missing - first)) if missing else values
+
+
+def weigh(each: Tensor, weights: Tensor) -> Tensor:
+    """Return the weighted sum over records: single precision within blocks, double across them."""
+    blocks = _blocks(weights.to(each.dtype)).unsqueeze(1) @ _blocks(each.flatten(1))
+    return blocks.sum((0, 1), dtype=torch.float64).reshape(each.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +354,7 @@ def clipped_sum(
     """Clip each record's gradient and add them up, in the order of `sizes`.
 
     `weights` is 1 for a record, 0 for padding. `scale` is a factor for gradients before clipping,
-    such as the inverse of a loss scale.
+    such as the inverse of a loss scale. Raise InvalidArgument unless each use was over the records.
 
     Guarantees
     ----------
@@ -64,8 +362,30 @@ def clipped_sum(
     finite. It depends on other records through rounding alone. Products are in single precision
     whatever the module's precision; norms, and sums of more than a few hundred records, in double.
     """
+    records = weights.shape[0]
+    for use in uses:
+        found = next(x.shape[0] for x in torch.utils._pytree.tree_leaves(use.inputs) if isinstance(x, Tensor))
+        if found != records:
+            raise InvalidArgument(
+                f"a layer ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}. Keep records "
+                "as the first dimension of each layer's input: do not repeat, mix or slice them, nor share positions."
+            )
+    times = Counter(name for use in uses for name in use.names.values())
     with torch.autocast(weights.device.type, enabled=False), torch.no_grad(), full_precision():
-        squared, shared = _squared_lengths(uses, weights)
+        squared = weights.new_zeros(records, dtype=torch.float64)
+        # Gradients of parameters used repeatedly are added before the norm is taken: uses may cancel.
+        shared: dict[str, Tensor] = {}
+        for use in uses:
+            if all(times[name] == 1 for name in use.names.values()):
+                squared = squared + use.rule.squared_lengths(use)
+            else:
+                for short, each in use.rule.gradients(use).items():
+                    name = use.names[short]
+                    shared[name] = each if name not in shared else shared[name] + each
+            if use.broken is not None:
+                squared = squared.masked_fill(use.broken, math.inf)
+        for each in shared.values():
+            squared = squared + each.flatten(1).double().square().sum(1)
         lengths = squared.sqrt() * scale
         bound = clip_norm * (1 - MARGIN)
         # `scale` is part of the factor, so that the sums below need not apply it.
@@ -84,41 +404,6 @@ def clipped_sum(
         return ClippedSum(torch.cat(parts), within)
 
 
-def check_records(uses: list[Use], records: int) -> None:
-    """Raise InvalidArgument unless each use was over the loader's records."""
-    for use in uses:
-        inputs = torch.utils._pytree.tree_leaves(use.inputs)
-        found = next(int(x.shape[0]) for x in inputs if isinstance(x, Tensor))
-        if found != records:
-            raise InvalidArgument(
-                f"a layer ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}. Keep "
-                "records as the first dimension of each layer's input, as the loader returned them: do not repeat, mix "
-                "or slice them, and pass one row of positions for each record."
-            )
-
-
-def _squared_lengths(uses: list[Use], weights: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return squared norms of per-sample gradients, and gradients of parameters used repeatedly.
-
-    The latter are added before the norm is taken, since uses may cancel.
-    """
-    times = Counter(name for use in uses for name in use.names.values())
-    total = weights.new_zeros(weights.shape[0], dtype=torch.float64)
-    shared: dict[str, Tensor] = {}
-    for use in uses:
-        if all(times[name] == 1 for name in use.names.values()):
-            total = total + use.rule.squared_lengths(use)
-        else:
-            for short, each in use.rule.gradients(use).items():
-                name = use.names[short]
-                shared[name] = each if name not in shared else shared[name] + each
-        if use.broken is not None:
-            total = total.masked_fill(use.broken, math.inf)
-    for each in shared.values():
-        total = total + each.flatten(1).double().square().sum(1)
-    return total, shared
-
-
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
     """Disable reduced precision (TF32) in matrix products."""
@@ -131,228 +416,3 @@ def full_precision() -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def fill_up(batch: Sequence[Tensor], size: int) -> tuple[list[Tensor], Tensor]:
-    """Return a batch padded with zeros to a size, and weights: 1 for records, 0 for padding."""
-    weights = padded(torch.ones(len(batch[0]), device=batch[0].device), 0, size)
-    return [padded(part, 0, size) for part in batch], weights
-
-
-class Replayed:
-    """A compiled function of parameters, a batch, weights and a bound, as a CUDA graph.
-
-    The graph is captured again when the memory of the parameters moved.
-
-    Guarantees
-    ----------
-    Records of an earlier batch that remain in the buffers have weight zero and contribute nothing.
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., tuple[Tensor, Tensor]],
-        values: list[Tensor],
-        batch: Sequence[Tensor],
-        weights: Tensor,
-        bound: Tensor,
-    ) -> None:
-        self._function = function
-        self._batch, self._weights, self._bound = [part.clone() for part in batch], weights.clone(), bound.clone()
-        self._places = torch.arange(len(weights), device=weights.device)
-        self._record(values)
-
-    def __call__(self, values: list[Tensor], batch: Sequence[Tensor], bound: Tensor) -> tuple[Tensor, Tensor]:
-        """Replay the graph. The results are copies: the next replay overwrites the originals."""
-        if [value.data_ptr() for value in values] != self._addresses:
-            self._record(values)
-        count = len(batch[0])
-        for buffer, part in zip(self._batch, batch, strict=True):
-            buffer[:count].copy_(part, non_blocking=True)
-        self._weights.copy_(self._places < count)
-        self._bound.copy_(bound)
-        self._graph.replay()
-        flat, within = self._results
-        return flat.clone(), within.clone()
-
-    def _record(self, values: list[Tensor]) -> None:
-        self._addresses = [value.data_ptr() for value in values]
-        arguments = (*values, *self._batch, self._weights, self._bound)
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(3):
-                self._function(*arguments)
-        torch.cuda.current_stream().wait_stream(aside)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._results = self._function(*arguments)
-
-
-Loss = Callable[[Any, Any], Tensor]
-# Smallest batch: a module that squeezes its outputs returns another shape for one record.
-AT_LEAST = 2
-Function = Callable[[list[Tensor], Sequence[Tensor], Tensor], tuple[Tensor, Tensor]]
-
-
-class ClippedSums:
-    """Sums of clipped gradients, by a function that is traced and compiled once per shape.
-
-    Without `compile` (by default on the CPU), or without a working compiler (with a warning), it
-    runs eagerly.
-
-    Guarantees
-    ----------
-    As for `clipped_sum`. The loss of a record cannot depend on other records: it is called with one
-    record at a time (`vmap`), or is a loss of PyTorch with ``reduction="none"``.
-    """
-
-    def __init__(
-        self, module: nn.Module, taps: Taps, loss: Loss, trained: dict[str, nn.Parameter], *, compile: bool | None
-    ) -> None:
-        if not callable(loss):
-            raise InvalidArgument(
-                f"loss must be a function of outputs and targets; got {shown(loss)}. Pass nn.CrossEntropyLoss()."
-            )
-        self._module, self._taps, self._trained = module, taps, trained
-        self._losses = per_record(loss)
-        on_cpu = next(iter(trained.values())).device.type == "cpu"
-        self._compile = not on_cpu if compile is None else bool(compile)
-        self._functions: dict[Any, Function] = {}
-        self._last_bound: tuple[float, Tensor] | None = None
-        self.sizes = {name: parameter.shape for name, parameter in trained.items()}
-
-    def __call__(self, batch: Sequence[Tensor], size: int, clip_norm: float) -> ClippedSum:
-        """Return the sum over a batch of at most `size` records: inputs and, last, targets.
-
-        Compiled code needs batches of one size, so records of weight zero are added.
-        """
-        values = [parameter.detach() for parameter in self._trained.values()]
-        bound = self._bound(clip_norm, values[0].device)
-        with full_precision():
-            if not self._compile:
-                filled, weights = fill_up(batch, max(AT_LEAST, len(batch[0])))
-                return ClippedSum(*self._run(*values, *filled, weights, bound))
-            key = (size, tuple((x.shape[1:], x.dtype) for x in batch), self._module.training)
-            if key not in self._functions:
-                self._functions[key] = self._compiled(values, batch, size, bound)
-            return ClippedSum(*self._functions[key](values, batch, bound))
-
-    def _bound(self, clip_norm: float, where: torch.device) -> Tensor:
-        """Return the clip norm as a tensor, reused while it is the same: copies to a GPU block."""
-        if self._last_bound is None or self._last_bound[0] != clip_norm:
-            self._last_bound = clip_norm, torch.tensor(clip_norm, dtype=torch.float32, device=where)
-        return self._last_bound[1]
-
-    def losses(self, batch: Sequence[Tensor], values: dict[str, Tensor]) -> Tensor:
-        """Return the loss of each record at other parameters. Not private."""
-        records = len(batch[0])
-        *inputs, target = fill_up(batch, max(AT_LEAST, records))[0]
-        with torch.no_grad():
-            outputs = torch.func.functional_call(self._module, values, tuple(inputs))
-            return self._losses(outputs, target)[:records]
-
-    def _run(self, *arguments: Tensor) -> tuple[Tensor, Tensor]:
-        *rest, weights, clip_norm = arguments
-        count = len(self._trained)
-        values, (*inputs, target) = dict(zip(self._trained, rest[:count], strict=True)), rest[count:]
-        self._taps.take()
-        with torch.enable_grad(), self._taps.open(quietly=True):
-            losses = self._losses(torch.func.functional_call(self._module, values, tuple(inputs)), target)
-            torch.autograd.grad(losses.sum(), [self._taps.anchor], allow_unused=True)
-        uses = self._taps.take()
-        check_records(uses, weights.shape[0])
-        result = clipped_sum(uses, self.sizes, weights, clip_norm)
-        return result.flat, result.within
-
-    def _compiled(self, values: list[Tensor], batch: Sequence[Tensor], size: int, bound: Tensor) -> Function:
-        """Trace and compile the function for one batch size."""
-        from torch.fx.experimental.proxy_tensor import make_fx
-
-        filled, weights = fill_up(batch, size)
-        arguments = (*values, *filled, weights, bound)
-        graph = make_fx(self._run)(*arguments)
-        try:
-            function = torch.compile(graph, fullgraph=True, dynamic=False)
-            function(*arguments)
-        except Exception as error:
-            warnings.warn(
-                f"the gradients could not be compiled ({type(error).__name__}) and are computed eagerly: slower, with the "
-                "same result. Pass compile=False to silence this warning.",
-                RuntimeWarning,
-                stacklevel=5,
-            )
-            self._compile = False
-            function = self._run
-        if weights.is_cuda and self._compile:
-            return Replayed(function, values, filled, weights, bound)
-
-        def call(values: list[Tensor], batch: Sequence[Tensor], bound: Tensor) -> Any:
-            filled, weights = fill_up(batch, size)
-            return function(*values, *filled, weights, bound)
-
-        return call
-
-
-def per_record(loss: Loss) -> Callable[[Any, Any], Tensor]:
-    """Return a function that computes one loss for each record, whatever the loss reduces to."""
-    if isinstance(loss, _KNOWN) and type(loss) in _KNOWN:
-        settings = {name: getattr(loss, name) for name in _SETTINGS if hasattr(loss, name)}
-        single = type(loss)(**settings | {"reduction": "none"})
-
-        def each(outputs: Any, target: Any) -> Tensor:
-            if not isinstance(single, nn.CrossEntropyLoss) and outputs.shape != target.shape:
-                raise InvalidArgument(
-                    f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(target.shape)} would be "
-                    "broadcast, records against other records. Give them one shape, for example with targets.unsqueeze(1)."
-                )
-            values: Tensor = single(outputs, target)
-            return values.flatten(1).mean(1) if values.dim() > 1 else values
-
-        return each
-
-    def one(outputs: Any, target: Any) -> Tensor:
-        add = torch.utils._pytree.tree_map
-        outputs, target = (add(lambda x: x.unsqueeze(0), part) for part in (outputs, target))
-        return loss(outputs, target).reshape(())
-
-    return torch.func.vmap(one)
-
-
-_KNOWN = (nn.CrossEntropyLoss, nn.MSELoss, nn.L1Loss, nn.BCEWithLogitsLoss, nn.HuberLoss, nn.SmoothL1Loss)
-_SETTINGS = ("weight", "label_smoothing", "ignore_index", "pos_weight", "delta", "beta")
-# Default number of records at a time, enough to keep a device busy.
-ON_CPU, ELSEWHERE = 512, 4096
-
-
-def piece_size(expected: float, sample_prob: float, at_most: int | None, device: torch.device) -> int:
-    """Return how many records to process at a time, from public numbers only.
-
-    A piece holds the expected sample plus three standard deviations of its Poisson size.
-    """
-    if at_most is not None:
-        at_most = positive_integer(micro_batch=at_most)
-    spread = math.sqrt(expected * (1 - sample_prob))
-    largest = max(1, math.ceil(expected + 3 * spread))
-    limit = at_most or (ON_CPU if device.type == "cpu" else ELSEWHERE)
-    passes = max(1, math.ceil(expected / limit)) if sample_prob == 1 else math.ceil(largest / limit)
-    size = math.ceil(largest / passes)
-    return min(-(-size // 8) * 8, limit) if limit >= 8 else limit
-
-
-def sum_in_pieces(
-    sums: ClippedSums, batch: Sequence[Tensor], size: int, clip_norm: float, where: torch.device
-) -> ClippedSum:
-    """Return the sum of clipped gradients over a batch, computed in pieces.
-
-    Guarantees
-    ----------
-    Pieces are added in double precision; their number changes rounding only.
-    """
-    count = sum(shape.numel() for shape in sums.sizes.values())
-    total: ClippedSum | None = None
-    for first in range(0, len(batch[0]), size):
-        part = sums([x[first : first + size].to(where, non_blocking=True) for x in batch], size, clip_norm)
-        flat, within = part.flat.double(), part.within.double()
-        total = ClippedSum(flat, within) if total is None else ClippedSum(total.flat + flat, total.within + within)
-    return total or ClippedSum(*(torch.zeros(n, dtype=torch.float64, device=where) for n in ((count,), ())))

@@ -8,11 +8,13 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from privypurse.core._errors import (
@@ -25,11 +27,10 @@ from privypurse.core._errors import (
 from privypurse.core._sensitive import Sample
 from privypurse.oracles._sampling import poisson_rows
 from privypurse.pytorch._budgets import Payments
-from privypurse.pytorch._clipping import ClippedSum, ClippedSums, check_records, clipped_sum, sum_in_pieces
-from privypurse.pytorch._made_up import Record, made_up, records_in
+from privypurse.pytorch._clipping import ClippedSum, clipped_sum
+from privypurse.pytorch._compiled import ClippedSums, sum_in_pieces
 from privypurse.pytorch._module_state import ModuleState
-from privypurse.pytorch._processes import Processes
-from privypurse.pytorch._rows import Indexes, RecordSource
+from privypurse.pytorch._rows import Indexes, Record, RecordSource, made_up, records_in, way_of_calling
 from privypurse.pytorch._taps import reduction_of_loss
 from privypurse.pytorch._trial import Trials, put_untried, wrong_reduction
 from privypurse.training._trace import Trace
@@ -38,22 +39,53 @@ UNREAD = "that the loop's own loss treats records alike and is a mean or a sum a
 LEFT_OUT = "batches that were taken from the loader and not trained on: whether that depended on their records is not known here"
 
 
-class Engine:
-    """One private training run of a module.
+class Processes:
+    """The processes of a `torch.distributed` group, or this one alone: then nothing is to be shared.
 
-    Made by `make_private`, available as ``private.engine``, with the public ``settings`` of the run
-    and its ``purse``, which this process charges if it ``pays``.
+    Only the first process uses the purse. It sends the sample, the noisy sum and the end of the run
+    to the others, so that noise is added once and all processes make the same step.
+    """
+
+    def __init__(self) -> None:
+        together = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if together else 0
+        self.count = dist.get_world_size() if together else 1
+        self.alone, self.first = self.count == 1, self.rank == 0  # the first one charges the purse
+
+    def tell(self, value: Any) -> Any:
+        """Return the first process's value in all of them."""
+        box = [value]
+        dist.broadcast_object_list(box, 0)
+        return box[0]
+
+
+@dataclass(eq=False)
+class _Drawn:
+    """The current sample: its token, and what was done with its chunks so far."""
+
+    token: Sample = field(default_factory=Sample)
+    number: int = 0  # of the current chunk, from 1 on
+    chunk: int | None = None  # records in it; None before the first and after the release
+    handed: int | None = None  # records in its batch, counting a synthetic one
+    used: bool = False  # whether a backward pass was made over it
+    flat: Tensor | None = None
+    within: Tensor | None = None
+
+
+class Engine:
+    """One private training run of a module, available as ``private.engine``.
+
+    It has the public ``settings`` of the run and its ``purse``, which this process charges if it
+    ``pays``.
 
     Guarantees
     ----------
     * All results leave through the purse: noisy sums of clipped gradients, and noisy counts for an
-      adaptive clip norm.
-    * The engine draws one sample for each release. Each of its records adds at most the clip norm:
-      each chunk allows one backward pass over exactly its records.
-    * The sum is divided by the public expected batch size. An empty sample releases noise alone;
-      the loop then gets a synthetic record, whose gradient is left out.
-    * The module is tried on synthetic records for each way in which the loop calls it, before the
-      next release.
+      adaptive clip norm. The sum is divided by the public expected batch size.
+    * The engine draws one sample for each release. Each chunk of it allows one backward pass over
+      exactly its records, each of which adds at most the clip norm.
+    * An empty sample releases noise alone; the loop gets a synthetic record, which is left out.
+    * The module is tried on synthetic records for each way of calling it, before the next release.
     * ``parameter.grad`` of every parameter of the optimizer is replaced before each step, by the
       noisy gradient or by None.
     """
@@ -78,34 +110,41 @@ class Engine:
         self.sizes = {name: parameter.shape for name, parameter in trained.items()}
         self._lengths = [size.numel() for size in self.sizes.values()]
         self._dtypes = {parameter.dtype for parameter in trained.values()}
+        self._noise = payments.purse.noise
         self._known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._device = next(iter(trained.values())).device
-        processes.agree(module)
         self._records = len(rows)
-        processes.check_same("numbers of records", self._records)
-        processes.check_same("records", "" if processes.alone else self._fingerprint())
+        if not processes.alone:
+            self._meet()
         self._state, self._charges_before = ModuleState(module, trials.counters), charges_so_far()
-        self._noted = self._watched = self._looping = self._unread = self._in_step = False
+        self._noted = self._looping = self._unread = self._in_step = False
         self._looked = -1  # the backward pass whose loss was read last
-        self._last = self._used = False
-        self._number = 0
-        self._sample = Sample()
-        self._chunk: int | None = None
-        self._handed: int | None = None  # records in the current batch, counting a synthetic one
-        self._flat: Tensor | None = None
-        self._within: Tensor | None = None
+        self._drawn = _Drawn()
         weakref.finalize(self, payments.close)
         self._taps.on_backward, self._taps.on_outputs = self._after_backward, self._on_outputs
-        self._taps.on_call, self._taps.on_end = self._on_call, self._check_state
+        self._taps.on_call, self._taps.on_end = self._on_call, self._state.check
         self._step_hook = optimizer.register_step_pre_hook(_calling(weakref.ref(self)))
 
-    def _fingerprint(self) -> str:
-        """Return a keyed digest of one record, to compare the records of processes."""
+    def _meet(self) -> None:
+        """Take over the first process's parameters and buffers; refuse other records than it has."""
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            dist.broadcast(tensor.data, 0)
+        self._check_same("numbers of records", self._records)
+        # A keyed digest of one record.
         key, row = self._processes.tell((secrets.token_bytes(32), secrets.randbelow(self._records)))
         record = self._rows.fetch(np.array([row], dtype=np.intp))
         parts = [x for x in torch.utils._pytree.tree_leaves(record) if isinstance(x, Tensor)]
         content = b"".join(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() for x in parts)
-        return hashlib.blake2b(content, key=key).hexdigest()
+        self._check_same("records", hashlib.blake2b(content, key=key).hexdigest())
+
+    def _check_same(self, what: str, value: Any) -> None:
+        """Raise InvalidArgument where processes have different values."""
+        values: list[Any] = [None] * self._processes.count
+        dist.all_gather_object(values, value)
+        if any(other != values[0] for other in values):
+            raise InvalidArgument(
+                f"processes have different {what}. Give each the whole data set in the same order: the first one samples."
+            )
 
     @property
     def trace(self) -> Trace:
@@ -127,66 +166,68 @@ class Engine:
         """Why the run ended: "steps" or "budget", empty while it runs."""
         return self.trace.stop_reason
 
-    @property
-    def in_sample(self) -> bool:
-        """Whether a sample was begun and not yet released."""
-        return self._chunk is not None
+    def batches(self) -> Iterator[Any]:
+        """Yield the batches of one pass over the loader, from fresh samples, until the run ends."""
+        settings, alone = self.settings, self._processes.alone
+        for _ in range(settings.samples_per_pass):
+            if self._drawn.chunk is not None:
+                self._left_out(stacklevel=3)
+            self._state.check(ends=True)
+            if self.pays:
+                self.payments.plan()
+            reason = self.payments.trace.stop_reason
+            if not alone:
+                reason, self.payments.looking = self._processes.tell((reason, self.payments.looking))
+            if reason:
+                self._finish(reason)
+                return
+            rows = np.empty(0, dtype=np.intp)
+            if self.pays:
+                rows = poisson_rows(self._records, settings.sample_prob, self._noise)
+            if not alone:
+                rows = self._processes.tell(rows)[self._processes.rank :: self._processes.count]
+            self._drawn = drawn = _Drawn()
+            try:
+                for number, chunk in enumerate(np.array_split(rows, settings.chunks), 1):
+                    yield self._begin_chunk(drawn, number, chunk)
+            except GeneratorExit:  # the loop ended by a break or an error
+                if not sys.is_finalizing() and drawn is self._drawn:  # else module and PyTorch may be gone
+                    self._let_go()
+                raise
 
-    def draw_sample(self) -> tuple[Sample, list[Indexes]] | None:
-        """Return a fresh sample, as token and chunks of rows, or None if the run has ended."""
-        if self._chunk is not None:
-            self._left_out()
-        self._check_state(ends=True)
-        if self.pays:
-            self.payments.plan()
-        reason, together = self.payments.trace.stop_reason, not self._processes.alone
-        if together:
-            reason = self._processes.tell(reason)
-        if reason:
-            self._finish(reason)
-            return None
-        rows = np.empty(0, dtype=np.intp)
-        if self.pays:
-            rows = poisson_rows(self._records, self.settings.sample_prob, self.purse.noise)
-        self._forget_sample()
-        mine, chunks = self._processes.share(rows) if together else rows, self.settings.chunks
-        return self._sample, [mine] if chunks == 1 else np.array_split(mine, chunks)
-
-    def begin_chunk(self, sample: Sample, number: int, rows: Indexes) -> Any:
+    def _begin_chunk(self, drawn: _Drawn, number: int, rows: Indexes) -> Any:
         """Return the batch of a chunk; the next backward pass must be over its records."""
-        if sample is not self._sample or number != self._number + 1:
+        if drawn is not self._drawn or number != drawn.number + 1:
             raise InvalidArgument(
-                "this loop over the loader is out of date: another loop has begun a sample since. Use one loop over the "
-                "loader at a time."
+                "this loop over the loader is out of date: another loop has begun a sample since. Use one at a time."
             )
-        if self._chunk and not self._used:
-            self._left_out()
-        self._check_state(ends=True)
+        if drawn.chunk and not drawn.used:
+            self._left_out(stacklevel=4)
+        self._state.check(ends=True)
         if len(rows):
             batch = self._rows.fetch(rows)
         else:  # one synthetic record: modules may not accept empty batches
             like = self._rows.fetch(np.zeros(1, dtype=np.intp))
             batch = made_up(like, records_in(like), [Record(0)])
-        self._number, self._chunk, self._handed, self._used = number, len(rows), max(1, len(rows)), False
-        self._last = number == self.settings.chunks
+        drawn.number, drawn.chunk, drawn.handed, drawn.used = number, len(rows), max(1, len(rows)), False
         self._taps.take()
         for parameter in self._trained.values():
             parameter.grad = None
-        self._taps.averaged_over = float(self._handed) if self.settings.mean_loss else None
+        self._taps.averaged_over = float(drawn.handed) if self.settings.mean_loss else None
         self._state.take()
-        self._watched = self._looping = True
+        self._looping = True
         return batch
 
-    def let_go(self, sample: Sample) -> None:
+    def _let_go(self) -> None:
         """Check and restore the module's state when the loop over a sample ends before the step."""
-        if sample is self._sample and self._looping:  # once: later changes are not of this batch
+        if self._looping:  # once: later changes are not of this batch
             self._looping = False
             try:
-                self._check_state()
+                self._state.check()
             except InvalidArgument as error:
                 warnings.warn(str(error), UserWarning, stacklevel=3)
 
-    def _left_out(self) -> None:
+    def _left_out(self, *, stacklevel: int) -> None:
         """Declare once that a batch was not released, which may depend on its records."""
         if not self._noted and self.pays:
             self._noted = True
@@ -196,41 +237,42 @@ class Engine:
                 "(on a large loss, say), it reveals them outside of the privacy accounting; the certificate now says so. "
                 "Make a step with each batch, stop by steps= or epochs=, and accumulate gradients with accumulate=k.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=stacklevel,
             )
 
     def backward(self, *batch: Tensor) -> None:
-        """Run forward and backward over a batch of the loader in one compiled call.
+        """Run forward and backward over a batch of the loader, inputs and then targets, in one compiled call.
 
-        Replaces ``loss = criterion(module(x), y); loss.backward()`` and is faster. `batch` holds
-        inputs and, last, targets. Needs `loss` in `make_private`.
+        Faster than ``criterion(module(x), y).backward()``. Needs `loss` in `make_private`.
         """
         if self._sums is None:
             raise InvalidArgument("backward needs the loss: pass loss=nn.CrossEntropyLoss() to make_private.")
         if not all(isinstance(part, Tensor) for part in batch):
             raise InvalidArgument(
-                "backward expects the parts of a batch as tensors, inputs and then targets. For batches in dicts, call "
-                "the module yourself, then loss.backward()."
+                "backward expects inputs and then targets as tensors. For batches in dicts, call loss.backward()."
             )
-        if len({len(part) for part in batch} | {-1 if self._handed is None else self._handed}) != 1:
+        drawn = self._drawn
+        if any(len(part) != drawn.handed for part in batch):
             raise InvalidArgument(
-                f"backward expects the whole batch of the loader; got {[len(part) for part in batch]} records. Pass it as "
-                "the loader returned it."
+                f"backward expects the whole batch of the loader; got {[len(part) for part in batch]} records."
             )
         self._on_call(tuple(batch[:-1]), {})
+        records = [part[: drawn.chunk] for part in batch]  # without a synthetic one
         clip_norm, size = self.payments.clip_norm, self.settings.piece
         try:
-            self._use_chunk(partial(sum_in_pieces, self._sums, batch, size, clip_norm, self._device))
+            self._use_chunk(partial(sum_in_pieces, self._sums, records, size, clip_norm, self._device))
         except Exception:
-            self._check_state()
+            self._state.check()
             raise
 
     def _on_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Try the module on the first call of each kind."""
-        if self._handed is not None:
-            unknown = self._trials.at_call((args, kwargs), self._handed)
-            if unknown and self.pays:
-                put_untried(self.purse, unknown)
+        records = self._drawn.handed
+        if records is None or way_of_calling(self.module, (args, kwargs), records) in self._trials.known:
+            return
+        unknown = self._trials.at_call((args, kwargs), records)
+        if unknown and self.pays:
+            put_untried(self.purse, unknown)
 
     def _on_outputs(self, outputs: Any) -> None:
         """Check the reduction of the loop's loss, once in each backward pass."""
@@ -244,8 +286,7 @@ class Engine:
         if found == "weighted mean":
             raise InvalidArgument(
                 "expected a loss that treats each record by itself, got a mean over class weights: it divides by the weights "
-                "of the whole batch, so that one record changes the gradients of others. Use reduction='sum' and pass "
-                "loss_reduction='sum' to make_private."
+                "of the whole batch. Use reduction='sum' and pass loss_reduction='sum' to make_private."
             )
         self._looked = this_pass
         # A loss that the module returns was tried with it.
@@ -257,47 +298,38 @@ class Engine:
     def _after_backward(self) -> None:
         """Add up the clipped gradients of the chunk, at the end of a backward pass over it."""
         self._taps.queued = False
-        uses = self._taps.take()
-        if self._chunk is None or self._handed is None:
+        uses, drawn = self._taps.take(), self._drawn
+        if drawn.chunk is None or drawn.handed is None:
             raise InvalidArgument(
                 "a backward pass was made on records that are not from the private loader. Use batches of the loader that "
                 "make_private returned, and torch.no_grad() or module.eval() for anything else."
             )
-        check_records(uses, self._handed)
         for name, parameter in self._trained.items():
-            if parameter.grad is not None:  # cleared in begin_chunk: the batch's own gradient, without noise
+            if parameter.grad is not None:  # cleared in _begin_chunk: the batch's own gradient, without noise
                 raise InvalidArgument(
-                    f"the backward pass computed a gradient of {name} that hooks did not record, as activation "
-                    "checkpointing and penalties on parameters in the loss do. Train without; for a penalty use the "
-                    "optimizer's weight_decay."
+                    f"the backward pass computed a gradient of {name} that hooks did not record, as activation checkpointing "
+                    "and penalties in the loss do. Train without; for a penalty use the optimizer's weight_decay."
                 )
         scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
-        weights = torch.ones(self._chunk, device=self._device)
+        # A synthetic record has no weight.
+        weights = torch.full((drawn.handed,), float(drawn.chunk > 0), device=self._device)
         self._use_chunk(partial(clipped_sum, uses, self.sizes, weights, self.payments.clip_norm, scale))
         if self._scaler is not None:
             # A scaler skips the step unless there are gradients.
             for parameter in self._trained.values():
                 parameter.grad = torch.zeros_like(parameter)
 
-    def _check_state(self, *, ends: bool = False) -> None:
-        """Refuse a module that changed since the batch was fetched, and restore it."""
-        watched, self._watched = self._watched, self._watched and not ends
-        if watched:
-            self._state.check()
-
     def _use_chunk(self, compute: Callable[[], ClippedSum]) -> None:
-        """Add the sum of a chunk to that of the sample, once; an empty chunk adds nothing."""
-        if self._used:
+        """Add the sum of a chunk to that of the sample, once."""
+        drawn = self._drawn
+        if drawn.used:
             raise InvalidArgument(
-                "a second backward pass was made over one batch: a record would count twice. Add up the losses and call "
-                "backward once."
+                "a second backward pass was made over one batch: a record would count twice. Add up the losses before."
             )
-        self._used = True
-        if self._chunk == 0:
-            return
         part = compute()
-        self._flat = part.flat.double() if self._flat is None else self._flat + part.flat
-        self._within = part.within if self._within is None else self._within + part.within
+        drawn.used = True
+        drawn.flat = part.flat.double() if drawn.flat is None else drawn.flat + part.flat
+        drawn.within = part.within if drawn.within is None else drawn.within + part.within
 
     def _before_step(self, closure: Callable[[], Any] | None) -> None:
         """Release the gradient, after calling a closure that computes it, and set ``.grad``."""
@@ -312,35 +344,36 @@ class Engine:
                     "not be private. Call make_private after all parameters are added."
                 )
             parameter.grad = None
-        if self._chunk is None:
+        drawn = self._drawn
+        if drawn.chunk is None:
             if self.stop_reason:
                 raise BudgetExhausted(
-                    f"the run has ended ({self.stop_reason}): there is no budget for another step, and the module is "
-                    "unchanged. Stop when the loader does."
+                    f"the run has ended ({self.stop_reason}): there is no budget for another step. Stop when the loader does."
                 )
             raise InvalidArgument(
                 "step was called without a batch. Take batches from the loader that make_private returned, one per step."
             )
-        if not self._used and self._chunk > 0:
+        if not drawn.used and drawn.chunk > 0:
             raise InvalidArgument(
                 "step was called and no backward pass came through the module. Put it in training mode "
                 "(module.train()), and compute the loss from its output."
             )
-        self._check_state(ends=True)
-        if self._last:  # else the sample continues in the next batch
+        self._state.check(ends=True)
+        if drawn.number == self.settings.chunks:  # else the sample continues in the next batch
             self._release()
         self._in_step = True
 
     def _release(self) -> None:
         """Release the sample; without budget for it, the run ends and the step has no gradient."""
-        looking, sample = self.payments.looking, self._sample
-        value, length = (self._within, 1) if looking else (self._flat, sum(self._lengths))
+        looking, drawn = self.payments.looking, self._drawn
+        value, length = (drawn.within, 1) if looking else (drawn.flat, sum(self._lengths))
         if value is None:  # an empty sample
             value = torch.zeros(length, dtype=torch.float64, device=self._device)
         value = value.double().reshape(length)
-        self._forget_sample()
+        self._drawn = _Drawn()
+        pay = self.payments.pay if self._processes.alone else self._pay_together
         try:
-            noisy = self.payments.pay(value, sample) if self._processes.alone else self._pay_together(value, sample)
+            noisy = pay(value, drawn.token)
         except BudgetExhausted:
             self._finish("budget")
             return
@@ -357,12 +390,12 @@ class Engine:
 
     def _pay_together(self, value: Tensor, sample: Sample) -> Tensor:
         """Release the sum over all processes, paid for by the first; all of them fail if it does."""
-        whole = self._processes.add_up(value)
-        noisy: Tensor | None = None
+        whole, noisy = value.clone(), torch.empty_like(value)
+        dist.reduce(whole, 0)  # of use in the first process only
         failure: Exception | None = None
         if self.pays:
             try:
-                noisy = self.payments.pay(whole, sample)
+                noisy = self.payments.pay(whole, sample).contiguous()
             except Exception as error:  # sent to the other processes, which wait
                 failure = error
         failed, refused = self._processes.tell((failure is not None, isinstance(failure, BudgetExhausted)))
@@ -370,20 +403,20 @@ class Engine:
             raise failure or BudgetExhausted("the process that charges the purse has no budget left.")
         if failed:
             raise failure or SharedAcrossProcesses("the process that charges the purse failed; no step was made.")
-        noisy = self._processes.hand_out(noisy, whole)
+        dist.broadcast(noisy, 0)
         if not self.pays:
             self.payments.follow()
         return noisy
 
     def _finish(self, reason: str) -> None:
         self.payments.finish(reason)
-        self._forget_sample()
+        self._drawn = _Drawn()
 
     def close(self) -> None:
         """Return unused reservations and drop the current batch; the run may continue."""
-        if self._chunk is not None:
-            self._left_out()
-        self.let_go(self._sample)
+        if self._drawn.chunk is not None:
+            self._left_out(stacklevel=3)
+        self._let_go()
         self.payments.close()
 
     def detach(self) -> None:
@@ -392,25 +425,16 @@ class Engine:
         self._taps.remove()
         self._step_hook.remove()
 
-    def _forget_sample(self) -> None:
-        self._chunk = self._handed = self._flat = self._within = None
-        self._number = 0
-        self._last = self._used = False
-        self._sample = Sample()
-
 
 class PrivateLoader:
-    """Loader of a private run: one sample for each step, until the run ends.
+    """Loader of a private run: one sample for each step, until the run ends; empty afterwards.
 
     One pass is an epoch where the length of the run was given in epochs: as many samples as would
-    cover the records once. Otherwise one pass is the whole run. After the run it is empty. With
-    ``accumulate``, each sample comes in exactly that many batches. A synthetic record replaces an
-    empty batch; its gradient is left out.
+    cover the records once. Otherwise it is the whole run. With ``accumulate``, each sample comes in
+    exactly that many batches.
 
-    Guarantees
-    ----------
-    The records of a sample are drawn from the purse's noise source at the rate that is priced,
-    independently of the original loader and of the number of records.
+    Samples are drawn from the purse's noise source at the rate that is priced, independently of the
+    original loader and of the number of records.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -421,18 +445,7 @@ class PrivateLoader:
         return settings.samples_per_pass * settings.chunks
 
     def __iter__(self) -> Iterator[Any]:
-        for _ in range(self._engine.settings.samples_per_pass):
-            drawn = self._engine.draw_sample()
-            if drawn is None:
-                return
-            sample, chunks = drawn
-            try:
-                for number, rows in enumerate(chunks, 1):
-                    yield self._engine.begin_chunk(sample, number, rows)
-            except GeneratorExit:  # the loop ended by a break or an error
-                if not sys.is_finalizing():  # else module and PyTorch may be gone
-                    self._engine.let_go(sample)
-                raise
+        return self._engine.batches()
 
     def __repr__(self) -> str:
         settings = self._engine.settings
@@ -446,11 +459,18 @@ def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:
         it = engine()
         if it is None:
             raise InvalidArgument(
-                "the private engine of this optimizer was deleted, and a step without it would not be private. Keep the "
-                "result of make_private."
+                "the private engine of this optimizer was deleted: no step is private without. Keep what make_private returned."
             )
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if not (it._in_step and _is_within_step(optimizer)):
+        # A step that extends `step` of its base class calls the hook again. That is read from the
+        # stack: a counter would be wrong after a step that failed.
+        caller: types.FrameType | None = sys._getframe(1)
+        assert caller is not None
+        calls, steps = caller.f_code, 0
+        while it._in_step and caller is not None:
+            steps += caller.f_code is calls and caller.f_locals.get("self") is optimizer
+            caller = caller.f_back
+        if steps <= 1:
             with spending_noted(it._charges_before, call="This step"):
                 it._before_step(closure)
         if closure is None:
@@ -460,17 +480,3 @@ def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:
         return (optimizer, lambda: nothing), {name: value for name, value in kwargs.items() if name != "closure"}
 
     return hook
-
-
-def _is_within_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the hook was called by a nested step: one that extends ``step`` of its base class.
-
-    Read from the stack, since a counter would be wrong after a step that failed.
-    """
-    frame: types.FrameType | None = sys._getframe(2)  # caller of the hook
-    assert frame is not None
-    calls, steps = frame.f_code, 0
-    while frame is not None:
-        steps += frame.f_code is calls and frame.f_locals.get("self") is optimizer
-        frame = frame.f_back
-    return steps > 1

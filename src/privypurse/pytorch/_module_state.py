@@ -5,7 +5,6 @@ import collections
 import contextlib
 import functools
 import itertools
-import math
 import operator
 import pickle
 import sys
@@ -54,11 +53,11 @@ class _Keys(NamedTuple):
 
     def alike(self, other: Any) -> bool:
         """Whether class, keys and their order are equal."""
-        return (
-            isinstance(other, _Keys)
-            and self.kind is other.kind
-            and len(self.keys) == len(other.keys)
-            and all(map(_equal_keys, self.keys, other.keys))
+        if not isinstance(other, _Keys) or self.kind is not other.kind or len(self.keys) != len(other.keys):
+            return False
+        return all(
+            one is two or (type(one) is type(two) and not isinstance(one, Tensor) and bool(one == two))
+            for one, two in zip(self.keys, other.keys, strict=True)
         )
 
 
@@ -77,13 +76,12 @@ class ModuleState:
     It covers parameters, buffers, and all tensors, NumPy arrays, numbers and strings in attributes
     of the module and its layers, also inside of lists, tuples, sets, dicts and objects; the classes
     and keys of these; pickled state of objects of compiled libraries; and gradients of what is not
-    trained. It does not cover globals, classes, closures, files and other objects of the standard
-    library. Modes, flags, hooks and random generators are ignored, and numbers at the paths in
-    `counters` may change.
+    trained. It ignores globals, classes, closures, files, other objects of the standard library,
+    modes, flags, hooks and random generators. Numbers at the paths in `counters` may change.
     """
 
     def __init__(self, module: nn.Module, counters: "set[_Path] | None" = None) -> None:
-        self._module, self._whole = module, False
+        self._module, self._whole, self._watching = module, False, False
         self._containers: list[tuple[Any, _Items]] = []
         self._raw: list[_Raw] = []
         self._leaves: dict[_Path, Any] = {}
@@ -101,21 +99,25 @@ class ModuleState:
 
     def take(self, *, whole: bool = False) -> None:
         """Record the current state; with `whole`, for comparison of all values."""
+        self._watching = True
         earlier, marks, copies = self._tensors, self._marks, self._copies  # kept alive: ids stay unique
         if not self._containers or not self._same_containers():
             self._containers, self._leaves = self._found()
             self._raw = [_raw(container) for container, _ in self._containers]
             once = {id(x): x for x in self._leaves.values()}.values()
             self._tensors = [x for x in once if isinstance(x, Tensor)]
-            self._held = [x for x in once if isinstance(x, _ARRAYS)], [x for x in once if _hides_state(x)]
+            arrays = [x for x in once if isinstance(x, _ARRAYS)]
+            self._held = arrays, [x for x in once if _has_inner_state(type(x))]  # type: ignore[arg-type]
         self._whole, self._marks, self._copies = whole, {id(t): _mark(t) for t in self._tensors}, {}
         small: dict[Any, list[Tensor]] = {}
         uncopied: list[Tensor] = []
         for tensor in self._tensors:
-            one, size = id(tensor), _size(tensor)
-            if size <= COMPARED:
+            one = id(tensor)
+            if nn.parameter.is_lazy(tensor) or tensor.layout is not torch.strided:  # no values to compare
+                uncopied.append(tensor)
+            elif tensor.numel() <= COMPARED:
                 small.setdefault((tensor.device, tensor.dtype), []).append(tensor)
-            elif size <= (sys.maxsize if whole and not isinstance(tensor, nn.Parameter) else COPIED):
+            elif tensor.numel() <= COPIED or (whole and not isinstance(tensor, nn.Parameter)):
                 # Optimizers may change parameters without raising the version counter.
                 again = one not in copies or marks[one] != self._marks[one] or tensor.requires_grad
                 self._copies[one] = tensor.detach().clone() if again else copies[one]
@@ -162,7 +164,11 @@ class ModuleState:
             copy = self._copies.get(id(tensor))
             possible &= copy is not None
             if copy is not None:
-                _write(tensor, copy, moved=_mark(tensor).address != self._marks[id(tensor)].address)
+                with torch.no_grad():  # in new memory where the storage changed
+                    if tensor.shape != copy.shape or _mark(tensor).address != self._marks[id(tensor)].address:
+                        tensor.data = copy.clone()
+                    else:
+                        tensor.copy_(copy)
                 self._marks[id(tensor)] = _Mark(*_mark(tensor)[:2], *self._marks[id(tensor)][2:])
         for one, copy in self._arrays:
             if not _equal_arrays(one, copy):
@@ -173,15 +179,15 @@ class ModuleState:
             tensor.grad = None if tensor.grad is grad else grad  # added in place: drop it
         return possible
 
-    def check(self) -> None:
-        """Restore the state and raise InvalidArgument if something changed."""
-        name = self.changed()
+    def check(self, *, ends: bool = False) -> None:
+        """Restore the state and raise if it changed since `take`; with `ends`, allow changes from now on."""
+        watched, self._watching = self._watching, self._watching and not ends
+        name = self.changed() if watched else ""
         if name:
             back = "The module was restored" if self.restore() else "It could not be restored: build a new module"
             raise InvalidArgument(
-                f"module changes its state ({name}) when it is run: it would store values of records outside of the "
-                "privacy accounting. Return such values from the module, fill caches before make_private, and set other "
-                f"state after optimizer.step(). {back}."
+                f"module changes its state ({name}) when it is run: it would store values of records. Return such values, "
+                f"fill caches before make_private, and set other state after optimizer.step(). {back}."
             )
 
     @contextlib.contextmanager
@@ -213,8 +219,8 @@ class ModuleState:
         for run in runs:
             with contextlib.suppress(Exception):
                 run()
-            numbers = [(path, x, _number(x)) for path, x in self._found()[1].items()]
-            after.append({path: n for path, x, n in numbers if n is not None and not self._alike(before.get(path), x)})
+            changed = {path: x for path, x in self._found()[1].items() if not self._alike(before.get(path), x)}
+            after.append({path: n for path, x in changed.items() if (n := _number(x)) is not None})
             self.restore()
         first = after[0] if after else {}
         self.counters = {path for path, x in first.items() if all(_equal_numbers(one.get(path), x) for one in after)}
@@ -277,7 +283,7 @@ class ModuleState:
         ahead: list[tuple[_Path, Any, bool]] = [(("",), self._module, True)]
         while ahead:
             path, x, named = ahead.pop()
-            if isinstance(x, _LEAVES) or _hides_state(x):
+            if isinstance(x, _LEAVES) or _has_inner_state(type(x)):  # type: ignore[arg-type]
                 leaves[path] = x
             if isinstance(x, (dict, np.ndarray, *_SEQUENCES, *_NUMBERS)) and hasattr(x, "__dict__"):
                 ahead.append(((*path, "__dict__"), vars(x), False))  # subclasses with attributes
@@ -339,10 +345,6 @@ def _is_looked_into(kind: type) -> bool:
     return root not in _OUTSIDE and not name.startswith(_OUTSIDE_LIBRARIES)
 
 
-def _hides_state(x: Any) -> bool:
-    return _has_inner_state(type(x))  # type: ignore[arg-type]
-
-
 @functools.cache
 def _has_inner_state(kind: Any) -> bool:
     """Whether objects of a compiled class take more memory than their attributes."""
@@ -379,10 +381,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def _raw(x: Any) -> _Raw:
-    """Return storage, keys and values of a container for comparison by identity.
-
-    Without a single storage, return values that never compare equal.
-    """
+    """Return storage, keys and values of a container, to compare by identity; without one, nothing equal."""
     if _slots(type(x)) or isinstance(x, np.ndarray | RecursiveScriptModule):  # type: ignore[arg-type]
         return (), (), (None,), type(x)
     held = x if isinstance(x, (dict, *_SEQUENCES)) else getattr(x, "__dict__", {})
@@ -435,14 +434,9 @@ def _mark(tensor: Tensor) -> _Mark:
         return _Mark(-1 if tensor.is_inference() else tensor._version, 0, *of_gradient)
 
 
-def _size(tensor: Tensor) -> float:
-    """Return the number of values, infinite for tensors that cannot be compared value by value."""
-    return math.inf if nn.parameter.is_lazy(tensor) or tensor.layout is not torch.strided else tensor.numel()
-
-
 def _digest(tensor: Tensor) -> int:
     """Return a number that changes with any value of a tensor, 0 where values cannot be read."""
-    if _size(tensor) == math.inf or tensor.is_meta or tensor.is_quantized:
+    if nn.parameter.is_lazy(tensor) or tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
         return 0
     raw = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[raw.element_size()]
@@ -475,20 +469,7 @@ def _number(x: Any) -> Any:
     return x if isinstance(x, _NUMBERS) and not isinstance(x, np.void) else None
 
 
-def _equal_keys(one: Any, other: Any) -> bool:
-    return one is other or (type(one) is type(other) and not isinstance(one, Tensor) and bool(one == other))
-
-
 def _equal_numbers(one: Any, other: Any) -> bool:
     if type(one) is not type(other) or not isinstance(one, _NUMBERS):
         return False
     return bool(one == other or (one != one and other != other))
-
-
-def _write(tensor: Tensor, copy: Tensor, *, moved: bool) -> None:
-    """Restore a tensor's values, in new memory where its storage changed."""
-    with torch.no_grad():
-        if moved or tensor.shape != copy.shape:
-            tensor.data = copy.clone()
-        else:
-            tensor.copy_(copy)

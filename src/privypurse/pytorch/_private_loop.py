@@ -1,12 +1,13 @@
 """[RAW DATA] `make_private`: private training in the user's own loop."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules import batchnorm, instancenorm, rnn
 from torch.utils.data import DataLoader
 
 from privypurse.accounting._filters import GdpFilter
@@ -16,11 +17,12 @@ from privypurse.core._errors import InvalidArgument, spending_noted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.oracles._sampling import LEAST_RATE
+from privypurse.purse._opening import part_of
 from privypurse.purse._purse import Purse
 from privypurse.pytorch import _budgets as budgets
 from privypurse.pytorch._budgets import AdaptiveClip, Payments, Settings, schedule_of
-from privypurse.pytorch._checks import check_module, trained_parameters
-from privypurse.pytorch._clipping import ClippedSums, Loss, check_clip_norm, piece_size
+from privypurse.pytorch._clipping import check_clip_norm
+from privypurse.pytorch._compiled import ClippedSums, Loss, piece_size
 from privypurse.pytorch._engine import Engine, PrivateLoader
 from privypurse.pytorch._rows import DatasetRows, RecordSource, rows_of
 from privypurse.pytorch._taps import Taps
@@ -171,7 +173,12 @@ def make_private(
     clip = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
     clip_norm = clip_norm if isinstance(clip_norm, AdaptiveClip) else check_clip_norm(clip_norm=clip_norm)
     relation = purse.neighbouring if isinstance(purse, Purse) else Neighbouring.parse(neighbouring)
-    public = _public_records(records, relation, rows)
+    if records is None and relation is Neighbouring.ADD_REMOVE:
+        raise InvalidArgument(
+            "records must be given under add/remove, where the true number of records is private; got None. Pass a public or "
+            "nominal number, such as records=60_000 (it need not be exact), or neighbouring='replace-one'."
+        )
+    public = float(len(rows)) if records is None else positive(records=records)
     accumulate = positive_integer(accumulate=accumulate)
     rate = 1.0 if full_batch else _rate(loader, batch_size, accumulate, public)
     expected = rate * public
@@ -180,15 +187,35 @@ def make_private(
     check_callbacks(callbacks)
     target = budgets.target_of(purse, epsilon, delta, relation, noise, public)
     if purse is not None and epsilon is not None:
-        purse = budgets.share_of(purse, epsilon, rate)
-    count = _steps(steps, epochs, rate, clip, schedule, purse, target, public, sum(p.numel() for p in trained.values()))
+        if rate < 1:
+            raise InvalidArgument(
+                f"epsilon of Poisson samples is set by the purse, which prices the whole schedule; got {shown(epsilon)}. "
+                "Leave it out, open a purse of that epsilon with open_purse(...), or pass full_batch=True."
+            )
+        purse = part_of(purse, positive(epsilon=epsilon))
+    if steps is not None and epochs is not None:
+        raise InvalidArgument(f"expected steps or epochs, got both: {steps!r} and {epochs!r}. Pass one of them.")
+    if steps is not None:
+        count = positive_integer(steps=steps)
+    elif epochs is not None:
+        samples = positive_integer(epochs=epochs) * max(1, round(1 / rate))
+        # Looks at the clip norm use samples too.
+        count = samples if clip is None else max(1, samples - math.ceil(samples / (clip.every + 1)))
+    elif hasattr(schedule, "weights") or isinstance(schedule, tuple | list):
+        weights: Any = getattr(schedule, "weights", schedule)
+        count = len(weights)
+    elif purse is not None and isinstance(purse.filter, FixedSchedule) and clip is None:
+        count = len(purse.filter.schedule) - purse.totals.quanta[0] or 1
+    elif rate == 1:
+        count = _full_batch_steps(purse, target, public, sum(parameter.numel() for parameter in trained.values()))
+    else:
+        raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10.")
     chosen = schedule_of("uniform" if schedule is None else schedule, count)
     if purse is None:
         assert target is not None
         purse = Purse.with_filter(budgets.rule_for(target, chosen, count, rate, clip, expected), noise=noise)
     looks = 0 if clip is None else clip.looks(count)
-    every = None if clip is None else clip.every
-    budgets.check_rule(purse.filter, rate, chosen, count, looks, every=every, followed=schedule is None)
+    budgets.check_rule(purse.filter, rate, chosen, count, clip, followed=schedule is None)
     device = next(iter(trained.values())).device
     settings = Settings(
         steps=count,
@@ -214,17 +241,6 @@ def make_private(
     return Private(module, optimizer, PrivateLoader(engine))
 
 
-def _public_records(records: float | None, relation: Neighbouring, rows: RecordSource) -> float:
-    if records is not None:
-        return positive(records=records)
-    if relation is Neighbouring.REPLACE_ONE:
-        return float(len(rows))
-    raise InvalidArgument(
-        "records must be given under add/remove, where the true number of records is private; got None. Pass a public or "
-        "nominal number, such as records=60_000 (it need not be exact), or neighbouring='replace-one'."
-    )
-
-
 def _rate(loader: Any, batch_size: int | None, accumulate: int, records: float) -> float:
     if batch_size is None:
         batch_size = loader.batch_size if isinstance(loader, DataLoader) else None
@@ -235,42 +251,18 @@ def _rate(loader: Any, batch_size: int | None, accumulate: int, records: float) 
     rate = positive_integer(batch_size=batch_size) * accumulate / records
     if not LEAST_RATE <= rate <= 1:
         raise InvalidArgument(
-            f"batch_size={batch_size} (times accumulate={accumulate}) must be at most records={records:g}. Pass a smaller "
-            "one, or full_batch=True."
+            f"batch_size={batch_size} (times accumulate={accumulate}) must be at most records={records:g}. Pass a smaller one."
         )
     return rate
 
 
-def _steps(
-    steps: int | None,
-    epochs: int | None,
-    rate: float,
-    clip: AdaptiveClip | None,
-    schedule: Any,
-    purse: Purse | None,
-    target: GdpFilter | None,
-    records: float,
-    parameters: int,
-) -> int:
-    if steps is not None and epochs is not None:
-        raise InvalidArgument(f"expected steps or epochs, got both: {steps!r} and {epochs!r}. Pass one of them.")
-    if steps is not None:
-        return positive_integer(steps=steps)
-    if epochs is not None:
-        samples = positive_integer(epochs=epochs) * max(1, round(1 / rate))
-        # Looks at the clip norm use samples too.
-        return samples if clip is None else max(1, samples - math.ceil(samples / (clip.every + 1)))
-    if hasattr(schedule, "weights") or isinstance(schedule, tuple | list):
-        return len(getattr(schedule, "weights", schedule))
-    if purse is not None and isinstance(purse.filter, FixedSchedule) and clip is None:
-        return len(purse.filter.schedule) - purse.totals.quanta[0] or 1
-    if rate == 1:
-        rule = target
-        if rule is None:
-            assert purse is not None
-            rule = GdpFilter(purse.filter.epsilon_left(purse.totals), purse.delta, purse.neighbouring)
-        return budgets.default_steps(rule, records, parameters)
-    raise InvalidArgument("steps or epochs must be given for samples; got neither. Pass epochs=10.")
+def _full_batch_steps(purse: Purse | None, target: GdpFilter | None, records: float, parameters: int) -> int:
+    """Return ``n mu / sqrt(d)``, half under replace-one, which has twice the noise; from 10 to 1,000."""
+    if target is None:
+        assert purse is not None
+        target = GdpFilter(purse.filter.epsilon_left(purse.totals), purse.delta, purse.neighbouring)
+    factor = 1 if target.neighbouring is Neighbouring.ADD_REMOVE else 2
+    return min(max(round(records * target.mu / (factor * math.sqrt(parameters))), 10), 1_000)
 
 
 def put_on_record(purse: Purse, untried: Sequence[str], rows: RecordSource) -> None:
@@ -287,6 +279,70 @@ def _check_fresh(optimizer: torch.optim.Optimizer) -> None:
     for hook in optimizer._optimizer_step_pre_hooks.values():
         if getattr(hook, "__module__", "") == Engine.__module__:
             raise InvalidArgument(
-                "optimizer is private already: make_private was called with it before. Make a new module and optimizer, or "
-                "remove the first engine with private.engine.detach()."
+                "optimizer is private already. Make a new one, or remove the first engine with private.engine.detach()."
             )
+
+
+def check_module(module: Any) -> nn.Module:
+    """Return the module; raise InvalidArgument for non-modules and layers that mix records."""
+    if not isinstance(module, nn.Module):
+        raise InvalidArgument(f"module must be a torch.nn.Module; got {shown(module)}. Pass the module to train.")
+    if isinstance(module, nn.parallel.DistributedDataParallel):
+        module = module.module
+    if hasattr(module, "_orig_mod"):
+        raise InvalidArgument(
+            "module was compiled with torch.compile, but the engine compiles it itself. Pass the original module."
+        )
+    for name, layer in module.named_modules():
+        where = f"{name} ({type(layer).__name__})" if name else type(layer).__name__
+        for why, remedy in _faults(layer):
+            raise InvalidArgument(f"module has {where}, {why}. Replace it with {remedy}.")
+    return module  # type: ignore[no-any-return]
+
+
+def _faults(layer: nn.Module) -> Iterator[tuple[str, str]]:
+    """Yield why a layer is refused, and what to replace it with."""
+    if isinstance(layer, batchnorm._BatchNorm):
+        parameters = list(layer.parameters())
+        frozen = not any(parameter.requires_grad for parameter in parameters) if parameters else not layer.training
+        if layer.running_mean is None or not frozen:  # else its statistics are fixed, and records stay apart
+            channels = layer.num_features
+            groups = next((groups for groups in (32, 16, 8, 4, 2) if channels % groups == 0 and channels > groups), 1)
+            flat = isinstance(layer, nn.BatchNorm1d)
+            remedy = f"nn.LayerNorm({channels})" if flat else f"nn.GroupNorm({groups}, {channels})"
+            yield "which normalises over the records of a batch: each record's gradient depends on the others", remedy
+    if isinstance(layer, instancenorm._InstanceNorm) and layer.track_running_stats:
+        why = "which keeps a mean over records outside of the privacy accounting"
+        yield why, "the same layer with track_running_stats=False"
+    if isinstance(layer, rnn.RNNBase):
+        yield "for which there are no per-sample gradients", "nn.TransformerEncoderLayer, or cells of nn.Linear"
+    if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.sparse or layer.scale_grad_by_freq):
+        yield "with max_norm, sparse or scale_grad_by_freq, which depend on the batch", "a plain nn.Embedding"
+
+
+def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:
+    """Return the optimizer's parameters by name; raise unless they are the module's."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidArgument(
+            f"optimizer must be a torch.optim.Optimizer; got {shown(optimizer)}. Pass for example torch.optim.SGD(...)."
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidArgument(
+            "optimizer uses the loss itself (LBFGS), which is not private. Use SGD, Adam or another one."
+        )
+    known = {id(parameter): name for name, parameter in module.named_parameters()}
+    moved = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if any(id(parameter) not in known for parameter in moved):
+        raise InvalidArgument(
+            "optimizer has parameters that are not the module's: their gradients would not be private. Make the optimizer "
+            "from module.parameters(), after the module was moved to its device."
+        )
+    wanted = {id(parameter) for parameter in moved if parameter.requires_grad}
+    trained = {name: parameter for name, parameter in module.named_parameters() if id(parameter) in wanted}
+    if not trained:
+        raise InvalidArgument("optimizer has nothing to train: no parameter requires a gradient. Unfreeze some.")
+    if len({parameter.device for parameter in trained.values()}) > 1:
+        raise InvalidArgument("module has trained parameters on several devices. Move the module to one.")
+    if any(not parameter.is_floating_point() for parameter in trained.values()):
+        raise InvalidArgument("module has trained parameters that are not real numbers. Freeze these, or convert them.")
+    return trained

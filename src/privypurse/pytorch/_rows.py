@@ -1,14 +1,19 @@
-"""[RAW DATA] Records of tensors or data sets, fetched by row, and the parts of their batches."""
+"""[RAW DATA] Records fetched by row, the parts of their batches, and synthetic records in their shape."""
 
 import copy
+import enum
+import math
+import zlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler, TensorDataset
 from torch.utils.data.dataloader import default_collate
 from torch.utils.data.sampler import BatchSampler
@@ -65,10 +70,7 @@ RecordSource = TensorRows | DatasetRows
 def rows_of(data: Any) -> RecordSource:
     """Return the records of a loader, a data set or a tuple of tensors.
 
-    Guarantees
-    ----------
-    Sampling of the loader is not used, and custom samplers are refused: the accountant prices the
-    engine's own samples.
+    The loader's sampling is not used, and custom samplers are refused: the engine's own is priced.
     """
     rows = _source(data)
     if len(rows) == 0:
@@ -106,8 +108,7 @@ def _check_sampler(loader: "DataLoader[Any]") -> None:
     if streams or not plain or getattr(loader.sampler, "replacement", False):
         kind = type(loader.dataset if streams else loader.sampler).__name__
         raise InvalidArgument(
-            f"loader has a custom sampler ({kind}), which cannot be priced. The engine draws its own Poisson samples: pass "
-            "a loader with shuffle=True or False and no sampler."
+            f"loader has a custom sampler ({kind}), which cannot be priced. Leave it out: the engine draws Poisson samples."
         )
 
 
@@ -144,3 +145,172 @@ def parts_of(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def moved(batch: Any, device: torch.device) -> Any:
     """Return a batch on a device."""
     return each_part(batch, lambda x, _: x.to(device) if isinstance(x, Tensor) else x)
+
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a module
+# Layers whose mode makes no other way of calling a module.
+_MODES_ASIDE = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.modules.batchnorm._BatchNorm)
+
+
+class Way(NamedTuple):
+    """What distinguishes one way of calling a module from another."""
+
+    kind: tuple[Any, ...]  # names and types of parts, and the modes of layers
+    numbers: tuple[int, ...]  # integer arguments, which modules may branch on
+    lengths: tuple[tuple[str, int | None], ...]  # of tensors by name, None for per-record tensors
+
+
+def way_of_calling(module: nn.Module, arguments: Arguments, records: int) -> Way:
+    """Return the way in which a module is called with a number of records."""
+    found: list[Any] = []
+    numbers: list[int] = []
+    lengths: list[tuple[str, int | None]] = []
+    for name, x in parts_of(arguments):
+        if isinstance(x, Tensor):
+            found.append((name, x.dtype, x.dim()))
+            lengths.append((name, 0 if x.dim() == 0 else None if len(x) == records else len(x)))
+        elif isinstance(x, int) and not isinstance(x, bool):
+            found.append((name, int))
+            numbers.append(x)
+        elif isinstance(x, float):
+            found.append((name, float, x == 0))  # modules skip a part that has no weight
+        else:
+            found.append((name, x if isinstance(x, bool | str | None) else type(x)))
+    modes = tuple(layer.training for layer in module.modules() if not isinstance(layer, _MODES_ASIDE))
+    return Way((tuple(found), modes), tuple(numbers), tuple(lengths))
+
+
+FAR = 1e4  # scale of outlying records, which reveal computations over the batch
+IGNORED_INDEX = -100  # label that PyTorch's losses ignore
+
+
+@dataclass(frozen=True)
+class Record:
+    """A synthetic record."""
+
+    seed: int
+    side: int = 0  # 1 for values far above others, -1 for values far below
+    ignored: bool = False  # integers are the label that losses ignore, where the module accepts it
+    integers: int | None = None  # value of all its integers
+    broken: bool = False  # numbers are NaN
+
+
+class Integers(NamedTuple):
+    """Range of the integers in a part of a batch, and whether the ignored label is accepted."""
+
+    smallest: int = 0
+    largest: int = 1
+    ignored: bool = False
+
+
+# Types of batch parts that hold no records.
+_PLAIN = (Tensor, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, enum.Enum, type)
+Reach = Mapping[str, Integers]  # by name of the part
+
+
+def made_up(like: Any, count: int, records: Sequence[Record], reach: Reach = MappingProxyType({})) -> Any:
+    """Return synthetic records in the shape of a batch, or of the arguments of a call, of `count` records.
+
+    Only shapes and types of per-record parts of `like` are used; other parts are copied. `reach` is
+    the range of the integers of each part, 0 and 1 by default.
+    """
+
+    def one(x: Tensor, name: str) -> Tensor:
+        shape, where = x.shape[1:], x.device
+        if "mask" in name and shape:  # masks differ between records, and never hide the first place
+            places = torch.ones((len(records), *shape), dtype=x.dtype, device=where)
+            places[[bool(record.side) for record in records], ..., 1:] = 0
+            return places
+        if has_numbers(x):
+            rows = [
+                (math.nan if record.broken else FAR * record.side or 1.0)
+                * torch.randn(shape, generator=_generator(record, name))
+                for record in records
+            ]
+        else:
+            rows = [_integers(record, name, reach.get(name, Integers()), shape, x.dtype) for record in records]
+            for column, of_column in enumerate(column_names(name, x.shape[1] if x.dim() == 2 else 0)):
+                if of_column in reach:
+                    for row, record in zip(rows, records, strict=True):
+                        row[column] = _integers(record, of_column, reach[of_column], x.shape[2:], x.dtype)
+        return torch.stack(rows).to(where, x.dtype)
+
+    def part(x: Any, name: str) -> Any:
+        if of_records(x, count):
+            return one(x, name)
+        return x.detach().clone() if isinstance(x, Tensor) else x
+
+    return each_part(like, part)
+
+
+def integer_parts(like: Any, count: int) -> dict[str, tuple[float, bool]]:
+    """Return the per-record integer parts: number of columns, and whether labels may be ignored.
+
+    Parts of one dimension have 0 columns, those of more than two have infinitely many.
+    """
+    names: dict[str, tuple[float, bool]] = {}
+    for name, x in parts_of(like):
+        whole_numbers = of_records(x, count) and not has_numbers(x) and x.dtype != torch.bool
+        if whole_numbers and not ("mask" in name and x.dim() > 1):
+            columns = {1: 0, 2: x.shape[-1]}.get(x.dim(), math.inf)
+            names[name] = columns, x.dim() > 1 and torch.iinfo(x.dtype).min <= IGNORED_INDEX
+    return names
+
+
+def column_names(name: str, columns: float) -> list[str]:
+    """Return a name for each column of a part of a batch."""
+    return [f"{name}[{column}]" for column in range(int(columns))]
+
+
+def records_in(batch: Any) -> int:
+    """Return the number of records in a batch, by its first tensor."""
+    return next((len(x) for x in tensors_in(batch) if x.dim()), 1)
+
+
+def has_opaque_parts(batch: Any) -> bool:
+    """Whether some part of a batch is an object that may hold records and cannot be synthesized."""
+    return any(not isinstance(x, _PLAIN) for _, x in parts_of(batch))
+
+
+def tensors_in(batch: Any) -> list[Tensor]:
+    """Return the tensors of a batch."""
+    return [x for _, x in parts_of(batch) if isinstance(x, Tensor)]
+
+
+def of_records(x: Any, count: int) -> bool:
+    """Whether a part of a batch of `count` records has one row for each."""
+    return isinstance(x, Tensor) and x.dim() > 0 and len(x) == count
+
+
+def has_numbers(x: Tensor) -> bool:
+    """Whether a part of a batch holds real or complex numbers, not integers or booleans."""
+    return x.is_floating_point() or x.is_complex()
+
+
+def _generator(record: Record, name: str) -> torch.Generator:
+    """Return a generator for one part of a record; parts of one shape must differ."""
+    return torch.Generator().manual_seed(1_000 * zlib.crc32(name.encode()) + record.seed)
+
+
+def _integers(record: Record, name: str, reach: Integers, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    if record.ignored and reach.ignored:
+        return torch.full(shape, IGNORED_INDEX)
+    if record.integers is not None:
+        return torch.full(shape, record.integers)
+    smallest, largest, generator = reach.smallest, reach.largest, _generator(record, name)
+    if dtype != torch.bool:
+        limits = torch.iinfo(dtype)
+        smallest, largest = max(smallest, limits.min), min(largest, limits.max)
+    # One place gets the extreme value, so that a maximum or a presence changes with the record.
+    row = torch.zeros(shape.numel(), dtype=torch.long)
+    place = torch.randint(0, max(1, len(row)), (1,), generator=generator)[: len(row)]
+    if record.side > 0:
+        row, furthest = torch.randint((largest + 1) // 2, largest + 1, row.shape, generator=generator), largest
+    elif record.side < 0:
+        row, furthest = torch.randint(smallest, smallest // 2 + 1, row.shape, generator=generator), smallest
+    else:
+        furthest = 1
+        if largest > 1:  # below the largest, so that records above it change a maximum
+            row = torch.randint(0, min(largest - 1, 3) + 1, row.shape, generator=generator)
+    row[place] = furthest
+    return row.reshape(shape)

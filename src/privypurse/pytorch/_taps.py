@@ -1,33 +1,29 @@
-"""[RAW DATA] Hooks that record the input and the output gradient of each layer of a module.
-
-They undo the mean of the loss; its reduction over records is read from the autograd graph.
-"""
+"""[RAW DATA] Hooks that record input and output gradient of each layer, and undo the mean of the loss."""
 
 import contextlib
+import functools
 import gc
+import inspect
+import math
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
-from privypurse.pytorch._layers import (
-    RUNNING_AGAIN,
-    AnyRule,
-    EmbeddingRule,
-    Listening,
-    Rule,
-    Use,
-    check_attention,
-    rule_for,
-)
+from privypurse.pytorch._clipping import RUNNING_AGAIN, AnyRule, EmbeddingRule, LinearRule, Rule, Use, padded, rule_for
 
-# Modules with hooks.
-_TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()
+_TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # modules with hooks
+
+
+def _nothing(*_: Any) -> None:
+    pass
 
 
 class _Tap(torch.autograd.Function):
@@ -50,15 +46,12 @@ class _Tap(torch.autograd.Function):
 
 
 class _MeanUndone(torch.autograd.Function):
-    """Undoes the mean of a loss: multiplies gradients by the number of records.
+    """Undoes the mean of a loss: multiplies gradients by the number of records, if there is one.
 
     A mean divides each record's gradient by a number that depends on the other records, and rounds.
     The output is passed on in double precision; its gradient is multiplied again and rounded to 37
     leading bits (Veltkamp). That removes the dependence but for values exactly between two such
-    numbers.
-
-    Without a number of records, outputs and gradients are unchanged. `look` is called with the node
-    first.
+    numbers. `look` is called with the node first.
     """
 
     @staticmethod
@@ -81,17 +74,14 @@ class _MeanUndone(torch.autograd.Function):
 class Taps:
     """Hooks on the layers of a module, active while it runs in training mode with gradients on.
 
-    Guarantees
-    ----------
-    While hooks are active, no parameter requires a gradient: the batch's own gradient is never
-    computed, and the backward pass never writes to ``parameter.grad``.
+    Meanwhile no parameter requires a gradient: the batch's own gradient is never computed, and the
+    backward pass never writes to ``parameter.grad``.
     """
 
     def __init__(self, module: nn.Module, trained: dict[str, nn.Parameter]) -> None:
         if module in _TAPPED:
             raise InvalidArgument(
-                "module is private already: make_private was called with it before. Make a new module, or remove the first "
-                "engine with private.engine.detach()."
+                "module is private already. Make a new one, or remove the first engine with private.engine.detach()."
             )
         self._module = module
         self._names = {id(parameter): name for name, parameter in trained.items()}
@@ -147,22 +137,17 @@ class Taps:
             self._depth -= 1
             self._quiet = before
 
-    @contextlib.contextmanager
-    def deaf(self) -> Iterator[None]:
-        """Turn the hooks off."""
-        before, self.listening = self.listening, False
-        try:
-            yield
-        finally:
-            self.listening = before
-
     def _tap_layers(self, layer: nn.Module, path: str) -> None:
         """Put a hook on each layer that has a rule; other layers with parameters get `AnyRule`."""
         own = self._own(layer)
         if not own:
             return
         if isinstance(layer, nn.MultiheadAttention) and type(layer).forward is nn.MultiheadAttention.forward:
-            check_attention(layer, path)
+            if not layer._qkv_same_embed_dim or layer.bias_k is not None or layer.add_zero_attn:
+                raise InvalidArgument(
+                    f"module has {path or 'a layer'}, a MultiheadAttention with kdim, vdim, add_bias_kv or add_zero_attn, for "
+                    "which there are no per-sample gradients. Use one without, or write it with nn.Linear layers."
+                )
             self._covered |= set(own.values())
 
             def tap(rule: Rule, wanted: dict[str, str], x: Tensor, out: Tensor) -> Tensor:
@@ -177,7 +162,13 @@ class Taps:
                 self._tap_layers(child, f"{path}.{name}".lstrip("."))
             return
         if isinstance(rule, AnyRule):
-            _refuse_chance(layer, path)
+            # The layer runs twice: dropout in it would draw another mask.
+            for name, child in layer.named_modules():
+                if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
+                    raise InvalidArgument(
+                        f"module has {path or 'a layer'} ({type(layer).__name__}) with parameters of its own and dropout "
+                        f"({name}): it is run twice, with different masks. Move the parameters into layers like nn.Linear."
+                    )
             own = self._own(layer, once=True)
         self._covered |= set(own.values())
 
@@ -224,32 +215,33 @@ class Taps:
 
     def _tap_root(self, root: nn.Module) -> None:
         """Activate the hooks while the module runs; a copied module shares them without effect."""
-        passes: list[tuple[contextlib.ExitStack, bool]] = []
+        passes: list[contextlib.ExitStack | None] = []  # None where nothing is recorded
 
         def begin(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
             if module is not root or RUNNING_AGAIN.get():
                 return
             leaves = torch.utils._pytree.tree_leaves((args, kwargs))
             opens = self.listening and module.training and torch.is_grad_enabled() and not self._depth
-            passes.append((contextlib.ExitStack(), opens))
-            if opens:
+            stack = contextlib.ExitStack() if opens else None
+            passes.append(stack)
+            if stack is not None:
                 self.on_call(args, kwargs)
             self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)
-            if opens and any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
-                raise InvalidArgument(
-                    "the inputs of the private module require a gradient: layers before it would be trained without "
-                    "privacy. Put these into the module, or pass inputs.detach()."
-                )
-            if opens:
-                passes[-1][0].enter_context(self.open())
+            if stack is not None:
+                if any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
+                    raise InvalidArgument(
+                        "the inputs of the private module require a gradient: layers before it would be trained without "
+                        "privacy. Put these into the module, or pass inputs.detach()."
+                    )
+                stack.enter_context(self.open())
 
         def end(module: nn.Module, args: Any, output: Any) -> Any:
             if module is not root or RUNNING_AGAIN.get():
                 return None
-            stack, opened = passes.pop()
-            stack.close()
-            if not opened:
+            stack = passes.pop()
+            if stack is None:
                 return None
+            stack.close()
             self.on_end()
             if output is None:
                 return None
@@ -271,21 +263,6 @@ class Taps:
         self._handles.append(root.register_forward_hook(end, always_call=True))
 
 
-def _nothing(*_: Any) -> None:
-    pass
-
-
-def _refuse_chance(layer: nn.Module, path: str) -> None:
-    """Refuse dropout inside a layer that runs twice: the second run would draw another mask."""
-    for name, child in layer.named_modules():
-        if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
-            raise InvalidArgument(
-                f"module has {path or 'a layer'} ({type(layer).__name__}) with parameters of its own and dropout "
-                f"({name}): the layer is run twice, with different random masks. Move the parameters into layers such as "
-                "nn.Linear, or set the dropout to 0."
-            )
-
-
 # Operations on a scalar that keep it up to sign; operations on rows that act on each record alone.
 _SHAPES = {"View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze"}
 _ON_NUMBERS = _SHAPES | {"Add", "Sub", "Neg", "ToCopy", "Clone", "Alias"}
@@ -298,12 +275,11 @@ _MOST_NODES = 10_000
 
 
 def reduction_of_loss(outputs: Any, *, scaled: bool, recent: bool = False) -> str | None:
-    """Return the reduction over records of the loss of the current backward pass.
+    """Return the reduction over records of the loss of the current backward pass, read from its graph.
 
     "mean" or "sum", where all operations from the node `outputs` to the loss are known; "weighted
-    mean" where it divides by the class weights of the batch; else None.
-    `scaled`: the loss was multiplied by the scale of a `GradScaler`. `recent`: look for it among
-    recent objects only, which is fast.
+    mean" where it divides by the class weights of the batch; else None. `scaled`: the loss was
+    multiplied by the scale of a `GradScaler`. `recent`: look among recent objects only: fast.
     """
     roots: dict[Any, set[Any]] = {}
     for generation in range(2 if recent else 3):  # the loss is mostly among the youngest
@@ -315,27 +291,23 @@ def reduction_of_loss(outputs: Any, *, scaled: bool, recent: bool = False) -> st
         numbers = [one for one in objects if type(one) in tensors and one.dim() == 0]
         for node in {one.grad_fn for one in numbers} - {None}:
             if all(torch._C._will_engine_execute_node(child) for child, _ in node.next_functions if child is not None):
-                nodes = _below(node, outputs)
+                nodes, stack = set[Any](), [node]
+                while stack and len(nodes) < _MOST_NODES:
+                    below = stack.pop()
+                    if below not in nodes:
+                        nodes.add(below)
+                        children = () if below is outputs else below.next_functions
+                        stack += [child for child, _ in children if child is not None]
                 if outputs in nodes:
                     roots[node] = nodes
     tops = [node for node in roots if not any(node in nodes for other, nodes in roots.items() if other is not node)]
     return _reduction(tops[0], outputs, scaled=scaled) if len(tops) == 1 else None
 
 
-def _below(top: Any, end: Any) -> set[Any]:
-    found: set[Any] = set()
-    stack = [top]
-    while stack and len(found) < _MOST_NODES:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack += [] if node is end else [child for child, _ in node.next_functions if child is not None]
-    return found
-
-
 def _reduction(top: Any, end: Any, *, scaled: bool) -> str | None:
     reductions: set[str | None] = set()
-    records = _rows(end)
+    # Length of the first dimension of an operation's result; 0 for scalars.
+    records = next(iter(end._input_metadata[0].shape), 0)
     seen: set[Any] = set()
     stack = [(top, False)]
     while stack:
@@ -353,7 +325,8 @@ def _reduction(top: Any, end: Any, *, scaled: bool) -> str | None:
         if scaled and node is top and name == "Mul":  # by the loss scale
             below = below[:1]
         elif in_rows:
-            if not records or _rows(node) % records or (records == 1 and name in _SHAPES):
+            rows = next(iter(node._input_metadata[0].shape), 0)
+            if not records or rows % records or (records == 1 and name in _SHAPES):
                 return None  # rows are not records, or a single record leaves it open
             if not (name in _ON_ROWS or reduction == 0 or _within_rows(name, node)):
                 return None
@@ -386,6 +359,102 @@ def _within_rows(name: str, node: Any) -> bool:
     return bool(wrapped) and all(dim % len(sizes) != 0 for dim in wrapped)
 
 
-def _rows(node: Any) -> int:
-    """Return the length of the first dimension of an operation's result, 0 for scalars."""
-    return int(next(iter(node._input_metadata[0].shape), 0))
+Tap = Callable[[LinearRule, dict[str, str], Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class RowsOfLinear(LinearRule):
+    """Linear map by some rows of a larger matrix, such as packed queries, keys and values."""
+
+    first: int
+    rows: int
+
+    def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
+        """Return weighted sums, with zeros for the other rows."""
+        sums = super().weighted_sums(use, weights, fit)
+        return {name: padded(value, 0, self.rows, self.first) for name, value in sums.items()}
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return each record's gradient, with zeros for the other rows."""
+        return {name: padded(value, 1, self.rows, self.first) for name, value in super().gradients(use).items()}
+
+
+class TappedAttention(nn.MultiheadAttention):
+    """Attention that is written out while a tap is active; copies have none."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run `attend` with an active tap, the original forward otherwise."""
+        tap = _LISTENERS[self]() if self in _LISTENERS else None
+        return super().forward(*args, **kwargs) if tap is None else attend(self, tap, args, kwargs)
+
+
+_LISTENERS: "weakref.WeakKeyDictionary[nn.Module, Callable[[], Tap | None]]" = weakref.WeakKeyDictionary()
+_ATTENTION = inspect.signature(nn.MultiheadAttention.forward)
+
+
+class Listening:
+    """Replaces the forward of one attention layer until it is removed."""
+
+    def __init__(self, layer: nn.MultiheadAttention, tap: "Callable[[], Tap | None]") -> None:
+        self._layer = layer
+        layer.__class__ = TappedAttention
+        _LISTENERS[layer] = tap
+
+    def remove(self) -> None:
+        """Restore the class of the layer."""
+        _LISTENERS.pop(self._layer, None)
+        self._layer.__class__ = nn.MultiheadAttention
+
+
+def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute the layer's forward, with taps on its linear maps."""
+    given = _ATTENTION.bind(layer, *args, **kwargs).arguments
+    query, key, value = given["query"], given["key"], given["value"]
+    if query.dim() != 3:
+        raise InvalidArgument("attention expects inputs with a dimension for records; got none. Add it with unsqueeze.")
+    same = query is key and key is value
+    if not layer.batch_first:
+        query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+    width = layer.embed_dim
+    weight, bias = layer.in_proj_weight, layer.in_proj_bias
+
+    def project(x: Tensor, first: int, rows: int) -> Tensor:
+        part = slice(first, first + rows)
+        out = F.linear(x, weight[part], None if bias is None else bias[part])
+        rule = LinearRule() if rows == 3 * width else RowsOfLinear(first, 3 * width)
+        return tap(rule, {"weight": "in_proj_weight", "bias": "in_proj_bias"}, x, out)
+
+    if same:
+        q, k, v = project(query, 0, 3 * width).chunk(3, dim=-1)
+    else:
+        q, k, v = (project(x, k * width, width) for k, x in enumerate((query, key, value)))
+    heads = layer.num_heads
+    q, k, v = (x.reshape(x.shape[0], x.shape[1], heads, width // heads).transpose(1, 2) for x in (q, k, v))
+    mask = _mask(given, q)
+    dropout = layer.dropout if layer.training else 0.0
+    if given.get("need_weights", True):
+        scores = q @ k.mT / math.sqrt(q.shape[-1])
+        shares = F.dropout(torch.softmax(scores if mask is None else scores + mask, dim=-1), dropout)
+        mixed = shares @ v
+        seen = shares.mean(1) if given.get("average_attn_weights", True) else shares
+    else:
+        mixed, seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout), None
+    mixed = mixed.transpose(1, 2).flatten(2)
+    out = F.linear(mixed, layer.out_proj.weight, layer.out_proj.bias)
+    out = tap(LinearRule(), {"weight": "out_proj.weight", "bias": "out_proj.bias"}, mixed, out)
+    return (out if layer.batch_first else out.transpose(0, 1)), seen
+
+
+def _mask(given: dict[str, Any], q: Tensor) -> Tensor | None:
+    """Return both masks as one to add to scores of shape (records, heads, places, places)."""
+    mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
+    if mask is not None and mask.dim() == 3:
+        mask = mask.reshape(q.shape[0], q.shape[1], *mask.shape[1:])
+    if padding is not None:
+        padding = padding.reshape(q.shape[0], 1, 1, padding.shape[-1])
+    parts = [
+        q.new_zeros(part.shape).masked_fill(part, -math.inf) if part.dtype == torch.bool else part.to(q.dtype)
+        for part in (mask, padding)
+        if part is not None
+    ]
+    return functools.reduce(torch.add, parts) if parts else None

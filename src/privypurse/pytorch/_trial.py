@@ -1,7 +1,4 @@
-"""Trials on synthetic records before anything is spent.
-
-A trial checks that a module keeps records apart and that hooks record all of its gradients.
-"""
+"""Trials on synthetic records: that a module keeps records apart, and hooks record its gradients."""
 
 import contextlib
 import copy
@@ -9,8 +6,7 @@ import functools
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,18 +14,14 @@ from torch import Tensor, nn
 
 from privypurse.core._errors import InvalidArgument
 from privypurse.purse._purse import Purse
-from privypurse.pytorch import _made_up as synthetic
-from privypurse.pytorch._clipping import check_records, clipped_sum, full_precision
-from privypurse.pytorch._made_up import Integers, Reach, Record, made_up
+from privypurse.pytorch import _rows as synthetic
+from privypurse.pytorch._clipping import clipped_sum, full_precision
 from privypurse.pytorch._module_state import COMPARED, ModuleState
-from privypurse.pytorch._rows import each_part, moved, parts_of
+from privypurse.pytorch._rows import Arguments, Integers, Reach, Record, Way, each_part, made_up, moved, way_of_calling
 from privypurse.pytorch._taps import Taps
 
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a module
-Way = Callable[[Any], Arguments]
 
-
-def ways_to_call(module: nn.Module, batch: Any) -> list[Way]:
+def ways_to_call(module: nn.Module, batch: Any) -> list[Callable[[Any], Arguments]]:
     """Return ways of calling a module with a batch, most likely first."""
     if hasattr(module, "silent"):  # a training step: batch and, mostly, batch index
         return [lambda made: ((made, 0), {}), lambda made: ((made,), {})]
@@ -45,28 +37,11 @@ def ways_to_call(module: nn.Module, batch: Any) -> list[Way]:
     return [lambda made: (tuple(made) if isinstance(made, tuple | list) else (made,), {})]
 
 
-def floats(answer: Any) -> list[Tensor]:
-    """Return the floating-point tensors in a module's output."""
+def floats(answer: Any, *, scalar: bool | None = None) -> list[Tensor]:
+    """Return the floating-point tensors in a module's output; only losses, or only others."""
     leaves = torch.utils._pytree.tree_leaves(answer)
-    return [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
-
-
-def outputs_of(answer: Any) -> list[Tensor]:
-    """Return the outputs that may have a dimension for records."""
-    return [x for x in floats(answer) if x.dim() > 0]
-
-
-def loss_of(answer: Any) -> list[Tensor]:
-    """Return the scalar losses in a module's output."""
-    return [x for x in floats(answer) if x.dim() == 0]
-
-
-def record_dimensions(two: list[Tensor], three: list[Tensor]) -> list[int | None]:
-    """Return the dimension of each output that grows with the number of records, or None."""
-    return [
-        next((k for k, (a, b) in enumerate(zip(one.shape, other.shape, strict=False)) if 3 * a == 2 * b), None)
-        for one, other in zip(two, three, strict=True)
-    ]
+    found = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
+    return [x for x in found if scalar in (None, x.dim() == 0)]
 
 
 UNTRIED = "that the module keeps records apart: it could not be tried out on synthetic records"
@@ -82,8 +57,7 @@ CHANCE = (
 # Gradients of the records KEPT are compared in batches with different other records.
 KEPT, COMPANY = (Record(0), Record(1)), Record(2)
 ABOVE, BELOW, IGNORED = Record(3, side=1), Record(4, side=-1), Record(5, ignored=True)
-# A record without numbers: nothing but its own gradient may be lost by it.
-BROKEN = Record(6, broken=True)
+BROKEN = Record(6, broken=True)  # no more than its own gradient may be lost by it
 # Records with one integer throughout, and another record, which changes a minimum or a presence.
 UNIFORM = tuple((tuple(Record(k, integers=one) for k in range(3)), other) for one, other in ((0, ABOVE), (1, BELOW)))
 # Largest integers to try in turn, and the largest number of records in a trial batch.
@@ -91,31 +65,16 @@ INTEGERS, MOST = (10_000, 1_000, 100, 10, 3, 2), 32
 # For modules that draw random numbers: other records in the batch, and number of seeds.
 CROWD, TIMES = tuple(Record(10 + k) for k in range(6)), 3
 FAR_CROWD = tuple(Record(record.seed, side=1 - 2 * (record.seed % 2)) for record in CROWD)
-# Number of distinct integer arguments that get a trial each.
-MOST_NUMBERS = 10
-
-
-# Layers whose mode makes no other way of calling a module.
-_MODES_ASIDE = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.modules.batchnorm._BatchNorm)
-
-
-class _Structure(NamedTuple):
-    """Signature of a call: what distinguishes one way of calling a module from another."""
-
-    kind: tuple[Any, ...]  # names and types of parts, and the modes of layers
-    numbers: tuple[int, ...]  # integer arguments, which modules may branch on
-    lengths: dict[str, int | None]  # of tensors by name, None for per-record tensors
+MOST_NUMBERS = 10  # distinct integer arguments that get a trial each
 
 
 class Trials:
-    """Trials of a module, one for each way in which it is called.
+    """Trials of a module, one for each way in which it is called, before anything is spent.
 
     `records`: public expected number of records in a batch. `mean_loss`: a loss that the module
     returns is a mean over records, not a sum. `counters`: paths of numbers that the module changes
     on each call, independently of the records.
 
-    Guarantees
-    ----------
     Values of records are not used. A module that stores anything of synthetic records is refused.
     The module, its modes and the states of random number generators are restored.
     """
@@ -128,18 +87,18 @@ class Trials:
         self.many = min(MOST, round(records))
         self.counters: set[Any] = set()
         self._state = ModuleState(module)
-        self._tried: dict[Any, dict[Any, list[dict[str, int | None]]]] = {}
+        self._tried: dict[Any, dict[Any, list[dict[str, int | None]]]] = {}  # lengths, by kind and numbers
+        self.known: set[Way] = set()  # ways of calling that need no other trial
         self._said: set[str] = set()
 
     def ahead(self, batch: Any, *, with_loss: bool, modes: Sequence[bool] = (True,)) -> list[str]:
-        """Try the module in the first way that works, before it is called.
+        """Try the module in the first way that works, before it is called with batches like this one.
 
-        `batch` gives shapes and types. `with_loss`: the module is called with all parts but the last
-        and in no other way; other calls are tried when they occur. Return certificate lines on what
-        could not be verified.
+        `with_loss`: it is called with all parts but the last and in no other way; other calls are
+        tried when they occur. Return certificate lines on what could not be verified.
         """
         like, records = moved(batch, self.device), synthetic.records_in(batch)
-        ways: list[Way] = [lambda made: (tuple(made[:-1]), {})] if with_loss else ways_to_call(self.module, batch)
+        ways = [lambda made: (tuple(made[:-1]), {})] if with_loss else ways_to_call(self.module, batch)
         unknown: list[str] = []
         for mode in modes:
             with kept_modes(self.module):
@@ -161,29 +120,26 @@ class Trials:
                         f"{error}). Write it with the layers of torch.nn, without activation checkpointing."
                     ) from error
                 if UNTRIED not in found and not synthetic.has_opaque_parts(arguments):
-                    self._note(self._structure(arguments, records))
+                    self._note(way_of_calling(self.module, arguments, records))
                 unknown += found
         return self._news(unknown if with_loss else [line for line in unknown if line != UNTRIED])
 
     def at_call(self, arguments: Arguments, records: int) -> list[str]:
-        """Try the module with synthetic records on the first call of each kind.
-
-        Return certificate lines on what could not be verified, each once.
-        """
-        way = self._structure(arguments, records)
+        """Try the module on the first call of each kind; return new certificate lines, as `ahead` does."""
+        way = way_of_calling(self.module, arguments, records)
         earlier = self._tried.get(way.kind, {})
         unknown = []
         if way.numbers not in earlier and len(earlier) >= MOST_NUMBERS:
             unknown, way = [NUMBERS], way._replace(numbers=())
         for lengths in earlier.get(way.numbers, ()):
             # An earlier call with the same per-record parts covers this one. A part that is per-record
-            # now only because its fixed length equals the batch size counts as the same.
-            if all(
-                (lengths[name] is None) == (now is None) or (now is None and lengths[name] == records)
-                for name, now in way.lengths.items()
-            ):
-                return self._news(unknown) if unknown else []
-        if not synthetic.has_records(arguments, records):
+            # now only because its fixed length equals the batch size counts as the same, this time.
+            others = [name for name, now in way.lengths if (lengths[name] is None) != (now is None)]
+            if all(lengths[name] == records for name in others):
+                if not (others or unknown):
+                    self.known.add(way)
+                return self._news(unknown)
+        if not any(synthetic.of_records(x, records) for x in synthetic.tensors_in(arguments)):
             # If only lengths differ, the backward pass refuses the call.
             return self._news(unknown if earlier else [UNTRIED])
         arguments = moved(arguments, self.device)
@@ -198,34 +154,15 @@ class Trials:
         self._note(way)
         return self._news([*unknown, *found, *[UNTRIED] * synthetic.has_opaque_parts(arguments)])
 
-    def _note(self, way: _Structure) -> None:
-        self._tried.setdefault(way.kind, {}).setdefault(way.numbers, []).append(way.lengths)
+    def _note(self, way: Way) -> None:
+        self._tried.setdefault(way.kind, {}).setdefault(way.numbers, []).append(dict(way.lengths))
 
     def _news(self, unknown: list[str]) -> list[str]:
         news = [line for line in dict.fromkeys(unknown) if line not in self._said]
         self._said |= set(news)
         return news
 
-    def _structure(self, arguments: Arguments, records: int) -> "_Structure":
-        """Return the signature of a call with a number of records."""
-        found: list[Any] = []
-        numbers: list[int] = []
-        lengths: dict[str, int | None] = {}
-        for name, x in parts_of(arguments):
-            if isinstance(x, Tensor):
-                found.append((name, x.dtype, x.dim()))
-                lengths[name] = 0 if x.dim() == 0 else None if len(x) == records else len(x)
-            elif isinstance(x, int) and not isinstance(x, bool):
-                found.append((name, int))
-                numbers.append(x)
-            elif isinstance(x, float):
-                found.append((name, float, x == 0))  # modules skip a part that has no weight
-            else:
-                found.append((name, x if isinstance(x, bool | str | None) else type(x)))
-        modes = tuple(layer.training for layer in self.module.modules() if not isinstance(layer, _MODES_ASIDE))
-        return _Structure((tuple(found), modes), tuple(numbers), lengths)
-
-    def _answers(self, way: Way, like: Any, records: int) -> bool:
+    def _answers(self, way: Callable[[Any], Arguments], like: Any, records: int) -> bool:
         """Whether the module, called in a way, returns floats for synthetic records."""
         with self._aside(self._state.put_back()):
             try:
@@ -247,14 +184,16 @@ class Trials:
             reach, whole = self._reach(arguments, records)
             make = lambda made: made_up(arguments, records, made, reach)  # noqa: E731
             leaves_out = any(integers.ignored for integers in reach.values())
-            for part in (loss_of, outputs_of):
+            of_records = [x for x in synthetic.tensors_in(arguments) if synthetic.of_records(x, records)]
+            has_integers = not all(map(synthetic.has_numbers, of_records))
+            for of_loss in (True, False):
                 batches = (made_up(arguments, records, made) for made in (KEPT, (*KEPT, COMPANY)))
-                two, three = (part(self.quietly(batch)) for batch in batches)
+                two, three = (floats(self.quietly(batch), scalar=of_loss) for batch in batches)
                 if two:
-                    unfinished |= part is loss_of and leaves_out and not exactly
-                    trial = _Trial(self, part, record_dimensions(two, three), [_size(x) for x in two], make)
+                    unfinished |= of_loss and leaves_out and not exactly
+                    trial = _Trial(self, of_loss, two, three, make)
                     told |= trial.run(leaves_out=leaves_out and exactly)
-                    trial.run_on_unusual(with_integers=synthetic.has_integers(arguments, records))
+                    trial.run_on_unusual(with_integers=has_integers)
                     unknown += trial.unknown
         return [*unknown, *[UNTRIED] * (not told or unfinished), *[SMALL_INTEGERS] * (not whole)]
 
@@ -263,7 +202,7 @@ class Trials:
         with self._aside(self._state.put_back()):
             try:
                 made = made_up(arguments, records, (*KEPT, COMPANY))
-                self.heard(lambda: sum(x.sum() for x in floats(self.call(made))), [1.0] * 3)
+                self.heard(lambda: sum(x.sum() for x in floats(self.module(*made[0], **made[1]))), [1.0] * 3)
             except Exception:
                 return False
         return True
@@ -275,10 +214,8 @@ class Trials:
             number = total()
             if number.requires_grad:
                 torch.autograd.grad(number, [self.taps.anchor], allow_unused=True)
-        uses = self.taps.take()
-        check_records(uses, len(weights))
         sizes = {name: value.shape for name, value in self.trained.items()}
-        return clipped_sum(uses, sizes, torch.tensor(weights, device=self.device), 1e12).flat
+        return clipped_sum(self.taps.take(), sizes, torch.tensor(weights, device=self.device), 1e12).flat
 
     def _count_along(self, arguments: Arguments, records: int) -> list[str]:
         """Find counters and refuse other changes; return certificate lines on counters."""
@@ -314,8 +251,7 @@ class Trials:
         if name:
             raise InvalidArgument(
                 f"module stores {name}, which it computes from its parameters on each call, as torch.nn.utils.weight_norm "
-                "does: this cannot be told from stored values of records. Use torch.nn.utils.parametrizations, or compute "
-                "it without storing it."
+                "does: records could be stored alike. Use torch.nn.utils.parametrizations, or compute it without storing."
             )
 
     def _reach(self, arguments: Arguments, records: int) -> tuple[Reach, bool]:
@@ -371,33 +307,37 @@ class Trials:
         finally:
             self.taps.uses = uses
 
-    def call(self, made: Arguments) -> Any:
-        """Run the module."""
-        return self.module(*made[0], **made[1])
-
     def quietly(self, made: Arguments) -> Any:
         """Run the module without gradients."""
         with torch.no_grad():
-            return self.call(made)
+            return self.module(*made[0], **made[1])
 
 
-@dataclass
 class _Trial:
-    """Comparison of per-sample gradients of synthetic records, for a part of the module's output.
+    """Comparison of per-sample gradients of synthetic records, for losses or other outputs of a module.
 
-    `unknown` holds certificate lines on what a run could not verify.
+    `two`, `three`: outputs for two and three records. `unknown` holds certificate lines on what a
+    run could not verify.
     """
 
-    _its: Trials
-    _part: Callable[[Any], list[Tensor]]
-    _dimensions: list[int | None]
-    _sizes: list[float]
-    _make: Callable[[Sequence[Record]], Arguments]
-    unknown: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._mean = self._its.mean_loss
-        low = any(value.dtype in (torch.float16, torch.bfloat16) for value in self._its.trained.values())
+    def __init__(
+        self,
+        its: Trials,
+        of_loss: bool,
+        two: list[Tensor],
+        three: list[Tensor],
+        make: Callable[[Sequence[Record]], Arguments],
+    ) -> None:
+        self._its, self._of_loss, self._make, self._mean = its, of_loss, make, its.mean_loss
+        self.unknown: list[str] = []
+        # The dimension of each output that grows with the number of records, and its scale.
+        self._dimensions = [
+            next((k for k, (a, b) in enumerate(zip(one.shape, other.shape, strict=False)) if 3 * a == 2 * b), None)
+            for one, other in zip(two, three, strict=True)
+        ]
+        largest = [float(x.detach().abs().max()) if x.numel() else 1.0 for x in two]
+        self._sizes = [size if 1 < size < float("inf") else 1.0 for size in largest]
+        low = any(value.dtype in (torch.float16, torch.bfloat16) for value in its.trained.values())
         # Relative to the gradient of a parameter, and to the whole gradient.
         self._tolerance = (0.05, 0.01) if low else (1e-3, 1e-5)
 
@@ -420,7 +360,7 @@ class _Trial:
             if self._its.many > 5:
                 others = tuple(Record(10 + k) for k in range(self._its.many - 5))
                 companies.append((KEPT[0], ABOVE, *others, KEPT[1], BELOW, ABOVE))
-            if leaves_out and self._part is loss_of:
+            if leaves_out and self._of_loss:
                 companies.append((*KEPT, IGNORED))
             if self.unknown:
                 companies.append((COMPANY, KEPT[0], *CROWD, KEPT[1]))  # ordinary records
@@ -428,7 +368,7 @@ class _Trial:
             try:
                 self._check_all(alone, companies)
             except InvalidArgument:
-                if self._part is loss_of:
+                if self._of_loss:
                     self._check_reduction(companies)
                 raise
         return bool(there.any()) or bool(alone.any())
@@ -476,7 +416,8 @@ class _Trial:
 
     def _total(self, made: Sequence[Record]) -> Tensor:
         """Return a scalar that depends differently on each output, record and place."""
-        outputs = self._part(self._its.call(self._make(made)))
+        args, kwargs = self._make(made)
+        outputs = floats(self._its.module(*args, **kwargs), scalar=self._of_loss)
         total = torch.zeros((), dtype=torch.float64, device=self._its.device)
         for output, dimension, size in zip(outputs, self._dimensions, self._sizes, strict=True):
             values = output.double() / size
@@ -517,16 +458,18 @@ class _Trial:
         made, trained = (*KEPT, COMPANY), self._its.trained
         heard = self._gradients(made, kept=made)
         _seed(0)
-        before = {parameter: parameter.grad for parameter in self._its.module.parameters()}
+        before, listening = {p: p.grad for p in self._its.module.parameters()}, self._its.taps.listening
         try:
             for parameter in before:
                 parameter.grad = None
-            with self._its.taps.deaf(), torch.enable_grad():
+            self._its.taps.listening = False
+            with torch.enable_grad():
                 number = self._total(made)
                 if number.requires_grad:
                     number.backward()  # type: ignore[no-untyped-call]  # plain, which checkpointing supports
             right = [(torch.zeros_like(p) if p.grad is None else p.grad).double().flatten() for p in trained.values()]
         finally:
+            self._its.taps.listening = listening
             for parameter, grad in before.items():
                 parameter.grad = grad
         if not all(bool(torch.isfinite(part).all()) for part in right):
@@ -536,9 +479,8 @@ class _Trial:
         for name, wrong, part in zip(trained, parts, right, strict=True):
             if float((wrong - part).norm()) > 0.02 * whole + 1e-6:
                 raise InvalidArgument(
-                    f"module uses {name} outside of its layer (as in F.linear(x, layer.weight), in activation "
-                    "checkpointing, or on reshaped records): per-sample gradients would be wrong. Put each use of a "
-                    "parameter in a layer."
+                    f"module uses {name} outside of its layer (as in F.linear(x, layer.weight), in activation checkpointing, "
+                    "or on reshaped records): per-sample gradients would be wrong. Put each use in a layer."
                 )
 
 
@@ -568,12 +510,6 @@ def _seed(seed: int) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  modules may draw from there
-
-
-def _size(x: Tensor) -> float:
-    """Return the scale of an output: its largest magnitude, at least 1."""
-    largest = float(x.detach().abs().max()) if x.numel() else 1.0
-    return largest if 1 < largest < float("inf") else 1.0
 
 
 @contextlib.contextmanager

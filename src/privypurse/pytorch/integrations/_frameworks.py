@@ -41,8 +41,8 @@ def check_updates(private: Private, updates: int) -> None:
     releases = len(private.engine.trace.steps)
     if releases != updates and not private.engine.stop_reason:
         raise InvalidArgument(
-            f"the framework made {updates} updates, and {releases} were paid for: some bypassed the private optimizer. "
-            "The model is not private. Call the private optimizer for each update."
+            f"the framework made {updates} updates, and {releases} were paid for: the model is not private. Call the "
+            "private optimizer for each update."
         )
 
 

@@ -1,7 +1,4 @@
-"""Private training with the Trainer of Hugging Face transformers.
-
-Needs ``transformers`` and ``accelerate``.
-"""
+"""Private training with the Trainer of Hugging Face transformers. Needs ``accelerate`` too."""
 
 import contextlib
 import importlib
@@ -46,12 +43,11 @@ def private_trainer(
     Parameters
     ----------
     trainer : transformers.Trainer
-        The Trainer, with its model, arguments and training data. Its optimizer is created if
-        missing.
+        The Trainer, with its model, arguments and training data. Its optimizer is created if missing.
     loss : callable, optional
-        ``loss(outputs, labels)`` with one loss for each record. By default that of the model's
-        task: cross-entropy (for texts the mean over a record's own words), squared error or, for
-        several labels, binary cross-entropy.
+        ``loss(outputs, labels)`` with one loss for each record. By default that of the model's task:
+        cross-entropy (for texts the mean over a record's own words), squared error or, for several
+        labels, binary cross-entropy.
     epsilon_every : int, default 100
         Log the spent epsilon every so many steps, and at the end. It may take a second each time.
     **settings
@@ -65,8 +61,7 @@ def private_trainer(
 
     Guarantees
     ----------
-    * Batches come from the private loader, and each update of the Trainer is one release; otherwise
-      training stops with an error.
+    * Batches come from the private loader, and each update is one release; else training stops.
     * The loss is the mean of one loss for each record. In a mean over the words of a batch the
       length of one record would scale the gradients of others.
     * The Trainer logs and saves no training loss, gradient norm or number of words;
@@ -90,7 +85,13 @@ def private_trainer(
     args.max_grad_norm, args.ignore_data_skip, args.logging_nan_inf_filter = 0.0, True, False
     trainer.get_train_dataloader = lambda: private.loader
     trainer.get_batch_samples = get_batch_samples
-    trainer.compute_loss_func = mean_of(loss or _usual_loss(trainer))
+    if loss is None:
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+
+        task = getattr(trainer.model.config, "problem_type", None)
+        shift = type(trainer.model).__name__ in CAUSAL.values()
+        loss = usual_loss(shift=shift, smoothing=args.label_smoothing_factor, task=task)
+    trainer.compute_loss_func = mean_of(loss)
     trainer.floating_point_ops = lambda inputs: 0
     step = trainer.training_step
     trainer.training_step = lambda *batch: torch.full_like(step(*batch), math.nan)  # its loss is not private
@@ -128,8 +129,7 @@ class PrivateCallback(_Base):  # type: ignore[misc]
         optimizer = kwargs["optimizer"]
         if getattr(optimizer, "optimizer", optimizer) is not self._private.optimizer:
             raise InvalidArgument(
-                "the Trainer has another optimizer than the private one and would train without noise. Call "
-                "private_trainer after the last change to the Trainer."
+                "the Trainer has another optimizer than the private one. Call private_trainer after the last change to it."
             )
         if kwargs["train_dataloader"] is not self._private.loader:
             raise InvalidArgument(
@@ -144,7 +144,7 @@ class PrivateCallback(_Base):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Compare updates with releases, and stop at the end of the run."""
         frameworks.check_updates(self._private, state.global_step - self._before)
-        self.on_epoch_end(args, state, control)
+        control.should_training_stop |= frameworks.has_ended(self._private)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Stop at the end of the run."""
@@ -199,10 +199,7 @@ def mean_of(loss: Callable[[Any, Any], Tensor]) -> Callable[..., Tensor]:
 
 
 def usual_loss(*, shift: bool, smoothing: float, task: str | None) -> Callable[[Any, Any], Tensor]:
-    """Return the loss of a model's task, one for each record.
-
-    `shift`: each word predicts the next. `task`: ``problem_type`` of the model.
-    """
+    """Return the loss of a model's task, one for each record; `shift`: each word predicts the next."""
 
     def loss(outputs: Any, labels: Tensor) -> Tensor:
         logits = outputs["logits"]
@@ -218,14 +215,6 @@ def usual_loss(*, shift: bool, smoothing: float, task: str | None) -> Callable[[
         return each.reshape(counts.shape).sum(1) / counts.sum(1).clamp(min=1)
 
     return loss
-
-
-def _usual_loss(trainer: Any) -> Callable[[Any, Any], Tensor]:
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
-
-    task = getattr(trainer.model.config, "problem_type", None)
-    shift = type(trainer.model).__name__ in CAUSAL.values()
-    return usual_loss(shift=shift, smoothing=trainer.args.label_smoothing_factor, task=task)
 
 
 def _check(trainer: Any) -> None:

@@ -38,8 +38,7 @@ _NOT_HERE = {
     "accumulate": "Pass accumulate_grad_batches to the Trainer",
     "scaler": "Pass precision to the Trainer",
     "loss": "It is the one of training_step",
-    "compile": "Use make_private in your own loop",
-    "micro_batch": "Use make_private in your own loop",
+    **dict.fromkeys(("compile", "micro_batch"), "Use make_private in your own loop"),
 }
 
 
@@ -54,8 +53,7 @@ class PrivateTraining(_Base):  # type: ignore[misc]
 
     Guarantees
     ----------
-    * Batches come from the private loader, and each update of the Trainer is one release; otherwise
-      training stops with an error.
+    * Batches come from the private loader, and each update is one release; else training stops.
     * Resuming never lowers what was spent: a checkpoint without the private run is refused.
 
     Notes
@@ -65,8 +63,7 @@ class PrivateTraining(_Base):  # type: ignore[misc]
 
     Examples
     --------
-    ``Trainer(max_epochs=10, callbacks=[PrivateTraining(records=60_000, epsilon=2.0,
-    delta=1e-6)]).fit(model, loader)``
+    ``Trainer(callbacks=[PrivateTraining(records=60_000, epsilon=2.0, delta=1e-6)]).fit(model, loader)``
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -120,8 +117,7 @@ class PrivateTraining(_Base):  # type: ignore[misc]
         """Check that batches come from the private loader and cover whole samples."""
         if trainer.train_dataloader is not self.private.loader:
             raise InvalidArgument(
-                f"the Trainer takes batches from {shown(trainer.train_dataloader)}, not from the private loader. Do not "
-                "change its dataloaders after the fit has begun."
+                f"the Trainer takes batches from {shown(trainer.train_dataloader)}, not from the private loader. Leave it there."
             )
         if trainer.num_training_batches % trainer.accumulate_grad_batches:
             raise InvalidArgument(
@@ -206,17 +202,11 @@ def _file() -> Iterator[pathlib.Path]:
 
 def _check(trainer: Any, model: Any) -> None:
     several, clipped = len(trainer.optimizers), trainer.gradient_clip_val
-    frameworks.refuse(
-        "PrivateTraining",
-        (
-            (not model.automatic_optimization, "manual optimisation", "Return the loss from training_step"),
-            (several != 1, f"{several} optimizers", "Return one from configure_optimizers"),
-            (
-                clipped,
-                f"gradient_clip_val={clipped}",
-                "Leave it out, and pass clip_norm: each record's gradient is clipped",
-            ),
-            (trainer.world_size > 1, f"{trainer.world_size} processes", "Pass devices=1, or use make_private"),
-            (getattr(model, "_compiler_ctx", None), "a compiled LightningModule", "Pass it as it was before"),
-        ),
+    wrong = (
+        (not model.automatic_optimization, "manual optimisation", "Return the loss from training_step"),
+        (several != 1, f"{several} optimizers", "Return one from configure_optimizers"),
+        (clipped, f"gradient_clip_val={clipped}", "Pass clip_norm instead: each record's gradient is clipped"),
+        (trainer.world_size > 1, f"{trainer.world_size} processes", "Pass devices=1, or use make_private"),
+        (getattr(model, "_compiler_ctx", None), "a compiled LightningModule", "Pass it as it was before"),
     )
+    frameworks.refuse("PrivateTraining", wrong)

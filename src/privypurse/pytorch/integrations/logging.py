@@ -16,22 +16,16 @@ __all__ = ["CsvLog", "MLflowLog", "TensorBoardLog"]
 
 
 class PublicLog:
-    """Base class of logs of public values.
+    """Base class of logs of public values: no loss, no accuracy, no gradient without noise.
 
     Parameters
     ----------
     purse : Purse, optional
-        Purse of the run, for epsilon and the clip norm. May be set later, as
-        ``log.purse = private.purse``.
+        Purse of the run, for epsilon and the clip norm. May be set later: ``log.purse = private.purse``.
     every : int, default 1
         Write every so many steps, and the last one.
     epsilon_every : int, default 100
-        Compute the spent epsilon every so many steps, and at the end. It may take a second each
-        time.
-
-    Guarantees
-    ----------
-    All values come from the trace of the run: no loss, no accuracy, no gradient without noise.
+        Compute the spent epsilon every so many steps, and at the end. It may take a second.
     """
 
     def __init__(self, purse: Purse | None = None, *, every: int = 1, epsilon_every: int = 100) -> None:
@@ -51,10 +45,7 @@ class PublicLog:
         """Write the public values of a step."""
         due = step.number % self._epsilon_every == 0
         if due or step.number % self._every == 0:
-            values = self._values(step)
-            if due and self.purse is not None:
-                values["epsilon_spent"] = self.purse.spent.epsilon
-            self._write(step, values)
+            self._write(step, self._values(step) | self._epsilon(due))
             self._written = step.number
 
     def on_end(self, trace: Trace) -> None:
@@ -64,24 +55,20 @@ class PublicLog:
         if trace.steps:
             last = trace.steps[-1]
             values = {} if last.number == self._written else self._values(last)
-            if self.purse is not None:
-                values["epsilon_spent"] = self.purse.spent.epsilon
-            self._write(last, values, trace.stop_reason)
+            self._write(last, values | self._epsilon(True), trace.stop_reason)
         self._close()
         self._opened = False
 
     def _values(self, step: Step) -> dict[str, float]:
         multiplier: float | None = step.charge.get("noise_multiplier")
         values = {"noise_multiplier": multiplier, "noise_std": step.noise_std, "budget_left": step.fraction_left}
-        if (
-            self.purse is not None
-            and multiplier
-            and step.noise_std is not None
-            and step.query == ModuleGradient.__name__
-        ):
+        if self.purse is not None and multiplier and step.noise_std and step.query == ModuleGradient.__name__:
             sensitivity = step.noise_std / multiplier
             values["clip_norm"] = sensitivity / (1 if self.purse.neighbouring is Neighbouring.ADD_REMOVE else 2)
         return {name: float(value) for name, value in values.items() if value is not None}
+
+    def _epsilon(self, due: bool) -> dict[str, float]:
+        return {"epsilon_spent": self.purse.spent.epsilon} if due and self.purse is not None else {}
 
     def _open(self, steps: int, done: int) -> None:
         raise NotImplementedError

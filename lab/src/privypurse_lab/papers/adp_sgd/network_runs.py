@@ -184,7 +184,7 @@ class Measured:
     def __init__(self, module: Any, train: tuple[Any, Any], test: tuple[Any, Any]) -> None:
         from torch import nn
 
-        from privypurse.pytorch._oracle import ModuleOracle
+        from privypurse.pytorch._fitting import ModuleOracle
 
         self._purse = Purse.not_private()
         self._asked = {

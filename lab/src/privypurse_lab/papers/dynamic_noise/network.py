@@ -19,7 +19,7 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.methods.dynamic import quadratic_influences
 from privypurse.purse._purse import Purse
 from privypurse.pytorch._budgets import shape
-from privypurse.pytorch._oracle import ModuleOracle
+from privypurse.pytorch._fitting import ModuleOracle
 from privypurse.training._loop import train
 from privypurse.training.optimizers._base import Optimizer
 from privypurse.training.optimizers._gradient_descent import GradientDescent, SmoothedDescent

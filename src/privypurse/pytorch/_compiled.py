@@ -1,0 +1,223 @@
+"""[RAW DATA] Sums of clipped gradients where the loss is known: one compiled function.
+
+On a GPU it is captured as a CUDA graph. Batches are processed in pieces of one size, which changes
+memory and compiled code but not the sum.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from privypurse.core._checks import positive_integer, shown
+from privypurse.core._errors import InvalidArgument
+from privypurse.pytorch._clipping import ClippedSum, clipped_sum, full_precision, padded
+from privypurse.pytorch._taps import Taps
+
+
+def fill_up(batch: Sequence[Tensor], size: int) -> tuple[list[Tensor], Tensor]:
+    """Return a batch padded with zeros to a size, and weights: 1 for records, 0 for padding."""
+    weights = padded(torch.ones(len(batch[0]), device=batch[0].device), 0, size)
+    return [padded(part, 0, size) for part in batch], weights
+
+
+class Replayed:
+    """A compiled function of parameters, a batch, weights and a bound, as a CUDA graph.
+
+    It is captured again when the memory of the parameters moved. Records of an earlier batch that
+    remain in the buffers have weight zero and contribute nothing.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., tuple[Tensor, Tensor]],
+        values: list[Tensor],
+        batch: Sequence[Tensor],
+        weights: Tensor,
+        bound: Tensor,
+    ) -> None:
+        self._function = function
+        self._batch, self._weights, self._bound = [part.clone() for part in batch], weights.clone(), bound.clone()
+        self._places = torch.arange(len(weights), device=weights.device)
+        self._record(values)
+
+    def __call__(self, values: list[Tensor], batch: Sequence[Tensor], bound: Tensor) -> tuple[Tensor, Tensor]:
+        """Replay the graph. The results are copies: the next replay overwrites the originals."""
+        if [value.data_ptr() for value in values] != self._addresses:
+            self._record(values)
+        count = len(batch[0])
+        for buffer, part in zip(self._batch, batch, strict=True):
+            buffer[:count].copy_(part, non_blocking=True)
+        self._weights.copy_(self._places < count)
+        self._bound.copy_(bound)
+        self._graph.replay()
+        flat, within = self._results
+        return flat.clone(), within.clone()
+
+    def _record(self, values: list[Tensor]) -> None:
+        self._addresses = [value.data_ptr() for value in values]
+        arguments = (*values, *self._batch, self._weights, self._bound)
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(3):
+                self._function(*arguments)
+        torch.cuda.current_stream().wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._results = self._function(*arguments)
+
+
+Loss = Callable[[Any, Any], Tensor]
+# Smallest batch: a module that squeezes its outputs returns another shape for one record.
+AT_LEAST = 2
+Function = Callable[[list[Tensor], Sequence[Tensor], Tensor], tuple[Tensor, Tensor]]
+
+
+class ClippedSums:
+    """Sums of clipped gradients, as `clipped_sum`, by a function that is compiled once per shape.
+
+    Without `compile` (by default on the CPU), or without a working compiler (with a warning), it
+    runs eagerly. The loss of a record cannot depend on other records: it is called with one record
+    at a time (`vmap`), or is a loss of PyTorch with ``reduction="none"``.
+    """
+
+    def __init__(
+        self, module: nn.Module, taps: Taps, loss: Loss, trained: dict[str, nn.Parameter], *, compile: bool | None
+    ) -> None:
+        if not callable(loss):
+            raise InvalidArgument(
+                f"loss must be a function of outputs and targets; got {shown(loss)}. Pass nn.CrossEntropyLoss()."
+            )
+        self._module, self._taps, self._trained = module, taps, trained
+        self._losses = per_record(loss)
+        on_cpu = next(iter(trained.values())).device.type == "cpu"
+        self._compile = not on_cpu if compile is None else bool(compile)
+        self._functions: dict[Any, Function] = {}
+        self._last_bound: tuple[float, Tensor] | None = None
+        self.sizes = {name: parameter.shape for name, parameter in trained.items()}
+
+    def __call__(self, batch: Sequence[Tensor], size: int, clip_norm: float) -> ClippedSum:
+        """Return the sum over at most `size` records; compiled code pads them with records of weight 0."""
+        values = [parameter.detach() for parameter in self._trained.values()]
+        bound = self._bound(clip_norm, values[0].device)
+        with full_precision():
+            if not self._compile:
+                filled, weights = fill_up(batch, max(AT_LEAST, len(batch[0])))
+                return ClippedSum(*self._run(*values, *filled, weights, bound))
+            key = (size, tuple((x.shape[1:], x.dtype) for x in batch), self._module.training)
+            if key not in self._functions:
+                self._functions[key] = self._compiled(values, batch, size, bound)
+            return ClippedSum(*self._functions[key](values, batch, bound))
+
+    def _bound(self, clip_norm: float, where: torch.device) -> Tensor:
+        """Return the clip norm as a tensor, reused while it is the same: copies to a GPU block."""
+        if self._last_bound is None or self._last_bound[0] != clip_norm:
+            self._last_bound = clip_norm, torch.tensor(clip_norm, dtype=torch.float32, device=where)
+        return self._last_bound[1]
+
+    def losses(self, batch: Sequence[Tensor], values: dict[str, Tensor]) -> Tensor:
+        """Return the loss of each record at other parameters. Not private."""
+        records = len(batch[0])
+        *inputs, target = fill_up(batch, max(AT_LEAST, records))[0]
+        with torch.no_grad():
+            outputs = torch.func.functional_call(self._module, values, tuple(inputs))
+            return self._losses(outputs, target)[:records]
+
+    def _run(self, *arguments: Tensor) -> tuple[Tensor, Tensor]:
+        *rest, weights, clip_norm = arguments
+        count = len(self._trained)
+        values, (*inputs, target) = dict(zip(self._trained, rest[:count], strict=True)), rest[count:]
+        self._taps.take()
+        with torch.enable_grad(), self._taps.open(quietly=True):
+            losses = self._losses(torch.func.functional_call(self._module, values, tuple(inputs)), target)
+            torch.autograd.grad(losses.sum(), [self._taps.anchor], allow_unused=True)
+        result = clipped_sum(self._taps.take(), self.sizes, weights, clip_norm)
+        return result.flat, result.within
+
+    def _compiled(self, values: list[Tensor], batch: Sequence[Tensor], size: int, bound: Tensor) -> Function:
+        """Trace and compile the function for one batch size."""
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        filled, weights = fill_up(batch, size)
+        arguments = (*values, *filled, weights, bound)
+        graph = make_fx(self._run)(*arguments)
+        try:
+            function = torch.compile(graph, fullgraph=True, dynamic=False)
+            function(*arguments)
+        except Exception as error:
+            warnings.warn(
+                f"the gradients could not be compiled ({type(error).__name__}) and are computed eagerly: slower, with the "
+                "same result. Pass compile=False to silence this warning.",
+                RuntimeWarning,
+                stacklevel=5,
+            )
+            self._compile = False
+            function = self._run
+        if weights.is_cuda and self._compile:
+            return Replayed(function, values, filled, weights, bound)
+
+        def call(values: list[Tensor], batch: Sequence[Tensor], bound: Tensor) -> Any:
+            filled, weights = fill_up(batch, size)
+            return function(*values, *filled, weights, bound)
+
+        return call
+
+
+def per_record(loss: Loss) -> Callable[[Any, Any], Tensor]:
+    """Return a function that computes one loss for each record, whatever the loss reduces to."""
+    if isinstance(loss, _KNOWN) and type(loss) in _KNOWN:
+        settings = {name: getattr(loss, name) for name in _SETTINGS if hasattr(loss, name)}
+        single = type(loss)(**settings | {"reduction": "none"})
+
+        def each(outputs: Any, target: Any) -> Tensor:
+            if not isinstance(single, nn.CrossEntropyLoss) and outputs.shape != target.shape:
+                raise InvalidArgument(
+                    f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(target.shape)} would be "
+                    "broadcast, records against other records. Give them one shape, for example with targets.unsqueeze(1)."
+                )
+            values: Tensor = single(outputs, target)
+            return values.flatten(1).mean(1) if values.dim() > 1 else values
+
+        return each
+
+    def one(outputs: Any, target: Any) -> Tensor:
+        add = torch.utils._pytree.tree_map
+        outputs, target = (add(lambda x: x.unsqueeze(0), part) for part in (outputs, target))
+        return loss(outputs, target).reshape(())
+
+    return torch.func.vmap(one)
+
+
+_KNOWN = (nn.CrossEntropyLoss, nn.MSELoss, nn.L1Loss, nn.BCEWithLogitsLoss, nn.HuberLoss, nn.SmoothL1Loss)
+_SETTINGS = ("weight", "label_smoothing", "ignore_index", "pos_weight", "delta", "beta")
+# Default number of records at a time, enough to keep a device busy.
+ON_CPU, ELSEWHERE = 512, 4096
+
+
+def piece_size(expected: float, sample_prob: float, at_most: int | None, device: torch.device) -> int:
+    """Return how many records to process at a time: the expected sample plus three deviations, divided."""
+    if at_most is not None:
+        at_most = positive_integer(micro_batch=at_most)
+    spread = math.sqrt(expected * (1 - sample_prob))
+    largest = max(1, math.ceil(expected + 3 * spread))
+    limit = at_most or (ON_CPU if device.type == "cpu" else ELSEWHERE)
+    passes = max(1, math.ceil(expected / limit)) if sample_prob == 1 else math.ceil(largest / limit)
+    size = math.ceil(largest / passes)
+    return min(-(-size // 8) * 8, limit) if limit >= 8 else limit
+
+
+def sum_in_pieces(
+    sums: ClippedSums, batch: Sequence[Tensor], size: int, clip_norm: float, where: torch.device
+) -> ClippedSum:
+    """Return the sum over a batch, computed in pieces that are added in double precision."""
+    count = sum(shape.numel() for shape in sums.sizes.values())
+    total: ClippedSum | None = None
+    for first in range(0, len(batch[0]), size):
+        part = sums([x[first : first + size].to(where, non_blocking=True) for x in batch], size, clip_norm)
+        flat, within = part.flat.double(), part.within.double()
+        total = ClippedSum(flat, within) if total is None else ClippedSum(total.flat + flat, total.within + within)
+    return total or ClippedSum(*(torch.zeros(n, dtype=torch.float64, device=where) for n in ((count,), ())))

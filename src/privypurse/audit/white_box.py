@@ -120,16 +120,6 @@ class Scores:
     models_present: FloatArray
     findings: tuple[str, ...] = ()
 
-    def joined(self, other: "Scores") -> "Scores":
-        """Return the scores of both."""
-        return Scores(
-            np.concatenate([self.absent, other.absent]),
-            np.concatenate([self.present, other.present]),
-            np.concatenate([self.models_absent, other.models_absent]),
-            np.concatenate([self.models_present, other.models_present]),
-            tuple(dict.fromkeys((*self.findings, *other.findings))),
-        )
-
 
 @dataclass(frozen=True)
 class WhiteBox:

@@ -23,7 +23,7 @@ from privypurse.methods.dynamic import (
 )
 from privypurse.oracles._quadratic import QuadraticOracle
 from privypurse.training import fit
-from privypurse.training._facts import Facts
+from privypurse.training._plan import Facts
 
 KAPPAS = [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]
 DIMENSION, RECORDS, RUNS, STEPS = 20, 2_000.0, 400, 60

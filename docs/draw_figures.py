@@ -34,7 +34,7 @@ from privypurse.methods import (
 )
 from privypurse.oracles import SparseOracle
 from privypurse.training import facts_for, train
-from privypurse.training._facts import Facts
+from privypurse.training._plan import Facts
 
 FOLDER = pathlib.Path(__file__).parent / "figures"
 EPSILONS = (0.1, 1.0)

@@ -16,9 +16,9 @@ from privypurse.methods import DPAGD, PUR, Auto, FiniteModels, Nesterov, NoisyPG
 from privypurse.methods.base import WarmStarted
 from privypurse.oracles import DenseOracle, SoftmaxOracle
 from privypurse.training import facts_for, fit
-from privypurse.training._facts import Facts
+from privypurse.training._plan import Facts
 from privypurse.training.optimizers import GradientDescent
-from privypurse.training.optimizers._projections import StartingAt
+from privypurse.training.optimizers._base import StartingAt
 
 RELATIONS = ["add-remove", "replace-one"]
 

@@ -12,7 +12,7 @@ from privypurse.losses import Hinge, HuberHinge, Logistic
 from privypurse.methods import FiniteModels, Majority, NonPrivate, ObjPert, OutPert, PrivGene
 from privypurse.oracles._linear import DenseOracle
 from privypurse.training import fit, linear_scores
-from privypurse.training._facts import Facts
+from privypurse.training._plan import Facts
 
 EPSILON, DELTA, RECORDS = 1.0, 1e-6, 4_000
 LOGISTIC = Logistic(clip_derivative=0.5)

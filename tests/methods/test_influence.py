@@ -24,7 +24,7 @@ from privypurse.methods.dynamic import (
     relative_noise,
     uniform_bound,
 )
-from privypurse.training._facts import Facts
+from privypurse.training._plan import Facts
 from privypurse.training.optimizers._gradient_descent import SmoothedDescent
 from privypurse.training.schedules import shapes
 

@@ -21,9 +21,9 @@ from privypurse.methods._noisy_pgd import (
     projected_step_size,
     projected_steps,
 )
-from privypurse.training._facts import Facts
+from privypurse.training._plan import Facts
 from privypurse.training.optimizers import GradientDescent
-from privypurse.training.optimizers._projections import Averaged
+from privypurse.training.optimizers._base import Averaged
 
 
 def facts(neighbouring="add-remove", *, epsilon=0.5, records=40_000, dimension=124, loss=None, **others):

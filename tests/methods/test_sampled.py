@@ -12,7 +12,7 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.losses import Logistic
 from privypurse.methods._dp_sgd import LEVELS, advanced_composition_multiplier, fixed_schedule
-from privypurse.training._facts import Facts
+from privypurse.training._plan import Facts
 from privypurse.training.schedules import shapes
 
 RATE = 0.02

@@ -16,8 +16,7 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.methods.dynamic import quadratic_influences
 from privypurse.training.schedules import shapes
-from privypurse.training.schedules._base import Budget
-from privypurse.training.schedules._weighted import Weighted
+from privypurse.training.schedules._base import Budget, Weighted
 
 
 def sigmoid(x):

@@ -30,7 +30,7 @@ from privypurse.methods._dp_sgd import DPSGD
 from privypurse.oracles._linear import DenseOracle
 from privypurse.purse._allowance import Allowance
 from privypurse.purse._certificate import NOT_STATED, UnderRelation, check_certificate, check_rest, fingerprint
-from privypurse.training._fit import fit, purse_for
+from privypurse.training._loop import fit, purse_for
 
 SCORES = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
 

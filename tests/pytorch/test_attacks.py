@@ -19,7 +19,7 @@ from privypurse.pytorch._clipping import clipped_sum  # noqa: E402
 from privypurse.pytorch._compiled import ClippedSums, Replayed, fill_up  # noqa: E402
 from privypurse.pytorch._fitting import ModuleOracle  # noqa: E402
 from privypurse.pytorch._taps import Taps  # noqa: E402
-from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
+from privypurse.training.schedules._base import ConstantNoise  # noqa: E402
 
 NEXT_TO_NONE = 1e-9
 

@@ -8,7 +8,7 @@ import torch
 
 from privypurse import InvalidArgument, NoiseSource
 from privypurse.pytorch import make_private, open_purse
-from privypurse.training.schedules._weighted import ConstantNoise
+from privypurse.training.schedules._base import ConstantNoise
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")

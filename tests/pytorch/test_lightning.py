@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from privypurse import InvalidArgument, NoiseSource
 from privypurse.pytorch import make_private, open_purse
 from privypurse.pytorch.integrations.logging import CsvLog
-from privypurse.training.schedules._weighted import ConstantNoise
+from privypurse.training.schedules._base import ConstantNoise
 
 pl = pytest.importorskip("lightning.pytorch")
 

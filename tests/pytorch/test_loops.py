@@ -12,7 +12,7 @@ from privypurse import Purse  # noqa: E402
 from privypurse.core._errors import InvalidArgument  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
 from privypurse.pytorch._engine import LEFT_OUT  # noqa: E402
-from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
+from privypurse.training.schedules._base import ConstantNoise  # noqa: E402
 from tests.pytorch.small_runs import begin, data, loop, noiseless, public_steps, step, weights_of  # noqa: E402
 
 

@@ -14,7 +14,7 @@ from torch import nn  # noqa: E402
 from privypurse import Gaussian, Neighbouring, NoiseSource, Norm, Purse  # noqa: E402
 from privypurse.mechanisms._torch_gaussian import SensitiveTensor, TorchGaussian, keystream, to_normals  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
-from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
+from privypurse.training.schedules._base import ConstantNoise  # noqa: E402
 
 SEEDS = [11, 23, 47]
 MULTIPLIER, CLIP, RECORDS, BATCH = 4.0, 1.5, 40, 8

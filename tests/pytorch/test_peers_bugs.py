@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 
 from privypurse import InvalidArgument, NoiseSource, Purse  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, open_purse, resume, save  # noqa: E402
-from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
+from privypurse.training.schedules._base import ConstantNoise  # noqa: E402
 from tests.pytorch.peer_runs import (  # noqa: E402
     LOUD,
     composed,

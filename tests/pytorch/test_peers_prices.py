@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler  #
 from privypurse import BudgetExhausted, Gaussian, InvalidArgument, NoiseSource, Norm, Purse, Sensitive  # noqa: E402
 from privypurse.pytorch import fit, make_private, open_purse  # noqa: E402
 from privypurse.training.schedules import FollowGradientNorm  # noqa: E402
-from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
+from privypurse.training.schedules._base import ConstantNoise  # noqa: E402
 from tests.pytorch.peer_runs import (  # noqa: E402
     LOUD,
     composed,

@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402
 
 from privypurse import InvalidArgument, NoiseSource, Purse  # noqa: E402
 from privypurse.pytorch import AdaptiveClip, DeepNesterov, fit, make_private, open_purse, resume, save  # noqa: E402
-from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
+from privypurse.training.schedules._base import ConstantNoise  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="two processes need torch.distributed with gloo"

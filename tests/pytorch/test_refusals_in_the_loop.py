@@ -17,7 +17,7 @@ from torch.utils.data import (  # noqa: E402
 
 from privypurse import BudgetExhausted, Gaussian, InvalidArgument, PermuteAndFlip, Purse  # noqa: E402
 from privypurse.pytorch import fit  # noqa: E402
-from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
+from privypurse.training.schedules._base import ConstantNoise  # noqa: E402
 from tests.pytorch.refused_runs import begin, data, said, simple  # noqa: E402
 
 

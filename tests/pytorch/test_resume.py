@@ -24,7 +24,7 @@ from privypurse.training._checkpoint import Checkpoint  # noqa: E402
 from privypurse.training._progress import Callback  # noqa: E402
 from privypurse.training.schedules import EvenSplit, FollowGradientNorm  # noqa: E402
 from privypurse.training.schedules._adaptive import GrowingBudget  # noqa: E402
-from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
+from privypurse.training.schedules._base import ConstantNoise  # noqa: E402
 from tests.kills import kill_after  # noqa: E402
 
 STEPS = 6

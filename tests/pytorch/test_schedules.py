@@ -22,7 +22,7 @@ from privypurse.pytorch._budgets import (  # noqa: E402
     shape,
 )
 from privypurse.training.schedules import EvenSplit, FollowGradientNorm, Weighted  # noqa: E402
-from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
+from privypurse.training.schedules._base import ConstantNoise  # noqa: E402
 
 STEPS = 4
 LISTED = (1.0, 3.0, 2.0, 5.0)

@@ -19,7 +19,7 @@ from privypurse.core._errors import InvalidArgument  # noqa: E402
 from privypurse.pytorch import fit  # noqa: E402
 from privypurse.pytorch._fitting import ModuleOracle  # noqa: E402
 from privypurse.pytorch._rows import way_of_calling  # noqa: E402
-from privypurse.training.schedules._weighted import ConstantNoise  # noqa: E402
+from privypurse.training.schedules._base import ConstantNoise  # noqa: E402
 from tests.pytorch.small_runs import begin_full_batch as begin  # noqa: E402
 
 KINDS = {

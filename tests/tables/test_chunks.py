@@ -19,7 +19,7 @@ from privypurse.oracles.statistics import clipped_sum
 from privypurse.tables._columns import column_of, numbers
 from privypurse.tables._files import BOUNDARIES, TableFile
 from privypurse.tables.chunks import from_files
-from privypurse.training._fit import fit
+from privypurse.training._loop import fit
 
 SECRET = "SECRETvalue73"
 HEADER = b"a,b,y,note\n"

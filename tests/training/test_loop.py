@@ -21,7 +21,7 @@ from privypurse.training import Checkpoint, ProgressBar, linear_scores, train
 from privypurse.training._trace import Trace
 from privypurse.training.optimizers import Ball, GradientDescent
 from privypurse.training.schedules import EvenSplit
-from privypurse.training.schedules._weighted import ConstantNoise
+from privypurse.training.schedules._base import ConstantNoise
 
 
 @pytest.fixture(scope="module")

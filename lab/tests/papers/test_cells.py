@@ -15,7 +15,7 @@ import pytest
 
 from privypurse.core._errors import FileUnusable, InvalidArgument
 from privypurse.runs._progress import Silent
-from privypurse.training.schedules._weighted import Weighted
+from privypurse.training.schedules._base import Weighted
 from privypurse_lab.papers import cells
 from privypurse_lab.papers.cells import Cell, Results, run_cells
 

@@ -11,7 +11,7 @@ from scipy import stats
 from privypurse import NoiseSource, Purse
 from privypurse.accounting.convert import zcdp_rho
 from privypurse.training.schedules import shapes
-from privypurse.training.schedules._weighted import Weighted
+from privypurse.training.schedules._base import Weighted
 from privypurse_lab.papers.cells import Cell, Results
 from privypurse_lab.papers.dynamic_noise import PAPER, cells, figure_2, figure_3, influence, panels, problems, theory
 from privypurse_lab.papers.intervals import half_width

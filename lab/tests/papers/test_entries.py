@@ -19,7 +19,7 @@ from privypurse.oracles import DenseOracle
 from privypurse.purse._purse import Purse
 from privypurse.runs._progress import Silent
 from privypurse.training import fit
-from privypurse.training.schedules._weighted import ConstantNoise, EvenSplit, Weighted
+from privypurse.training.schedules._base import ConstantNoise, EvenSplit, Weighted
 from privypurse_lab.data import Table
 from privypurse_lab.papers import prepared_data, reproducing
 from privypurse_lab.papers.accuracy_study import FOLDS, Study, accuracy_sheet, draw_over_epsilon, one_repetition
@@ -294,7 +294,7 @@ def test_an_entry_is_read_from_a_file(file):
 
 
 def test_an_entry_is_read_from_a_module():
-    name, entry = load_entry("privypurse.training.schedules._weighted:EvenSplit")
+    name, entry = load_entry("privypurse.training.schedules._base:EvenSplit")
     assert (name, entry) == ("EvenSplit", EvenSplit)
 
 
@@ -310,8 +310,8 @@ def test_an_entry_is_read_from_a_module():
         ("no_such_module_here:mine", "'no_such_module_here', which cannot be imported"),
         (".relative:mine", "'.relative', which cannot be imported"),
         (
-            "privypurse.training.schedules._weighted:Cosine",
-            "'Cosine', which 'privypurse.training.schedules._weighted' does not have",
+            "privypurse.training.schedules._base:Cosine",
+            "'Cosine', which 'privypurse.training.schedules._base' does not have",
         ),
     ],
 )

@@ -19,7 +19,7 @@ from privypurse.oracles import DenseOracle
 from privypurse.oracles.statistics import clipped_sum
 from privypurse.purse._purse import Purse
 from privypurse.training import fit
-from privypurse.training._facts import Facts
+from privypurse.training._plan import Facts
 from privypurse_lab.papers.published_adp_sgd import (
     PublishedADPSGD,
     least_loss,

@@ -4,7 +4,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,8 @@ from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget
 from privypurse.estimators._preparation import Preparation, Preparer
 from privypurse.losses._linear import Logistic
 from privypurse.losses._softmax import Softmax
-from privypurse.methods._auto import Auto
 from privypurse.methods._by_name import method_by_name
+from privypurse.methods._nesterov import Auto
 from privypurse.methods.base import WarmStarted
 from privypurse.oracles._linear import DenseOracle, SparseOracle
 from privypurse.oracles._rows import Rows
@@ -31,10 +31,8 @@ from privypurse.oracles._softmax import SoftmaxOracle
 from privypurse.purse._holds import held
 from privypurse.purse._opening import check_delta
 from privypurse.purse._purse import Purse
-from privypurse.training._facts import Facts
-from privypurse.training._fit import BoundedOracle, facts_for, fit
-from privypurse.training._loop import check_callbacks, check_part
-from privypurse.training._plan import Method
+from privypurse.training._loop import BoundedOracle, check_callbacks, check_part, facts_for, fit
+from privypurse.training._plan import Facts, Method
 from privypurse.training._progress import Callback, ProgressBar
 
 Model = TypeVar("Model", bound=type)
@@ -57,26 +55,6 @@ stop_reason_ : str
     Why the training ended: "steps", "budget", or "others" if other fits spent from the same purse.
 preparation_ : Preparation
     The public numbers that rows were prepared with."""
-
-
-class Common(TypedDict, total=False):
-    """Settings of every model, which subclasses pass on to `PrivateLinearModel`."""
-
-    delta: float | None
-    method: str | Method
-    neighbouring: Neighbouring | str | None
-    fit_intercept: bool
-    l2: float
-    feature_norm: float | None
-    n_public: int | None
-    standardize: bool
-    purse: Purse | None
-    warm_start: bool
-    copy_X: bool
-    random_state: Any
-    noise: str
-    callbacks: Sequence[Callback]
-    verbose: bool
 
 
 def with_common_parameters(model: Model) -> Model:

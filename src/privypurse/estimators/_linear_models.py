@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,13 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from privypurse.core._checks import FloatArray, positive, shown
 from privypurse.core._errors import InvalidArgument
-from privypurse.estimators._base import Common, NoisyTags, PrivateLinearModel, with_common_parameters
+from privypurse.estimators._base import NoisyTags, PrivateLinearModel, with_common_parameters
 from privypurse.estimators._preparation import TARGET_ROOM, Preparation
 from privypurse.losses._linear import Huber, HuberHinge, LinearLoss, Logistic, Squared
 from privypurse.losses._softmax import OneVsRest, Softmax
 from privypurse.oracles._encoding import check_target_bounds
 from privypurse.oracles._scores import Targets, checked_numbers
-from privypurse.training._fit import BoundedOracle
+from privypurse.training._loop import BoundedOracle
 from privypurse.training._plan import Method
 
 LABELS_READ = "the set of class labels, which was read from y: declare it with classes=[...]"
@@ -37,9 +37,7 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
 
     classes_: NDArray[Any]
 
-    def __init__(
-        self, epsilon: float | None = 1.0, *, classes: Sequence[Any] | None = None, **common: Unpack[Common]
-    ) -> None:
+    def __init__(self, epsilon: float | None = 1.0, *, classes: Sequence[Any] | None = None, **common: Any) -> None:
         super().__init__(epsilon, **common)
         self.classes = classes
 
@@ -195,7 +193,7 @@ class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # 
     _room = 1.6
 
     def __init__(
-        self, epsilon: float | None = 1.0, *, target_bounds: tuple[float, float] | None = None, **common: Unpack[Common]
+        self, epsilon: float | None = 1.0, *, target_bounds: tuple[float, float] | None = None, **common: Any
     ) -> None:
         super().__init__(epsilon, **common)
         self.target_bounds = target_bounds
@@ -287,7 +285,7 @@ class PrivateHuberRegressor(PrivateLinearRegressor):
         *,
         target_bounds: tuple[float, float] | None = None,
         threshold: float | None = None,
-        **common: Unpack[Common],
+        **common: Any,
     ) -> None:
         super().__init__(epsilon, target_bounds=target_bounds, **common)
         self.threshold = threshold

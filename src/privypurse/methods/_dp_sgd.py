@@ -20,11 +20,10 @@ from privypurse.core.charges import GaussianCharge, RepeatedCharge
 from privypurse.methods._noisy_pgd import balanced_steps
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
 from privypurse.training import Facts, Plan, Recipe
-from privypurse.training.optimizers._base import Optimizer
+from privypurse.training.optimizers._base import Averaged, Optimizer, Projection
 from privypurse.training.optimizers._gradient_descent import GradientDescent, check_momentum
-from privypurse.training.optimizers._projections import Averaged, Projection
 from privypurse.training.schedules import Schedule, Weighted, shapes
-from privypurse.training.schedules._weighted import ConstantNoise
+from privypurse.training.schedules._base import ConstantNoise
 
 # Distinct noise levels of a sampled schedule; each costs a convolution per calibration step.
 LEVELS = 12

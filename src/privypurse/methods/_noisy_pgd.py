@@ -11,11 +11,10 @@ from typing import ClassVar, Literal
 from privypurse.core._checks import positive_integer
 from privypurse.core._errors import InvalidArgument
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Bound, Recipe
+from privypurse.training._plan import Bound, Facts, Recipe
 from privypurse.training.optimizers import Ball, GradientDescent, Optimizer
-from privypurse.training.optimizers._projections import Averaged, Projection
-from privypurse.training.schedules._weighted import EvenSplit
+from privypurse.training.optimizers._base import Averaged, Projection
+from privypurse.training.schedules._base import EvenSplit
 
 FEWEST_STEPS, MOST_STEPS = 10, 200
 

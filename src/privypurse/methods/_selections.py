@@ -11,7 +11,7 @@ from privypurse.core.queries import ClassCounts, LossesAt, Query, Released
 from privypurse.methods.base import PlannedMethod
 from privypurse.training import Facts, Plan, Recipe
 from privypurse.training.optimizers._base import KeepsPoint, State
-from privypurse.training.schedules._weighted import EvenSplit
+from privypurse.training.schedules._base import EvenSplit
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from privypurse.core._checks import FloatArray, positive, positive_integer
 from privypurse.core._errors import BudgetExhausted, InvalidArgument
 from privypurse.core.charges import BoundedRangeCharge, GaussianCharge, SingleCharge
 from privypurse.core.queries import GradientAt, LossesAlong, LossesAt, Released
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Method, Plan, Recipe
-from privypurse.training.optimizers._projections import StartingAt
+from privypurse.training._plan import Facts, Method, Plan, Recipe
+from privypurse.training.optimizers._base import StartingAt
 from privypurse.training.schedules._base import Budget
 
 __all__ = ["PlannedMethod"]

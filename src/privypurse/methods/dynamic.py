@@ -20,8 +20,7 @@ from privypurse.core._checks import FloatArray, positive, positive_integer, prob
 from privypurse.core._errors import InvalidArgument
 from privypurse.methods._dp_sgd import fixed_schedule, refuse_unsampled_rule
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Bound, Plan, Recipe
+from privypurse.training._plan import Bound, Facts, Plan, Recipe
 from privypurse.training.optimizers._base import Optimizer
 from privypurse.training.optimizers._gradient_descent import GradientDescent, SmoothedDescent, check_momentum
 from privypurse.training.schedules import Weighted, shapes

@@ -33,8 +33,7 @@ from privypurse.training._checkpoint import single_charge
 from privypurse.training._progress import Callback
 from privypurse.training._trace import Step, Trace, remembered
 from privypurse.training.schedules import shapes
-from privypurse.training.schedules._base import Budget, Schedule
-from privypurse.training.schedules._weighted import EvenSplit, Weighted
+from privypurse.training.schedules._base import Budget, EvenSplit, Schedule, Weighted
 
 SHAPES = ("uniform", "dynamic", "momentum", "exponential", "step", "sigmoid")
 

@@ -35,13 +35,12 @@ from privypurse.pytorch._rows import Indexes, rows_of
 from privypurse.pytorch._taps import Taps
 from privypurse.pytorch._trial import Trials, kept_modes
 from privypurse.training._checkpoint import Checkpoint
-from privypurse.training._facts import Facts
-from privypurse.training._fit import fit as train_with
-from privypurse.training._plan import Method, Recipe
+from privypurse.training._loop import fit as train_with
+from privypurse.training._plan import Facts, Method, Recipe
 from privypurse.training._progress import Callback
 from privypurse.training._trace import Trace
 from privypurse.training.optimizers._gradient_descent import ShrinkingNesterov
-from privypurse.training.schedules._weighted import EvenSplit
+from privypurse.training.schedules._base import EvenSplit
 
 MOST_STEPS = 2_000
 

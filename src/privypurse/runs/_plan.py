@@ -21,8 +21,7 @@ from privypurse.methods._by_name import BY_NAME, method_by_name, ridge_for
 from privypurse.purse._opening import check_delta
 from privypurse.purse._purse import Purse
 from privypurse.runs._progress import Progress
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Plan
+from privypurse.training._plan import Facts, Plan
 
 SEEDS = 5
 MOST_ROWS, MOST_NUMBERS, TEST_ROWS = 10_000, 2_000_000, 10_000

@@ -1,10 +1,8 @@
 """The training loop of oracle, schedule, optimizer and purse, and its public record."""
 
 from privypurse.training._checkpoint import Checkpoint
-from privypurse.training._facts import Facts
-from privypurse.training._fit import facts_for, fit, purse_for
-from privypurse.training._loop import Result, train
-from privypurse.training._plan import Plan, Recipe
+from privypurse.training._loop import Result, facts_for, fit, purse_for, train
+from privypurse.training._plan import Facts, Plan, Recipe
 from privypurse.training._prediction import linear_scores, softmax_scores
 from privypurse.training._progress import ProgressBar
 

@@ -1,13 +1,185 @@
-"""Plans of runs, made before data is seen, and the recipes behind them."""
+"""The public facts that a plan is made from, plans of runs, and the recipes behind them."""
 
 import json
+import math
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
-from privypurse.accounting._totals import Filter
-from privypurse.training._facts import Facts
+from privypurse.accounting._filters import BY_NAME, DeclaredNonPrivate, GdpFilter
+from privypurse.accounting._totals import Filter, Totals
+from privypurse.core._checks import non_negative, positive, positive_integer, probability
+from privypurse.core._errors import BudgetExhausted, InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
+from privypurse.losses._bounds import Bounds
 from privypurse.training.optimizers._base import Optimizer
 from privypurse.training.schedules._base import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What may be known before any data is seen, or was released.
+
+    Parameters
+    ----------
+    records : float
+        Number of records. Under add/remove the true number is private: use a nominal or noisy one.
+    dimension : int
+        Number of parameters of the model.
+    rule : Filter
+        The stopping rule, such as ``GdpFilter(0.5, 1e-6, "add-remove")`` or a purse's ``filter``.
+    bounds : Bounds
+        Public constants of the loss: ``oracle.bounds``.
+    spent : Totals, optional
+        Totals already spent; nothing by default.
+    clip_norm : float or None
+        Clip each record's gradient to this norm; None where the loss bounds it.
+    l2, radius : float, default 0.0 and 10.0
+        Ridge penalty on the mean loss, and public guess of the length of the best model.
+    constant : bool, default True
+        Whether the model has a constant column.
+
+    Examples
+    --------
+    >>> from privypurse.losses import Logistic
+    >>> facts = Facts.of(Logistic(clip_derivative=0.5), records=40_000, dimension=124, epsilon=0.1, delta=1e-8,
+    ...                  neighbouring="add-remove")
+    >>> round(facts.mu, 5), facts.sensitivity, facts.bounds.smoothness
+    (0.02177, 0.5, 0.25)
+    """
+
+    records: float
+    dimension: int
+    rule: Filter
+    bounds: Bounds
+    spent: Totals | None = None
+    clip_norm: float | None = None
+    l2: float = 0.0
+    radius: float = 10.0
+    constant: bool = True
+
+    def __post_init__(self) -> None:
+        positive(records=self.records)
+        positive_integer(dimension=self.dimension)
+        non_negative(l2=self.l2)
+        positive(radius=self.radius)
+        if self.clip_norm is not None:
+            positive(clip_norm=self.clip_norm)
+        if not math.isfinite(self.gradient_bound):
+            raise InvalidArgument(
+                "clip_norm is needed: the loss does not bound gradients. Pass clip_norm=1.0, or a loss with clip_derivative=..."
+            )
+
+    @classmethod
+    def of(
+        cls,
+        loss: Any,
+        *,
+        records: float,
+        dimension: int,
+        epsilon: float,
+        delta: float,
+        neighbouring: Neighbouring | str,
+        row_limit: float = 1.0,
+        target_bound: float = 1.0,
+        filter: str = "gdp",
+        **others: Any,
+    ) -> "Facts":
+        """Collect the facts about a loss and a budget, without data and without a purse.
+
+        Parameters
+        ----------
+        loss : LinearLoss or Softmax
+            The loss of one record.
+        records, dimension, **others
+            As for the class; others are ``l2``, ``clip_norm``, ``radius``, ``constant``.
+        epsilon, delta, neighbouring, filter
+            The budget, as for a purse.
+        row_limit, target_bound : float, default 1.0
+            The length rows are scaled down to, and for regression the largest target.
+        """
+        if filter not in BY_NAME:
+            raise InvalidArgument(f"filter must be one of {sorted(BY_NAME)}; got {filter!r}. Omit it for 'gdp'.")
+        rule = BY_NAME[filter](epsilon, delta, neighbouring)
+        bounds = loss.bounds(row_limit, target_bound)
+        return cls(records=records, dimension=dimension, rule=rule, bounds=bounds, **others)
+
+    @property
+    def neighbouring(self) -> Neighbouring:
+        """The neighbouring relation."""
+        return self.rule.neighbouring
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of what is left."""
+        if self.spent is None or self.spent == self.rule.start():
+            return self.rule.epsilon
+        return self.rule.epsilon_left(self.spent)
+
+    @property
+    def delta(self) -> float:
+        """The delta."""
+        return self.rule.delta
+
+    @property
+    def gradient_bound(self) -> float:
+        """Largest norm of one record's gradient, after clipping."""
+        return min(self.bounds.gradient, math.inf if self.clip_norm is None else self.clip_norm)
+
+    @property
+    def clips(self) -> bool:
+        """Whether gradients are clipped below the bound of the loss; no theory holds then."""
+        return self.gradient_bound < self.bounds.gradient
+
+    @property
+    def sensitivity(self) -> float:
+        """How far the sum of gradients moves with one record."""
+        return self.gradient_bound * (1 if self.neighbouring is Neighbouring.ADD_REMOVE else 2)
+
+    @cached_property
+    def mu(self) -> float:
+        """The budget as the mu of one Gaussian release of all records."""
+        self.require_budget()
+        rule, spent = self.rule, self.spent
+        if rule.name not in BY_NAME:  # a fixed schedule prices lists only; use a GDP filter instead
+            rule, spent = GdpFilter(rule.epsilon, rule.delta, rule.neighbouring), None
+        multiplier = rule.smallest_noise_multiplier(rule.start() if spent is None else spent)
+        if multiplier == math.inf:
+            raise BudgetExhausted("nothing is left of the budget to plan with.")
+        return 1 / multiplier
+
+    def require_budget(self) -> None:
+        """Raise InvalidArgument for a purse without a limit."""
+        if not math.isfinite(self.rule.epsilon):
+            raise InvalidArgument("a purse declared not private has no budget to plan with. Use one with an epsilon.")
+
+    def require_declared(self, method: str) -> None:
+        """Raise InvalidArgument unless the purse is declared not private."""
+        if not isinstance(self.rule, DeclaredNonPrivate):
+            raise InvalidArgument(
+                f"{method} is NOT PRIVATE and needs a purse made by Purse.not_private(); got one with {self.rule!r}."
+            )
+
+    @property
+    def smoothness(self) -> float:
+        """Largest curvature of the objective, ridge included; finite."""
+        if not math.isfinite(self.bounds.smoothness):
+            raise InvalidArgument(
+                "the loss has a kink, so its curvature gives no step size. Use HuberHinge, not Hinge."
+            )
+        return self.bounds.smoothness + self.l2
+
+    @property
+    def noise_floor(self) -> float:
+        """Length of the noise of one release of the whole budget, relative to the signal.
+
+        ``sqrt(d) sensitivity / (n mu gradient_bound)`` decides how much can be learnt.
+        """
+        return math.sqrt(self.dimension) * self.sensitivity / (self.records * self.mu * self.gradient_bound)
+
+    def sampled(self, sample_prob: float) -> float:
+        """Return the expected number of records in a Poisson sample."""
+        return self.records * probability(sample_prob=sample_prob)
 
 
 @dataclass(frozen=True)

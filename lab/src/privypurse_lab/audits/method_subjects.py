@@ -30,7 +30,7 @@ from privypurse.methods import (
 from privypurse.methods._selections import GeneticSearch
 from privypurse.oracles._linear import DenseOracle
 from privypurse.purse._purse import Purse
-from privypurse.training._fit import fit, purse_for
+from privypurse.training._loop import fit, purse_for
 from privypurse.training._plan import Method
 
 # Two models at opposite ends of the canary's column, between which a selection is tight.

@@ -23,7 +23,7 @@ from privypurse.methods._dp_sgd import DPSGD
 from privypurse.methods._nesterov import Nesterov
 from privypurse.oracles._softmax import SoftmaxOracle
 from privypurse.purse._purse import Purse
-from privypurse.training._fit import fit
+from privypurse.training._loop import fit
 from privypurse_lab.audits import planted
 from privypurse_lab.audits.estimator_subjects import ESTIMATORS
 from privypurse_lab.audits.method_subjects import METHODS, method_subject, oracle_of, with_canary

@@ -24,7 +24,7 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm
 from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.purse._purse import Purse
-from privypurse.training._fit import fit, purse_for
+from privypurse.training._loop import fit, purse_for
 from privypurse.training._plan import Method
 from privypurse_lab.audits.method_subjects import oracle_of
 

@@ -29,6 +29,7 @@ from privypurse.mechanisms._selection import ExponentialSelection
 from privypurse.oracles._linear import LinearOracle
 from privypurse.oracles._partitions import DensePartition, Frame, GradientWork
 from privypurse.purse._purse import Purse
+from privypurse.training import _loop
 
 Planted = Iterator[None]
 
@@ -264,13 +265,12 @@ def reduction_unread() -> Planted:
 @contextlib.contextmanager
 def private_divisor() -> Planted:
     """Use the true number of rows as the public one."""
-    fit = importlib.import_module("privypurse.training._fit")  # the package has a function of this name
-    facts_for = fit.facts_for
+    facts_for = _loop.facts_for
 
     def facts(oracle: Any, purse: Purse, *, records: float, **others: Any) -> Any:
         return facts_for(oracle, purse, records=float(sum(part.rows for part in oracle._parts())), **others)
 
-    with mock.patch.object(fit, "facts_for", facts):
+    with mock.patch.object(_loop, "facts_for", facts):
         yield
 
 

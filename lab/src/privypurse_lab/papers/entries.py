@@ -15,10 +15,8 @@ from privypurse.mechanisms._base import Mechanism
 from privypurse.methods._nesterov import Nesterov
 from privypurse.methods.base import PlannedMethod
 from privypurse.purse._purse import Purse
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Method, Recipe
-from privypurse.training.schedules._base import Budget, Schedule
-from privypurse.training.schedules._weighted import Weighted
+from privypurse.training._plan import Facts, Method, Recipe
+from privypurse.training.schedules._base import Budget, Schedule, Weighted
 from privypurse_lab.papers.cells import pickler
 
 REMEDY = (

@@ -38,11 +38,10 @@ from privypurse.methods.base import PlannedMethod
 from privypurse.oracles import DenseOracle, SparseOracle
 from privypurse.purse._purse import Purse
 from privypurse.training import fit, linear_scores
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Method, Recipe
+from privypurse.training._plan import Facts, Method, Recipe
+from privypurse.training.optimizers._base import Averaged
 from privypurse.training.optimizers._gradient_descent import GradientDescent
-from privypurse.training.optimizers._projections import Averaged
-from privypurse.training.schedules._weighted import ConstantNoise
+from privypurse.training.schedules._base import ConstantNoise
 from privypurse_lab.papers.entries import check_spent
 from privypurse_lab.papers.published_adp_sgd import PublishedADPSGD
 from privypurse_lab.papers.published_dp_agd import PublishedDPAGD

@@ -25,8 +25,7 @@ from privypurse.mechanisms._base import Mechanism
 from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.mechanisms._non_private import NonPrivateAnswer
 from privypurse.methods.base import PlannedMethod
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Recipe
+from privypurse.training._plan import Facts, Recipe
 from privypurse.training.optimizers._base import State
 from privypurse.training.schedules._base import Budget
 

@@ -7,8 +7,7 @@ import numpy as np
 from privypurse.core._checks import FloatArray, non_negative, positive, probability
 from privypurse.core._errors import InvalidArgument
 from privypurse.core.queries import GradientAt, Released
-from privypurse.training.optimizers._base import KeepsPoint, State
-from privypurse.training.optimizers._projections import Projection
+from privypurse.training.optimizers._base import KeepsPoint, Projection, State
 from privypurse.training.schedules.shapes import positive_vector
 
 

@@ -1,4 +1,4 @@
-"""Interface of schedules, and the budget that they see."""
+"""Interface of schedules, the budget that they see, and proportions fixed before the run."""
 
 import math
 from collections.abc import Sequence
@@ -6,14 +6,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, cast
 
+import numpy as np
+
 from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.accounting._totals import Filter, Totals
+from privypurse.core._checks import FloatArray, positive
 from privypurse.core._errors import BudgetExhausted, UnsupportedCharge
 from privypurse.core.charges import SingleCharge
 from privypurse.core.queries import LossesAlong, LossesAt, Query, Released
 from privypurse.mechanisms._base import Mechanism
 from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.mechanisms._selection import MOST_EPSILON, ExponentialSelection
+from privypurse.training.schedules.shapes import positive_vector
 
 # Less than this share of a run's budget is rounding error.
 DUST = 1e-9
@@ -125,3 +129,66 @@ class Schedule(Protocol):
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Mechanism:
         """Return the mechanism for the next release; raise `BudgetExhausted` to end the run."""
+
+
+@dataclass(frozen=True)
+class ConstantNoise:
+    """A constant noise multiplier; the run stops when the budget does."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        positive(noise_multiplier=self.noise_multiplier)
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
+        return Gaussian(self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class EvenSplit:
+    """The run's budget divided evenly over its steps; the last step spends the rounding."""
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian | ExponentialSelection:
+        last = len(past) + 1 >= budget.steps
+        return budget.mechanism(query, 1.0 if last else 1 / budget.steps)
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """The run's budget divided in proportion to weights; the last step spends the rounding.
+
+    A weight is a share of the budget, hence (for releases of all records) proportional to
+    ``1/noise_std^2``. ``privypurse.training.schedules.shapes`` has the usual ones.
+
+    Parameters
+    ----------
+    weights : sequence of float
+        One positive number for each step. Shares below a ten-millionth of the budget are raised to
+        that.
+
+    Examples
+    --------
+    >>> Weighted((1, 3)).shares.tolist()
+    [0.25, 0.75]
+    """
+
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        weights = positive_vector(weights=self.weights)
+        # Raise a share so small that it would count as nothing left.
+        floored = np.maximum(weights, 1e-7 * weights.sum())
+        object.__setattr__(self, "weights", tuple(floored.tolist()))
+
+    @cached_property
+    def shares(self) -> FloatArray:
+        """Share of the budget for each step."""
+        weights = np.array(self.weights)
+        return np.asarray(weights / weights.sum())
+
+    def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian | ExponentialSelection:
+        step = len(past)
+        if step >= len(self.weights):
+            raise BudgetExhausted(f"the schedule has {len(self.weights)} steps, and all are made.")
+        last = step + 1 == len(self.weights)
+        return budget.mechanism(query, 1.0 if last else float(self.shares[step]))

@@ -16,8 +16,7 @@ from privypurse.core.queries import LossesAlong, Query, Released
 from privypurse.mechanisms._non_private import NonPrivateRelease
 from privypurse.methods.base import PlannedMethod
 from privypurse.purse._purse import Purse
-from privypurse.training._facts import Facts
-from privypurse.training._plan import Method, Plan, Recipe
+from privypurse.training._plan import Facts, Method, Plan, Recipe
 from privypurse.training.optimizers._base import Optimizer, State
 from privypurse.training.optimizers._gradient_descent import GradientDescent
 from privypurse.training.schedules._base import Budget

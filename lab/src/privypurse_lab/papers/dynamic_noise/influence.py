@@ -17,8 +17,7 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.methods.dynamic import quadratic_influences
 from privypurse.purse._purse import Purse
 from privypurse.training.schedules import shapes
-from privypurse.training.schedules._base import Schedule
-from privypurse.training.schedules._weighted import Weighted
+from privypurse.training.schedules._base import Schedule, Weighted
 from privypurse_lab.papers.cells import Result
 from privypurse_lab.papers.dynamic_noise import problems
 

@@ -21,12 +21,10 @@ from privypurse.purse._purse import Purse
 from privypurse.pytorch._budgets import shape
 from privypurse.pytorch._fitting import ModuleOracle
 from privypurse.training._loop import train
-from privypurse.training.optimizers._base import Optimizer
+from privypurse.training.optimizers._base import Optimizer, StartingAt
 from privypurse.training.optimizers._gradient_descent import GradientDescent, SmoothedDescent
-from privypurse.training.optimizers._projections import StartingAt
 from privypurse.training.schedules import shapes
-from privypurse.training.schedules._base import Schedule
-from privypurse.training.schedules._weighted import Weighted
+from privypurse.training.schedules._base import Schedule, Weighted
 from privypurse_lab.data import load
 from privypurse_lab.papers.cells import Result
 from privypurse_lab.papers.dynamic_noise.problems import (

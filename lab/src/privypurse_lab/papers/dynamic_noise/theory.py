@@ -11,7 +11,7 @@ from privypurse.oracles._quadratic import QuadraticOracle
 from privypurse.training._loop import train
 from privypurse.training.optimizers._gradient_descent import GradientDescent
 from privypurse.training.schedules import shapes
-from privypurse.training.schedules._weighted import Weighted
+from privypurse.training.schedules._base import Weighted
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.dynamic_noise.problems import BUDGET, CLIP_NORM, COMPONENTS, RECORDS, STEP_SIZE, open_purse

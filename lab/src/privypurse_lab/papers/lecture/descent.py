@@ -11,11 +11,10 @@ from privypurse.accounting._filters import DeclaredNonPrivate
 from privypurse.core._randomness import NoiseSource
 from privypurse.methods._noisy_pgd import NoisyPGD
 from privypurse.purse._purse import Purse
-from privypurse.training._fit import facts_for, fit, purse_for
-from privypurse.training._loop import train
+from privypurse.training._loop import facts_for, fit, purse_for, train
 from privypurse.training._plan import Method
+from privypurse.training.optimizers._base import Averaged, Ball
 from privypurse.training.optimizers._gradient_descent import GradientDescent
-from privypurse.training.optimizers._projections import Averaged, Ball
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Result, Results
 from privypurse_lab.papers.entries import as_method, check_spent

@@ -17,8 +17,8 @@ from privypurse.mechanisms._non_private import NonPrivateRelease
 from privypurse.oracles._linear import DenseOracle
 from privypurse.purse._purse import Purse
 from privypurse.training._loop import train
+from privypurse.training.optimizers._base import Ball
 from privypurse.training.optimizers._gradient_descent import GradientDescent
-from privypurse.training.optimizers._projections import Ball
 from privypurse.training.schedules._base import Budget
 from privypurse_lab.papers.exact_measurements import Exactly
 

@@ -27,8 +27,7 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.methods import _pur as pur
 from privypurse.methods._pur import AdaptivePUR
 from privypurse.purse._purse import Purse
-from privypurse.training._fit import facts_for, fit
-from privypurse.training._loop import train
+from privypurse.training._loop import facts_for, fit, train
 from privypurse.training.optimizers._gradient_descent import GradientDescent
 from privypurse.training.schedules._base import Schedule
 from privypurse_lab.papers.entries import as_method, as_schedule, check_spent

@@ -14,7 +14,7 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.methods import _pur as pur
 from privypurse.methods._pur import PUR
 from privypurse.purse._purse import Purse
-from privypurse.training._fit import fit
+from privypurse.training._loop import fit
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Results
 from privypurse_lab.papers.items import (

@@ -247,13 +247,12 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         declared = self.n_public is not None and self.feature_norm is not None and not self.standardize
         if (given or needs_one) and not declared:
             raise InvalidArgument(
-                f"{method.name} is accounted as a fixed schedule, which allows no other release. Pass n_public=..., "
-                "feature_norm=... and standardize=False."
+                f"{method.name} has a fixed schedule, which allows no other release. Pass n_public=..., feature_norm=... "
+                "and standardize=False."
             )
         if needs_one and self.purse is not None:
             raise InvalidArgument(
-                f"{method.name} needs a purse with its own schedule; got {self.purse!r}. Leave the purse out, or "
-                "open it with training.purse_for."
+                f"{method.name} needs a purse with its own schedule; got {self.purse!r}. Omit it, or use training.purse_for."
             )
         return needs_one
 
@@ -281,8 +280,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             same = False
         if not same:
             raise InvalidArgument(
-                "warm_start=True needs a model that was paid from the same purse; the last fit was not. Fit a "
-                "clone of the estimator."
+                "warm_start=True needs a model paid from the same purse; the last fit was not. Fit a clone."
             )
         coefficients = self.coef_.T if outputs else self.coef_.ravel()
         return self.preparation_.from_columns(coefficients, np.reshape(self.intercept_, coefficients.shape[1:]))

@@ -135,8 +135,7 @@ def by_column_name(name: str, value: Any, features: int, names: list[str] | None
     missing = [column for column in names if column not in value]
     if missing:
         raise InvalidArgument(
-            f"{name} must have a {each} for every column of X; got none for {', '.join(map(repr, missing[:5]))}. "
-            "Add it, or leave the column to another transformer."
+            f"{name} must have a {each} for every column of X; got none for {', '.join(map(repr, missing[:5]))}. Add it."
         )
     return [value[column] for column in names]
 

@@ -142,8 +142,7 @@ def _lists(categories: Any, features: int, names: list[str] | None) -> list[list
         lists = list(categories) if any(map(_is_list, categories)) else [categories] * features
     if len(lists) != features:
         raise InvalidArgument(
-            f"categories must have one list for each of the {features} columns of X; got {len(lists)}. "
-            "Pass a flat list to use it for all columns."
+            f"categories must be one list for each of the {features} columns of X; got {len(lists)}. Pass a flat list for all."
         )
     return [_list_of(listed) for listed in lists]
 

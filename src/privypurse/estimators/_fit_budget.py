@@ -59,9 +59,7 @@ def open_budget(estimator: Any) -> Purse:
     seed = seed_from(random_state)
     if purse is None:
         if epsilon is None:
-            raise InvalidArgument(
-                "epsilon must be given without a purse; got None, which means all that is left in one. Pass epsilon=1.0."
-            )
+            raise InvalidArgument("epsilon must be given without a purse; got None. Pass epsilon=1.0.")
         warn_of_many_fits(epsilon, seeded=seed is not None)
         source = noise_source(noise, seed)
         if seed is not None:
@@ -75,9 +73,7 @@ def open_budget(estimator: Any) -> Purse:
         return Purse.with_filter(rule, noise=source)
     check_terms(purse, delta, relation, random_state)
     if noise != "auto":
-        raise InvalidArgument(
-            f"noise must be 'auto' with a purse; got {noise!r}. The purse draws it: open it with noise={noise!r}."
-        )
+        raise InvalidArgument(f"noise must be 'auto' with a purse; got {noise!r}. Open the purse with noise={noise!r}.")
     return part_of(purse, epsilon)
 
 
@@ -94,8 +90,7 @@ def check_terms(purse: Any, delta: float | None, relation: Neighbouring | None, 
             raise InvalidArgument(f"{name} must be that of the purse, {words[0]!r}; got {words[1]!r}. Omit it.")
     if random_state is not None:
         raise InvalidArgument(
-            f"random_state must be None with a purse; got {shown(random_state)}. The purse draws the noise: "
-            "open it with noise=NoiseSource(seed=7) for a simulation."
+            f"random_state must be None with a purse; got {shown(random_state)}. Open it with noise=NoiseSource(seed=7)."
         )
 
 

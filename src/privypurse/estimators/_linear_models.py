@@ -83,15 +83,14 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
         """Return the declared classes, or those in y."""
         if self.classes is None and np.unique(y).size < 2:
             raise InvalidArgument(
-                f"{type(self).__name__} needs two or more classes, and y has only one class. Check y, or "
-                "declare the classes, for example classes=[0, 1]."
+                f"{type(self).__name__} needs two or more classes, and y has only one class. Check y, or pass classes=[0, 1]."
             )
         if self.classes is None:
             return np.unique(y)
         declared = np.asarray(self.classes)
         if isinstance(self.classes, str) or declared.ndim != 1 or np.unique(declared).size < max(2, declared.size):
             raise InvalidArgument(
-                f"classes must be two or more different labels; got {shown(self.classes)}. Pass for example classes=[0, 1]."
+                f"classes must be two or more different labels; got {shown(self.classes)}. Pass [0, 1]."
             )
         return np.unique(declared)
 
@@ -104,8 +103,7 @@ def _encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
         if np.all(classes[place] == y):
             return np.asarray(place)
     raise InvalidArgument(
-        f"y must hold only the declared classes {shown(classes.tolist())}, and of their type; it has others. "
-        "Pass all classes of y."
+        f"y must hold only the declared classes {shown(classes.tolist())}, and of their type; it has others. Pass all."
     )
 
 

@@ -141,8 +141,7 @@ def private_class_counts(
     listed = list(classes) if isinstance(classes, Sequence | np.ndarray) and not isinstance(classes, str) else []
     if not listed or not all(isinstance(one, Hashable) for one in listed) or len(set(listed)) != len(listed):
         raise InvalidArgument(
-            f"classes must be a list of different labels; got {shown(classes)}. Pass for example ['no', 'yes']. "
-            "They are not read from the data."
+            f"classes must be a list of different labels; got {shown(classes)}. Pass for example ['no', 'yes']."
         )
     if getattr(y, "ndim", 1) != 1:
         raise InvalidArgument(f"y must be in one dimension; got {shown(y)}. Pass for example y.ravel().")
@@ -178,8 +177,7 @@ def private_mean(
     table = _numbers("X", X)
     if table.ndim != 2 or table.shape[1] == 0:
         raise InvalidArgument(
-            f"X must be a table with one row for each record; got shape {table.shape}. "
-            "A single column is values.reshape(-1, 1)."
+            f"X must be a table with one row for each record; got shape {table.shape}. Pass values.reshape(-1, 1)."
         )
     table = table[np.isfinite(table).all(axis=1)]
     box, share = clipped_sum(table, clip_norm=clip_norm), probability(share=share)

@@ -80,8 +80,7 @@ def check_feature_range(feature_range: Any) -> tuple[float, float]:
     pair = feature_range if isinstance(feature_range, Sequence | np.ndarray) and len(feature_range) == 2 else (0, 0)
     if not all(map(_is_bound, pair)) or not pair[1] - pair[0] >= SMALLEST_WIDTH:
         raise InvalidArgument(
-            f"feature_range must be two ordinary numbers in increasing order; got {shown(feature_range)}. "
-            "Pass for example (-1, 1)."
+            f"feature_range must be two ordinary numbers in increasing order; got {shown(feature_range)}. Pass (-1, 1)."
         )
     return float(pair[0]), float(pair[1])
 
@@ -100,9 +99,7 @@ def _per_column(name: str, value: Any, features: int, names: list[str] | None) -
                 f"got {shown(value)}. It is not read from the data."
             )
     if not all(map(_is_bound, listed)):
-        raise InvalidArgument(
-            f"{name} must hold finite numbers within 1e100; got {shown(value)}. Pass for example {name}=0.0."
-        )
+        raise InvalidArgument(f"{name} must hold finite numbers within 1e100; got {shown(value)}. Pass {name}=0.0.")
     return np.array(listed, dtype=np.float64)
 
 
@@ -319,7 +316,7 @@ class PrivateRangeScaler(LeavesItsPurse, _RangeScaler):
         pair = [small_probability(quantiles=quantile) for quantile in given]
         if len(pair) != 2 or not pair[0] < pair[1]:
             raise InvalidArgument(
-                f"quantiles must be two in increasing order; got {shown(self.quantiles)}. Pass for example (0.05, 0.95)."
+                f"quantiles must be two in increasing order; got {shown(self.quantiles)}. Pass (0.05, 0.95)."
             )
         return pair
 

@@ -255,8 +255,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             candidates = []
         if not candidates:
             raise InvalidArgument(
-                "param_grid must map names to lists of values, with at least one candidate; got "
-                f"{shown(self.param_grid)}. Pass for example {{'l2': [0.0, 0.01]}}."
+                f"param_grid must list at least one candidate; got {shown(self.param_grid)}. Pass {{'l2': [0.0, 0.01]}}."
             )
         return candidates
 
@@ -300,8 +299,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         multiplier = repeat_and_select.noise_multiplier_for(left, orders, mechanism.mean, mechanism.shape)
         if multiplier >= 1e8:
             raise BudgetExhausted(
-                f"choosing among mean_trials={mechanism.mean:g} trials alone costs more than what is left. Use a "
-                "larger epsilon, or a purse of its own for the search."
+                f"choosing among mean_trials={mechanism.mean:g} trials alone costs more than what is left. Use a larger epsilon."
             )
         return mechanism, rule, trial_limit(1 / multiplier, rule.delta, rule.neighbouring)
 

@@ -39,9 +39,7 @@ def _steps(estimator: Any, prefix: str = "") -> list[tuple[str, Any]]:
     if not isinstance(estimator, Pipeline):
         return [(prefix, estimator)]
     if estimator.memory is not None:
-        raise InvalidArgument(
-            "memory of a pipeline must be None in a search: its files would reveal losing trials. Leave it out."
-        )
+        raise InvalidArgument("memory of a pipeline must be None: its files would reveal losing trials. Omit it.")
     steps = [(name, step) for name, step in estimator.steps if step is not None and step != "passthrough"]
     return [found for name, step in steps for found in _steps(step, f"{prefix}{name}__")]
 
@@ -59,8 +57,7 @@ def with_parameters(estimator: Any, candidate: dict[str, Any]) -> Any:
         return clone(estimator).set_params(**values)
     except (ValueError, TypeError, AttributeError) as error:
         raise InvalidArgument(
-            f"param_grid must name parameters of {type(estimator).__name__}; got {shown(sorted(candidate))}. "
-            "List them with estimator.get_params()."
+            f"param_grid must name parameters of {type(estimator).__name__}; got {shown(sorted(candidate))}. See get_params()."
         ) from error
 
 
@@ -76,10 +73,7 @@ class Checked(NamedTuple):
 def check_search(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: Any, validation: float) -> Checked:
     """Raise InvalidArgument unless the trials of every candidate are private and take the data."""
     if not hasattr(estimator, "get_params") or not hasattr(estimator, "fit") or isinstance(estimator, type):
-        raise InvalidArgument(
-            f"estimator must be a scikit-learn estimator; got {shown(estimator)}. "
-            "Pass an object such as PrivateLogisticRegression()."
-        )
+        raise InvalidArgument(f"estimator must be a scikit-learn estimator; got {shown(estimator)}. Pass an object.")
     if sparse.issparse(X):
         check_positions(X)  # scipy takes rows for the trials
     checked, targets, labels = X, y, None
@@ -93,8 +87,7 @@ def check_search(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: An
             name = f"{place.removesuffix('__')} ({type(step).__name__})"
             if needs_fit(step) or "purse" in step.get_params(deep=False):
                 raise InvalidArgument(
-                    f"step {name} would learn from the data in each trial. Fit it before the search, or use a step "
-                    "whose settings are public."
+                    f"step {name} would learn from the data in each trial. Fit it before the search, or declare its settings."
                 )
             if isinstance(step, FunctionTransformer) and step.func is not None:
                 uncovered[f"that the function in step {name} treats each record alone, and takes any record"] = None
@@ -117,27 +110,20 @@ def check_search(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: An
 def _check_model(prefix: str, model: Any, candidate: dict[str, Any]) -> None:
     if "purse" not in model.get_params(deep=False):
         raise InvalidArgument(
-            f"estimator must have a parameter 'purse'; got {type(model).__name__} without, whose releases nothing "
-            "would bound. Pass one of privypurse's private estimators."
+            f"estimator must have a parameter 'purse'; got {type(model).__name__} without. Pass an estimator of privypurse."
         )
     for name in (*_BUDGET, *_TELLING, "noise", "verbose"):
         if f"{prefix}{name}" in candidate:
-            raise InvalidArgument(
-                f"param_grid must not hold {prefix}{name}: the search sets it in each trial. Leave it out."
-            )
+            raise InvalidArgument(f"param_grid must not hold {prefix}{name}: the search sets it. Leave it out.")
     if getattr(model, "noise", "auto") != "auto":
         raise InvalidArgument(
-            f"{prefix}noise must be 'auto' in a search; got {model.noise!r}. Pass PrivateSearchCV a purse with that noise."
+            f"{prefix}noise must be 'auto'; got {model.noise!r}. Pass PrivateSearchCV a purse with it."
         )
     if model.purse is not None:
-        raise InvalidArgument(
-            f"{prefix}purse must be None: each trial has its own purse. Pass the purse to PrivateSearchCV instead."
-        )
+        raise InvalidArgument(f"{prefix}purse must be None: each trial has its own. Pass the purse to PrivateSearchCV.")
     for name in _TELLING:
         if getattr(model, name, None):
-            raise InvalidArgument(
-                f"{prefix}{name} must be left out in a search: it would reveal losing trials, and their number."
-            )
+            raise InvalidArgument(f"{prefix}{name} must be left out: it would reveal losing trials and their number.")
 
 
 def _enough_rows(X: Any, validation: float) -> str:

@@ -112,9 +112,7 @@ class Trial:
             model = self.make(candidate, purse)
             model.fit(*self.training)
             if purse.totals.releases == 0:
-                raise InvalidArgument(
-                    "the estimator took a purse and released nothing through it. Report this to its author."
-                )
+                raise InvalidArgument("the estimator released nothing through its purse. Report this to its author.")
             total, records = self._noisy_total(model, noise)
             return total, (model, self.measure.score(total / max(records, 1.0)))
 

@@ -43,12 +43,10 @@ def declare_pipeline(purse: Purse, pipeline: Any) -> list[str]:
     ["StandardScaler (step 'standardscaler'), fitted on the data without paying"]
     """
     if not isinstance(purse, Purse):
-        raise InvalidArgument(
-            f"purse must be a Purse; got {shown(purse)}. Pass the purse of the training first, and the pipeline second."
-        )
+        raise InvalidArgument(f"purse must be a Purse; got {shown(purse)}. Pass purse and pipeline, in this order.")
     if not hasattr(pipeline, "fit") or isinstance(pipeline, type):
         raise InvalidArgument(
-            f"pipeline must be an estimator or a pipeline; got {shown(pipeline)}. Pass for example make_pipeline(...)."
+            f"pipeline must be an estimator; got {shown(pipeline)}. Pass for example make_pipeline(...)."
         )
     listed: dict[str, None] = {}
     for name, step in _steps(None, pipeline):

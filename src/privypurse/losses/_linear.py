@@ -228,7 +228,5 @@ class Huber(Squared):
 def check_loss(loss: object) -> LinearLoss:
     """Raise InvalidArgument unless `loss` is a loss of a linear model."""
     if not isinstance(loss, LinearLoss):
-        raise InvalidArgument(
-            f"loss must be a loss of a linear model; got {shown(loss)}. Pass for example loss=Logistic()."
-        )
+        raise InvalidArgument(f"loss must be a loss of a linear model; got {shown(loss)}. Pass for example Logistic().")
     return loss

@@ -31,9 +31,7 @@ class Softmax:
 
     def __post_init__(self) -> None:
         if positive_integer(classes=self.classes) < 2:
-            raise InvalidArgument(
-                f"classes must be 2 or more; got {self.classes!r}. Pass the number of declared classes."
-            )
+            raise InvalidArgument(f"classes must be 2 or more; got {self.classes!r}. Pass the number of classes.")
         if self.clip_derivative != math.inf:
             object.__setattr__(self, "clip_derivative", positive(clip_derivative=self.clip_derivative))
 

@@ -82,8 +82,7 @@ def refuse_unsampled_rule(name: str, sample_prob: float, facts: Facts) -> None:
     """Raise UnsupportedCharge if the purse's filter has no price for samples."""
     if sample_prob < 1 and facts.rule.name in ("gdp", "zcdp"):
         raise UnsupportedCharge(
-            f"{name} takes Poisson samples, which the {facts.rule.name} filter of this purse cannot price. Make the "
-            "purse with training.purse_for(oracle, method, ...)."
+            f"{name} takes Poisson samples, which this purse's {facts.rule.name} filter cannot price. Use training.purse_for."
         )
 
 
@@ -171,7 +170,7 @@ class DPSGD(PlannedMethod):
             planned = len(facts.rule.schedule)
             if self.steps not in (None, planned):
                 raise InvalidArgument(
-                    f"steps must be {planned}, as in the schedule of this purse; got {self.steps}. Open another purse."
+                    f"steps must be {planned}, as this purse has; got {self.steps}. Open another purse."
                 )
             return planned
         return self.steps or balanced_steps(facts)

@@ -59,7 +59,7 @@ def check_minimisable(facts: Facts) -> None:
     """Raise InvalidArgument for a loss with a kink, or a clip norm: no loss has such gradients."""
     if facts.clips:
         raise InvalidArgument(
-            f"clip_norm={facts.clip_norm!r} cannot be used with a minimiser. Pass a loss with clip_derivative=... instead."
+            f"clip_norm={facts.clip_norm!r} cannot be used with a minimiser. Pass clip_derivative to the loss."
         )
     _ = facts.smoothness
 
@@ -159,8 +159,7 @@ class ObjPert(PlannedMethod):
         check_minimisable(facts)
         if facts.rule.name in ("gdp", "zcdp"):
             raise UnsupportedCharge(
-                f"the {facts.rule.name} filter of this purse cannot price objective perturbation. Make the purse with "
-                "training.purse_for(oracle, method, ...)."
+                f"a {facts.rule.name} filter cannot price objective perturbation. Make the purse with training.purse_for."
             )
         mechanism = ObjectivePerturbation(self._noise_multiplier(facts), self._ridge(facts))
         return Recipe(TakeTheMinimiser(), Always(mechanism), 1)

@@ -87,8 +87,7 @@ class NoisyPGD(PlannedMethod):
         shaped = self.projection is None or self.projection == "ball" or hasattr(self.projection, "reach")
         if not shaped or isinstance(self.projection, type):
             raise InvalidArgument(
-                f"projection must be 'ball', None or a set such as Ball(1.0), Box(-1.0, 1.0); got {self.projection!r}. "
-                "Pass one."
+                f"projection must be 'ball', None or a set such as Ball(1.0); got {self.projection!r}. Pass one."
             )
         check_choice("average", self.average, ("all", "tail", "last"))
         positive_integer(most_steps=self.most_steps)

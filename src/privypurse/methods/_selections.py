@@ -97,8 +97,7 @@ class FiniteModels(PlannedMethod):
             points = np.empty(0)
         if points.ndim != 2 or points.size == 0 or not np.isfinite(points).all():
             raise InvalidArgument(
-                "models must be a table of finite numbers, one model of the same length in each row. "
-                "Pass for example [[0.0, 1.0], [1.0, 0.0]]."
+                "models must be a table of finite numbers, one model a row. Pass for example [[0.0, 1.0], [1.0, 0.0]]."
             )
         if self.clip_loss is not None:
             positive(clip_loss=self.clip_loss)
@@ -107,8 +106,7 @@ class FiniteModels(PlannedMethod):
     def recipe(self, facts: Facts) -> Recipe:
         if len(self.models[0]) != facts.dimension:
             raise InvalidArgument(
-                f"models must have {facts.dimension} numbers each, like the oracle's points; got {len(self.models[0])}. "
-                "Include the constant column."
+                f"models must have {facts.dimension} numbers each, one for the constant; got {len(self.models[0])}. Add it."
             )
         return Recipe(ChooseModel(self.models, self.clip_loss), EvenSplit(), 1)
 
@@ -126,7 +124,7 @@ class GeneticSearch:
     def __post_init__(self) -> None:
         if positive_integer(survivors=self.survivors) >= positive_integer(offspring=self.offspring):
             raise InvalidArgument(
-                f"survivors must be fewer than offspring={self.offspring}; got {self.survivors}. Pass for example 4 of 100."
+                f"survivors must be below offspring={self.offspring}; got {self.survivors}. Pass 4 of 100."
             )
         positive(spread=self.spread)
         probability(cooling=self.cooling)

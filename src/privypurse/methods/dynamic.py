@@ -163,8 +163,7 @@ class Dynamic(PlannedMethod):
             values = shapes.positive_vector(influences=self.influences)
             if self.shape != "dynamic" or self.steps not in (None, values.size):
                 raise InvalidArgument(
-                    f"influences decide the shape and the number of steps, {values.size}; got shape={self.shape!r} and "
-                    f"steps={self.steps!r} with them. Omit these."
+                    f"influences decide shape and steps; got shape={self.shape!r} and steps={self.steps!r} with them. Omit these."
                 )
             object.__setattr__(self, "influences", tuple(values.tolist()))
 

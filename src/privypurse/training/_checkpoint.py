@@ -72,7 +72,7 @@ class Checkpoint:
         self._damaged = f"checkpoint {name!r} is damaged or was edited. Pass another file, or start anew without it."
         if self._path.is_dir() or not os.access(self._path.parent, os.W_OK):
             raise InvalidArgument(
-                f"checkpoint must be a file in a writable folder; got {str(path)!r}. Make the folder first."
+                f"checkpoint must be a file in a writable folder; got {str(path)!r}. Make the folder."
             )
 
     def save(self, progress: RunState, purse: Purse, settings: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ class Checkpoint:
             found = facts["format"]
         except MISSHAPEN + _NOT_NUMPY as error:
             raise InvalidArgument(
-                f"{str(self._path)!r} is not a checkpoint of privypurse ({error}). Pass another file."
+                f"{str(self._path)!r} is not a checkpoint of privypurse ({error}). Pass another."
             ) from error
         if found != FORMAT:
             raise InvalidArgument(
@@ -198,8 +198,7 @@ def check_durable(purse: Purse) -> None:
     """Raise InvalidArgument unless the ledger outlives the run."""
     if isinstance(purse.ledger, MemoryLedger) and not purse.noise.simulation:
         raise InvalidArgument(
-            "checkpoint needs a purse with a ledger file; a ledger in memory is lost when the process ends. "
-            "Pass Purse(..., ledger='budget.db')."
+            "checkpoint needs a purse with a ledger file, which outlives the process. Pass Purse(..., ledger='budget.db')."
         )
 
 
@@ -257,8 +256,7 @@ def check_state(state: State, fresh: State) -> None:
 
     if state.keys() != fresh.keys() or not all(alike(state[name], fresh[name]) for name in fresh):
         raise InvalidArgument(
-            "the checkpoint does not hold the state of this optimizer: it is damaged or was edited. "
-            "Pass another file, or start anew without it."
+            "the checkpoint does not hold the state of this optimizer: it is damaged or was edited. Pass another file."
         )
 
 

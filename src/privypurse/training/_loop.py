@@ -166,7 +166,7 @@ def facts_for(oracle: BoundedOracle, purse: Purse, *, records: float, **others: 
     """
     if not isinstance(purse, Purse):
         raise InvalidArgument(
-            f"purse must be a Purse; got an instance of {type(purse).__name__}. Pass, in order: oracle, method, purse."
+            f"purse must be a Purse; got a {type(purse).__name__}. Pass oracle, method and purse in order."
         )
     constant = getattr(oracle, "has_constant", True)
     return _facts(oracle, purse.filter, records=records, spent=purse.totals, constant=constant, **others)

@@ -66,9 +66,7 @@ class Facts:
         if self.clip_norm is not None:
             positive(clip_norm=self.clip_norm)
         if not math.isfinite(self.gradient_bound):
-            raise InvalidArgument(
-                "clip_norm is needed: the loss does not bound gradients. Pass clip_norm=1.0, or a loss with clip_derivative=..."
-            )
+            raise InvalidArgument("clip_norm is needed: the loss does not bound gradients. Pass clip_norm=1.0.")
 
     @classmethod
     def of(
@@ -156,17 +154,13 @@ class Facts:
     def require_declared(self, method: str) -> None:
         """Raise InvalidArgument unless the purse is declared not private."""
         if not isinstance(self.rule, DeclaredNonPrivate):
-            raise InvalidArgument(
-                f"{method} is NOT PRIVATE and needs a purse made by Purse.not_private(); got one with {self.rule!r}."
-            )
+            raise InvalidArgument(f"{method} is NOT PRIVATE and needs Purse.not_private(); got one with {self.rule!r}.")
 
     @property
     def smoothness(self) -> float:
         """Largest curvature of the objective, ridge included; finite."""
         if not math.isfinite(self.bounds.smoothness):
-            raise InvalidArgument(
-                "the loss has a kink, so its curvature gives no step size. Use HuberHinge, not Hinge."
-            )
+            raise InvalidArgument("the loss has a kink, so no step size follows. Use HuberHinge, not Hinge.")
         return self.bounds.smoothness + self.l2
 
     @property

@@ -37,7 +37,7 @@ def softmax_scores(
     weights = finite_vector(point=point)
     if weights.size % positive_integer(classes=classes):
         raise InvalidArgument(
-            f"point must have a multiple of classes={classes} entries; got {weights.size}. Pass result.point as it is."
+            f"point must have a multiple of classes={classes} entries; got {weights.size}. Pass result.point."
         )
     columns = weights.reshape(-1, classes).T
     return np.column_stack([linear_scores(X, column, row_limit=row_limit, constant=constant) for column in columns])
@@ -73,9 +73,7 @@ def linear_scores(
     value = constant_value(constant)
     expected = weights.size - int(value > 0)
     if table.ndim != 2 or table.shape[1] != expected:
-        raise InvalidArgument(
-            f"X must have {expected} columns, as the model has; got shape {table.shape}. Check the columns."
-        )
+        raise InvalidArgument(f"X must have {expected} columns, as the model has; got shape {table.shape}.")
     squares = table.multiply(table).sum(axis=1) if is_sparse else (table * table).sum(axis=1)
     lengths = np.sqrt(np.asarray(squares, dtype=np.float64).ravel() + value * value)
     limit = math.inf if row_limit is None else ordinary(row_limit=row_limit)
@@ -89,5 +87,5 @@ def _numbers(X: Any) -> FloatArray:
     except (TypeError, ValueError, OverflowError):
         pass  # numpy's message quotes what it could not read
     raise InvalidArgument(
-        f"X must be a table of numbers; got {type(X).__name__} with something else in it. Encode text columns first."
+        f"X must be a table of numbers; got {type(X).__name__} with others. Encode text columns first."
     )

@@ -43,7 +43,7 @@ class FollowGradientNorm:
         positive_integer(most_steps=self.most_steps)
         if positive_integer(fewest_steps=self.fewest_steps) > self.most_steps:
             raise InvalidArgument(
-                f"fewest_steps must be at most most_steps={self.most_steps}; got {self.fewest_steps}. Swap them."
+                f"fewest_steps must be at most {self.most_steps}; got {self.fewest_steps}. Swap them."
             )
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:

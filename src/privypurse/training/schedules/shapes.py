@@ -103,9 +103,7 @@ def positive_vector(**named: Any) -> FloatArray:
     values = finite_vector(**{name: np.asarray(given)})
     if values.size == 0 or not (values > 0).all():
         wrong = values[values <= 0].tolist()
-        raise InvalidArgument(
-            f"{name} must be positive numbers; got {wrong[:3] or 'none'}. Pass for example (1, 1, 2)."
-        )
+        raise InvalidArgument(f"{name} must be positive numbers; got {wrong[:3] or 'none'}. Pass for example (1, 2).")
     return values
 
 

@@ -17,9 +17,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from privypurse.core._errors import InvalidArgument
 from privypurse.datasets import _census as module
 from privypurse.datasets import _census_population as world
-from privypurse.datasets import _csv_writer as csv_writer
 from privypurse.datasets import make_census
-from privypurse.datasets._census import FACTS
+from privypurse.datasets._census import FACTS, write_csv
 
 NUMBERS = [name for name, facts in FACTS.items() if facts.kind == "number"]
 CATEGORIES = [name for name, facts in FACTS.items() if facts.kind == "category"]
@@ -178,7 +177,7 @@ def test_csv_quotes_what_needs_it_and_keeps_every_digit(tmp_path):
     words = np.array(['a "b", c', None, "line\nbreak"], dtype=object)
     numbers = np.array([1 / 3, np.nan, -2.0])
     small = np.array([0.1, 0.2, 3.0], dtype=np.float32)
-    csv_writer.write_csv(tmp_path / "odd.csv", [{"words": words, "a, b": numbers, "small": small}])
+    write_csv(tmp_path / "odd.csv", [{"words": words, "a, b": numbers, "small": small}])
     with open(tmp_path / "odd.csv", newline="") as file:
         header, *rows = csv.reader(file)
     assert header == ["words", "a, b", "small"]

@@ -19,7 +19,7 @@ from privypurse.estimators import BoundedScaler, PrivateLinearSVC, PrivateLogist
 from privypurse.estimators._base import CHECKED
 from privypurse.estimators._linear_models import LABELS_READ
 from privypurse.estimators._search import PrivateSearchCV
-from privypurse.estimators._search_checks import NOT_CHECKED, after_the_search, for_a_trial
+from privypurse.estimators._search_trial import NOT_CHECKED, after_the_search, for_a_trial
 from tests.estimators.tiny_models import GRID, Tiny, two_columns
 
 GRID_L2 = {"privatelogisticregression__l2": [0.0]}

@@ -10,8 +10,7 @@ from privypurse.core.queries import GradientAt, LossesAlong, Released
 from privypurse.methods._selections import GeneticSearch
 from privypurse.training.optimizers import Ball, Box, GradientDescent, Simplex
 from privypurse.training.optimizers._base import Averaged
-from privypurse.training.optimizers._gradient_descent import SmoothedDescent
-from privypurse.training.optimizers._line_search import LineSearch
+from privypurse.training.optimizers._gradient_descent import LineSearch, SmoothedDescent
 
 
 def gradient(values, noise_std=1.0):

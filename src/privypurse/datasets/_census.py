@@ -1,7 +1,9 @@
 """A synthetic census: a table of mixed columns whose best possible accuracy is known."""
 
+import csv
 import functools
 import pathlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +13,6 @@ from numpy.typing import NDArray
 from privypurse.core._checks import positive_integer, shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.datasets import _census_population as world
-from privypurse.datasets._csv_writer import write_csv
 
 TARGET = "high_income"
 CLASSES = ("no", "yes")
@@ -218,3 +219,21 @@ def _score(people: dict[str, NDArray[Any]]) -> NDArray[np.intp]:
     score += add.commute[people["commute_minutes"] // world.COMMUTE_STEP]  # -1, missing, is the last entry
     score += add.household[people["sex"], people["household"]]
     return np.clip(score, -world.LARGEST, world.LARGEST)
+
+
+def write_csv(path: str | pathlib.Path, blocks: Iterable[dict[str, NDArray[Any]]]) -> None:
+    """Write blocks of columns as one CSV file; None and NaN are empty, whole numbers have no point."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for number, block in enumerate(blocks):
+            if number == 0:
+                writer.writerow(block)
+            writer.writerows(zip(*map(_fields, block.values()), strict=True))
+
+
+def _fields(column: NDArray[Any]) -> list[Any]:
+    if column.dtype.kind != "f":
+        plain: list[Any] = column.tolist()
+        return plain
+    # str() of numpy numbers writes a float32 without spurious digits.
+    return [None if value != value else int(value) if value == value // 1 else str(value) for value in column]

@@ -264,11 +264,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         return cast(BoundedOracle, kind(table, target, loss=loss, may_be_empty=self._takes_any_rows, **settings))
 
     def _earlier_model(self, outputs: int | None) -> FloatArray | None:
-        """Return the weights of the last fit for a warm start, else None.
-
-        Raise InvalidArgument if that fit was not paid from the same purse, whose certificate covers
-        both.
-        """
+        """Return the weights of the last fit for a warm start, if the same purse paid; else None."""
         if not (self.warm_start and hasattr(self, "preparation_")):
             return None
         purse, (dataset, head) = cast(Purse, self.purse), getattr(self, "_paid_by", None) or ("", None)

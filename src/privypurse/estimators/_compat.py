@@ -156,10 +156,7 @@ def needs_fit(estimator: Any) -> bool:
 
 
 class Tagged:
-    """Tags of an estimator for scikit-learn before and after 1.6.
-
-    All estimators here accept NaN: an error caused by one record would reveal it.
-    """
+    """Tags for scikit-learn before and after 1.6. NaN is accepted: an error would reveal a record."""
 
     _takes_any_rows: bool = False  # see `validate`
     _takes_sparse: ClassVar[bool] = False

@@ -46,11 +46,7 @@ class UncountedSpending(UserWarning):
 
 
 def open_budget(estimator: Any) -> Purse:
-    """Return the purse for a fit by the settings of its estimator: a new one, or part of the given one.
-
-    The fit may spend at most `epsilon`, or all that is left in the purse if that is None. A seed in
-    `random_state` makes it a simulation.
-    """
+    """Return the purse for a fit by the settings of its estimator: a new one, or part of the given one."""
     purse, random_state, noise = estimator.purse, estimator.random_state, getattr(estimator, "noise", "auto")
     check_noise_name(noise)
     epsilon = None if estimator.epsilon is None else positive(epsilon=estimator.epsilon)

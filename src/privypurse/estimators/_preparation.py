@@ -101,10 +101,7 @@ class Preparation:
         return self.length / np.maximum(lengths, self.length)
 
     def to_columns(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Convert weights of prepared columns, the constant's last, to coefficients and intercept.
-
-        ``X @ coefficients + intercept`` is the score of rows that are not clipped.
-        """
+        """Convert weights of prepared columns, the constant's last, to coefficients and intercept."""
         middle, half = self.target
         features = weights[:-1] if self.constant else weights
         stretched = features if self.stretch is None else (features.T * self.stretch).T

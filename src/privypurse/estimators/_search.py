@@ -18,8 +18,18 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import SensitiveTrials
 from privypurse.estimators._compat import all_or_nothing
 from privypurse.estimators._fit_budget import LeavesItsPurse, check_terms, warn_of_many_fits
-from privypurse.estimators._search_checks import after_the_search, check_search, for_a_trial, row_count, with_parameters
-from privypurse.estimators._search_trial import Measure, Trial, split, take, trial_limit
+from privypurse.estimators._search_trial import (
+    Measure,
+    Trial,
+    after_the_search,
+    check_search,
+    for_a_trial,
+    row_count,
+    split,
+    take,
+    trial_limit,
+    with_parameters,
+)
 from privypurse.mechanisms._repeat_and_select import RepeatAndSelect
 from privypurse.purse._allowance import Allowance
 from privypurse.purse._certificate import Certificate

@@ -1,25 +1,193 @@
-"""[RAW DATA] One trial of a private search: train on some records, score on the others."""
+"""[RAW DATA] Checks before a private search is charged, after which no record can make a trial fail; and its trials.
 
+A trial trains on some records and scores on the others.
+"""
+
+import bisect
 import contextlib
 import io
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from privypurse.accounting import _gdp as gdp
 from privypurse.accounting import convert
 from privypurse.accounting._filters import GdpFilter
-from privypurse.core._checks import FloatArray
+from privypurse.core._checks import FloatArray, check_positions, shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
+from privypurse.estimators._base import CHECKED, PrivateLinearModel
+from privypurse.estimators._compat import Tagged, needs_fit
+from privypurse.estimators._linear_models import LABELS_READ
 from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.oracles.statistics import clipped_sum
 from privypurse.purse._purse import Purse
+
+# Parameters of the model that a trial sets.
+_BUDGET = ("purse", "epsilon", "delta", "neighbouring", "random_state")
+# Parameters that would reveal losing trials.
+_TELLING = ("callbacks", "checkpoint")
+# For a model of another library.
+NOT_CHECKED = (
+    "that no record made the search fail: some of its steps were not asked before payment if they take these records"
+)
+# Largest probability that a step of another library gets fewer than two records, which it may
+# reject.
+SMALL = 1e-18
+
+
+def _steps(estimator: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """Return the steps of a pipeline, the model last, with the prefix of their parameters."""
+    if not isinstance(estimator, Pipeline):
+        return [(prefix, estimator)]
+    if estimator.memory is not None:
+        raise InvalidArgument("memory of a pipeline must be None: its files would reveal losing trials. Omit it.")
+    steps = [(name, step) for name, step in estimator.steps if step is not None and step != "passthrough"]
+    return [found for name, step in steps for found in _steps(step, f"{prefix}{name}__")]
+
+
+def _our_steps(model: Any) -> list[Any]:
+    """Return the steps that validate with this library, subclasses included."""
+    return [step for _, step in _steps(model) if isinstance(step, PrivateLinearModel | Tagged)]
+
+
+def with_parameters(estimator: Any, candidate: dict[str, Any]) -> Any:
+    """Return a fresh estimator with a candidate's parameters."""
+    # Values may be estimators: each trial must have its own.
+    values = {name: clone(value, safe=False) for name, value in candidate.items()}
+    try:
+        return clone(estimator).set_params(**values)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InvalidArgument(
+            f"param_grid must name parameters of {type(estimator).__name__}; got {shown(sorted(candidate))}. See get_params()."
+        ) from error
+
+
+class Checked(NamedTuple):
+    """What was found before the search is charged."""
+
+    X: Any  # validated by the model if it is alone
+    y: Any
+    labels: NDArray[Any] | None  # to declare in each trial, whose records may lack a rare class
+    uncovered: list[str]  # what was checked, and what was not, for the certificate
+
+
+def check_search(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: Any, validation: float) -> Checked:
+    """Raise InvalidArgument unless the trials of every candidate are private and take the data."""
+    if not hasattr(estimator, "get_params") or not hasattr(estimator, "fit") or isinstance(estimator, type):
+        raise InvalidArgument(f"estimator must be a scikit-learn estimator; got {shown(estimator)}. Pass an object.")
+    if sparse.issparse(X):
+        check_positions(X)  # scipy takes rows for the trials
+    checked, targets, labels = X, y, None
+    uncovered: dict[str, None] = {}
+    for candidate in candidates:
+        *earlier, (prefix, model) = _steps(with_parameters(estimator, candidate))
+        _check_model(prefix, model, candidate)
+        if getattr(model, "classes", ...) is None:
+            uncovered[LABELS_READ] = None
+        for place, step in earlier:
+            name = f"{place.removesuffix('__')} ({type(step).__name__})"
+            if needs_fit(step) or "purse" in step.get_params(deep=False):
+                raise InvalidArgument(
+                    f"step {name} would learn from the data in each trial. Fit it before the search, or declare its settings."
+                )
+            if isinstance(step, FunctionTransformer) and step.func is not None:
+                uncovered[f"that the function in step {name} treats each record alone, and takes any record"] = None
+        if any(type(step).__module__.partition(".")[0] != "privypurse" for _, step in (*earlier, (prefix, model))):
+            uncovered[_enough_rows(X, validation)] = None
+        table = X
+        for _, step in earlier:
+            table = step.fit(table).transform(table)
+        if not hasattr(model, "check_input"):
+            uncovered[NOT_CHECKED] = None
+            continue
+        model.set_params(purse=None, epsilon=1.0, warm_start=False)
+        seen, targets = model.check_input(table, y)
+        checked = X if earlier or hasattr(X, "columns") else seen
+        labels = np.unique(targets) if getattr(model, "classes", ...) is None else labels
+        uncovered[CHECKED] = None
+    return Checked(checked, targets, labels, list(uncovered))
+
+
+def _check_model(prefix: str, model: Any, candidate: dict[str, Any]) -> None:
+    if "purse" not in model.get_params(deep=False):
+        raise InvalidArgument(
+            f"estimator must have a parameter 'purse'; got {type(model).__name__} without. Pass an estimator of privypurse."
+        )
+    for name in (*_BUDGET, *_TELLING, "noise", "verbose"):
+        if f"{prefix}{name}" in candidate:
+            raise InvalidArgument(f"param_grid must not hold {prefix}{name}: the search sets it. Leave it out.")
+    if getattr(model, "noise", "auto") != "auto":
+        raise InvalidArgument(
+            f"{prefix}noise must be 'auto'; got {model.noise!r}. Pass PrivateSearchCV a purse with it."
+        )
+    if model.purse is not None:
+        raise InvalidArgument(f"{prefix}purse must be None: each trial has its own. Pass the purse to PrivateSearchCV.")
+    for name in _TELLING:
+        if getattr(model, name, None):
+            raise InvalidArgument(f"{prefix}{name} must be left out: it would reveal losing trials and their number.")
+
+
+def _enough_rows(X: Any, validation: float) -> str:
+    """Raise InvalidArgument for too few rows. Return what the certificate says of that check."""
+
+    def enough(rows: int) -> bool:
+        # Of n records, none or one is trained on with a probability of at most (n + 1) v^(n - 1).
+        return math.log(rows + 1) + (rows - 1) * math.log(validation) <= math.log(SMALL)
+
+    least = bisect.bisect_left(range(2**62), True, lo=2, key=enough)
+    if row_count(X) < least:
+        raise InvalidArgument(
+            f"X must have at least {least} rows with a step of another library and validation={validation:g}; it "
+            "has fewer. Such a step may reject a small training part, which would reveal its size. Use a smaller "
+            "validation, or steps of this library."
+        )
+    return f"that there are at least {least} records, which was checked before payment"
+
+
+def row_count(X: Any) -> int:
+    """Return the number of rows of a table of any kind."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def for_a_trial(whole: Any, purse: Purse, n_public: int | None = None, labels: NDArray[Any] | None = None) -> None:
+    """Set the purse of a trial, and the public number and labels of its records where undeclared.
+
+    Turn output off. Steps of this library then take any rows, as `validate` says.
+    """
+    for step in _our_steps(whole):
+        step._takes_any_rows = True
+    whole.set_params(**{name: False for name in whole.get_params() if name.split("__")[-1] == "verbose"})
+    _, model = _steps(whole)[-1]
+    own = model.get_params(deep=False)
+    undeclared = {"n_public": n_public, "classes": labels}
+    settings = {name: value for name, value in undeclared.items() if own.get(name, ...) is None}
+    model.set_params(**settings | {name: None for name in _BUDGET if name in own} | {"purse": purse})
+
+
+def after_the_search(search: Any, template: Any) -> None:
+    """Restore the best model's parameters, and set the search's certificate: choosing costs, too."""
+    for step in _our_steps(search.best_estimator_):
+        del step._takes_any_rows
+    (_, model), (_, as_given) = _steps(search.best_estimator_)[-1], _steps(template)[-1]
+    given = as_given.get_params(deep=False)
+    model.set_params(**{name: given[name] for name in (*_BUDGET, "classes") if name in given})
+    for name, value in list(vars(model).items()):
+        if name in ("privacy_spent_", "certificate_"):
+            setattr(model, name, getattr(search, name))
+        elif isinstance(value, Purse) or name == "_paid_by":
+            setattr(model, name, None)
+
 
 RowIndexes = NDArray[np.intp]
 

@@ -7,8 +7,7 @@ from privypurse.core._checks import positive, positive_integer
 from privypurse.methods._noisy_pgd import balanced_steps
 from privypurse.methods.base import PlannedMethod
 from privypurse.training import Facts, Recipe
-from privypurse.training.optimizers._gradient_descent import check_momentum
-from privypurse.training.optimizers._line_search import LineSearch
+from privypurse.training.optimizers._gradient_descent import LineSearch, check_momentum
 from privypurse.training.schedules._adaptive import GrowingBudget, SigmoidPurse
 
 IF_NONE_REFUSED = "If no gradient is refused; step sizes are the middle of the range."

@@ -20,10 +20,7 @@ FEWEST_STEPS, MOST_STEPS = 10, 200
 
 
 def balanced_steps(facts: Facts, fewest: int = FEWEST_STEPS, most: int = MOST_STEPS) -> int:
-    """Return the number of steps for accelerated descent: ``n mu / sqrt(d)``, within limits.
-
-    Each step's noise, relative to the longest mean gradient, is then ``sqrt(T) / T``.
-    """
+    """Return the number of steps for accelerated descent: ``n mu / sqrt(d)``, within limits."""
     return min(max(round(1 / facts.noise_floor), fewest), most)
 
 

@@ -165,10 +165,7 @@ class Facts:
 
     @property
     def noise_floor(self) -> float:
-        """Length of the noise of one release of the whole budget, relative to the signal.
-
-        ``sqrt(d) sensitivity / (n mu gradient_bound)`` decides how much can be learnt.
-        """
+        """Relative length of the noise of one release of the whole budget."""
         return math.sqrt(self.dimension) * self.sensitivity / (self.records * self.mu * self.gradient_bound)
 
     def sampled(self, sample_prob: float) -> float:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from privypurse.core._errors import UnexpectedFile
-from privypurse.datasets._csv_writer import write_csv
+from privypurse.datasets._census import write_csv
 
 _BLOCK = 1 << 13  # rows at a time when a sparse table is written
 

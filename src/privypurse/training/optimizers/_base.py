@@ -52,10 +52,7 @@ class KeepsPoint:
 
 @dataclass(frozen=True)
 class Averaged:
-    """Run another optimizer and return the mean of the points at which it took gradients.
-
-    These are the points that a convergence proof averages: for T gradients, points 0 to T - 1.
-    """
+    """Return the mean of the points at which another optimizer took gradients, as proofs do."""
 
     optimizer: Optimizer
     skip: int = 0  # number of first points to leave out: the tail is closer to the optimum

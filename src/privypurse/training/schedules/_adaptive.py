@@ -116,10 +116,7 @@ class GrowingBudget:
 
 @dataclass(frozen=True)
 class SigmoidPurse:
-    """Before each round, divide what remains in proportion to a sigmoid; all releases are charged.
-
-    The settings are those of `ADPSGD`.
-    """
+    """Divide what remains before each round in proportion to a sigmoid. Settings as for `ADPSGD`."""
 
     rounds: int
     steepness: float = 0.2

@@ -33,7 +33,7 @@ from privypurse.core._sensitive import Sensitive
 from privypurse.core.queries import GradientAt
 from privypurse.estimators import PrivateLogisticRegression
 from privypurse.losses import Logistic
-from privypurse.losses._softmax import OneVsRest, Softmax
+from privypurse.losses._linear import OneVsRest, Softmax
 from privypurse.mechanisms import ExponentialSelection, Gaussian
 from privypurse.mechanisms import _exact_gaussian as exact_gaussian
 from privypurse.methods import DPAGD, Nesterov

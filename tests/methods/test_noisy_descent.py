@@ -12,7 +12,7 @@ from privypurse.core._errors import BudgetExhausted, InvalidArgument
 from privypurse.core.charges import GaussianCharge
 from privypurse.core.queries import Released
 from privypurse.losses import Hinge, Logistic, Squared
-from privypurse.methods._noisy_pgd import (
+from privypurse.methods._full_batch import (
     FEWEST_STEPS,
     MOST_STEPS,
     balanced_steps,

@@ -11,7 +11,7 @@ from privypurse.core._checks import check_positions
 from privypurse.core.queries import GradientAt, LossesAlong
 from privypurse.estimators import BoundedScaler, PrivateLogisticRegression, PrivateSearchCV
 from privypurse.losses import Logistic
-from privypurse.losses._softmax import Softmax
+from privypurse.losses._linear import Softmax
 from privypurse.oracles._encoding import check_sparse
 from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles._rows import Rows

@@ -15,7 +15,7 @@ from scipy import sparse
 from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm
 from privypurse.core.queries import GradientAt
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
-from privypurse.losses._softmax import OneVsRest, Softmax
+from privypurse.losses._linear import OneVsRest, Softmax
 from privypurse.oracles import _exact_kernels, _exact_softmax, _kernels
 from privypurse.oracles._encoding import ROUNDING_MARGIN
 from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle

@@ -19,10 +19,9 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.estimators._compat import FLOATS, all_or_nothing, same_attributes, validate
 from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget
 from privypurse.estimators._preparation import Preparation, Preparer
-from privypurse.losses._linear import Logistic
-from privypurse.losses._softmax import Softmax
+from privypurse.losses._linear import Logistic, Softmax
 from privypurse.methods._by_name import method_by_name
-from privypurse.methods._nesterov import Auto
+from privypurse.methods._full_batch import Auto
 from privypurse.methods.base import WarmStarted
 from privypurse.oracles._linear import DenseOracle, SparseOracle
 from privypurse.oracles._rows import Rows
@@ -97,7 +96,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         Default: the purse's, or 1e-6. Should be far below one over the number of records. A delta
         above 1e-4 is refused unless `n_public` is small enough.
     method : str or Method, default "auto"
-        Optimization method: a name in ``methods.by_name.BY_NAME``, or an object of
+        Optimization method: a name in ``methods._by_name.BY_NAME``, or an object of
         ``privypurse.methods``. "auto" needs no settings.
     neighbouring : {"add-remove", "replace-one"} or None
         Protect the presence of a record (the default) or its contents. With a purse, the purse's.

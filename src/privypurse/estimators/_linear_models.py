@@ -15,8 +15,7 @@ from privypurse.core._checks import FloatArray, positive, shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.estimators._base import NoisyTags, PrivateLinearModel, with_common_parameters
 from privypurse.estimators._preparation import TARGET_ROOM, Preparation
-from privypurse.losses._linear import Huber, HuberHinge, LinearLoss, Logistic, Squared
-from privypurse.losses._softmax import OneVsRest, Softmax
+from privypurse.losses._linear import Huber, HuberHinge, LinearLoss, Logistic, OneVsRest, Softmax, Squared
 from privypurse.oracles._encoding import check_target_bounds
 from privypurse.oracles._scores import Targets, checked_numbers
 from privypurse.training._loop import BoundedOracle

@@ -16,20 +16,9 @@ from privypurse.core._errors import BudgetExhausted, InvalidArgument
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import SensitiveTrials
+from privypurse.estimators import _search_trial as trials
 from privypurse.estimators._compat import all_or_nothing
 from privypurse.estimators._fit_budget import LeavesItsPurse, check_terms, warn_of_many_fits
-from privypurse.estimators._search_trial import (
-    Measure,
-    Trial,
-    after_the_search,
-    check_search,
-    for_a_trial,
-    row_count,
-    split,
-    take,
-    trial_limit,
-    with_parameters,
-)
 from privypurse.mechanisms._repeat_and_select import RepeatAndSelect
 from privypurse.purse._allowance import Allowance
 from privypurse.purse._certificate import Certificate
@@ -184,8 +173,8 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             raise InvalidArgument("validation must be below 1; got 1. Some records must be left to train on: pass 0.2.")
         check_delta(rule.delta, self.n_public)
         candidates = self._candidates()
-        checked = check_search(self.estimator, candidates, X, y, validation)
-        measure = Measure(None if is_classifier(self.estimator) else positive(error_bound=self.error_bound))
+        checked = trials.check_search(self.estimator, candidates, X, y, validation)
+        measure = trials.Measure(None if is_classifier(self.estimator) else positive(error_bound=self.error_bound))
         if self.purse is None:
             seed = self.random_state
             warn_of_many_fits(rule.epsilon, seeded=seed is not None)
@@ -193,9 +182,9 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         else:
             payer = self.purse if self.epsilon is None else Allowance(self.purse, rule)
         X, targets = checked.X, measure.targets(checked.y)
-        if row_count(X) != targets.size:
+        if trials.row_count(X) != targets.size:
             raise InvalidArgument("X and y must have the same number of rows; they do not. Check both.")
-        training, scored = split(targets.size, validation, payer.noise)
+        training, scored = trials.split(targets.size, validation, payer.noise)
         if rule.neighbouring is Neighbouring.REPLACE_ONE:
             records: float | None = float(scored.size)  # the split is by position, and their number is public
         else:
@@ -203,14 +192,14 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         n_public = None if self.n_public is None else max(1, round((1 - validation) * self.n_public))
 
         def make(candidate: int, purse: Purse) -> Any:
-            model = with_parameters(self.estimator, candidates[candidate])
-            for_a_trial(model, purse, n_public, checked.labels)
+            model = trials.with_parameters(self.estimator, candidates[candidate])
+            trials.for_a_trial(model, purse, n_public, checked.labels)
             return model
 
-        trial = Trial(
+        trial = trials.Trial(
             make=make,
-            training=(take(X, training), targets[training]),
-            scored=(take(X, scored), targets[scored]),
+            training=(trials.take(X, training), targets[training]),
+            scored=(trials.take(X, scored), targets[scored]),
             measure=measure,
             limit=limit,
             records=records,
@@ -252,7 +241,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         epsilon = rule.epsilon_of(rule.after(rule.start(), released.charge), rule.delta)
         self.privacy_spent_, self.certificate_ = Spent(epsilon, rule.delta, 1), certificate
         self.best_params_, (self.best_estimator_, self.best_score_) = params, best[0]
-        after_the_search(self, with_parameters(self.estimator, params))
+        trials.after_the_search(self, trials.with_parameters(self.estimator, params))
         for name in ("classes_", "n_features_in_", "feature_names_in_"):
             if hasattr(self.best_estimator_, name):
                 setattr(self, name, getattr(self.best_estimator_, name))
@@ -311,7 +300,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             raise BudgetExhausted(
                 f"choosing among mean_trials={mechanism.mean:g} trials alone costs more than what is left. Use a larger epsilon."
             )
-        return mechanism, rule, trial_limit(1 / multiplier, rule.delta, rule.neighbouring)
+        return mechanism, rule, trials.trial_limit(1 / multiplier, rule.delta, rule.neighbouring)
 
     predict, predict_proba = _of_best("predict"), _of_best("predict_proba")
     decision_function = _of_best("decision_function")

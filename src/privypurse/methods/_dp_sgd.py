@@ -17,7 +17,7 @@ from privypurse.core._checks import probability
 from privypurse.core._errors import InvalidArgument, UnsupportedCharge
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
-from privypurse.methods._noisy_pgd import balanced_steps
+from privypurse.methods._full_batch import balanced_steps
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
 from privypurse.training import Facts, Plan, Recipe
 from privypurse.training.optimizers._base import Averaged, Optimizer, Projection
@@ -132,7 +132,6 @@ class DPSGD(PlannedMethod):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """Name, with the accounting where it is not the default."""
         return "dp-sgd" if self.accounting == "pld" else f"dp-sgd-{self.accounting}"
 
     def recipe(self, facts: Facts) -> Recipe:
@@ -140,7 +139,7 @@ class DPSGD(PlannedMethod):
         refuse_unsampled_rule(self.name, rate, facts)
         size = self.step_size or 1 / facts.smoothness
         optimizer: Optimizer = GradientDescent(
-            size, facts.sampled(rate), facts.clip_norm, self.momentum, l2=facts.l2, projection=self.projection
+            size, facts.records * rate, facts.clip_norm, self.momentum, l2=facts.l2, projection=self.projection
         )
         if self.average != "last":
             optimizer = Averaged(optimizer, skip=0 if self.average == "all" else steps // 2)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from privypurse.core._checks import positive, positive_integer
-from privypurse.methods._noisy_pgd import balanced_steps
+from privypurse.methods._full_batch import balanced_steps
 from privypurse.methods.base import PlannedMethod
 from privypurse.training import Facts, Recipe
 from privypurse.training.optimizers._gradient_descent import LineSearch, check_momentum

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from privypurse.core._checks import FloatArray, shown
 from privypurse.core._errors import InvalidArgument
-from privypurse.losses._softmax import OneVsRest, Softmax
+from privypurse.losses._linear import OneVsRest, Softmax
 from privypurse.oracles._encoding import ROUNDING_MARGIN
 from privypurse.oracles._exact_kernels import row_products
 from privypurse.oracles._links import exponential

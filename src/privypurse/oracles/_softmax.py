@@ -14,7 +14,7 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, Query
 from privypurse.losses._bounds import Bounds
-from privypurse.losses._softmax import Softmax
+from privypurse.losses._linear import Softmax
 from privypurse.oracles._encoding import (
     ROUNDING_MARGIN,
     check_declared,

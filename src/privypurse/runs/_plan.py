@@ -15,8 +15,7 @@ from privypurse.core._checks import positive_integer
 from privypurse.core._errors import PrivypurseError
 from privypurse.core._randomness import NoiseSource
 from privypurse.estimators import PrivateLogisticRegression
-from privypurse.losses._linear import Logistic
-from privypurse.losses._softmax import Softmax
+from privypurse.losses._linear import Logistic, Softmax
 from privypurse.methods._by_name import BY_NAME, method_by_name, ridge_for
 from privypurse.purse._opening import check_delta
 from privypurse.purse._purse import Purse

@@ -17,10 +17,10 @@ from privypurse.audit.white_box import attack
 from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._randomness import NoiseSource
-from privypurse.losses._softmax import Softmax
+from privypurse.losses._linear import Softmax
 from privypurse.mechanisms._selection import ExponentialSelection
 from privypurse.methods._dp_sgd import DPSGD
-from privypurse.methods._nesterov import Nesterov
+from privypurse.methods._full_batch import Nesterov
 from privypurse.oracles._softmax import SoftmaxOracle
 from privypurse.purse._purse import Purse
 from privypurse.training._loop import fit

@@ -19,7 +19,7 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.queries import GradientAt, Released
-from privypurse.estimators import _search as search
+from privypurse.estimators import _search_trial as search_trial
 from privypurse.mechanisms import _exact_gaussian as exact_noise
 from privypurse.mechanisms import _exact_selection as exact_selection
 from privypurse.mechanisms import _selection as selection
@@ -90,7 +90,7 @@ def scored_on_training_records() -> Planted:
     def both(rows: int, validation: float, noise: NoiseSource) -> Any:
         return np.arange(rows), np.arange(rows)
 
-    with mock.patch.object(search, "split", both):
+    with mock.patch.object(search_trial, "split", both):
         yield
 
 

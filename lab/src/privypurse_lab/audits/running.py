@@ -373,8 +373,9 @@ def _one_run_mus(settings: Settings) -> tuple[float, ...]:
 def _scores(results: Sequence[Result]) -> Scores:
     """Return the scores of several cells as those of one attack."""
     names = ("absent", "present", "models_absent", "models_present")
-    arrays = (np.concatenate([np.array(one[name], dtype=np.float64) for one in results]) for name in names)
-    return Scores(*arrays, tuple(dict.fromkeys(found for one in results for found in one["findings"])))
+    arrays = {name: np.concatenate([np.array(one[name], dtype=np.float64) for one in results]) for name in names}
+    findings = dict.fromkeys(found for one in results for found in one["findings"])
+    return Scores(**arrays, findings=tuple(findings))
 
 
 def _exact_cells(name: str, settings: Settings) -> list[Cell]:

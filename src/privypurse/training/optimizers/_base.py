@@ -42,11 +42,9 @@ class KeepsPoint:
     """An optimizer whose model is the entry "point" of its state, at first zero."""
 
     def init(self, dimension: int) -> State:
-        """Start at zero."""
         return {"point": np.zeros(dimension)}
 
     def point(self, state: State) -> FloatArray:
-        """Return the model."""
         return state["point"]
 
 

@@ -250,12 +250,7 @@ class PrivateRangeScaler(LeavesItsPurse, _RangeScaler):
     Each end of each range is one selection, of equal price, charged before it is drawn. Together
     they stay within `epsilon` and within the purse. Arguments are checked before anything is spent.
     `transform` uses `lower_` and `upper_` only. NaN in the data contributes nothing and stays NaN.
-
-    Notes
-    -----
-    With the default grid an end is off by about ``10 / epsilon`` records, with the epsilon of its
-    selection. Ten columns at epsilon 1 leave about 0.1 for each: quantiles of 0.05 then need some
-    ten thousand records.
+    `private_quantiles` says how many records an end may be off.
 
     Examples
     --------

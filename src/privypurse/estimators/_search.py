@@ -65,9 +65,8 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         Default: that of `purse`, or 1e-6.
     purse : Purse, optional
         Purse to charge, with ``filter="rdp"``: only Rényi accounting has a price for a search. By
-        default the search opens its own, at the Rényi order that suits it best. The order of a
-        purse suits Gaussian releases: a search that takes all of one with epsilon 1 has trials of
-        epsilon 0.51, not 0.58.
+        default the search opens its own, at the Rényi order that suits it best: its trials have
+        epsilon 0.58, not 0.51, at epsilon 1.
     neighbouring : {"add-remove", "replace-one"}, optional
         Default: that of `purse`, or "add-remove".
     mean_trials : float, default 5.0

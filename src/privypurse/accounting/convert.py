@@ -26,21 +26,9 @@ _BUDGET_MARGIN = 1e-11
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    r"""Return the smallest delta for which mu-GDP implies (epsilon, delta)-DP.
+    """Return the smallest delta for which mu-GDP implies (epsilon, delta)-DP.
 
-    Parameters
-    ----------
-    mu, epsilon : float
-        0 or more.
-
-    Returns
-    -------
-    float
-        ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``, rounded up by 1e-12
-        relative.
-
-    Notes
-    -----
+    ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``, rounded up by 1e-12 relative:
     Balle and Wang (2018); Dong, Roth and Su (2022). As printed the formula subtracts two nearly
     equal numbers. With ``a = epsilon/mu - mu/2`` and ``b = epsilon/mu + mu/2`` it equals
     ``exp(-a^2/2)/2 * (erfcx(a/sqrt2) - erfcx(b/sqrt2))``. For small mu the difference is the
@@ -105,14 +93,9 @@ def gdp_mu(epsilon: float, delta: float) -> float:
 def zcdp_epsilon(rho: float, delta: float, conversion: Conversion = "optimal") -> float:
     """Return an epsilon for which rho-zCDP implies (epsilon, delta)-DP.
 
-    Parameters
-    ----------
-    rho, delta : float
-        0 or more; between 0 and 1.
-    conversion : {"optimal", "classic"}
-        "optimal": Canonne, Kamath and Steinke (2020, arXiv:2004.00010), minimised over the order;
-        any order is valid, so an inexact minimum is still an upper bound. "classic":
-        ``rho + 2 sqrt(rho ln(1/delta))``, Bun and Steinke (2016, arXiv:1605.02065).
+    "optimal": Canonne, Kamath and Steinke (2020, arXiv:2004.00010), minimised over the order; any
+    order is valid, so an inexact minimum is still an upper bound. "classic":
+    ``rho + 2 sqrt(rho ln(1/delta))``, Bun and Steinke (2016, arXiv:1605.02065).
 
     Examples
     --------
@@ -141,13 +124,7 @@ def zcdp_epsilon(rho: float, delta: float, conversion: Conversion = "optimal") -
 
 
 def zcdp_rho(epsilon: float, delta: float, conversion: Conversion = "optimal") -> float:
-    """Return the largest rho for which rho-zCDP implies (epsilon, delta)-DP; rounded down.
-
-    Examples
-    --------
-    >>> round(zcdp_rho(4, 1e-8, conversion="classic"), 4)
-    0.1964
-    """
+    """Return the largest rho for which rho-zCDP implies (epsilon, delta)-DP; rounded down."""
     epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
     log_inverse = -math.log(delta)
     if _conversion(conversion) == "classic":

@@ -105,9 +105,7 @@ class NoiseSource:
     """
 
     def __init__(self, seed: int | None = None, *, secure: bool | str | None = None) -> None:
-        if seed is not None and (
-            isinstance(seed, bool | np.bool_) or not isinstance(seed, int | np.integer) or seed < 0
-        ):
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
             raise InvalidArgument(
                 f"seed must be None or a whole number of 0 or more; got {seed!r}. "
                 "Pass seed=None for private noise, seed=7 for a repeatable simulation."
@@ -231,10 +229,10 @@ class NoiseSource:
                 "state must come from a source of the same kind: one is seeded and the other is not. "
                 "Build the source as the saved run did: NoiseSource(seed=...) for a simulation, else NoiseSource()."
             )
-        if self._generator is not None and state is not None:
+        if state is not None:
             inner = {name: np.asarray(value, dtype=np.uint64) for name, value in state["state"].items()}
             buffer = np.asarray(state["buffer"], dtype=np.uint64)
-            self._generator.state = {**state, "state": inner, "buffer": buffer}  # type: ignore[typeddict-item]
+            self._generator.state = {**state, "state": inner, "buffer": buffer}  # type: ignore[union-attr,typeddict-item]
 
     def __copy__(self) -> "NoiseSource":
         return self

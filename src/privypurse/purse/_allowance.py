@@ -26,13 +26,6 @@ def mu_squared_left(rule: Filter, spent: Totals) -> float:
 class Allowance(Purse):
     """A limit within a purse: each release is charged to the purse and to the allowance.
 
-    Parameters
-    ----------
-    purse : Purse
-        Purse to charge. Its noise is used.
-    filter : Filter
-        The limit of the allowance, under the purse's relation.
-
     Guarantees
     ----------
     * Everything released through the allowance is on the purse's ledger: it is charged there,

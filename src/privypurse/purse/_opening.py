@@ -35,15 +35,7 @@ def check_delta(delta: float, records: float | None) -> None:
 
 
 def part_of(purse: Purse, epsilon: float | None) -> Purse:
-    """Return an allowance of this epsilon, in Gaussian DP. Raise BudgetExhausted if too large.
-
-    Parameters
-    ----------
-    purse : Purse
-        Purse to charge.
-    epsilon : float or None
-        Requested epsilon; None for all that is left.
-    """
+    """Return an allowance of this epsilon, by default all that is left. Raise if it is too large."""
     empty = (
         f"nothing is left in the purse of data set {purse.dataset!r}: all of its epsilon {purse.epsilon:g} is spent. "
         "Released values may be used freely; another budget on the same records would add to what was spent."

@@ -91,8 +91,7 @@ def noise_for(mechanism: Any, box: Sensitive, filter: Filter, noise: NoiseSource
     """
     if not noise.secure:
         return _check_delta(noise, filter)
-    kind: type = type(mechanism)
-    exact = draws_exactly(kind)
+    exact = draws_exactly(type(mechanism))
     if noise.strict and not exact:
         raise InvalidArgument(
             f"mechanism {type(mechanism).__name__} does not declare exact noise (it has no check_noise of its own), "
@@ -267,9 +266,8 @@ class Purse(Shared):
         who: str | None = None,
     ) -> "Purse":
         """Make a purse without a limit, declared NOT PRIVATE on its ledger and certificate."""
-        purse = cls.__new__(cls)
-        purse._set_up(filters.DeclaredNonPrivate(delta, neighbouring), ledger, dataset, noise, who)
-        return purse
+        filter = filters.DeclaredNonPrivate(delta, neighbouring)
+        return cls.with_filter(filter, ledger=ledger, dataset=dataset, noise=noise, who=who)
 
     @classmethod
     def with_filter(
@@ -304,9 +302,7 @@ class Purse(Shared):
                 f"dataset {dataset!r} is not on the ledger ({opened.location}), which holds {known!r}. "
                 "Pass one of these, or open a new purse with Purse(epsilon, delta, ...)."
             )
-        purse = cls.__new__(cls)
-        purse._set_up(filters.from_terms(terms), opened, dataset, noise, who)
-        return purse
+        return cls.with_filter(filters.from_terms(terms), ledger=opened, dataset=dataset, noise=noise, who=who)
 
     def _set_up(
         self,

@@ -19,14 +19,7 @@ Line = tuple[SingleCharge, SingleCharge | None, str]
 class Reservation:
     """A block of budget that is already on the ledger, and what it was used for so far.
 
-    Parameters
-    ----------
-    ledger, dataset, filter, who
-        As in the purse.
-    releases : int
-        Number of releases like the next one to reserve at a time.
-    simulation : bool
-        Whether the noise is seeded.
+    `releases` is the number of releases like the next one to reserve at a time.
 
     Guarantees
     ----------

@@ -414,18 +414,8 @@ def _insert(
     connection: sa.Connection, view: _View, dataset: str, kind: str, body: Any, who: str, what: str, totals: Totals
 ) -> Entry:
     entry = Entry(view.seq + 1, dataset, kind, who, now(), what, canonical(body), totals, view.digest)
-    row = {
-        "seq": entry.seq,
-        "dataset": entry.dataset,
-        "kind": entry.kind,
-        "who": entry.who,
-        "at": entry.when,
-        "what": entry.what,
-        "body": entry.body,
-        "totals": totals_to_text(entry.totals),
-        "previous": entry.previous,
-        "digest": entry.digest,
-    }
+    row = vars(entry) | {"at": entry.when, "totals": totals_to_text(entry.totals)}
+    del row["when"]
     connection.execute(_INSERT, row)
     connection.execute(_MOVE_HEAD, {"count": entry.seq, "digest": entry.digest})
     return entry
@@ -461,15 +451,6 @@ def _checked(row: Any) -> Entry:
 
 
 def _entry(row: Any) -> Entry:
-    return Entry(
-        seq=row.seq,
-        dataset=row.dataset,
-        kind=row.kind,
-        who=row.who,
-        when=row.at,
-        what=row.what,
-        body=row.body,
-        totals=totals_from_text(row.totals),
-        previous=row.previous,
-        digest=row.digest or "missing",
-    )
+    seq, dataset, kind, who, when, what, body, totals, previous, digest = row
+    totals = totals_from_text(totals)
+    return Entry(seq, dataset, kind, who, when, what, body, totals, previous, digest or "missing")

@@ -99,8 +99,6 @@ def zcdp_epsilon(rho: float, delta: float, conversion: Conversion = "optimal") -
 
     Examples
     --------
-    >>> round(zcdp_epsilon(0.1, 1e-5, conversion="classic"), 4)
-    2.246
     >>> round(zcdp_epsilon(0.1, 1e-5), 4)
     1.9142
     """

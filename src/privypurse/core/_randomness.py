@@ -232,7 +232,7 @@ class NoiseSource:
         if state is not None:
             inner = {name: np.asarray(value, dtype=np.uint64) for name, value in state["state"].items()}
             buffer = np.asarray(state["buffer"], dtype=np.uint64)
-            self._generator.state = {**state, "state": inner, "buffer": buffer}  # type: ignore[union-attr,typeddict-item]
+            self._generator.state = {**state, "state": inner, "buffer": buffer}  # type: ignore[union-attr]
 
     def __copy__(self) -> "NoiseSource":
         return self

@@ -83,15 +83,10 @@ _entries = sa.Table(
     "entries",
     _metadata,
     sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("dataset", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("who", sa.Text, nullable=False),
-    sa.Column("at", sa.Text, nullable=False),
-    sa.Column("what", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("totals", sa.Text, nullable=False),
-    sa.Column("previous", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
+    *(
+        sa.Column(name, sa.Text, nullable=False)
+        for name in ("dataset", "kind", "who", "at", "what", "body", "totals", "previous", "digest")
+    ),
 )
 # The head counts the lines, so that lines missing at the end are noticed too.
 _head = sa.Table(

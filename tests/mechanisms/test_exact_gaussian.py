@@ -241,6 +241,12 @@ def test_few_random_words_are_used(law):
     assert Counting.given < 2.2 * 50_000
 
 
+def test_the_compiled_path_is_for_processes_that_have_the_compiler(monkeypatch):
+    assert exact_gaussian.compiled_kernels() is _exact_kernels
+    monkeypatch.delitem(sys.modules, "numba")
+    assert exact_gaussian.compiled_kernels() is None
+
+
 def test_the_largest_scale_does_not_overflow(way):
     drawn = floored_gaussian(100_000, LARGEST_STD, NoiseSource(seed=1))
     assert stats.kstest(drawn / LARGEST_STD, stats.norm.cdf).pvalue > 1e-4

@@ -74,7 +74,7 @@ coverage: $(ALL_READY)
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest -m "not slow" $(GATE:%=tests/%) $(GATE:%=src/privypurse/%) $(ARGS)
 	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python -m coverage report
+	$(BIN)/python -m coverage report --fail-under=100
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -72,8 +72,6 @@ class Reservation:
             if not self._take(charge):
                 self.settle()
                 self._reserve(charge, other)
-                if not self._take(charge):
-                    raise BudgetExhausted(f"{charge!r} does not fit in what is left of the budget.")
             self._lines[charge, other, what] += 1
             self._samplers.add(exact)
             return True
@@ -127,7 +125,7 @@ class Reservation:
         return True
 
     def _reserve(self, charge: SingleCharge, other: SingleCharge | None) -> None:
-        """Reserve the requested block, but at most half of what is left; at least one release."""
+        """Reserve the requested block, but at most half of what is left, and take its first release."""
         body: dict[str, Any] = {
             "reservation": secrets.token_hex(8),
             "charge": describe(charge),
@@ -137,7 +135,7 @@ class Reservation:
         states: list[Totals] = []
 
         def decide(spent: Totals) -> Totals:
-            after = self._filter.admit(spent, charge)
+            first = after = self._filter.admit(spent, charge)
             count = self._releases
             while count > 1:
                 # Twice as many must fit; the last few releases of a budget are reserved one by one.
@@ -148,7 +146,7 @@ class Reservation:
                 except BudgetExhausted:
                     count //= 2
             body["count"] = after.releases - spent.releases
-            states[:] = [spent, after]
+            states[:] = [first, after]
             return after
 
         self._append(RESERVE, body, decide)

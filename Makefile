@@ -15,7 +15,7 @@ help:
 	@echo "make test-all   all tests: every class, audits, notebooks, a browser, other frameworks"
 	@echo "make test-oldest  scikit-learn's estimator checks on the oldest release supported"
 	@echo "make test-slow  the tests that take minutes"
-	@echo "make coverage   which branches of core, accounting, mechanisms and purse no test of theirs runs: minutes"
+	@echo "make coverage   every branch of core, accounting, mechanisms and purse is run by a test of theirs: minutes"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make bench      the benchmarks; results are printed and kept in benchmarks/results/"
 	@echo "make reproduce  the papers' tables and figures in full, into docs/reproduction; hours on two cores, a GPU for one figure"

@@ -276,7 +276,7 @@ def test_no_selection_has_an_epsilon_above_a_thousand():
 
 def test_terms_with_another_reference_are_refused():
     terms = ADAPTIVE["rdp"].terms() | {"reference": {"kind": "pure", "epsilon": 1.0}}
-    with pytest.raises(InvalidArgument, match="Make the same filter again"):
+    with pytest.raises(InvalidArgument, match="reference must be a GaussianCharge"):
         from_terms(terms)
 
 

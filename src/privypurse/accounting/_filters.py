@@ -269,9 +269,8 @@ def from_terms(terms: dict[str, Any]) -> Filter:
         if name == ZcdpFilter.name:
             return ZcdpFilter(*target, terms["conversion"])
         if name == RdpFilter.name:
-            reference = charge_format.from_json(terms["reference"])
-            if isinstance(reference, GaussianCharge):
-                return RdpFilter(*target, reference=reference, orders=terms["orders"])
+            reference: Any = charge_format.from_json(terms["reference"])
+            return RdpFilter(*target, reference=reference, orders=terms["orders"])
     raise InvalidArgument(
         f"an account with filter {name!r} cannot be reopened from its terms alone. "
         "Make the same filter again: Purse.with_filter(filter, ledger=...), or training.purse_for(..., ledger=...)."

@@ -183,14 +183,7 @@ def exact_gaussian(count: int, std: int, discrete: bool, noise: NoiseSource) -> 
 
 
 def _fill(
-    kernels: ModuleType,
-    words: Any,
-    std: int,
-    cells: int,
-    discrete: bool,
-    noise: NoiseSource,
-    out: Integers,
-    filled: int,
+    kernels: Any, words: Any, std: int, cells: int, discrete: bool, noise: NoiseSource, out: Integers, filled: int
 ) -> int:
     """Do as `_candidates`, compiled: append accepted draws to ``out`` and return their number."""
     edges, guide = _cell_table(cells)

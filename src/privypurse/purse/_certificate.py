@@ -199,19 +199,16 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, *, lines: int | None =
     totals = entries[-1].totals
     both = all(other is not None for _, other, _ in record.releases)
     others = [RepeatedCharge(other, count) for (_, other, _), count in record.releases.items() if other]
+    # An unsettled block is charged, but its single releases are not known.
+    known = both and not record.unsettled
     relations = {}
     for relation in Neighbouring:
         own = relation is filter.neighbouring
         epsilon, delta = filter.guarantee_under(relation)
-        # An unsettled block is charged, but its single releases are not known.
-        known = both and not record.unsettled
-        recorded = None
-        if own:
-            recorded = filter.epsilon_of(totals, delta)
-        elif known and delta < 1:
-            recorded = filter.epsilon_under(relation, others, delta)
-        stated = (own or (known and delta < 1)) and math.isfinite(epsilon)
-        relations[relation.value] = UnderRelation(epsilon, delta, recorded) if stated else NOT_STATED
+        relations[relation.value] = NOT_STATED
+        if math.isfinite(epsilon) and (own or (known and delta < 1)):
+            recorded = filter.epsilon_of(totals, delta) if own else filter.epsilon_under(relation, others, delta)
+            relations[relation.value] = UnderRelation(epsilon, delta, recorded)
     non_private = isinstance(filter, DeclaredNonPrivate)
     released = sum(record.releases.values())
     sampled = any(getattr(charge, "sample_prob", 1.0) < 1 for charge, _, _ in record.releases)
@@ -443,14 +440,11 @@ def states_too_much(certificate: Certificate) -> bool:
 
 
 def _is_on_record(ledger: Ledger, certificate: Certificate) -> bool:
-    own = fingerprint(certificate)
-    found = False
-    for entry in ledger.entries(certificate.dataset):
-        recorded = entry.details.get("certificate") if entry.kind == NOTE else None
-        if recorded == own:
-            return True
-        found = found or (isinstance(recorded, dict) and recorded.get("lines") == own["lines"])
-    if found:
+    own, notes = fingerprint(certificate), (e for e in ledger.entries(certificate.dataset) if e.kind == NOTE)
+    recorded = [entry.details.get("certificate") for entry in notes]
+    if own in recorded:
+        return True
+    if any(isinstance(one, dict) and one.get("lines") == own["lines"] for one in recorded):
         raise _changed("only a hash of it is on the ledger, so it is not known what")
     return False
 

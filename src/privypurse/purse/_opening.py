@@ -61,14 +61,10 @@ def part_of(purse: Purse, epsilon: float | None) -> Purse:
         waits = f"nothing is left of the budget of data set {purse.dataset!r} just now. {held} Wait until "
         raise BudgetExhausted(f"{waits}it ends." if held else empty)
     if epsilon is not None and limit < epsilon * (1 - 1e-6):
+        remedy = f"{held} Wait until it ends, or request" if held else "Request"
         raise BudgetExhausted(
             f"epsilon={epsilon:g} was requested, but {rounded_down(limit)} is left of the {purse.epsilon:g} of data set "
-            f"{purse.dataset!r}. "
-            + (
-                f"{held} Wait until it ends, or request {rounded_down(limit)} or less."
-                if held
-                else f"Request {rounded_down(limit)} or less."
-            )
+            f"{purse.dataset!r}. {remedy} {rounded_down(limit)} or less."
         )
     if math.isinf(limit):
         return purse  # declared not private, and all of it was requested

@@ -35,7 +35,7 @@ class Reservation:
         self._lock = threading.RLock()
         self._process = this_process()
         self._closed = False
-        self._id = ""
+        self._id = ""  # of the last block
         self._current: Totals = filter.start()
         self._ceiling: Totals | None = None  # None between blocks
         self._lines: Counter[Line] = Counter()
@@ -70,7 +70,7 @@ class Reservation:
             if self._closed:
                 return False
             if not self._take(charge):
-                self.settle()
+                self._settle()
                 self._reserve(charge, other)
             self._lines[charge, other, what] += 1
             self._samplers.add(exact)
@@ -156,7 +156,6 @@ class Reservation:
         self._ledger.append(self._dataset, kind, body, who=self._who, what="block of releases", decide=decide)
 
     def _forget(self) -> None:
-        self._id = ""
         self._current, self._ceiling = self._filter.start(), None
         self._lines, self._samplers = Counter(), set()
 

@@ -80,14 +80,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     """
     epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
     log_delta = math.log(delta)
-
-    def too_much(mu: float) -> bool:
-        return _log_delta(mu, epsilon) > log_delta
-
-    high = 1.0
-    while not too_much(high):
-        high *= 2
-    return _smallest(too_much, 0.0, high) * (1 - _BUDGET_MARGIN)
+    return _largest_budget(lambda mu: _log_delta(mu, epsilon) > log_delta, 1.0)
 
 
 def zcdp_epsilon(rho: float, delta: float, conversion: Conversion = "optimal") -> float:
@@ -129,14 +122,7 @@ def zcdp_rho(epsilon: float, delta: float, conversion: Conversion = "optimal") -
         # (sqrt(L + eps) - sqrt(L))^2 without the subtraction.
         root = epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
         return root * root * (1 - _BUDGET_MARGIN)
-
-    def too_much(rho: float) -> bool:
-        return zcdp_epsilon(rho, delta) > epsilon
-
-    high = epsilon
-    while not too_much(high):
-        high *= 2
-    return _smallest(too_much, 0.0, high) * (1 - _BUDGET_MARGIN)
+    return _largest_budget(lambda rho: zcdp_epsilon(rho, delta) > epsilon, epsilon)
 
 
 def bounded_range_mu(epsilon: float) -> float:
@@ -194,6 +180,13 @@ def _minus_erfcx_slope(x: np.ndarray) -> np.ndarray:
         inverse / math.sqrt(math.pi) * np.polynomial.polynomial.polyval(inverse, (1.0, -1.5, 3.75, -13.125, 59.0625))
     )
     return np.asarray(np.where(x > 20, series, direct))
+
+
+def _largest_budget(is_too_much: Callable[[float], bool], high: float) -> float:
+    """Return the largest number that is not too much, rounded down; search upwards from `high`."""
+    while not is_too_much(high):
+        high *= 2
+    return _smallest(is_too_much, 0.0, high) * (1 - _BUDGET_MARGIN)
 
 
 def _smallest(holds: Callable[[float], bool], low: float, high: float) -> float:

@@ -47,7 +47,20 @@ def _draw_process_token() -> None:
 os.register_at_fork(after_in_child=_draw_process_token)
 
 
-class NoiseSource:
+class Shared:
+    """Makes copies of an object the object itself: a copied ledger would be a second budget."""
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __sklearn_clone__(self) -> Any:
+        return self
+
+
+class NoiseSource(Shared):
     """Random numbers for noise and for secret sampling.
 
     Parameters
@@ -74,6 +87,7 @@ class NoiseSource:
 
     Guarantees
     ----------
+    * A copy is the source itself, so that no two sources repeat one stream.
     * Without a seed the process holds no generator state: each call asks the operating system, so
       forked, spawned and copied processes never draw the same noise, and a memory dump does not
       hold future noise.
@@ -227,13 +241,6 @@ class NoiseSource:
             )
         if self._generator is not None:
             self._generator.state = state  # type: ignore[assignment]
-
-    def __copy__(self) -> "NoiseSource":
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "NoiseSource":
-        # A copied seeded source would repeat its noise; sharing keeps one stream.
-        return self
 
     def __reduce__(self) -> Any:
         if self.simulation:

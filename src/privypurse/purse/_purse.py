@@ -20,14 +20,14 @@ from privypurse.core._errors import (
     spending_noted,
 )
 from privypurse.core._neighbouring import Neighbouring
-from privypurse.core._randomness import LEAST_PLAIN_DELTA, NoiseSource
+from privypurse.core._randomness import LEAST_PLAIN_DELTA, NoiseSource, Shared
 from privypurse.core._sensitive import Sensitive
 from privypurse.core.charges import SingleCharge
 from privypurse.core.queries import Released
 from privypurse.mechanisms._base import Mechanism
 from privypurse.purse._certificate import Certificate, certify
 from privypurse.purse._entries import CHARGE, FREEZE, NOTE, UNCOVERED
-from privypurse.purse._ledger import Ledger, MemoryLedger, Shared, current_user
+from privypurse.purse._ledger import Ledger, MemoryLedger, current_user
 from privypurse.purse._reservation import Reservation, describe
 from privypurse.purse._sqlite_ledger import SqliteLedger
 

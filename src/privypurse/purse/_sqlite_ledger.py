@@ -22,8 +22,9 @@ from sqlalchemy import exc, pool
 from privypurse.accounting._totals import Totals
 from privypurse.core._checks import at_home
 from privypurse.core._errors import InvalidArgument, LedgerCorrupt, LedgerUnavailable
+from privypurse.core._randomness import Shared
 from privypurse.purse._entries import FREEZE, GENESIS, OPEN, Entry, canonical, totals_from_text, totals_to_text
-from privypurse.purse._ledger import Decide, Shared, check_head, check_not_frozen, check_terms, now
+from privypurse.purse._ledger import Decide, check_head, check_not_frozen, check_terms, now
 
 
 def first_name(path: pathlib.Path) -> pathlib.Path:

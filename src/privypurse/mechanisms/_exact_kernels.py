@@ -27,14 +27,11 @@ def _read(number: Any) -> Any:
     return types.Array(number, 1, "C", readonly=True)
 
 
-_int64, _float64, _words = types.int64, types.float64, _read(types.uint64)
-_sizes, _tables, _out = (
-    (_int64, _int64, _int64, types.boolean),
-    (_words, _read(types.uint8)),
-    types.Array(_int64, 1, "C"),
-)
+_int64, _float64, _words, _out = types.int64, types.float64, _read(types.uint64), types.Array(types.int64, 1, "C")
 # Types of the result and, in order, of the parameters below.
-_FILL = types.UniTuple(_int64, 2)(_words, *_sizes, *_tables, _float64, _out, _int64)
+_FILL = types.UniTuple(_int64, 2)(
+    _words, _int64, _int64, _int64, types.boolean, _words, _read(types.uint8), _float64, _out, _int64
+)
 _PLACE = types.void(_read(_float64), _read(_int64), _float64, _float64, _int64, types.Array(_float64, 1, "C"))
 
 

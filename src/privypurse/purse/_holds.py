@@ -76,12 +76,10 @@ def held(run: Purse) -> Iterator[None]:
 
 def held_by_others(purse: Purse) -> list[Held]:
     """Return what running jobs hold of a purse's budget."""
-    if not isinstance(purse.ledger, SqliteLedger):
-        return []
-    try:
-        return _read(_folder(purse.ledger), purse.dataset)
-    except OSError:  # holders are warned when they begin
-        return []
+    if isinstance(purse.ledger, SqliteLedger):
+        with contextlib.suppress(OSError):  # holders are warned when they begin
+            return _read(_folder(purse.ledger), purse.dataset)
+    return []
 
 
 def beside(purse: Purse, others: list[Held]) -> float:

@@ -174,7 +174,7 @@ def verify(
 
     A certificate is recomputed, or compared with the hash that its run recorded on the ledger.
     """
-    from privypurse.purse._certificate import check_rest, states_too_much
+    from privypurse.purse._certificate import check_certificate, states_too_much
     from privypurse.purse._purse import Purse
     from privypurse.purse._replay import replay
 
@@ -184,7 +184,7 @@ def verify(
     try:
         lines = ledger.verify()
         if known is not None:
-            checked = check_rest(ledger, known)
+            checked = check_certificate(ledger, known)
     except LedgerCorrupt as error:
         named = ledger.path.name if known is None else pathlib.PurePath(known.ledger).name
         if named == ledger.path.name:

@@ -33,8 +33,7 @@ class GradientAt:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "point", finite_vector(point=self.point))
-        if self.clip_norm is not None:
-            object.__setattr__(self, "clip_norm", ordinary(clip_norm=self.clip_norm))
+        _check_clip(self, "clip_norm")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -82,15 +81,7 @@ class LossesAlong:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LossesAt:
-    """The sums of per-record losses of several models; scores for choosing among them.
-
-    Parameters
-    ----------
-    points : array_like of shape (k, d)
-        The models. Public.
-    clip_loss : float or None
-        As for `LossesAlong`.
-    """
+    """The sums of per-record losses of several models, one per row; scores for choosing among them."""
 
     points: FloatArray
     clip_loss: float | None = None

@@ -19,7 +19,7 @@ from privypurse.losses._softmax import OneVsRest, Softmax
 from privypurse.oracles import _exact_kernels, _exact_softmax, _kernels
 from privypurse.oracles._encoding import ROUNDING_MARGIN
 from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
-from privypurse.oracles._partitions import ExactGradientWork, lattice_unit
+from privypurse.oracles._partitions import GradientWork, lattice_unit
 from privypurse.oracles._sampling import poisson_rows
 from privypurse.oracles._softmax import SoftmaxOracle
 from tests.each import each
@@ -154,10 +154,10 @@ def test_the_last_bits_of_a_record_are_its_own_too(make, loss, d):
     bits = 30 if make in IN_SINGLE else 50
 
     def fine(rows, clip_norm):
-        part = make(X[rows], y[rows], loss=loss, **more)._part
-        work = ExactGradientWork(loss, w, clip_norm, loss.clip_derivative, min(clip_norm, loss.lipschitz) * 2.0**-bits)
+        part = make(X[rows], y[rows], loss=loss, **more)._held[0]
+        work = GradientWork(loss, w, clip_norm, loss.clip_derivative, min(clip_norm, loss.lipschitz) * 2.0**-bits)
         # In float32 the sums of blocks are kept in 32 bits, and these are too many for them: equal but for multiples of 2^32.
-        return part.exact_sum(work, 1) % 2**32
+        return part.sum(work, 1) % 2**32
 
     for clip_norm in (math.inf, 0.1):
         alone = np.array([fine(slice(i, i + 1), clip_norm) for i in range(n)])

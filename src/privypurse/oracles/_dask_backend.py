@@ -1,6 +1,6 @@
 """[RAW DATA] The oracle for rows on a cluster: partitions stay on their workers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
 from typing import Any
@@ -62,13 +62,10 @@ class DaskOracle(LinearOracle):
             if part.status == "error":
                 _result(part)  # raises, before anything is spent
 
-    def _parts(self) -> Iterable[Partition]:
-        return ()  # partitions never leave their workers
-
     def _total_in_double(self) -> Callable[[Work], FloatArray]:
         def total(work: Work) -> FloatArray:
             sums = self._each(partial(_sum_in_double, work=work, threads=self._threads), 1.0, None)
-            return pairwise_sum(sums, np.zeros(work.size))
+            return pairwise_sum(sums, work.zero)
 
         return total
 

@@ -17,7 +17,7 @@ Shared arguments:
 
 * ``rows``: the table and its targets;
 * ``along``: two weight vectors and the largest score along the second;
-* ``sums``: the clip of losses, the steps, and the clips of first and second derivatives;
+* ``sums``: the clip of losses, and the steps along the second vector;
 * ``frame``: value of the constant column, row limit, and the factor and the amount by which squared
   lengths are enlarged;
 * ``loss``: its code, its parameter, the clip of its derivative, its knee and its slope there;
@@ -34,7 +34,6 @@ from numba import njit
 from privypurse.oracles._links import (
     EVEN_LOGISTIC,
     FAST,
-    curvatures,
     next_even_loss,
     slopes,
     start_even_losses,
@@ -287,26 +286,11 @@ def block_losses(loss: Any, clip_loss: float, steps: Any, work: Any, count: int,
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def block_derivatives(loss: Any, clips: Any, work: Any, count: int, out: Any) -> None:
-    """Add a block's first and second derivatives along the direction, each clipped."""
-    code, parameter, clip, _, _ = loss
-    clip_slope, clip_curvature = clips
-    slopes(code, parameter, clip, work[0], work[10], work[5], count)
-    curvatures(code, parameter, clip, work[0], work[10], work[6], count)
-    for i in range(count):
-        q = work[1, i]
-        first, second = work[5, i] * q, work[6, i] * q * q
-        if work[2, i] > 0.0:
-            out[0] += min(max(first, -clip_slope), clip_slope) if abs(first) < math.inf else 0.0
-            out[1] += min(second, clip_curvature) if second < math.inf else 0.0
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
 def dense_along(
     rows: Any, along: Any, frame: Any, loss: Any, sums: Any, by_column: bool, segments: Any, partial: Any
 ) -> None:
-    """Sum losses at each step along a direction, less the first; derivatives without steps."""
-    clip_loss, steps, clips = sums
+    """Sum losses at each step along a direction, less the first."""
+    clip_loss, steps = sums
     work = np.empty((11, BLOCK))
     rows_of_segment, first_segment, last_segment = segments
     for segment in range(first_segment, last_segment):
@@ -314,7 +298,4 @@ def dense_along(
         for b in range(segment * rows_of_segment, stop, BLOCK):
             count = min(BLOCK, stop - b)
             _dense_two_scores(rows, b, count, along, frame, by_column, work)
-            if steps.size > 0:
-                block_losses(loss, clip_loss, steps, work, count, partial[segment])
-            else:
-                block_derivatives(loss, clips, work, count, partial[segment])
+            block_losses(loss, clip_loss, steps, work, count, partial[segment])

@@ -11,7 +11,6 @@ from numba import njit
 
 from privypurse.oracles._kernels import (
     BLOCK,
-    block_derivatives,
     block_losses,
     common_weights,
     finish_scores,
@@ -163,8 +162,8 @@ def _two_scores(rows: Any, b: int, count: int, along: Any, frame: Any, work: Any
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def sparse_along(rows: Any, along: Any, frame: Any, loss: Any, sums: Any, segments: Any, partial: Any) -> None:
-    """Sum losses at each step along a direction, less the first; derivatives without steps."""
-    clip_loss, steps, clips = sums
+    """Sum losses at each step along a direction, less the first."""
+    clip_loss, steps = sums
     work = np.empty((11, BLOCK))
     rows_of_segment, first_segment, last_segment = segments
     for segment in range(first_segment, last_segment):
@@ -172,10 +171,7 @@ def sparse_along(rows: Any, along: Any, frame: Any, loss: Any, sums: Any, segmen
         for b in range(segment * rows_of_segment, stop, BLOCK):
             count = min(BLOCK, stop - b)
             _two_scores(rows, b, count, along, frame, work)
-            if steps.size > 0:
-                block_losses(loss, clip_loss, steps, work, count, partial[segment])
-            else:
-                block_derivatives(loss, clips, work, count, partial[segment])
+            block_losses(loss, clip_loss, steps, work, count, partial[segment])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -26,103 +26,48 @@ from privypurse.purse._purse import Purse, draws_exactly
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """One release and the content of its box.
-
-    Parameters
-    ----------
-    what : str
-        Purpose stated by the run.
-    box : Sensitive
-        The box, for its bounds.
-    inside : ndarray or None
-        Its content; None for an objective or an experiment, which is no number.
-    mechanism : Mechanism
-        Mechanism of the release.
-    neighbouring : Neighbouring
-        Relation of the purse.
-    answer : ndarray
-        Released value.
-    paid_first : bool
-        Whether the charge was on the ledger before the box was opened.
-    handed : object
-        Released object besides numbers: the model of the best trial of a search.
-    trial : Transcript or None
-        Of a search: transcript of the best trial, all of which may be released.
-    trials : tuple of Transcript
-        Of a search: transcripts of all trials, which must not be released.
-    """
+    """One release and the content of its box."""
 
     what: str
-    box: Sensitive
-    inside: FloatArray | None
+    box: Sensitive  # for its bounds
+    inside: FloatArray | None  # its content; None for an objective or an experiment, which is no number
     mechanism: Mechanism
     neighbouring: Neighbouring
     answer: FloatArray
-    paid_first: bool
-    handed: Any = None
-    trial: "Transcript | None" = None
-    trials: "tuple[Transcript, ...]" = ()
+    paid_first: bool  # the charge was on the ledger before the box was opened
+    handed: Any = None  # of a search: model of the best trial
+    trial: "Transcript | None" = None  # of a search: transcript of the best trial, all of which may be released
+    trials: "tuple[Transcript, ...]" = ()  # of a search: transcripts of all trials, which must not be released
 
     @property
     def terms(self) -> tuple[Any, ...]:
         """Public terms: purpose, mechanism, bounds, shape, sampling rate."""
         box = self.box
-        return (
-            self.what,
-            type(self.mechanism).__name__,
-            repr(self.mechanism),
-            box.norm,
-            (box.add_remove, box.replace_one),
-            box.shape,
-            box.sample_prob,
-        )
+        mechanism = (type(self.mechanism).__name__, repr(self.mechanism))
+        return (self.what, *mechanism, box.norm, (box.add_remove, box.replace_one), box.shape, box.sample_prob)
 
 
 @dataclass(eq=False)
 class Transcript:
-    """Record of one run.
+    """Record of one run."""
 
-    Attributes
-    ----------
-    releases : list of Heard
-        Releases in order, without those of trials in a search: these are private, except for the
-        best trial, which is in ``trial`` of its release.
-    result : ndarray
-        Result of the run as one vector.
-    charged : int
-        Number of releases on the ledger.
-    failure : str
-        Error that ended the run, if any.
-    noise_state : dict or None
-        Of a trial: state of a seeded noise source at its start.
-    """
-
-    releases: list[Heard] = field(default_factory=list)
-    result: FloatArray = field(default_factory=lambda: np.empty(0))
-    charged: int = 0
-    failure: str = ""
-    noise_state: dict[str, Any] | None = None
+    releases: list[Heard] = field(default_factory=list)  # without those of trials in a search, which are private
+    result: FloatArray = field(default_factory=lambda: np.empty(0))  # as one vector
+    charged: int = 0  # number of releases on the ledger
+    failure: str = ""  # error that ended the run
+    noise_state: dict[str, Any] | None = None  # of a trial: state of a seeded noise source at its start
 
 
 class Diverged(Exception):
     """A replay asked for something that the recorded run did not."""
 
 
+# ``run(data, purse)`` trains and returns the model: a number, an array, or a list of these.
 Run = Callable[[Any, Purse], Any]
 
 
 def record(run: Run, data: Any, purse: Purse) -> Transcript:
-    """Run with real noise and record the releases.
-
-    Parameters
-    ----------
-    run : callable
-        ``run(data, purse)`` trains and returns the model: a number, an array, or a list of these.
-    data
-        Data for `run`.
-    purse : Purse
-        Purse to charge.
-    """
+    """Run with real noise and record the releases."""
     transcript = Transcript()
     _listen(run, data, purse, Ear(transcript))
     return transcript

@@ -26,34 +26,16 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class GrayBox:
-    """Result of comparing runs on neighbouring tables.
+    """Result of comparing runs on neighbouring tables."""
 
-    Parameters
-    ----------
-    findings : tuple of str
-        Violations, in words.
-    pairs : int
-        Number of pairs of runs.
-    releases : int
-        Number of pairs of boxes.
-    tightest : float
-        Largest distance between two boxes relative to the bound; 1 means that the bound is tight.
-    """
-
-    findings: tuple[str, ...]
+    findings: tuple[str, ...]  # violations, in words
     pairs: int
-    releases: int
-    tightest: float
+    releases: int  # number of pairs of boxes
+    tightest: float  # largest distance between two boxes relative to the bound; 1 means that the bound is tight
 
 
 def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[float]]:
-    """Return the violations in a pair of runs, and the share of each bound that the record used.
-
-    Parameters
-    ----------
-    absent, present : Transcript
-        A recorded run and its replay on a neighbouring table, in either order.
-    """
+    """Return the violations in a run and its replay, and the share of each bound that was used."""
     findings = []
     if len(absent.releases) != len(present.releases):
         findings.append(

@@ -48,11 +48,9 @@ def _numbers(table: NDArray[Any]) -> NDArray[Any]:
     """Convert objects to numbers one by one; return the table unchanged if one is not a number."""
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return table.astype(np.float64)
-    flat = table.ravel()
-    entries = np.empty(flat.size)
+    flat, entries = table.ravel(), np.full(table.size, math.nan)
     for place in range(flat.size):
         if type(flat[place]).__name__ == "NAType":  # pandas' missing value
-            entries[place] = math.nan
             continue
         try:
             entries[place] = flat[place : place + 1].astype(np.float64)[0]
@@ -61,6 +59,20 @@ def _numbers(table: NDArray[Any]) -> NDArray[Any]:
         except (TypeError, ValueError):
             return table
     return entries.reshape(table.shape)
+
+
+def plain_numbers(values: ArrayLike, dimensions: int, expected: str, remedy: str) -> NDArray[Any]:
+    """Return an array of numbers. A missing value (None) becomes NaN: its record contributes nothing."""
+    try:
+        plain = np.asarray(values)
+        numbers = plain.astype(np.float64) if plain.dtype.kind == "O" else plain
+    except (TypeError, ValueError, OverflowError):
+        plain, numbers = np.empty(0), np.empty(())
+    if numbers.ndim != dimensions or numbers.dtype.kind not in "iufb":
+        raise InvalidArgument(
+            f"{expected}; got {type(values).__name__} with shape {plain.shape} of {plain.dtype}. {remedy}"
+        )
+    return numbers
 
 
 def stored_by_column(table: NDArray[Any]) -> bool:
@@ -110,6 +122,13 @@ def check_sparse(X: Any) -> Any:
     return matrix
 
 
+def _is_canonical(matrix: Any) -> bool:
+    from privypurse.oracles import _sparse_kernels
+
+    columns, starts = read_only(unsigned(matrix.indices)), read_only(unsigned(matrix.indptr))
+    return bool(_sparse_kernels.canonical(columns, starts, matrix.shape[1]))
+
+
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Return a read-only view: kernels are compiled once for these, also for memory maps."""
     view = array.view()
@@ -120,13 +139,6 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 def unsigned(indices: NDArray[Any]) -> NDArray[Any]:
     """Reinterpret signed indices as unsigned."""
     return indices.view(f"u{indices.dtype.itemsize}")
-
-
-def _is_canonical(matrix: Any) -> bool:
-    from privypurse.oracles import _sparse_kernels
-
-    columns, starts = read_only(unsigned(matrix.indices)), read_only(unsigned(matrix.indptr))
-    return bool(_sparse_kernels.canonical(columns, starts, matrix.shape[1]))
 
 
 def encode_targets(

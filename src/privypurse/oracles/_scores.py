@@ -12,7 +12,6 @@ grows with c and changes its sign at the quantile.
 and y and nowhere else. (If one of them is NaN, it is an addition or a removal.)
 """
 
-import functools
 import itertools
 from typing import Any, Literal
 
@@ -23,14 +22,13 @@ from scipy import sparse
 from privypurse.core._checks import FloatArray, finite_vector, shown, small_probability
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._sensitive import Norm, Sensitive
-from privypurse.oracles._encoding import check_target_bounds
+from privypurse.oracles._encoding import check_target_bounds, plain_numbers
 
 # Candidate units are two to these powers.
 EXPONENTS = np.arange(-60, 61)
 # Stored exponents of single precision: 0 for zero (or nearly), 255 for non-finite numbers.
 _STORED, _BIAS = 256, 127
-# Numbers processed together.
-_NUMBERS = 2_000_000
+_NUMBERS = 2_000_000  # processed together
 # Counts are integers, worths powers of two: sums of 10^8 records round by far less than this.
 UNIT_ROUNDING = 1e-5
 
@@ -73,10 +71,8 @@ def _entries(block: Any) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np
     """Return the exponents of a block's finite non-zero numbers, with their columns and rows."""
     with np.errstate(over="ignore", under="ignore"):
         if sparse.issparse(block):
-            matrix = block.tocsr()
-            values = matrix.data.astype(np.float32)
-            column = matrix.indices.astype(np.intp)
-            row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+            entries = block.tocoo()
+            row, column, values = entries.row, entries.col.astype(np.intp), entries.data.astype(np.float32)
         else:
             values = np.ascontiguousarray(block, dtype=np.float32)
             row, column = np.divmod(np.flatnonzero(values), values.shape[1])
@@ -86,16 +82,14 @@ def _entries(block: Any) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np
     return exponents[sized], column[sized], row[sized]
 
 
-@functools.cache
-def _worth() -> FloatArray:
-    """Return the worth of each candidate unit to a number with each stored exponent."""
-    steps = (np.arange(_STORED) - _BIAS)[:, None] - EXPONENTS[None, :]
-    return np.asarray(np.where(steps <= 0, 2.0**steps, 4.0 ** -steps.astype(float)))
+# The worth of each candidate unit to a number with each stored exponent.
+_STEPS = (np.arange(_STORED) - _BIAS)[:, None] - EXPONENTS
+_WORTH = np.where(_STEPS <= 0, 2.0**_STEPS, 4.0 ** -_STEPS.astype(float))
 
 
 def _scores(counts: FloatArray) -> Sensitive:
     bound = 1 + UNIT_ROUNDING
-    return Sensitive(counts @ _worth(), norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
+    return Sensitive(counts @ _WORTH, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
 
 
 # Pairwise sums of n numbers of at most one err by far less than this for 10^8 records.
@@ -114,9 +108,9 @@ def limit_scores(lengths: FloatArray, candidates: FloatArray) -> Sensitive:
     Each record is worth between 0 and 1, whatever the limit. So scores move apart by at most 1 if a
     record is added or removed, and by at most 2 if one is replaced.
     """
-    limits = finite_vector(candidates=candidates)
-    if limits.size == 0 or not (limits[0] > 0 and (np.diff(limits) > 0).all()):
-        raise InvalidArgument("candidates must be positive numbers in increasing order. Sort them.")
+    limits = _grid(candidates)
+    if not limits[0] > 0:
+        raise InvalidArgument("candidates must be positive numbers. Pass limits above 0.")
     ordered = np.sort(lengths[~np.isnan(lengths)])
     ordered = ordered[np.searchsorted(ordered, 0.0, side="right") :]
     places = [0, *np.searchsorted(ordered, limits, side="right").tolist(), ordered.size]
@@ -212,7 +206,8 @@ def _box(scores: FloatArray, quantile: float) -> Sensitive:
 
 def _tally(values: ArrayLike, grid: FloatArray, negated: bool = False) -> NDArray[np.int64]:
     """Count the records up to each candidate since the one before, and beyond the last; no NaN."""
-    column = _column(values)
+    remedy = "Pass one column at a time, such as table[:, 0], and no text."
+    column = plain_numbers(values, 1, "values must be one number for each record", remedy)
     tally = np.zeros(grid.size + 1, dtype=np.int64)
     for start in range(0, column.size, CHUNK):
         chunk = column[start : start + CHUNK].astype(np.float64)
@@ -233,36 +228,16 @@ def _grid(candidates: ArrayLike) -> FloatArray:
     return grid
 
 
-def _column(values: ArrayLike) -> NDArray[np.generic]:
-    try:
-        plain = np.asarray(values)
-        # A missing value (None) becomes NaN, and its record contributes nothing.
-        column = plain.astype(np.float64) if plain.dtype.kind == "O" else plain
-    except (TypeError, ValueError, OverflowError):
-        plain, column = np.empty(0), np.empty((0, 0))
-    if column.ndim != 1 or column.dtype.kind not in "iufb":
-        raise InvalidArgument(
-            f"values must be one number for each record; got {type(values).__name__} with shape {plain.shape} of "
-            f"{plain.dtype}. Pass one column at a time, such as table[:, 0], and no text."
-        )
-    return column
-
-
 class Targets:
     """Targets of a regression, clipped to their declared public range."""
 
     def __init__(self, y: ArrayLike, bounds: tuple[float, float]) -> None:
-        self._low, self._high = check_target_bounds(bounds)
-        self._values = np.clip(checked_numbers(y).astype(np.float64), self._low, self._high)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The declared range."""
-        return self._low, self._high
+        self.bounds = check_target_bounds(bounds)
+        self._values = np.clip(checked_numbers(y).astype(np.float64), *self.bounds)
 
     def medians(self, candidates: FloatArray) -> Sensitive:
         """Return scores for selecting the median."""
-        return quantile_scores(self._values, quantile=0.5, candidates=finite_vector(candidates=candidates))
+        return quantile_scores(self._values, quantile=0.5, candidates=candidates)
 
     def spreads(self, middle: float, candidates: FloatArray) -> Sensitive:
         """Return scores for selecting a limit on the distance from a public middle."""

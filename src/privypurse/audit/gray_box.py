@@ -4,7 +4,6 @@ It needs no statistics. One pair of runs shows a broken bound, a query or noise 
 on a record, a release without a charge, or a model that depends on more than the releases.
 """
 
-import itertools
 import math
 from dataclasses import dataclass
 
@@ -186,11 +185,3 @@ def _difference(one: Heard, other: Heard) -> str:
         if mine != its:
             return f"{name} {str(mine)[:80]} and {str(its)[:80]}"
     return "nothing"
-
-
-def charged_mu(transcript: Transcript) -> float:
-    """Return the total mu of the releases of a run, recomputed from mechanisms and boxes."""
-    from privypurse.accounting._gdp import mu_squared
-
-    charges = (heard.mechanism.charge(heard.box, heard.neighbouring) for heard in transcript.releases)
-    return math.sqrt(math.fsum(itertools.chain([0.0], map(mu_squared, charges))))

@@ -366,7 +366,7 @@ def test_other_compiled_sums_have_no_licence_to_reorder():
 
 def test_strict_functions_are_not_taken_from_the_fast_ones_files():
     """Numba's files tell functions apart by name and line, not by flags: these must not be kept there."""
-    for function in (_exact_kernels._slopes, _exact_kernels._products_by_column):
+    for function in (_exact_kernels._slopes, _exact_kernels._products_by_column, _exact_kernels._finish_scores):
         assert function.targetoptions.get("fastmath", False) in (False, None)
         assert not function._cache.cache_path
 

@@ -35,15 +35,14 @@ from privypurse.oracles._kernels import (
     _NARROW,
     BLOCK,
     _transpose,
-    enlarged,
     limited_coefficient,
-    limited_row,
     scaled_coefficient,
 )
 
 # Not cached on disk, where numba would confuse them with the fast ones; their callers hold a copy.
 _strict = njit(nogil=True, error_model="numpy")
 _products_by_column = _strict(_kernels._raw_products_by_column.py_func)
+_finish_scores = _strict(_kernels.finish_scores.py_func)
 _slopes = _strict(_links.slopes.py_func)
 _sparse_products = _sparse_kernels._raw_products  # strict already
 
@@ -145,25 +144,6 @@ def row_products(typing_context: Any, table: Any, row: Any, vector: Any) -> Any:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _products_by_row(table: Any, start: int, count: int, vector: Any, raw: Any, squared: Any) -> None:
-    for i in range(count):
-        raw[i], squared[i] = row_products(table, start + i, vector)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _finish_scores(raw: Any, squared: Any, bias: float, frame: Any, score: Any, scale: Any, count: int) -> bool:
-    """Turn raw products into scores of length-limited rows; return whether every row is finite.
-
-    As in ``_kernels``, but counting in integers, which may be added in any order.
-    """
-    finite = 0
-    for i in range(count):
-        scale[i], score[i], ok = limited_row(raw[i] + frame[0] * bias, enlarged(squared[i], frame), frame)
-        finite += 1 if ok > 0.0 else 0
-    return finite == count
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
 def _in_units(
     coefficient: Any, scale: Any, squared: Any, frame: Any, clip_norm: float, per_unit: float, factor: Any, count: int
 ) -> int:
@@ -247,8 +227,9 @@ def dense_gradient(
                 _transpose(table, b, count, buffer)
                 _products_by_column(buffer, 0, count, vector, raw[:count], squared[:count])
             else:
-                _products_by_row(table, b, count, vector, raw, squared)
-            clean = _finish_scores(raw, squared, bias, frame, score, scale, count)
+                for i in range(count):
+                    raw[i], squared[i] = row_products(table, b + i, vector)
+            clean = _finish_scores(raw[:count], squared[:count], bias, frame, score, scale)
             _slopes(code, parameter, clip, score, target[b : b + count], slope, count)
             out[d] += _in_units(slope, scale, squared, frame, clip_norm, per_unit, factor, count)
             block_sum[:] = 0
@@ -305,7 +286,7 @@ def sparse_gradient(rows: Any, weights: Any, frame: Any, loss: Any, units: Any, 
         for b in range(segment * rows_of_segment, stop, BLOCK):
             count = min(BLOCK, stop - b)
             _sparse_products(table, b, count, weights, raw, squared)
-            _finish_scores(raw, squared, weights[d], frame, score, scale, count)
+            _finish_scores(raw[:count], squared[:count], weights[d], frame, score, scale)
             _slopes(code, parameter, clip, score, target[b : b + count], slope, count)
             out[d] += _in_units(slope, scale, squared, frame, clip_norm, per_unit, factor, count)
             _add_sparse_rows(table, b, count, factor, scale, out)

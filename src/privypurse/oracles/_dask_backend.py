@@ -54,7 +54,7 @@ class DaskOracle(LinearOracle):
         checks = (dtype, self._frame, self._loss, self._classes, self._target_bounds)
         # Checked and kept on the workers; recomputed from the graph of X and y if a worker is lost.
         self._kept = [
-            client.submit(_make, x, labels, *checks, pure=False)  # no retries
+            client.submit(make_partition, x, labels, *checks, pure=False)  # no retries
             for x, labels in zip(client.compute(blocks_x), client.compute(blocks_y), strict=True)
         ]
         distributed.wait(self._kept)
@@ -106,11 +106,6 @@ def _result(future: Any) -> Any:
         raise InvalidArgument(
             f"a partition of X or y cannot be computed ({type(error).__name__}). Compute X and y on their own to see why."
         ) from None
-
-
-def _make(x: Any, labels: Any, *checks: Any) -> Partition:
-    table = x.to_numpy() if hasattr(x, "to_numpy") else x
-    return make_partition(table, np.asarray(labels), *checks)
 
 
 def _on_rows(part: Partition, rows: Any, call: Callable[[Partition], Any]) -> Any:

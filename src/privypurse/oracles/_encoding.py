@@ -19,7 +19,7 @@ ROUNDING_MARGIN = 5e-4
 LARGEST_TARGET = 1e30  # representable in float32
 
 
-def check_dense(X: ArrayLike) -> NDArray[Any]:
+def check_dense(X: ArrayLike, *, may_be_empty: bool = True) -> NDArray[Any]:
     """Return a two-dimensional float32 or float64 table; copy only other types or layouts."""
     if sparse.issparse(X):
         raise InvalidArgument("X must be a dense table here; got a sparse matrix. Use SparseOracle, or X.toarray().")
@@ -33,6 +33,7 @@ def check_dense(X: ArrayLike) -> NDArray[Any]:
         )
     if table.shape[1] == 0:
         raise InvalidArgument(f"X must have at least one column; got shape {table.shape}. Pass the feature columns.")
+    _check_some_rows(table.shape[0], may_be_empty)
     if table.dtype not in (np.float32, np.float64):
         with np.errstate(over="ignore"):  # longer floats, without a warning that reveals a row
             table = table.astype(np.float64)
@@ -85,13 +86,13 @@ def stored_by_column(table: NDArray[Any]) -> bool:
     return bool(table.shape[1] > 1 and 0 < to_next_row <= to_next_column)
 
 
-def check_some_rows(rows: int, may_be_empty: bool) -> None:
+def _check_some_rows(rows: int, may_be_empty: bool) -> None:
     """Raise InvalidArgument for a table without records; a chunk or a sample may be empty."""
     if rows == 0 and not may_be_empty:
         raise InvalidArgument("X must have at least one row; got none. Check that the data was loaded.")
 
 
-def check_sparse(X: Any) -> Any:
+def check_sparse(X: Any, *, may_be_empty: bool = True) -> Any:
     """Return a CSR matrix of floats without duplicates, whose positions nothing else can change.
 
     Values are copied only if stored otherwise, since every sum measures them. Column numbers and
@@ -106,6 +107,7 @@ def check_sparse(X: Any) -> Any:
         raise InvalidArgument(f"X must hold numbers; got {X.dtype}. Encode text columns first.")
     if X.ndim != 2 or X.shape[1] == 0:
         raise InvalidArgument(f"X must have at least one column; got shape {X.shape}. Pass the feature columns.")
+    _check_some_rows(X.shape[0], may_be_empty)
     check_positions(X)
     try:
         given = X.tocsr()

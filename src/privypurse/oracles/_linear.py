@@ -23,7 +23,6 @@ from privypurse.losses._linear import LinearLoss, check_loss
 from privypurse.oracles._encoding import (
     ROUNDING_MARGIN,
     check_dense,
-    check_some_rows,
     check_sparse,
     check_target_bounds,
     encode_targets,
@@ -341,8 +340,7 @@ class DenseOracle(LinearOracle):
     """
 
     def __init__(self, X: ArrayLike, y: ArrayLike, *, may_be_empty: bool = False, **settings: Any) -> None:
-        table = check_dense(X)
-        check_some_rows(table.shape[0], may_be_empty)
+        table = check_dense(X, may_be_empty=may_be_empty)
         super().__init__(features=table.shape[1], **settings)
         target = encode_targets(y, table.shape[0], table.dtype, self._loss, self._classes, self._target_bounds)
         self._held = (DensePartition(table, target, self._frame, by_column=stored_by_column(table)),)
@@ -360,8 +358,7 @@ class SparseOracle(LinearOracle):
     """
 
     def __init__(self, X: Any, y: ArrayLike, *, may_be_empty: bool = False, **settings: Any) -> None:
-        matrix = check_sparse(X)
-        check_some_rows(matrix.shape[0], may_be_empty)
+        matrix = check_sparse(X, may_be_empty=may_be_empty)
         super().__init__(features=matrix.shape[1], **settings)
         target = encode_targets(y, matrix.shape[0], np.float64, self._loss, self._classes, self._target_bounds)
         self._held = (SparsePartition(matrix, target, self._frame),)

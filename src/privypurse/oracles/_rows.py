@@ -11,7 +11,7 @@ from scipy import sparse
 from privypurse.core._checks import FloatArray, finite_vector, ordinary, positive
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._sensitive import Norm, Sensitive
-from privypurse.oracles._encoding import ROUNDING_MARGIN, check_dense, check_some_rows, check_sparse
+from privypurse.oracles._encoding import ROUNDING_MARGIN, check_dense, check_sparse
 from privypurse.oracles._partitions import pairwise_sum
 from privypurse.oracles._scores import Magnitudes, limit_scores
 
@@ -43,8 +43,8 @@ class Rows:
         overwrite: bool = False,
         may_be_empty: bool = False,
     ) -> None:
-        self._table: Any = check_sparse(X) if sparse.issparse(X) else check_dense(X)
-        check_some_rows(self._table.shape[0], may_be_empty)
+        check = check_sparse if sparse.issparse(X) else check_dense
+        self._table: Any = check(X, may_be_empty=may_be_empty)
         # Public: the number of columns, and of classes (0 where records have none).
         self.columns, self.classes = int(self._table.shape[1]), classes
         self._target = target

@@ -398,12 +398,12 @@ TABLES = {
 def softmax_records(X, y, w, loss, bound, row_limit, constant):
     """Each record's whole numbers in fine steps, through the compiled code, by itself."""
     columns = X.shape[1] + bool(constant)
-    steps = _exact_softmax.Steps.of(bound, row_limit, columns, loss.classes)
+    steps = _exact_softmax.Steps.of(loss, bound, row_limit, columns)
     weights = _exact_softmax.whole_weights(w.reshape(columns, loss.classes))
     records = []
     for i in range(X.shape[0]):
         row = X[i : i + 1].toarray() if sparse.issparse(X) else X[i : i + 1]
-        block = _exact_softmax.block_gradient(loss, row, y[i : i + 1], weights, constant, row_limit, bound, steps)
+        block = _exact_softmax.block_gradient(loss, row, y[i : i + 1], weights, constant, steps)
         records.append([int(number) for number in block.ravel()])
     return records, steps
 
@@ -478,7 +478,7 @@ def test_softmax_blocks_and_order_do_not_show(loss):
     assert np.array_equal(exact, answer(everything[::-1]))
     # The plain sum shows the order; the exact one is near it: a third of a step for each record, at the most.
     assert not np.array_equal(plain, answer(everything[::-1], NoiseSource(seed=1)))
-    unit = _exact_softmax.Steps.of(loss.lipschitz, 1.0, 31, 5).unit
+    unit = _exact_softmax.Steps.of(loss, loss.lipschitz, 1.0, 31).unit
     assert 0 < np.linalg.norm(exact - plain) < n * math.sqrt(w.size) * unit / 3
 
 

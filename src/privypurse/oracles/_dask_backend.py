@@ -73,13 +73,15 @@ class DaskOracle(LinearOracle):
         # Samples are drawn here, where the secret coins are; None stands for all rows.
         samples: list[Any] = [None] * len(self._kept)
         if sample_prob < 1 and noise is not None:
-            tallies = [self._submit(_on_rows, part, None, methodcaller("tally")) for part in self._kept]
-            samples = [poisson_rows(int(_result(tally)[2]), sample_prob, noise) for tally in tallies]
-        sums = [self._submit(_on_rows, part, rows, call) for part, rows in zip(self._kept, samples, strict=True)]
-        return [_result(one) for one in sums]
+            tallies = self._on_workers(methodcaller("tally"), samples)
+            samples = [poisson_rows(int(tally[2]), sample_prob, noise) for tally in tallies]
+        return self._on_workers(call, samples)
 
-    def _submit(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        return self._client.submit(work, *arguments, retries=self._retries, pure=False)
+    def _on_workers(self, call: Callable[[Partition], Any], samples: list[Any]) -> list[Any]:
+        settings = {"retries": self._retries, "pure": False}
+        pairs = zip(self._kept, samples, strict=True)
+        futures = [self._client.submit(_on_rows, part, rows, call, **settings) for part, rows in pairs]
+        return [_result(future) for future in futures]
 
 
 def _row_blocks(data: Any, name: str) -> list[Any]:

@@ -86,10 +86,8 @@ class LinearOracle:
       loss and the row limit imply, and was enforced on every row where the sum was computed.
     * A non-finite row contributes nothing, and no control flow depends on one row's values.
     * Rows are not copied. Sums are in float64, in an order that depends on the number of rows only.
-    * Where the noise is secure, gradients are sums of integers of a public unit, to which each
-      record adds its own, a function of this record and of public values alone: exact, for up to
-      10^9 records, and the same in any order, in any number of threads, and whatever other records
-      there are.
+    * Where the noise is secure, gradients are exact sums of integers of a public unit, for up to 10^9
+      records. Each record's integers are a function of this record and of public values alone.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """[RAW DATA] Tables of rows with targets, dense or sparse, that oracles sum over.
 
-Exact sums lie on a lattice, with one public step, a power of two, for each query. With secure
-noise, every record's clipped gradient is rounded to whole steps before it is added. The sum is then
-one of integers: exact, and the same in every order. Noise is added in whole steps too
+With secure noise, every record's clipped gradient is rounded to whole steps, of a public power of two
+for each query, before it is added. The sum of integers is exact, and the same in every order
 (``docs/proofs/exact_noise.md``).
 
 Compiled sums run over segments of rows in threads; no result depends on their number.
@@ -121,7 +120,17 @@ Segments = tuple[int, int, int]
 AddSegments = Callable[[Segments, NDArray[Any]], None]
 
 
-class DensePartition:
+class _Partition:
+    def __init__(self, target: FloatArray, frame: Frame, dtype: Any) -> None:
+        self._target, self._frame, self._scales = read_only(target), frame, frame.for_kernels(dtype)
+        self.rows = target.size
+
+    def tally(self) -> FloatArray:
+        """Count negative targets, positive targets and rows."""
+        return np.array([np.count_nonzero(self._target < 0), np.count_nonzero(self._target > 0), self.rows], np.float64)
+
+
+class DensePartition(_Partition):
     """Rows of a dense float32 or float64 table, in the caller's memory.
 
     `by_column` is the order in which a row's products are added, and which memory order is fast. For
@@ -135,13 +144,8 @@ class DensePartition:
     """
 
     def __init__(self, table: NDArray[Any], target: FloatArray, frame: Frame, *, by_column: bool = False) -> None:
-        self._by_column = by_column
-        self._table, self._target, self._frame = read_only(table), read_only(target), frame
-        self._scales, self.rows = frame.for_kernels(table.dtype), int(table.shape[0])
-
-    def tally(self) -> FloatArray:
-        """Count negative targets, positive targets and rows."""
-        return _tally(self._target)
+        super().__init__(target, frame, table.dtype)
+        self._table, self._by_column = read_only(table), by_column
 
     def in_double(self) -> "DensePartition":
         """Return the same rows in double precision; copied only if needed."""
@@ -175,7 +179,7 @@ class DensePartition:
         return _sum_over_segments(self.rows, self._frame.features, work.zero, add, threads)
 
 
-class SparsePartition:
+class SparsePartition(_Partition):
     """Sparse rows (CSR from `check_sparse`), with values in the caller's memory.
 
     Guarantees
@@ -187,17 +191,12 @@ class SparsePartition:
     def __init__(self, matrix: Any, target: FloatArray, frame: Frame) -> None:
         from privypurse.oracles import _sparse_kernels
 
+        super().__init__(target, frame, np.float64)
         # Unsigned, so that the compiler need not handle negative indices.
         self._columns, self._starts = read_only(unsigned(matrix.indices)), read_only(unsigned(matrix.indptr))
-        self._target, self._frame = read_only(target), frame
         self._ones = bool(_sparse_kernels.all_ones(read_only(matrix.data)))
         # One-hot tables need no values: they are all 1, whatever happens to the caller's array.
         self._values = read_only(matrix.data[:0] if self._ones else matrix.data)
-        self._scales, self.rows = frame.for_kernels(np.float64), int(self._starts.size - 1)
-
-    def tally(self) -> FloatArray:
-        """Count negative targets, positive targets and rows."""
-        return _tally(self._target)
 
     def in_double(self) -> "SparsePartition":
         """Return the part itself: sparse sums are in double precision."""
@@ -255,10 +254,6 @@ def pairwise_sum(vectors: list[NDArray[Any]], empty: NDArray[Any]) -> NDArray[An
         paired = [a + b for a, b in zip(vectors[::2], vectors[1::2], strict=False)]
         vectors = paired + vectors[len(vectors) - len(vectors) % 2 :]
     return vectors[0] if vectors else empty
-
-
-def _tally(target: FloatArray) -> FloatArray:
-    return np.array([np.count_nonzero(target < 0), np.count_nonzero(target > 0), target.size], dtype=np.float64)
 
 
 def _loss_for_kernels(work: Work) -> tuple[int, float, float, float, float]:

@@ -118,10 +118,11 @@ def limit_scores(lengths: FloatArray, candidates: FloatArray) -> Sensitive:
     # Pairwise sums of each bin, scaled so that no entry is above one.
     shorter = [part.sum() / limit if part.size else 0.0 for part, limit in zip(bins, [*limits, 1.0], strict=True)]
     longer = [((limit / part) ** 2).sum() for part, limit in zip(bins[1:], limits, strict=True)]
-    kept = np.zeros(limits.size)
-    for j, limit in enumerate(limits):
-        kept[j] = sum(shorter[i] * limits[i] / limit for i in range(j + 1))
-        kept[j] += sum(longer[i] * (limit / limits[i]) ** 2 for i in range(j, limits.size))
+    kept = [
+        sum(shorter[i] * limits[i] / limit for i in range(j + 1))
+        + sum(longer[i] * (limit / limits[i]) ** 2 for i in range(j, limits.size))
+        for j, limit in enumerate(limits)
+    ]
     bound = 1 + LIMIT_ROUNDING
     return Sensitive(kept, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
 

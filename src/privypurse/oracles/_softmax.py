@@ -138,12 +138,10 @@ class SoftmaxOracle:
         """Sum gradients exactly, in integers of a public unit."""
         from privypurse.oracles import _exact_softmax as exact
 
-        exact.check_known(self._loss)
-        steps = exact.Steps.of(bound, self._row_limit, self._columns, self._loss.classes)
+        steps = exact.Steps.of(self._loss, bound, self._row_limit, self._columns)
         whole, total = exact.whole_weights(weights), exact.ExactTotal(weights.shape)
-        limits = (self._constant, self._row_limit, bound, steps)
         for table, target in self._chosen(rows, min(self._block_rows, exact.MOST_ROWS)):
-            total.add(exact.block_gradient(self._loss, table, target, whole, *limits))
+            total.add(exact.block_gradient(self._loss, table, target, whole, self._constant, steps))
         bits = round(math.log2(steps.unit / (steps.row * steps.slope)))
         return np.asarray(steps.unit * total.rounded(bits))
 

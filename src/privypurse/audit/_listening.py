@@ -68,9 +68,7 @@ Run = Callable[[Any, Purse], Any]
 
 def record(run: Run, data: Any, purse: Purse) -> Transcript:
     """Run with real noise and record the releases."""
-    transcript = Transcript()
-    _listen(run, data, purse, Ear(transcript))
-    return transcript
+    return _listen(run, data, purse, Ear(Transcript()))
 
 
 def replay(run: Run, data: Any, purse: Purse, heard: Transcript) -> Transcript:
@@ -78,13 +76,13 @@ def replay(run: Run, data: Any, purse: Purse, heard: Transcript) -> Transcript:
 
     Noise is drawn all the same, so that samples from a source with the same seed are equal.
     """
-    transcript, answers = Transcript(), iter(heard.releases)
-    _listen(run, data, purse, Ear(transcript, lambda mechanism, owner: Repeating(mechanism, owner, answers)))
-    return transcript
+    return _listen(run, data, purse, Ear.repeating(heard))
 
 
 class Watched:
     """Mechanism that records the content of its box and whether it was charged first."""
+
+    passes_on = True  # the result of a search
 
     def __init__(self, mechanism: Mechanism, purse: Purse) -> None:
         self.mechanism, self._purse = mechanism, purse
@@ -131,17 +129,17 @@ class Watched:
         def passed(result: Any) -> None:
             self.handed, self.trial = (None, None) if result is None else result
             self.trials = tuple(heard)
-            self._pass_on(self.handed, hand_over)
+            if self.passes_on:
+                hand_over(self.handed)
 
         bounds = {"add_remove": box.add_remove, "replace_one": box.replace_one}
         return SensitiveTrials(listened, candidates=box.candidates, hand_over=passed, **bounds)
 
-    def _pass_on(self, result: Any, hand_over: Callable[[Any], None]) -> None:
-        hand_over(result)
-
 
 class Repeating(Watched):
     """Mechanism that returns recorded answers."""
+
+    passes_on = False  # the result of the actual draw is not the recorded one
 
     def __init__(self, mechanism: Mechanism, purse: Purse, answers: Iterator[Heard]) -> None:
         super().__init__(mechanism, purse)
@@ -170,9 +168,6 @@ class Repeating(Watched):
             raise Diverged(f"a release has another shape than on the neighbouring table: {heard.what}")
         return heard.answer.copy() if isinstance(answer, np.ndarray) else answer.new_tensor(heard.answer)
 
-    def _pass_on(self, result: Any, hand_over: Callable[[Any], None]) -> None:
-        """Do nothing: the result of the actual draw is not the recorded one."""
-
 
 def opened(box: Sensitive, mechanism: Mechanism) -> FloatArray | None:
     """Return the content of a box, None if it is not a number."""
@@ -189,19 +184,19 @@ def _replayed_trial(
     trial: Callable[[int, Any], Any], heard: Transcript, candidate: int, noise: Any
 ) -> tuple[Transcript, Any]:
     """Replay the best trial on this table with the recorded candidate, answers and noise."""
-    transcript, answers, stood, outcome = Transcript(), iter(heard.releases), noise.state(), None
+    ear, stood, outcome = Ear.repeating(heard), noise.state(), None
     if heard.noise_state is not None:
         noise.restore(heard.noise_state)
     try:
-        with Purse.observed_by(Ear(transcript, lambda mechanism, owner: Repeating(mechanism, owner, answers))):
+        with Purse.observed_by(ear):
             score, outcome = trial(candidate, noise)
-        transcript.result = flat(score)
+        ear.transcript.result = flat(score)
     except Exception as error:
-        transcript.failure = f"{type(error).__name__}: {error}"
+        ear.transcript.failure = f"{type(error).__name__}: {error}"
     finally:
         if stood is not None:
             noise.restore(stood)
-    return transcript, outcome
+    return ear.transcript, outcome
 
 
 @dataclass(eq=False)
@@ -210,6 +205,12 @@ class Ear:
 
     transcript: Transcript
     make: Callable[[Mechanism, Purse], Watched] = Watched
+
+    @classmethod
+    def repeating(cls, heard: Transcript) -> "Ear":
+        """Return an observer that replays the answers of a run."""
+        answers = iter(heard.releases)
+        return cls(Transcript(), lambda mechanism, owner: Repeating(mechanism, owner, answers))
 
     def watch(self, purse: Purse, mechanism: Mechanism) -> Mechanism:
         """Return a mechanism that records what it draws."""
@@ -227,7 +228,7 @@ class Ear:
         self.transcript.charged += int(released is not None and watched.paid_first)
 
 
-def _listen(run: Run, data: Any, purse: Purse, ear: Ear) -> None:
+def _listen(run: Run, data: Any, purse: Purse, ear: Ear) -> Transcript:
     before, transcript = purse.totals.releases, ear.transcript
     try:
         with Purse.observed_by(ear):
@@ -236,6 +237,7 @@ def _listen(run: Run, data: Any, purse: Purse, ear: Ear) -> None:
         transcript.failure = f"{type(error).__name__}: {error}"
     finally:
         transcript.charged = purse.totals.releases - before
+    return transcript
 
 
 def flat(result: Any) -> FloatArray:

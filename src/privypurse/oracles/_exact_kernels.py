@@ -10,14 +10,8 @@ alone: not of its position in a block, the block's length, the threads, or other
   written out for lanes: column j goes to lane j mod L, and the lanes are added in a fixed tree.
 * After the rounding there are only integers, whose sums do not depend on any order.
 
-Bound: a record is within ``1 - ROUNDING_MARGIN`` of it, as in ``_kernels``. For float32 tables the
-coefficient and the products are rounded to 24 bits, each a relative change of at most 2^-24.
-Rounding to whole steps adds at most half the square root of the number of columns, in steps, for
-which `lattice_unit` reserves half of the margin.
-
-Overflow: a coordinate is below 2^23 steps and a block has at most 256 rows, so 32 bits hold a
-block's sum, and 64 bits that of 2^40 rows. (Where very many columns make the steps k bits finer,
-blocks have 16 rows, which allows for k up to 4.)
+``docs/proofs/exact_noise.md`` shows that no record passes its bound (Claim 0a) and that no sum
+overflows (Claim 0c): 32 bits hold a coordinate's sum over a block of at most 256 rows.
 """
 
 import math

@@ -4,20 +4,7 @@ Rows are first rounded to whole steps. Scores are products of integer rows and i
 the gradient is a product of integer rows and integer derivatives. All partial sums are below 2^53,
 so doubles hold them exactly and the fastest product can be used. In between, each record's
 derivative is computed separately, without reordering (see ``_exact_kernels``).
-
-Bounds, for rows limited to L, classes K, columns c, and gradients bounded by B:
-
-* A row's step is a power of two between 2^-21 L and 2^-20 L. A rounded row is at most L + sqrt(c)/2
-  steps long; its exact length in steps is known, since the sum of squares is an integer below 2^53.
-* The derivative is scaled down so that the product of both lengths is within
-  ``1 - ROUNDING_MARGIN`` of B, and then rounded to steps between 2^-22 B/L and 2^-21 B/L. This adds
-  at most sqrt(K)/2 steps times the row, which `Steps.of` keeps within 0.4 of the margin.
-* A block of 1,024 rows has sums of at most 1,024 B / (2^-43 B) = 2^53 steps, less the margin.
-* Scores: by Cauchy-Schwarz every partial sum is at most 2^21 (1 + a little) times the length of the
-  weights, which is 2^31.
-* The sum of all blocks is rounded to the lattice of the query, once. Two sums that differ by one
-  record's gradient then differ by at most sqrt(c K) lattice units more, for which half of the
-  margin is reserved.
+``docs/proofs/exact_noise.md`` proves the bounds.
 """
 
 import math

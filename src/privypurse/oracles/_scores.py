@@ -1,15 +1,7 @@
 """[RAW DATA] Scores of public candidates as sealed boxes, from which a selection chooses privately.
 
 Candidates are units of measurement, limits on lengths, quantiles and the targets of a regression.
-
-Both kinds of quantile score have the same bounds. Write q for the quantile, N for the number of
-records that are not NaN, L(c) for how many of them are at most c, and ``D(c) = L(c) - q N``, which
-grows with c and changes its sign at the quantile.
-
-*Adding a record x* moves D by ``1 - q`` at the candidates from x on, and by ``-q`` at those below.
-
-*Replacing x by y* leaves N as it is and moves D by 1, in one direction, at the candidates between x
-and y and nowhere else. (If one of them is NaN, it is an addition or a removal.)
+``docs/proofs/selection.md`` proves the bounds of the scores of quantiles.
 """
 
 import itertools
@@ -137,22 +129,15 @@ CHUNK = 2**20  # values processed together, so that a long column is not copied 
 def quantile_scores(values: ArrayLike, *, quantile: float, candidates: ArrayLike) -> Sensitive:
     """Score candidates by their distance from a quantile: for a grid finer than the data.
 
-    A candidate c scores ``-|(1 - quantile) * #{x <= c} - quantile * #{x > c}|``, which is
-    ``-|D(c)|``: zero at the quantile, and one less for each record in between. NaN contributes
-    nothing; infinities lie beyond all candidates. Candidates without a record between them score
-    alike; see `covering_scores` where that may happen.
+    A candidate c scores ``-|(1 - quantile) * #{x <= c} - quantile * #{x > c}|``: zero at the
+    quantile, and one less for each record in between. NaN contributes nothing; infinities lie
+    beyond all candidates. Candidates without a record between them score alike; see
+    `covering_scores` where that may happen.
 
     Guarantees
     ----------
     One record moves two scores apart by at most ``2 max(quantile, 1 - quantile)`` if it is added or
     removed, and by at most 2 if it is replaced. No smaller bound holds.
-
-    Notes
-    -----
-    Added: scores from x on move by at most 1 - q either way, and scores below by at most q either
-    way. Two candidates on one side of x move apart by at most ``2 max(q, 1 - q)``, two on different
-    sides by at most ``q + (1 - q) = 1``, which is no more. Replaced: all scores move by at most 1
-    either way.
     """
     quantile = small_probability(quantile=quantile)
     tally = _tally(values, _grid(candidates))
@@ -173,19 +158,7 @@ def covering_scores(
 
     Guarantees
     ----------
-    One record moves two scores apart by at most ``2 max(quantile, 1 - quantile)`` if it is added or
-    removed, and by at most 2 if it is replaced. No smaller bound holds.
-
-    Notes
-    -----
-    For the upper side: candidate ``c_j`` scores ``min(0, D(c_j)) - max(0, D(c_(j-1)))``, minus the
-    distance of zero from the interval between the two, with no lower end for the first. Added:
-    where both ends lie on one side of x the interval is moved, and so the score by at most q
-    (below) or 1 - q (from x on), either way. In the one interval with ends on both sides, the lower
-    end falls by q and the upper end rises by 1 - q: the score moves by 0 to max(q, 1 - q). Any two
-    of these differ by at most ``2 max(q, 1 - q)``. Replaced: ends move by 1 or not at all, in one
-    direction, so scores move by at most 1 either way. The lower side is the upper side of the
-    negated numbers, with 1 - q for q.
+    As for `quantile_scores`.
     """
     quantile = small_probability(quantile=quantile)
     grid = _grid(candidates)

@@ -44,8 +44,7 @@ class DaskOracle(LinearOracle):
         blocks_x, blocks_y = _row_blocks(X, "X"), _row_blocks(y, "y")
         if len(blocks_x) != len(blocks_y):
             raise InvalidArgument(
-                f"y must have the {len(blocks_x)} partitions of X; got {len(blocks_y)}. "
-                "Rechunk it to match: y.rechunk(X.chunks[0])."
+                f"y must have the {len(blocks_x)} partitions of X; got {len(blocks_y)}. Pass y.rechunk(X.chunks[0])."
             )
         super().__init__(features=int(X.shape[1]), **{"threads": 1} | settings)
         self._client, self._retries = client, retries
@@ -88,12 +87,11 @@ def _row_blocks(data: Any, name: str) -> list[Any]:
     """Return the partitions of a Dask collection as delayed values."""
     if not hasattr(data, "to_delayed"):
         raise InvalidArgument(
-            f"{name} must be a Dask array or dataframe; got {type(data).__name__}. Use da.from_array(...)."
+            f"{name} must be a Dask array or dataframe; got {type(data).__name__}. Use da.from_array."
         )
     if hasattr(data, "chunks") and data.ndim == 2 and len(data.chunks[1]) > 1:
         raise InvalidArgument(
-            f"{name} must be partitioned by rows only; got {len(data.chunks[1])} partitions of columns. "
-            "Pass X.rechunk({1: -1})."
+            f"{name} must be partitioned by rows only; got {len(data.chunks[1])} parts of columns. Pass X.rechunk({{1: -1}})."
         )
     return list(np.ravel(data.to_delayed()))
 

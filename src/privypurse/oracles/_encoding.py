@@ -100,9 +100,7 @@ def check_sparse(X: Any, *, may_be_empty: bool = True) -> Any:
     row limit, and a column outside the table would corrupt memory.
     """
     if not sparse.issparse(X):
-        raise InvalidArgument(
-            f"X must be a scipy sparse matrix here; got {type(X).__name__}. Use DenseOracle for arrays."
-        )
+        raise InvalidArgument(f"X must be a scipy sparse matrix; got {type(X).__name__}. Use DenseOracle for arrays.")
     if X.dtype.kind not in "iufb":
         raise InvalidArgument(f"X must hold numbers; got {X.dtype}. Encode text columns first.")
     if X.ndim != 2 or X.shape[1] == 0:
@@ -174,9 +172,7 @@ def checked_labels(y: ArrayLike, rows: int) -> NDArray[Any]:
     """Return the targets as an array. Raise InvalidArgument unless there is one for each row."""
     labels = np.asarray(y)
     if labels.shape != (rows,):
-        raise InvalidArgument(
-            f"y must have one entry for each of the {rows} rows of X; got shape {labels.shape}. Check y."
-        )
+        raise InvalidArgument(f"y must have one entry for each of the {rows} rows; got shape {labels.shape}. Check y.")
     return labels
 
 
@@ -197,8 +193,7 @@ def check_target_bounds(target_bounds: tuple[float, float] | None) -> tuple[floa
         low, high = math.nan, math.nan
     if not -LARGEST_TARGET <= low < high <= LARGEST_TARGET:
         raise InvalidArgument(
-            f"target_bounds must be the public range of y, such as (0.0, 100.0), within 1e30; got "
-            f"{shown(target_bounds)}. It is not read from the data."
+            f"target_bounds must be the public range of y, within 1e30; got {shown(target_bounds)}. Pass such as (0.0, 100.0)."
         )
     return low, high
 

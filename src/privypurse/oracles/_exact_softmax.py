@@ -44,8 +44,7 @@ class Steps:
         """Choose the steps. Raise InvalidArgument if the margin does not cover the rounding."""
         if type(loss) not in (Softmax, OneVsRest):  # the others' derivatives are not compiled here
             raise InvalidArgument(
-                f"loss must be Softmax or OneVsRest for exact sums; got {shown(loss)}. "
-                "Use a noise source with secure=False."
+                f"loss must be Softmax or OneVsRest for exact sums; got {shown(loss)}. Use noise with secure=False."
             )
         row, slope = _power(row_limit) * 2.0**-_ROW_BITS, _power(bound / row_limit) * 2.0**-_SLOPE_BITS
         longest = row_limit * (1 + 1e-9) + math.sqrt(columns) / 2 * row

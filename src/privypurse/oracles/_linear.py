@@ -161,9 +161,7 @@ class LinearOracle:
             return self._losses_at(query, sample_prob)
         if isinstance(query, Objective):
             return self._objective(sample_prob)
-        raise InvalidArgument(
-            f"query must be one of core.queries; got {shown(query)}. Pass for example GradientAt(point=w)."
-        )
+        raise InvalidArgument(f"query must be one of core.queries; got {shown(query)}. Pass GradientAt(point=w).")
 
     def _gradient(self, query: GradientAt, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
         implied = self._loss.lipschitz * self._frame.row_limit
@@ -292,8 +290,7 @@ class LinearOracle:
         if point.size != self.dimension:
             kinds = f"{self._frame.features} columns" + (" and the constant" if self._frame.constant else "")
             raise InvalidArgument(
-                f"{name} must have {self.dimension} entries, for {kinds}; got {point.size}. "
-                f"Pass np.zeros({self.dimension})."
+                f"{name} must have {self.dimension} entries, for {kinds}; got {point.size}. Pass np.zeros({self.dimension})."
             )
         if np.linalg.norm(point) * min(self._frame.row_limit, 1.0) > LARGEST_SCORE:
             raise InvalidArgument(
@@ -401,8 +398,7 @@ class ChunkedOracle(LinearOracle):
     ) -> None:
         if not callable(chunks):
             raise InvalidArgument(
-                f"chunks must be a callable that returns (X, y) pairs anew each time; got {shown(chunks)}. "
-                "Pass for example lambda: iter(pairs), or one from privypurse.tables.chunks."
+                f"chunks must be a callable that returns new (X, y) pairs; got {shown(chunks)}. Pass lambda: iter(pairs)."
             )
         super().__init__(features=features, **settings)
         self._chunks, self._dtype = chunks, np.dtype(getattr(chunks, "dtype", np.float64) if dtype is None else dtype)

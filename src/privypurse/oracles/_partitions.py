@@ -241,9 +241,7 @@ def make_partition(X: Any, y: Any, dtype: Any, frame: Frame, *labels: Any, stric
     # hence the rounding of every record, must not.
     table = check_sparse(X) if is_sparse else np.ascontiguousarray(check_dense(X).astype(dtype, copy=False))
     if table.shape[1] != frame.features:
-        raise InvalidArgument(
-            f"X must have {frame.features} columns in every chunk; got {table.shape[1]}. Check the source of chunks."
-        )
+        raise InvalidArgument(f"X must have {frame.features} columns in every chunk; got {table.shape[1]}. Check them.")
     target = encode_targets(y, table.shape[0], np.float64 if is_sparse else dtype, *labels, strict=strict)
     return SparsePartition(table, target, frame) if is_sparse else DensePartition(table, target, frame)
 

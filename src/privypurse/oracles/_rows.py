@@ -157,14 +157,12 @@ class Rows:
 
     def _check_own(self) -> None:
         if not self._own:
-            raise InvalidArgument(
-                "rows must be moved before they are changed in place, or the caller's table would change. Call move."
-            )
+            raise InvalidArgument("rows must be moved before they are changed in place. Call move.")
 
     def _per_column(self, numbers: FloatArray) -> FloatArray:
         vector = finite_vector(numbers=numbers)
         if vector.size != self.columns:
             raise InvalidArgument(
-                f"numbers must be one for each of the {self.columns} columns; got {vector.size}. Check the length."
+                f"numbers must be {self.columns}, one for each column; got {vector.size}. Check the length."
             )
         return vector

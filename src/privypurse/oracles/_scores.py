@@ -196,8 +196,7 @@ def _grid(candidates: ArrayLike) -> FloatArray:
     grid = finite_vector(candidates=candidates)
     if not grid.size or not (np.diff(grid) > 0).all():
         raise InvalidArgument(
-            f"candidates must be different numbers in increasing order; got {shown(candidates)}. "
-            "Pass for example np.linspace(0, 100, 101)."
+            f"candidates must be different numbers in increasing order; got {shown(candidates)}. Pass np.linspace(0, 100, 101)."
         )
     return grid
 

@@ -63,9 +63,7 @@ class SoftmaxOracle:
         may_be_empty: bool = False,
     ) -> None:
         if not isinstance(loss, Softmax):
-            raise InvalidArgument(
-                f"loss must be a Softmax; got {shown(loss)}. Pass for example loss=Softmax(classes=3)."
-            )
+            raise InvalidArgument(f"loss must be a Softmax; got {shown(loss)}. Pass loss=Softmax(classes=3).")
         check = check_sparse if sparse.issparse(X) else check_dense
         self._table: Any = check(X, may_be_empty=may_be_empty)
         self._loss, self._row_limit, self._constant = loss, ordinary(row_limit=row_limit), constant_value(constant)
@@ -109,8 +107,7 @@ class SoftmaxOracle:
             counts = np.bincount(chosen, minlength=self._loss.classes)
             return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2), sample_prob=sample_prob)
         raise InvalidArgument(
-            f"query must be GradientAt, LossesAlong, Count or ClassCounts for several classes; got "
-            f"{type(query).__name__}. Use a method that asks for these."
+            f"query must be GradientAt, LossesAlong, Count or ClassCounts; got {type(query).__name__}. Use another method."
         )
 
     def _gradient(
@@ -164,8 +161,7 @@ class SoftmaxOracle:
     def _matrix(self, point: FloatArray) -> FloatArray:
         if point.size != self.dimension:
             raise InvalidArgument(
-                f"point must have {self.dimension} entries, {self._columns} for each of {self._loss.classes} classes; "
-                f"got {point.size}. Pass np.zeros({self.dimension})."
+                f"point must have {self.dimension} entries, {self._columns} for each class; got {point.size}. Check point."
             )
         if np.linalg.norm(point) * max(self._row_limit, 1.0) > LARGEST_SCORE:
             raise InvalidArgument(
@@ -206,7 +202,7 @@ def _encode(y: ArrayLike, rows: int, classes: Sequence[Any], count: int) -> NDAr
     listed = list(classes)
     if len(listed) != count or len(set(listed)) != count:
         raise InvalidArgument(
-            f"classes must be {count} different labels, as the loss says; got {shown(classes)}. List them all."
+            f"classes must be {count} different labels; got {shown(classes)}. List those of the loss."
         )
     labels = checked_labels(y, rows)
     target = np.full(rows, -1, dtype=np.intp)

@@ -71,7 +71,7 @@ def counts(labels: Iterable[Hashable], *, categories: Sequence[Hashable]) -> Sen
     position = {category: index for index, category in enumerate(ordered)}
     if not position or len(position) != len(ordered):
         raise InvalidArgument(
-            f"categories must be a list of different values; got {shown(categories)}. Pass for example ['no', 'yes']."
+            f"categories must be a list of different values; got {shown(categories)}. Pass ['no', 'yes']."
         )
     if getattr(labels, "ndim", 1) != 1:
         raise InvalidArgument(
@@ -113,9 +113,7 @@ def record_count(rows: Sized) -> Sensitive:
     """Count the records of a table, a sparse matrix or a list, whatever they contain."""
     shape = getattr(rows, "shape", None)
     if shape == () or (shape is None and (isinstance(rows, str) or not hasattr(rows, "__len__"))):
-        raise InvalidArgument(
-            f"rows must have one entry for each record; got {shown(rows)}. Pass the table itself, or a list."
-        )
+        raise InvalidArgument(f"rows must have one entry for each record; got {shown(rows)}. Pass a table or a list.")
     return Sensitive([shape[0] if shape else len(rows)], norm=Norm.L2, add_remove=1.0, replace_one=1.0)
 
 

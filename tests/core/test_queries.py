@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privypurse.core._errors import InvalidArgument
-from privypurse.core.queries import CurvatureAlong, GradientAt, LossesAlong, LossesAt, SlopeAlong
+from privypurse.core.queries import GradientAt, LossesAlong, LossesAt
 
 ZERO = np.zeros(2)
 
@@ -52,9 +52,8 @@ def test_public_terms_and_models_are_copied_and_frozen():
         lambda: LossesAlong(point=ZERO, direction=ZERO, steps=[]),
         lambda: LossesAlong(point=ZERO, direction=ZERO, steps=[-0.1]),
         lambda: LossesAlong(point=ZERO, direction=ZERO, steps=[0.1], clip_loss=0.0),
-        lambda: SlopeAlong(point=ZERO, direction=[np.inf, 0], clip_slope=1.0),
-        lambda: SlopeAlong(point=ZERO, direction=ZERO, clip_slope=0.0),
-        lambda: CurvatureAlong(point=ZERO, direction=ZERO, clip_curvature=np.nan),
+        lambda: LossesAlong(point=ZERO, direction=[np.inf, 0], steps=[0.1]),
+        lambda: LossesAlong(point=ZERO, direction=ZERO, steps=[0.1], clip_loss=np.nan),
     ],
 )
 def test_wrong_queries_are_refused(make):

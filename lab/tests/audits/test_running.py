@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from privypurse.audit import Line, white_box
-from privypurse.audit._verdicts import noise_line, runs_needed, white_box_line
+from privypurse.audit._verdicts import noise_line, white_box_line
 from privypurse.audit.white_box import Scores, bound_from_models
 from privypurse.core._errors import FileUnusable, InvalidArgument
 from privypurse_lab.audits import as_expected, planted, run_audits, running
 from privypurse_lab.audits.cells import ONE_RUN, noise_cell, subject_named
 from privypurse_lab.audits.method_subjects import METHODS
 from privypurse_lab.audits.one_run import OneRun, one_run_line
+from privypurse_lab.audits.page import runs_needed
 
 CHEAP = "pur-adaptive"
 # No Gaussian release; and a minimiser, whose likelihood is not known.

@@ -1,12 +1,10 @@
 """Results of audits: one line for each, used in tables, pages and JSON."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from privypurse.accounting.convert import gdp_epsilon
 from privypurse.audit._listening import record
@@ -17,10 +15,6 @@ from privypurse.audit.subjects import DELTA, Subject
 from privypurse.audit.white_box import FEWEST_MODELS, Scores, attack, bound_from_models, judge
 
 HOLDS, REFUTED, WEAK, TOO_SMALL, NOT_RUN = "holds", "REFUTED", "weak", "too small", "not run"
-ABOUT_EPSILON = (
-    "The lower bound on epsilon is had from the error rates at delta in the white and the black box, where it may be far below "
-    "what the bound on mu comes to; in one run it is converted from the bound on mu."
-)
 
 
 @dataclass(frozen=True)
@@ -77,55 +71,6 @@ class Line:
     def from_json(cls, described: dict[str, Any]) -> "Line":
         """Return the line of a description made by `to_json`."""
         return cls(**{**described, "findings": tuple(described.get("findings", ()))})
-
-
-def runs_needed(mu: float, audit: str, confidence: float = 0.95) -> int:
-    """Return the fewest runs with which an attack without errors refutes a claim of mu.
-
-    Parameters
-    ----------
-    mu : float
-        The claim.
-    audit : str
-        "white box"; or "black box", which uses half of the runs to choose its threshold.
-    confidence : float
-        Of the bound.
-
-    Examples
-    --------
-    >>> [runs_needed(mu, "white box") for mu in (1, 2, 3, 4)]
-    [20, 44, 108, 322]
-    >>> runs_needed(4, "black box")
-    644
-    """
-    # Without errors in n runs on a table, Clopper and Pearson's upper end is 1 - s ** (1 / n), with
-    # s half of the significance; two such rates refute mu where they are below Phi(-mu / 2).
-    rate = float(special.ndtr(-mu / 2))
-    of_each_table = math.floor(math.log((1 - confidence) / 2) / math.log1p(-rate)) + 1
-    return of_each_table * (4 if audit == "black box" else 2)
-
-
-def too_small_in_words(lines: Sequence[Line]) -> str:
-    """Say how many runs would suffice for lines that are "too small"; empty if there are none."""
-    few = {
-        (line.claimed_mu, line.audit): runs_needed(line.claimed_mu, line.audit, line.confidence)
-        for line in lines
-        if line.verdict == TOO_SMALL and line.audit in ("white box", "black box")
-    }
-    if not few:
-        return ""
-    said = (f"{needed:,} runs in the {audit} at mu {mu:g}" for (mu, audit), needed in sorted(few.items()))
-    return f'Where it says "too small", an attack that is always right would need at least {", ".join(said)}.'
-
-
-def waived_in_words(names: Sequence[str]) -> str:
-    """Name the subjects whose white box may show less than half of mu; empty if there are none."""
-    if not names:
-        return ""
-    return (
-        f"Not asked to show half of mu, as no one record is sure to use up what it is charged for: {', '.join(names)}. "
-        'There "holds" says only that no more than the claim was shown.'
-    )
 
 
 def white_box_line(subject: Subject, scores: Scores, mu: float) -> Line:
@@ -187,21 +132,10 @@ def verdict_of(refuted: bool, claimed_mu: float, ceiling_mu: float, *, weak: boo
 def _bounded(
     subject: Subject, audit: str, mu: float, bound: LowerBound, verdict: str, findings: tuple[str, ...]
 ) -> Line:
-    return Line(
-        subject.name,
-        subject.kind,
-        audit,
-        claimed_mu=mu,
-        claimed_epsilon=gdp_epsilon(mu, DELTA),
-        shown_mu=bound.mu,
-        shown_epsilon=bound.epsilon,
-        ceiling_mu=bound.ceiling_mu,
-        delta=bound.delta,
-        confidence=bound.confidence,
-        trials=bound.trials,
-        verdict=verdict,
-        findings=findings,
-    )
+    numbers: dict[str, Any] = {"claimed_mu": mu, "claimed_epsilon": gdp_epsilon(mu, DELTA)}
+    numbers |= {"shown_mu": bound.mu, "shown_epsilon": bound.epsilon, "ceiling_mu": bound.ceiling_mu}
+    numbers |= {"delta": bound.delta, "confidence": bound.confidence, "trials": bound.trials}
+    return Line(subject.name, subject.kind, audit, **numbers, verdict=verdict, findings=findings)
 
 
 def audit_subject(

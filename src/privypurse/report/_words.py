@@ -29,8 +29,6 @@ QUERIES = {
     "LossesAlong": "line search",
     "LossesAt": "choice among models",
     "Objective": "minimiser",
-    "SlopeAlong": "slope",
-    "CurvatureAlong": "curvature",
     "Count": "number of records",
     "ClassCounts": "records of each class",
 }

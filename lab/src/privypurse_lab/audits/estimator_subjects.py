@@ -7,7 +7,7 @@ import numpy as np
 from scipy import sparse
 
 from privypurse.accounting.convert import gdp_epsilon
-from privypurse.audit.subjects import COLUMNS, DELTA, Subject, contradicted_table, gaussian_purse, on_last_column
+from privypurse.audit.subjects import COLUMNS, DELTA, Subject, contradicted_table, gaussian_purse
 from privypurse.core._checks import FloatArray
 from privypurse.core._randomness import NoiseSource
 from privypurse.estimators import (
@@ -26,6 +26,7 @@ from privypurse.estimators._private_statistics import (
 )
 from privypurse.estimators._search import PrivateSearchCV
 from privypurse.purse._purse import Purse
+from privypurse_lab.audits.canaries import on_last_column
 
 # Few, so that a fit has few steps: audits fit thousands of times.
 RECORDS = 32

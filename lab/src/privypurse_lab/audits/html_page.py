@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from privypurse.audit._verdicts import ABOUT_EPSILON, HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line
+from privypurse.audit._verdicts import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line
 from privypurse.report._html import code, details, escaped, pairs, paragraph, section, table, whole_page
 from privypurse_lab.audits.page import (
+    ABOUT_EPSILON,
     CAUGHT,
     HEADS,
     WORDS,

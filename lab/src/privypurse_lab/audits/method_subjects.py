@@ -8,7 +8,7 @@ import numpy as np
 
 from privypurse.accounting._totals import Filter
 from privypurse.accounting.convert import gdp_epsilon
-from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS, Subject, on_last_column, with_canary
+from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS, Subject
 from privypurse.core._checks import FloatArray
 from privypurse.core._randomness import NoiseSource
 from privypurse.losses._linear import Logistic
@@ -32,6 +32,7 @@ from privypurse.oracles._linear import DenseOracle
 from privypurse.purse._purse import Purse
 from privypurse.training._fit import fit, purse_for
 from privypurse.training._plan import Method
+from privypurse_lab.audits.canaries import on_last_column, with_canary
 
 # Two models at opposite ends of the canary's column, between which a selection is tight.
 OPPOSITE = ((0.0,) * (COLUMNS - 1) + (2.0,), (0.0,) * (COLUMNS - 1) + (-2.0,))

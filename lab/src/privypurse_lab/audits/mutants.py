@@ -12,7 +12,7 @@ import numpy as np
 from privypurse.audit._listening import Transcript, record
 from privypurse.audit._residuals import residuals, too_many_repeats
 from privypurse.audit._verdicts import HOLDS, REFUTED, Line, gray_box_line, white_box_line
-from privypurse.audit.subjects import DELTA, Subject, gaussian_purse, with_canary
+from privypurse.audit.subjects import DELTA, Subject, gaussian_purse
 from privypurse.audit.white_box import attack
 from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
@@ -25,6 +25,7 @@ from privypurse.oracles._softmax import SoftmaxOracle
 from privypurse.purse._purse import Purse
 from privypurse.training._fit import fit
 from privypurse_lab.audits import planted
+from privypurse_lab.audits.canaries import with_canary
 from privypurse_lab.audits.estimator_subjects import ESTIMATORS
 from privypurse_lab.audits.method_subjects import METHODS, method_subject, oracle_of
 from privypurse_lab.audits.selections import attack_selection

@@ -7,16 +7,9 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from privypurse.audit._verdicts import (
-    HOLDS,
-    NOT_RUN,
-    REFUTED,
-    TOO_SMALL,
-    Line,
-    runs_needed,
-    too_small_in_words,
-    waived_in_words,
-)
+from scipy import special
+
+from privypurse.audit._verdicts import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line
 from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS
 from privypurse.core._errors import FileUnusable
 from privypurse.core._version import __version__
@@ -49,6 +42,52 @@ ABOUT_SOUND = (
     "for, as where survivors are selected from many models, or the likelihood of what is released is not known, as for objective "
     "perturbation: a low bound means less there."
 )
+ABOUT_EPSILON = (
+    "The lower bound on epsilon is had from the error rates at delta in the white and the black box, where it may be far below "
+    "what the bound on mu comes to; in one run it is converted from the bound on mu."
+)
+
+
+def runs_needed(mu: float, audit: str, confidence: float = 0.95) -> int:
+    """Return the fewest runs with which an attack without errors refutes a claim of mu.
+
+    A black box uses half of the runs to choose its threshold.
+
+    Examples
+    --------
+    >>> [runs_needed(mu, "white box") for mu in (1, 2, 3, 4)]
+    [20, 44, 108, 322]
+    >>> runs_needed(4, "black box")
+    644
+    """
+    # Without errors in n runs on a table, Clopper and Pearson's upper end is 1 - s ** (1 / n), with
+    # s half of the significance; two such rates refute mu where they are below Phi(-mu / 2).
+    rate = float(special.ndtr(-mu / 2))
+    of_each_table = math.floor(math.log((1 - confidence) / 2) / math.log1p(-rate)) + 1
+    return of_each_table * (4 if audit == "black box" else 2)
+
+
+def too_small_in_words(lines: Sequence[Line]) -> str:
+    """Say how many runs would suffice for lines that are "too small"; empty if there are none."""
+    few = {
+        (line.claimed_mu, line.audit): runs_needed(line.claimed_mu, line.audit, line.confidence)
+        for line in lines
+        if line.verdict == TOO_SMALL and line.audit in ("white box", "black box")
+    }
+    if not few:
+        return ""
+    said = (f"{needed:,} runs in the {audit} at mu {mu:g}" for (mu, audit), needed in sorted(few.items()))
+    return f'Where it says "too small", an attack that is always right would need at least {", ".join(said)}.'
+
+
+def waived_in_words(names: Sequence[str]) -> str:
+    """Name the subjects whose white box may show less than half of mu; empty if there are none."""
+    if not names:
+        return ""
+    return (
+        f"Not asked to show half of mu, as no one record is sure to use up what it is charged for: {', '.join(names)}. "
+        'There "holds" says only that no more than the claim was shown.'
+    )
 
 
 def tables_in_words() -> str:

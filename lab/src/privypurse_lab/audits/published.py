@@ -15,7 +15,7 @@ from privypurse.audit._listening import Heard, Transcript
 from privypurse.audit._lower_bounds import bound_from_scores
 from privypurse.audit._verdicts import HOLDS, REFUTED, Line
 from privypurse.audit.gray_box import heard_and_replayed
-from privypurse.audit.subjects import RECORDS, Subject, with_canary
+from privypurse.audit.subjects import RECORDS, Subject
 from privypurse.audit.white_box import of_release
 from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
@@ -24,6 +24,7 @@ from privypurse.losses._linear import Logistic
 from privypurse.mechanisms._non_private import NonPrivateAnswer
 from privypurse.purse._purse import Purse
 from privypurse.training._fit import fit
+from privypurse_lab.audits.canaries import with_canary
 from privypurse_lab.audits.exact import published_noisy_minimum
 from privypurse_lab.audits.method_subjects import oracle_of
 from privypurse_lab.papers.published_adp_sgd import PublishedADPSGD

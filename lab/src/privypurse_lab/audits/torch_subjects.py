@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from privypurse.accounting._totals import Filter
 from privypurse.accounting.convert import gdp_epsilon
-from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS, Subject, gaussian_purse, on_last_column, with_canary
+from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS, Subject, gaussian_purse
 from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._randomness import NoiseSource
@@ -22,6 +22,7 @@ from privypurse.pytorch._budgets import AdaptiveClip, open_purse
 from privypurse.pytorch._fitting import DeepNesterov, fit
 from privypurse.pytorch._private_loop import make_private
 from privypurse.training._plan import Method
+from privypurse_lab.audits.canaries import on_last_column, with_canary
 
 # Far below any gradient norm, so that the canary is clipped at every step.
 CLIP_NORM = 0.05

@@ -169,7 +169,7 @@ def _show(lines: "list[Line]", output: pathlib.Path | None, quiet: bool, waived:
 
 def _footnotes(lines: "list[Line]", waived: "Sequence[str]") -> list[str]:
     """Explain columns that are used and verdicts that need it."""
-    from privypurse.audit._verdicts import ABOUT_EPSILON, too_small_in_words, waived_in_words
+    from privypurse_lab.audits.page import ABOUT_EPSILON, too_small_in_words, waived_in_words
 
     # Planted bugs have their own table, without bounds.
     audits = {line.audit for line in lines if line.kind not in ("mutant", "without the bug") and line.trials}

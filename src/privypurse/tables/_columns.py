@@ -1,5 +1,6 @@
 """[RAW DATA] Convert columns of tables to Arrow arrays, numbers or list indices, cell by cell."""
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -12,17 +13,26 @@ from numpy.typing import NDArray
 from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
 
-MISSING = -1
-UNKNOWN = -2
+with contextlib.suppress(ImportError):  # `need_pyarrow` says what to install
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+MISSING, UNKNOWN = -1, -2
 _NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
+
+
+def need_pyarrow() -> None:
+    """Raise InvalidArgument if pyarrow is not installed."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise InvalidArgument("tables need pyarrow. Install it: pip install 'privypurse[cli]'.") from error
 
 
 class Mixed:
     """A column of several types. Each value is treated as in a column of its own type."""
 
     def __init__(self, values: Any) -> None:
-        import pyarrow as pa
-
         listed = list(values)
         self._rows = len(listed)
         kinds = np.array([_kind(value) for value in listed], dtype=str)
@@ -73,14 +83,12 @@ def _as_string(value: Any) -> str:
 
 def column_of(table: Any, name: str) -> Any:
     """Return a column of an Arrow table, a data frame or a dict as an Arrow array or `Mixed`."""
-    import pyarrow as pa
-
+    need_pyarrow()
     try:
         column = table[name]
     except Exception:  # of any library
         raise InvalidArgument(
-            f"column {name!r} is not in the table, or the table has no named columns. Pass a data frame "
-            "with the columns of the schema."
+            f"column {name!r} is not in the table. Pass a data frame with the columns of the schema."
         ) from None
     if hasattr(column, "to_arrow"):
         column = column.to_arrow()
@@ -100,9 +108,6 @@ def column_of(table: Any, name: str) -> Any:
 
 def numbers(column: Any, missing_values: Sequence[str], decimal: str = ".") -> FloatArray:
     """Return a column as numbers, NaN for missing values and for text that is not a number."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
     if isinstance(column, Mixed):
         return column.gather(lambda part: numbers(part, missing_values, decimal), np.nan, np.float64)
     is_numeric = _is_numeric(column.type)
@@ -111,14 +116,9 @@ def numbers(column: Any, missing_values: Sequence[str], decimal: str = ".") -> F
     elif not is_numeric:
         column = _parsed(_with_point(as_text(column, missing_values), decimal))
     found = np.asarray(pc.cast(column, pa.float64(), safe=False).fill_null(float("nan")).to_numpy(zero_copy_only=False))
-    standing_in = _numbers_in(missing_values) if is_numeric else []
+    # Missing values that are numbers, such as 999. Only NaN differs from itself.
+    standing_in = [one for one in map(_float_or_nan, missing_values) if one == one] if is_numeric else []
     return np.where(np.isin(found, standing_in), np.nan, found) if standing_in else found
-
-
-def _numbers_in(missing_values: Sequence[str]) -> list[float]:
-    """Return the missing values that are numbers, such as 999."""
-    found = map(_float_or_nan, missing_values)
-    return [value for value in found if value == value]
 
 
 def _float_or_nan(text: str) -> float:
@@ -130,9 +130,6 @@ def _float_or_nan(text: str) -> float:
 
 def _with_point(text: Any, decimal: str) -> Any:
     """Replace the decimal sign by a point. Text with a point becomes null: not a number here."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
     if decimal == ".":
         return text
     has_point = pc.fill_null(pc.match_substring(text, "."), False)
@@ -140,9 +137,6 @@ def _with_point(text: Any, decimal: str) -> Any:
 
 
 def _parsed(text: Any) -> Any:
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
     try:
         return pc.cast(text, pa.float64())
     except pa.ArrowInvalid:  # some text is not a number: cast the rest
@@ -152,9 +146,6 @@ def _parsed(text: Any) -> Any:
 
 def places(column: Any, listed: Sequence[str], missing_values: Sequence[str]) -> NDArray[np.int32]:
     """Return the index of each value in a list of texts, or MISSING or UNKNOWN."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
     if isinstance(column, Mixed):
         return column.gather(lambda part: places(part, listed, missing_values), MISSING, np.int32)
     if pa.types.is_boolean(column.type):
@@ -181,9 +172,6 @@ def _numeric_places(values: FloatArray, listed: Sequence[str]) -> NDArray[np.int
 
 def as_text(column: Any, missing_values: Sequence[str]) -> Any:
     """Return a column as stripped text, null for missing values."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
     try:
         text = pc.utf8_trim_whitespace(readable_text(column))
     except (pa.ArrowException, TypeError):
@@ -196,9 +184,6 @@ def as_text(column: Any, missing_values: Sequence[str]) -> Any:
 
 def readable_text(column: Any) -> Any:
     """Return a column as text, with invalid bytes replaced."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
     try:
         text = pc.cast(column, pa.string())
         text.validate(full=True)
@@ -209,6 +194,4 @@ def readable_text(column: Any) -> Any:
 
 
 def _is_numeric(kind: Any) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -19,19 +19,14 @@ from privypurse.core._sensitive import Norm, Sensitive
 
 CHUNK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 18
-# The encoding is wrong if at least FEW lines, and more than one in ODD_LINES, of the first chunk
-# are invalid.
+# The encoding is wrong if at least FEW lines, more than one in ODD_LINES, of the first chunk are invalid.
 ODD_LINES, FEW = 20, 10
 _WIDE = ("utf-16", "utf-32")
 _ONE_BYTE = ("iso8859-", "cp125", "cp437", "cp85", "cp86", "koi8", "mac-", "hp-roman8", "tis-620")
 
 # Why a line is not a record by itself.
-OPEN_QUOTE, FIELDS, RETURN, TOO_LONG = (
-    "with a quotation mark that is not closed",
-    "with too many or too few fields",
-    "with a stray carriage return",
-    "that are too long",
-)
+OPEN_QUOTE, FIELDS = "with a quotation mark that is not closed", "with too many or too few fields"
+RETURN, TOO_LONG = "with a stray carriage return", "that are too long"
 
 
 @dataclass
@@ -39,7 +34,7 @@ class Tally:
     """Exact counts of the lines of a file. Private."""
 
     read: int = 0  # lines, or rows of a Parquet file, read as records
-    left_out: "Counter[str]" = field(default_factory=Counter)  # lines that are no record by themselves, by cause
+    left_out: Counter[str] = field(default_factory=Counter)  # lines that are no record by themselves, by cause
     blank: int = 0  # neither
 
     def __str__(self) -> str:
@@ -59,9 +54,8 @@ class Tally:
 def not_whole(name: str, cause: str) -> InvalidArgument:
     """Return the error for a line that is not a record by itself."""
     return InvalidArgument(
-        f"file {name!r} has lines {cause}, which are not records by themselves. If records have line breaks "
-        f"inside quotes, run `privypurse data convert {name} OUT.parquet` and pass its output. Otherwise "
-        "check the delimiter and the quotes."
+        f"file {name!r} has lines {cause}, which are not records by themselves. If records have line breaks inside quotes, "
+        f"pass the output of `privypurse data convert {name} OUT.parquet`. Otherwise check delimiter and quotes."
     )
 
 
@@ -82,8 +76,7 @@ def known_encoding(encoding: str) -> str:
     one_byte = name.startswith(_ONE_BYTE) and _keeps_ascii_apart(name)
     if name not in ("utf-8", "ascii") and not name.startswith(_WIDE) and not one_byte:
         raise InvalidArgument(
-            f"encoding {encoding!r} cannot be read line by line. Pass utf-8, utf-16 or a single-byte encoding "
-            "such as latin-1, or convert the file to UTF-8."
+            f"encoding {encoding!r} cannot be read line by line. Pass utf-8, utf-16 or latin-1, or convert the file."
         )
     return name
 
@@ -119,7 +112,7 @@ class Lines(io.RawIOBase):
     """
 
     def __init__(
-        self, source: Any, *, delimiter: str, encoding: str, strict: bool, name: str, tally: Tally | None = None
+        self, source: Any, delimiter: str, encoding: str, *, strict: bool, name: str, tally: Tally | None = None
     ) -> None:
         self._source, self._strict, self._name, self._asked = source, strict, name, encoding
         self._tally = tally or Tally()
@@ -131,15 +124,14 @@ class Lines(io.RawIOBase):
         self._rest = b""  # start of an incomplete line
         self._skipping = False  # whether that line was too long
         self._ready = memoryview(b"")
-        self._first = True
-        self._ended = False
+        self._first, self._ended = True, False
         self.taken = 0  # bytes passed on
 
     def readable(self) -> bool:
         """Return True."""
         return True
 
-    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Fill a buffer. Return 0 at the end."""
         while not self._ready and not self._ended:
             self._ready = memoryview(self._next())
@@ -149,14 +141,13 @@ class Lines(io.RawIOBase):
         self.taken += count
         return count
 
-    def _chunk(self) -> bytes:
-        raw = bytes(self._source.read(CHUNK_BYTES))
-        self._ended = not raw
-        return raw if self._decoder is None else self._decoder.decode(raw, final=self._ended).encode("utf-8", "replace")
-
     def _next(self) -> bytes:
         """Return the lines that end in the next chunk."""
-        text = self._rest + self._chunk()
+        raw = bytes(self._source.read(CHUNK_BYTES))
+        self._ended = not raw
+        if self._decoder is not None:
+            raw = self._decoder.decode(raw, final=self._ended).encode("utf-8", "replace")
+        text = self._rest + raw
         cut = len(text) if self._ended else text.rfind(b"\n") + 1
         lines, self._rest = text[:cut], text[cut:]
         if self._skipping and lines:
@@ -216,9 +207,8 @@ class Lines(io.RawIOBase):
 
 def _whole_line(delimiter: str) -> "re.Pattern[bytes]":
     """Match a line without an open quotation mark: a field that begins with one ends with one."""
-    raw = delimiter.encode("utf-8")
-    sign = re.escape(raw)
-    other = rb"[^" + sign + rb"]" if len(raw) == 1 else rb"(?:(?!" + sign + rb").)"
+    sign = re.escape(delimiter.encode("utf-8"))  # one byte
+    other = rb"[^" + sign + rb"]"
     # Without possessive quantifiers, which match too much before Python 3.11.5. Each line can be
     # divided in one way only, so that a failed match takes linear time all the same.
     quoted = rb'"[^"]*(?:""[^"]*)*"(?!")' + other + rb"*"

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from privypurse.core._checks import FloatArray, positive_integer, shown
 from privypurse.core._errors import InvalidArgument
-from privypurse.tables._columns import column_of, numbers, readable_text
-from privypurse.tables._files import TableFile, need_pyarrow
+from privypurse.tables._columns import column_of, need_pyarrow, numbers, readable_text
+from privypurse.tables._files import TableFile
 
 __all__ = ["from_files"]
 
@@ -22,12 +22,7 @@ FORMATS = ("parquet", "arrow", "csv")
 
 
 def from_files(
-    path: str | os.PathLike[str],
-    *,
-    features: Sequence[str],
-    target: str,
-    format: str = "parquet",
-    rows: int = 65_536,
+    path: str | os.PathLike[str], *, features: Sequence[str], target: str, format: str = "parquet", rows: int = 65_536
 ) -> Callable[[], Iterator[tuple[FloatArray, NDArray[Any]]]]:
     """Read a file, or all files of a folder, in batches of rows.
 
@@ -53,8 +48,7 @@ def from_files(
     """
     rows = positive_integer(rows=rows)
     if format not in FORMATS:
-        message = f"expected format to be one of {', '.join(FORMATS)}, got {shown(format)}. Convert the file first."
-        raise InvalidArgument(message)
+        raise InvalidArgument(f"expected format to be one of {', '.join(FORMATS)}, got {shown(format)}.")
     need_pyarrow()
     names = list(dict.fromkeys([*features, target]))
     read = _csv(path, names) if format == "csv" else _arrow(path, names, format, rows)

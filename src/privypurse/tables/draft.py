@@ -24,11 +24,9 @@ from privypurse.tables.schema import (
 
 __all__ = ["draft_schema"]
 
-# Columns of at most so many different whole numbers are categories; targets of so many values are
-# classes.
+# Whole numbers of at most so many values are categories; targets of at most so many are classes.
 FEW_NUMBERS, FEW_CLASSES = 12, 20
-MOST_LISTED = 60
-MOST_COUNTED = 5_000
+MOST_LISTED, MOST_COUNTED = 60, 5_000
 LARGEST = 1e100
 _DATE = r"^(\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4})$"
 _COMMA = r"^[+-]?\d+,\d+$"
@@ -47,7 +45,7 @@ class _Seen:
     dates: int = 0
     commas: int = 0
     decimal: str = "."
-    values: "Counter[str]" = field(default_factory=Counter)
+    values: Counter[str] = field(default_factory=Counter)
     counted: int = 0  # records whose values were counted
     too_many: bool = False
     unusable: bool = False
@@ -155,10 +153,8 @@ def _target(name: str, seen: _Seen) -> Target:
         return ClassTarget(name=name, classes=tuple(sorted(seen.values)), source=Source.DATA)
     if seen.is_number:
         return NumberTarget(name=name, range=_rounded(seen.low, seen.high), source=Source.DATA)
-    raise InvalidArgument(
-        f"target {name!r} has neither numbers nor 2 to {FEW_CLASSES} classes. Pass another column, or "
-        "describe it in a schema."
-    )
+    what = f"has neither numbers nor 2 to {FEW_CLASSES} classes"
+    raise InvalidArgument(f"target {name!r} {what}. Pass another column, or describe it in a schema.")
 
 
 def _rounded(low: float, high: float) -> tuple[float, float]:

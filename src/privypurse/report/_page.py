@@ -21,18 +21,13 @@ LONGEST_LIST = 12
 
 
 def render(content: ReportContent) -> str:
-    """Return a report as one HTML page, plots included, that forbids network access.
-
-    Parameters
-    ----------
-    content : ReportContent
-        Content of the report.
-    """
+    """Return a report as one HTML page, plots included, that forbids network access."""
     links = [("covers", "What it covers"), ("worth", "Quality"), ("spending", "Spending")]
     links += [("model", "Model")] if content.coefficients else []
     links += [("ledger", "Data set")] if content.budget is not None else []
     links += [("before", "Before training")] if content.prepared else []
     links += [("reproduce", "Reproduce"), ("verify", "Verify")]
+    worth = "".join(map(_measurement, content.measurements)) or paragraph(HOW_TO_MEASURE)
     with_figures = [_spending(content), _model(content), _ledger(content)]
     return whole_page(
         title=f"{content.title} - privacy report",
@@ -41,7 +36,7 @@ def render(content: ReportContent) -> str:
         main=[
             _glance(content),
             _coverage(content),
-            _worth(content),
+            section("worth", "Quality of the model", worth),
             *(written for written, _ in with_figures),
             _before(content),
             _reproduce(content),
@@ -98,27 +93,19 @@ def _scale(reach: float) -> str:
 
 
 def _warnings(content: ReportContent) -> str:
-    warnings = []
+    notes, careful = "", '<p class="warning" role="note"><strong>Careful.</strong> '
     if not content.schema_declared:
-        warnings.append(
-            "The description of the columns was not declared public. Names, ranges or categories may have been read from the "
-            "records, and then the guarantee does not cover what they reveal."
+        notes += (
+            f"{careful}The description of the columns was not declared public. Names, ranges or categories may have been "
+            "read from the records, and then the guarantee does not cover what they reveal.</p>"
         )
-    exact = dict.fromkeys(one.metric for one in content.measurements if not one.paid and not one.public)
-    if exact:
-        warnings.append(
-            f"Measured exactly, on records that were not declared public: {', '.join(exact)}. These numbers are not covered."
-        )
-    alarms = "".join(
-        f'<p class="warning" role="note"><strong>Careful.</strong> {escaped(text)}</p>' for text in warnings
-    )
-    if not content.certificate.part_of:
-        return alarms
-    part = (
-        f"This report covers one run on the data set. It is a part of {content.certificate.part_of}, whose certificate covers "
-        "everything."
-    )
-    return f'{alarms}<p class="note" role="note">{escaped(part)}</p>'
+    if exact := dict.fromkeys(one.metric for one in content.measurements if not one.paid and not one.public):
+        where = f"{careful}Measured exactly, on records that were not declared public"
+        notes += f"{where}: {escaped(', '.join(exact))}. These numbers are not covered.</p>"
+    if whole := content.certificate.part_of:
+        part = f"It is a part of {escaped(whole)}, whose certificate covers everything."
+        notes += f'<p class="note" role="note">This report covers one run on the data set. {part}</p>'
+    return notes
 
 
 def _glance(content: ReportContent) -> str:
@@ -175,13 +162,10 @@ def figure(drawn: Figure) -> str:
     caption = escaped(drawn.drawings[0].caption)
     chooser = ""
     if drawn.chooser:
-        options = "".join(
-            f'<option value="{place}">{escaped(one.label)}</option>' for place, one in enumerate(drawn.drawings)
-        )
-        chooser = (
-            f'<label class="chooser needs-script">{escaped(drawn.chooser)} '
-            f'<select data-choose="{drawn.key}" autocomplete="off">{options}</select></label>'
-        )
+        labels = enumerate(escaped(one.label) for one in drawn.drawings)
+        options = "".join(f'<option value="{place}">{label}</option>' for place, label in labels)
+        select = f'<select data-choose="{drawn.key}" autocomplete="off">{options}</select>'
+        chooser = f'<label class="chooser needs-script">{escaped(drawn.chooser)} {select}</label>'
     note = paragraph(drawn.note, "note") if drawn.note else ""
     numbers = table(f"{drawn.title}: numbers", drawn.heads, drawn.rows, drawn.text_columns)
     return (
@@ -210,20 +194,13 @@ def _coverage(content: ReportContent) -> str:
             items.append(f"{certificate.unreleased:,} more values that were charged and are not known to be released.")
         covered = bullets(items)
     uncovered = bullets(words.sentence(item) for item in certificate.uncovered)
-    groups = table(
-        "Released values",
-        ("what for", "kind", "how many", "noise multiplier or epsilon"),
-        [
-            (
-                words.PURPOSES.get(group.what, group.what),
-                group.kind,
-                f"{group.count:,}",
-                _levels(group.smallest, group.largest),
-            )
-            for group in certificate.groups
-        ],
-        text_columns=2,
-    )
+    heads = ("what for", "kind", "how many", "noise multiplier or epsilon")
+    rows = []
+    for group in certificate.groups:
+        levels = [] if None in (group.smallest, group.largest) else [grouped(group.smallest), grouped(group.largest)]
+        purpose = words.PURPOSES.get(group.what, group.what)
+        rows.append((purpose, group.kind, f"{group.count:,}", " to ".join(dict.fromkeys(levels))))
+    groups = table("Released values", heads, rows, text_columns=2)
     inner = (
         f'<div class="two"><div><h3>It covers</h3>{covered}</div>'
         f'<div class="not"><h3>It does not cover</h3>{uncovered}</div></div>'
@@ -240,19 +217,6 @@ def _relation(content: ReportContent, name: str) -> str:
     if under.recorded_epsilon is not None:
         recorded = f"; the releases on record come to {words.rounded_up(under.recorded_epsilon)}"
     return f"epsilon {words.rounded_up(under.epsilon)}, delta {grouped(under.delta)}{recorded}."
-
-
-def _levels(smallest: float | None, largest: float | None) -> str:
-    if smallest is None or largest is None:
-        return ""
-    low, high = grouped(smallest), grouped(largest)
-    return low if low == high else f"{low} to {high}"
-
-
-def _worth(content: ReportContent) -> str:
-    """Write the measurements of the model, their coverage and comparisons."""
-    inner = "".join(map(_measurement, content.measurements)) or paragraph(HOW_TO_MEASURE)
-    return section("worth", "Quality of the model", inner)
 
 
 def _measurement(one: Measurement) -> str:
@@ -312,11 +276,9 @@ def _ledger(content: ReportContent) -> tuple[str, list[Figure]]:
     sentence = f"Data set {dataset} has no limit on its ledger: it is not private."
     if limit is not None and math.isfinite(limit):
         rest = f"; {words.percent(left, 0)} of the budget is left" if left is not None else ""
-        spent = words.rounded_up(budget.get("spent_epsilon") or 0.0)
-        sentence = (
-            f"Of epsilon {grouped(limit)} at delta {grouped(budget.get('delta') or 0.0)}, data set {dataset} has "
-            f"spent {spent} on all of its runs{rest}."
-        )
+        spent, delta = words.rounded_up(budget.get("spent_epsilon") or 0.0), grouped(budget.get("delta") or 0.0)
+        whole = f"Of epsilon {grouped(limit)} at delta {delta}"
+        sentence = f"{whole}, data set {dataset} has spent {spent} on all of its runs{rest}."
     drawn = figures.ledger_runs(content)
     inner = paragraph(sentence, "lead") + (figure(drawn) if drawn else "")
     return section("ledger", "The budget of the data set", inner), [drawn] if drawn else []

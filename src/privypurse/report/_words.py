@@ -85,11 +85,9 @@ def factor(epsilon: float) -> str:
 def right_guesses(epsilon: float, delta: float) -> float:
     """Return the largest probability of guessing right whether a record with prior 1/2 took part.
 
-    A guess says yes with probability p where the record is in and q where it is not. Privacy gives
-    p <= e^epsilon q + delta and 1 - q <= e^epsilon (1 - p) + delta. The guess is right with
-    probability (p + 1 - q)/2. Adding the two inequalities, with s = p + 1 - q: s <= e^epsilon (2 -
-    s) + 2 delta, so s/2 <= (e^epsilon + delta)/(1 + e^epsilon). Both hold with equality at p = 1 -
-    q, so no smaller bound follows from epsilon and delta alone.
+    A guess says yes with probability p where the record is in and q where it is not, and is right
+    with probability s/2, s = p + 1 - q. Add p <= e^epsilon q + delta and 1 - q <= e^epsilon (1 - p)
+    + delta: s/2 <= (e^epsilon + delta)/(1 + e^epsilon), with equality at p = 1 - q.
 
     >>> right_guesses(0.0, 0.0), round(right_guesses(1.0, 1e-6), 4)
     (0.5, 0.7311)

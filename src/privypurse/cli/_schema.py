@@ -76,30 +76,18 @@ def schema(
 
 
 def _differences(file: Any, described: Any, progress: Any) -> list[dict[str, Any]]:
-    from privypurse.runs._predict import Odd
-    from privypurse.tables._columns import column_of, numbers
-    from privypurse.tables.schema import Number, NumberTarget
+    from privypurse.runs._rows import Odd
 
-    odd, beyond = Odd(), dict[str, int]()  # of columns with a range
+    odd, found = Odd(), []
     progress.stage(f"checking {file.path.name}", file.size)
     for block in file.blocks(described.names, progress=progress.update):
         odd.take(block, described, target=True)
-        for column in described.parts:
-            ranged = isinstance(column, NumberTarget) or (isinstance(column, Number) and not column.cuts)
-            if ranged and column.range is not None:
-                found = numbers(column_of(block, column.name), described.missing_values, described.decimal)
-                outside = int(((found < column.range[0]) | (found > column.range[1])).sum())
-                beyond[column.name] = beyond.get(column.name, 0) + outside
-    return [
-        {
-            "column": column.name,
-            "rows": odd.rows,
-            "unknown": odd.unknown.get(column.name, 0),
-            "missing": odd.missing.get(column.name, 0),
-            "beyond": beyond.get(column.name),
-        }
-        for column in described.parts
-    ]
+    for part in described.parts:
+        clips = getattr(part, "range", None) is not None and not getattr(part, "cuts", ())
+        beyond = odd.beyond.get(part.name, 0) if clips else None
+        counts = {"unknown": odd.unknown.get(part.name, 0), "missing": odd.missing.get(part.name, 0), "beyond": beyond}
+        found.append({"column": part.name, "rows": odd.rows} | counts)
+    return found
 
 
 def _warn_of_lines(tally: Any) -> None:

@@ -11,6 +11,7 @@ down in proportion: only the ratio matters.
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.estimators._preparation import CENTRE_SHARE, Preparation
 from privypurse.purse._purse import Purse
-from privypurse.runs._on_record import Interrupts
 from privypurse.runs._plan import drawn_classes
 from privypurse.runs._progress import Progress
 from privypurse.tables.schema import Category, Schema
@@ -99,7 +99,7 @@ NOTE = (
 
 
 def noise_intervals(
-    model: Any, schema: Schema, progress: Progress, *, interrupts: Interrupts | None = None, seed: int = 0
+    model: Any, schema: Schema, progress: Progress, *, interrupts: Sequence[int] = (), seed: int = 0
 ) -> tuple[FloatArray, FloatArray] | None:
     """Return half-widths of the intervals of ``coef_`` and ``intercept_`` of a fitted model.
 
@@ -122,7 +122,7 @@ def noise_intervals(
     found = []
     progress.stage("rehearsing the noise", RUNS)
     for run in range(RUNS):
-        if interrupts is not None and interrupts.pending:
+        if interrupts:
             return None
         purse = Purse.with_filter(rule, noise=NoiseSource(seed=seed + run))
         with warnings.catch_warnings():

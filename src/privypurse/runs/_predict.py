@@ -2,42 +2,14 @@
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-import numpy as np
 from sklearn.pipeline import Pipeline
 
 from privypurse.runs._progress import Progress
-from privypurse.tables._columns import MISSING, UNKNOWN, column_of, numbers, places
+from privypurse.runs._rows import Odd
 from privypurse.tables._files import TableFile
-from privypurse.tables.schema import Category, ClassTarget, Schema
-
-
-@dataclass
-class Odd:
-    """Numbers of values that do not match the schema, by column."""
-
-    rows: int = 0
-    unknown: dict[str, int] = field(default_factory=dict)
-    missing: dict[str, int] = field(default_factory=dict)
-
-    def take(self, block: Any, schema: Schema, *, target: bool = False) -> None:
-        """Count the values of a block, with or without its target."""
-        self.rows += block.num_rows
-        for column in schema.parts if target else schema.columns:
-            values = column_of(block, column.name)
-            if isinstance(column, Category | ClassTarget):
-                listed = column.categories if isinstance(column, Category) else column.classes
-                codes = places(values, listed, schema.missing_values)
-                unknown, missing = int((codes == UNKNOWN).sum()), int((codes == MISSING).sum())
-            else:
-                absent = places(values, [], schema.missing_values) == MISSING
-                not_numbers = np.isnan(numbers(values, schema.missing_values, schema.decimal))
-                unknown, missing = int((not_numbers & ~absent).sum()), int(absent.sum())
-            for counted, count in ((self.unknown, unknown), (self.missing, missing)):
-                if count:
-                    counted[column.name] = counted.get(column.name, 0) + count
+from privypurse.tables.schema import Schema
 
 
 def predict_blocks(

@@ -3,7 +3,7 @@
 import math
 import pathlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ CHECKED = (
 
 # Fewer wrong values than this may come from a few bad records.
 FEW = 10
-
 GROWTH_BYTES = 64 << 20
 
 
@@ -63,6 +62,35 @@ class _Growing:
     def finish(self) -> NDArray[Any]:
         self._data.resize((self._rows, *self._shape), refcheck=False)
         return self._data
+
+
+@dataclass
+class Odd:
+    """Numbers of values that do not match the schema, by column, where there are any."""
+
+    rows: int = 0
+    unknown: dict[str, int] = field(default_factory=dict)  # on no list, or no number
+    missing: dict[str, int] = field(default_factory=dict)
+    beyond: dict[str, int] = field(default_factory=dict)  # outside of the range
+
+    def take(self, block: Any, schema: Schema, *, target: bool = False) -> None:
+        """Count the values of a block, with or without its target."""
+        self.rows += block.num_rows
+        for part in schema.parts if target else schema.columns:
+            column, beyond = column_of(block, part.name), np.zeros(0, dtype=bool)
+            if isinstance(part, Category | ClassTarget):
+                listed = part.categories if isinstance(part, Category) else part.classes
+                codes = places(column, listed, schema.missing_values)
+                missing, unknown = codes == MISSING, codes == UNKNOWN
+            else:
+                found = numbers(column, schema.missing_values, schema.decimal)
+                missing = places(column, [], schema.missing_values) == MISSING
+                unknown = np.isnan(found) & ~missing
+                if part.range is not None:  # None: to be released, or cuts
+                    beyond = (found < part.range[0]) | (found > part.range[1])
+            for counted, marked in ((self.unknown, unknown), (self.missing, missing), (self.beyond, beyond)):
+                if count := int(marked.sum()):
+                    counted[part.name] = counted.get(part.name, 0) + count
 
 
 class _Part:
@@ -191,35 +219,24 @@ def _targets(block: Any, target: Target, schema: Schema) -> tuple[NDArray[Any], 
 def check_some(records: int, name: str) -> None:
     """Raise InvalidArgument if there are fewer than two records."""
     if records < 2:
-        raise InvalidArgument(
-            f"file {name!r} has fewer than two records with a target: it is missing or not listed in all "
-            "others. Check the [target] of the schema."
-        )
+        what = "has fewer than two records with a target: it is missing or not listed in all others"
+        raise InvalidArgument(f"file {name!r} {what}. Check the [target] of the schema.")
 
 
 def _check_kinds(block: Any, schema: Schema, name: str) -> None:
     """Raise InvalidArgument if no value in a column of the first block is as the schema says."""
+    odd = Odd()
+    odd.take(block, schema, target=True)
     for part in schema.parts:
-        column = column_of(block, part.name)
-        if isinstance(part, Category | ClassTarget):
-            listed = part.categories if isinstance(part, Category) else part.classes
-            codes = places(column, listed, schema.missing_values)
-            wrong = bool((codes == UNKNOWN).sum() >= FEW and not (codes >= 0).any())
-            what = "none of its first values is on its list"
-        else:
-            found = numbers(column, schema.missing_values, schema.decimal)
-            absent = places(column, [], schema.missing_values) == MISSING
-            wrong = bool(np.isnan(found).all() and (~absent).sum() >= FEW)
-            what = "none of its first values is a number"
-            if not wrong and part.range is not None:  # None: to be released
-                low, high = part.range
-                outside = (found < low).sum() + (found > high).sum()
-                wrong = bool(outside >= FEW and not ((found >= low) & (found <= high)).any())
-                what = f"none of its first values lies in its range, {low:g} to {high:g}"
-        if wrong:
-            raise InvalidArgument(
-                f"column {part.name!r} of {name!r} does not match the schema: {what}. Check the schema or the delimiter."
-            )
+        unknown, beyond = odd.unknown.get(part.name, 0), odd.beyond.get(part.name, 0)
+        known, what = odd.rows - odd.missing.get(part.name, 0) - unknown, ""
+        if unknown >= FEW and not known:
+            what = "is on its list" if isinstance(part, Category | ClassTarget) else "is a number"
+        elif beyond >= FEW and beyond == known:
+            what = "lies in its range, {:g} to {:g}".format(*part.range)
+        if what:
+            where = f"column {part.name!r} of {name!r} does not match the schema"
+            raise InvalidArgument(f"{where}: none of its first values {what}. Check the schema or the delimiter.")
 
 
 def _check_memory(file: TableFile, rows: int, done: int, encoder: TableEncoder) -> None:
@@ -229,9 +246,9 @@ def _check_memory(file: TableFile, rows: int, done: int, encoder: TableEncoder) 
     needed = estimate * width * 4 * (0.2 if encoder.is_sparse else 1.0)
     if available is not None and needed * 1.3 + 5e8 > available and needed > 1e9:
         raise InvalidArgument(
-            f"file {file.path.name!r} is too large: about {estimate:.2g} rows of {width} encoded columns "
-            f"need {needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB are free. Leave columns out of the "
-            "schema, or train from Python with privypurse.oracles.ChunkedOracle, which reads from disk."
+            f"file {file.path.name!r} is too large: about {estimate:.2g} rows of {width} encoded columns need "
+            f"{needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB are free. Leave columns out of the schema, or train from "
+            "Python with privypurse.oracles.ChunkedOracle, which reads from disk."
         )
 
 

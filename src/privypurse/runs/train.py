@@ -29,7 +29,7 @@ from privypurse.runs._describe import describe_budget, describe_run, report_of
 from privypurse.runs._left_out import LeftOut, count_left_out, exactly_left_out
 from privypurse.runs._measure import epsilon_beside_measuring, measure
 from privypurse.runs._noise_intervals import noise_intervals
-from privypurse.runs._on_record import Interrupts, counted, held_back, on_record
+from privypurse.runs._on_record import counted, held_back, on_record
 from privypurse.runs._progress import Progress, Silent, TrainingStage
 from privypurse.runs._rows import (
     CHECKED,
@@ -51,8 +51,7 @@ __all__ = ["TrainSettings", "train_file"]
 
 # Shares of the budget of a run.
 RANGE_SHARE, MOST_FOR_RANGES = 0.02, 0.15
-# Less extreme quantiles are less noisy. The range is widened by this share of its width on either
-# side.
+# Less extreme quantiles are less noisy. A range is widened by this share of its width on either side.
 RANGE_QUANTILES, WIDER = (0.05, 0.95), 0.2
 # A smaller share of a class gives a remark.
 RARE = 0.01
@@ -143,17 +142,16 @@ class TrainSettings:
             raise InvalidArgument(f"expected hold_out from 0 to 0.5, got {self.hold_out:g}. Leave it out for 0.1.")
         if self.model is not None and self.model not in MODELS:
             raise InvalidArgument(
-                f"expected model to be one of {', '.join(MODELS)}, got {shown(self.model)}. Pass one of them."
+                f"expected model to be one of {', '.join(MODELS)}, got {shown(self.model)}. Pass one."
             )
         check_noise_name(self.noise)
         if self.seed is not None:
             NoiseSource(seed=self.seed)
         method_by_name(self.method)
         if self.method == "dp-sgd":
-            raise InvalidArgument(
-                "method dp-sgd is accounted as a list of releases fixed in advance, which allows no other "
-                "release. Use it from Python with training.purse_for, or leave --method out."
-            )
+            why = "is accounted as a list of releases fixed in advance, which allows no other release"
+            remedy = "Use it from Python with training.purse_for, or leave --method out."
+            raise InvalidArgument(f"method dp-sgd {why}. {remedy}")
 
 
 @dataclass
@@ -207,19 +205,16 @@ def train_file(
             opened(purse, is_new)
         check_delta(purse.delta, None)
         if not math.isfinite(purse.epsilon):
-            raise InvalidArgument(
-                f"expected a data set with a budget, got {purse.dataset!r}, which is declared not private "
-                "on its ledger. Pass another --dataset."
-            )
+            got = f"got {purse.dataset!r}, which is declared not private on its ledger"
+            raise InvalidArgument(f"expected a data set with a budget, {got}. Pass another --dataset.")
         run = part_of(purse, settings.epsilon)
         stack.enter_context(held(run))
         for what in (*inputs.schema.uncovered, *inputs.file.uncovered, CHECKED):
             run.declare_uncovered(what)
         if settings.test is not None:
-            where = f"{settings.test.name}{f', which {purse.who} declared public' if settings.test_public else ''}"
-            run.declare_uncovered(
-                f"the quality of the model on the records of {where}, and how many are left out, measured exactly"
-            )
+            where = settings.test.name + (f", which {purse.who} declared public" if settings.test_public else "")
+            exact = f"the quality of the model on the records of {where}, and how many are left out, measured exactly"
+            run.declare_uncovered(exact)
         what = f"train {settings.data.name}, target {settings.target}, model {place.folder.name}"
         describe_budget(purse)  # raise now if it cannot be described
         with on_record(purse, run, what) as record, counted(run, "no model was made"):
@@ -247,10 +242,8 @@ def train_file(
                 about = describe_run(settings, schema, pipeline, purse, intervals, left_out)
                 place.write(_files(pipeline, about, measurements))
         remarks = _remarks(settings, schema, model, measurements, interrupts)
-        if inputs.test is not None:
-            remarks += [
-                f"{inputs.test.path.name}: {remark}" for remark in exactly_left_out(inputs.test, inputs.test_left_out)
-            ]
+        if (test := inputs.test) is not None:
+            remarks += [f"{test.path.name}: {remark}" for remark in exactly_left_out(test, inputs.test_left_out)]
     return TrainResult(place.folder, pipeline, purse, is_new, measurements, remarks, left_out)
 
 
@@ -274,10 +267,8 @@ def _read_all(settings: TrainSettings, progress: Progress) -> _Inputs:
     file, *others = (TableFile(path, delimiter=settings.delimiter, encoding=settings.encoding) for path in paths)
     test = others[0] if others else None
     if test is not None and test.path.samefile(file.path):
-        raise InvalidArgument(
-            f"expected other records in test than in data, got {test.path.name!r} twice. Leave --test out "
-            "to hold out a part of the records."
-        )
+        twice = f"expected other records in test than in data, got {test.path.name!r} twice"
+        raise InvalidArgument(f"{twice}. Leave --test out to hold out a part of the records.")
     schema = describe_columns(file, settings.target, settings.schema, progress)
     schema = schema.buying_ranges() if settings.buy_ranges else schema
     file.require(schema.names)
@@ -333,10 +324,9 @@ def _model(settings: TrainSettings, target: Target) -> Any:
     fitting = _default_model(target)
     name = settings.model or fitting
     if MODELS[name][1] != classifies:
-        raise InvalidArgument(
-            f"expected a model for {'classes' if classifies else 'numbers'}, as the schema describes the "
-            f"target {settings.target!r}, got {name}. Pass --model {fitting}, or change the target in the schema."
-        )
+        what = f"{'classes' if classifies else 'numbers'}, as the schema describes the target {settings.target!r}"
+        remedy = f"Pass --model {fitting}, or change the target in the schema."
+        raise InvalidArgument(f"expected a model for {what}, got {name}. {remedy}")
     return unfitted_model(target, settings.method, name)
 
 
@@ -346,11 +336,11 @@ def _default_model(target: Target) -> str:
 
 def unfitted_model(target: Target, method: str, name: str | None = None) -> Any:
     """Return a model for encoded rows: one of ``MODELS``, by default the first for such a target."""
-    own: dict[str, Any] = (
-        {"classes": list(range(len(target.classes)))}
-        if isinstance(target, ClassTarget)
-        else {"target_bounds": target.range}
-    )
+    own: dict[str, Any]
+    if isinstance(target, ClassTarget):
+        own = {"classes": list(range(len(target.classes)))}
+    else:
+        own = {"target_bounds": target.range}
     kind, _ = MODELS[name or _default_model(target)]
     model = kind(method=method, l2=ridge_for(method), **own)
     model._declared_scales = True
@@ -405,28 +395,23 @@ def _measurements(
 
 
 def _remarks(
-    settings: TrainSettings, schema: Schema, model: Any, measurements: list[Measurement], interrupts: Interrupts
+    settings: TrainSettings, schema: Schema, model: Any, measurements: list[Measurement], interrupts: list[int]
 ) -> list[str]:
     """Return remarks for the user, from released values only."""
     remarks = []
     if isinstance(schema.target, ClassTarget) and model.preparation_.log_odds is not None:
         for name, share in zip(sorted(schema.target.classes), np.exp(model.preparation_.log_odds), strict=True):
             if share < RARE:
-                remarks.append(
-                    f"class {name!r} has few or no records. Is it spelt as in {settings.data.name}? Rows "
-                    "whose target is not listed were left out."
-                )
+                spelt = f"class {name!r} has few or no records. Is it spelt as in {settings.data.name}?"
+                remarks.append(f"{spelt} Rows whose target is not listed were left out.")
     if model.stop_reason_ == "others":
-        remarks.append(
-            f"{CUT_SHORT} after {model.n_iter_} steps: others spent from the budget of the same data set "
-            "meanwhile, and it does not allow all planned steps."
-        )
+        others = "others spent from the budget of the same data set meanwhile"
+        remarks.append(f"{CUT_SHORT} after {model.n_iter_} steps: {others}, and it does not allow all planned steps.")
     if (settings.hold_out or settings.test is not None) and not measurements:
-        remarks.append(
-            "the model could not be measured: others may have spent the rest of the budget, or the file is gone."
-        )
+        why = "others may have spent the rest of the budget, or the file is gone"
+        remarks.append(f"the model could not be measured: {why}.")
     if settings.buy_ranges and all(column.source is not Source.BOUGHT for column in schema.columns):
         remarks.append("--buy-ranges had nothing to buy: the schema declares all ranges.")
-    if interrupts.pending:
+    if interrupts:
         remarks.append("interrupted after the training: the model was written, the remaining work was skipped.")
     return remarks

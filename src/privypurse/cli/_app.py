@@ -13,24 +13,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from privypurse.cli import _compare as compare
-from privypurse.cli import _data as data
-from privypurse.cli import _demo as demo
-from privypurse.cli import _ledger as ledger
-from privypurse.cli import _models as models
-from privypurse.cli import _plan as plan
-from privypurse.cli import _schema as schema
-from privypurse.cli import _train as train
+from privypurse.cli import _data, _ledger, _models, _plan, _schema, _train
 from privypurse.cli._output import checked, emit, stderr, warn
-from privypurse.core._errors import (
-    BudgetExhausted,
-    DataUnavailable,
-    FileUnusable,
-    InvalidArgument,
-    LedgerError,
-    PrivypurseError,
-    SpentInVain,
-)
+from privypurse.core import _errors as errors
+from privypurse.core._errors import InvalidArgument, PrivypurseError
 from privypurse.core._version import __version__
 
 # Typer has its own copy of click. Find the base class of its errors.
@@ -88,16 +74,12 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-app.command("train")(checked(train.train))
-app.command("predict")(checked(models.predict))
-app.command("evaluate")(checked(models.evaluate))
-app.command("plan")(checked(plan.plan))
-app.command("compare")(checked(compare.compare))
-app.command("schema")(checked(schema.schema))
-app.command("report")(checked(models.report))
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(data.app, name="data")
-app.command("demo")(checked(demo.demo))
+for _command in (_train.train, _models.predict, _models.evaluate, _plan.plan, _plan.compare, _schema.schema):
+    app.command(_command.__name__)(checked(_command))
+app.command("report")(checked(_models.report))
+app.add_typer(_ledger.app, name="ledger")
+app.add_typer(_data.app, name="data")
+app.command("demo")(checked(_train.demo))
 
 
 def _join_others() -> None:
@@ -133,18 +115,15 @@ def _top(
 
 def exit_code(error: BaseException) -> int:
     """Return the exit code for an error."""
-    codes: dict[type[BaseException], int] = {
-        SpentInVain: SPENT_IN_VAIN,
-        BudgetExhausted: BUDGET_REFUSED,
-        LedgerError: LEDGER_TROUBLE,
-        FileUnusable: FILE_TROUBLE,
-        InvalidArgument: WRONG_INPUT,
-        DataUnavailable: FILE_TROUBLE,
-        FileNotFoundError: WRONG_INPUT,
-        OSError: FILE_TROUBLE,
-        MemoryError: FILE_TROUBLE,
-    }
-    return next((code for kind, code in codes.items() if isinstance(error, kind)), FAILED)
+    codes: list[tuple[tuple[type[BaseException], ...], int]] = [
+        ((errors.SpentInVain,), SPENT_IN_VAIN),
+        ((errors.BudgetExhausted,), BUDGET_REFUSED),
+        ((errors.LedgerError,), LEDGER_TROUBLE),
+        ((errors.FileUnusable, errors.DataUnavailable), FILE_TROUBLE),
+        ((InvalidArgument, FileNotFoundError), WRONG_INPUT),
+        ((OSError, MemoryError), FILE_TROUBLE),
+    ]
+    return next((code for kinds, code in codes if isinstance(error, kinds)), FAILED)
 
 
 def run(arguments: list[str] | None = None) -> int:

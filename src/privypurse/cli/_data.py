@@ -9,8 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import check_outputs, checked, emit, note, say, table
-from privypurse.cli._progress import shown_progress
+from privypurse.cli._output import check_outputs, checked, emit, note, say, shown_progress, table
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import percent
 
@@ -143,14 +142,11 @@ def _census(target: pathlib.Path, rows: int, seed: int, schema: pathlib.Path | N
 
 def _table(name: str, part: str, target: pathlib.Path, schema: pathlib.Path | None) -> dict[str, Any]:
     if name not in LOADERS:
-        raise InvalidArgument(
-            f"expected the name of a data set ({', '.join(ABOUT)}), got {name!r}. Study data such as adult or "
-            "mnist needs: pip install privypurse-lab"
-        )
+        remedy = "Study data such as adult or mnist needs: pip install privypurse-lab"
+        raise InvalidArgument(f"expected the name of a data set ({', '.join(ABOUT)}), got {name!r}. {remedy}")
     if schema is not None:
-        raise InvalidArgument(
-            f"expected --schema with the census only, got it with {name!r}. Draft one: `privypurse schema`."
-        )
+        got = f"expected --schema with the census only, got it with {name!r}"
+        raise InvalidArgument(f"{got}. Draft one: `privypurse schema`.")
     loaded = LOADERS[name](name, part)
     loaded.to_csv(target)
     return {"out": str(target), "rows": len(loaded), "target": loaded.target, "source": loaded.source}

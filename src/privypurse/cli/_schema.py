@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import emit, say, table, warn
-from privypurse.cli._progress import shown_progress
+from privypurse.cli._output import emit, say, shown_progress, table, warn
+from privypurse.core._formats import percent
 
 
 def schema(
@@ -92,9 +92,8 @@ def _differences(file: Any, described: Any, progress: Any) -> list[dict[str, Any
 
 def _warn_of_lines(tally: Any) -> None:
     if tally.left_out:
-        warn(
-            f"{tally}. They would be left out. Records with line breaks inside quotes? `privypurse data convert` reads those."
-        )
+        remedy = "Records with line breaks inside quotes? `privypurse data convert` reads those."
+        warn(f"{tally}. They would be left out. {remedy}")
 
 
 def _print_check(found: list[dict[str, Any]], tally: Any, json: bool) -> None:
@@ -104,9 +103,7 @@ def _print_check(found: list[dict[str, Any]], tally: Any, json: bool) -> None:
     else:
         rows = []
         for line in found:
-            counts = (line[name] for name in ("unknown", "missing", "beyond"))
-            rows.append(
-                [line["column"], *("" if n is None else f"{100 * n / max(line['rows'], 1):.2f} %" for n in counts)]
-            )
+            counts, of = (line[name] for name in ("unknown", "missing", "beyond")), max(line["rows"], 1)
+            rows.append([line["column"], *("" if count is None else percent(count / of, 2) for count in counts)])
         table(("column", "on no list, no number", "missing", "beyond the range"), rows)
     warn("exact shares of private records, not covered by any guarantee: for those who may see the records.")

@@ -3,7 +3,7 @@
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,19 +45,12 @@ def check_choices(methods: Sequence[str], epsilons: Sequence[float], repetitions
     for epsilon in epsilons:
         positive(epsilon=epsilon)
     if not methods or not epsilons or repetitions < 1:
-        raise InvalidArgument(
-            f"expected at least one of each of methods, epsilons and repeats, got {shown(list(methods))}, "
-            f"{shown(list(epsilons))} and {repetitions}. Pass one of each."
-        )
+        got = f"{shown(list(methods))}, {shown(list(epsilons))} and {repetitions}"
+        raise InvalidArgument(f"expected at least one of methods, epsilons and repeats, got {got}. Pass one of each.")
 
 
 def compare_not_private(
-    file: TableFile,
-    schema: Schema,
-    methods: Sequence[str],
-    epsilons: Sequence[float],
-    repetitions: int,
-    progress: Progress,
+    file: TableFile, schema: Schema, methods: Sequence[str], epsilons: Sequence[float], repeats: int, progress: Progress
 ) -> Comparison:
     """Compare by simulation, measured exactly. The result is as private as the records.
 
@@ -66,9 +59,9 @@ def compare_not_private(
     target = _target(schema)
     rows, _ = read_rows(file, schema, progress)
     found: dict[tuple[str, float | None], list[float]] = {}
-    progress.stage("comparing", repetitions * (len(methods) * len(epsilons) + 2))
+    progress.stage("comparing", repeats * (len(methods) * len(epsilons) + 2))
     done = 0
-    for repetition in range(repetitions):
+    for repetition in range(repeats):
         out = np.random.default_rng(repetition).random(len(rows.y)) < HOLD_OUT
         train, test = EncodedRows(rows.X[~out], rows.y[~out]), EncodedRows(rows.X[out], rows.y[out])
         for name, epsilon, model in _candidates(target, methods, epsilons, repetition):
@@ -84,7 +77,7 @@ def compare_not_private(
         for (name, epsilon), values in found.items()
     )
     lost = [f"{file.path.name}: {remark}" for remark in exactly_left_out(file, rows.left_out)]
-    return Comparison(_metric(target), False, " ".join([NOT_PRIVATE, *lost]), repetitions, entries)
+    return Comparison(_metric(target), False, " ".join([NOT_PRIVATE, *lost]), repeats, entries)
 
 
 @spending_noted(call=None)
@@ -146,16 +139,14 @@ def price(methods: Sequence[str], epsilons: Sequence[float], delta: float) -> fl
 
 
 def _candidates(
-    target: Target, methods: Sequence[str], epsilons: Sequence[float], repetition: int
-) -> "list[tuple[str, float | None, Any]]":
-    classifies = isinstance(target, ClassTarget)
-    plain = LogisticRegression(max_iter=1000) if classifies else Ridge()
-    constant = _ConstantClassifier() if classifies else DummyRegressor()
-    listed: list[tuple[str, float | None, Any]] = []
+    target: Target, methods: Sequence[str], epsilons: Sequence[float], seed: int
+) -> Iterator[tuple[str, float | None, Any]]:
     for epsilon, name in itertools.product(epsilons, methods):
-        purse = Purse(epsilon, 1e-6, neighbouring="add-remove", noise=NoiseSource(seed=repetition))
-        listed.append((name, epsilon, unfitted_model(target, name).set_params(epsilon=None, purse=purse)))
-    return [*listed, ("scikit-learn, not private", None, plain), ("always the same answer", None, constant)]
+        purse = Purse(epsilon, 1e-6, neighbouring="add-remove", noise=NoiseSource(seed=seed))
+        yield name, epsilon, unfitted_model(target, name).set_params(epsilon=None, purse=purse)
+    classifies = isinstance(target, ClassTarget)
+    yield "scikit-learn, not private", None, LogisticRegression(max_iter=1000) if classifies else Ridge()
+    yield "always the same answer", None, _ConstantClassifier() if classifies else DummyRegressor()
 
 
 class _ConstantClassifier(DummyClassifier):  # type: ignore[misc]
@@ -174,8 +165,6 @@ def _metric(target: Target) -> str:
 def _target(schema: Schema) -> Target:
     target = target_of(schema)
     if schema.to_buy:
-        raise InvalidArgument(
-            f"range of column {schema.to_buy[0].name!r} is to be bought, which a comparison does not do. "
-            "Declare the range in the schema."
-        )
+        what = f"range of column {schema.to_buy[0].name!r} is to be bought, which a comparison does not do"
+        raise InvalidArgument(f"{what}. Declare the range in the schema.")
     return target

@@ -50,7 +50,9 @@ def _runs(entries: Sequence[Entry], purse: Purse) -> list[dict[str, Any]]:
     for entry in entries:
         job = entry.details.get("job") if entry.kind == NOTE else None
         begins = job is not None and entry.details.get("event") == "begin"
-        releases = _releases(entry)
+        releases = int(entry.kind == CHARGE)
+        if entry.kind == SETTLE:
+            releases = sum(count for *_, count in entry.details["used"])
         if begins:
             under_way[entry.who] = str(job)
         key = under_way.get(entry.who, (entry.when[:10], entry.who))
@@ -64,13 +66,6 @@ def _runs(entries: Sequence[Entry], purse: Purse) -> list[dict[str, Any]]:
             runs[job] |= {"releases": entry.details["releases"], "epsilon": entry.details["epsilon"], "finished": True}
             under_way.pop(entry.who, None)
     return list(runs.values())
-
-
-def _releases(entry: Entry) -> int:
-    """Return how many releases an entry of the ledger records."""
-    if entry.kind == CHARGE:
-        return 1
-    return sum(count for *_, count in entry.details["used"]) if entry.kind == SETTLE else 0
 
 
 _WORDS = {
@@ -132,8 +127,7 @@ def _prepared(schema: Schema, model: Any) -> list[list[str]]:
     lines = [["number of records", f"about {about(preparation.records)} ({'noisy release' if paid else 'declared'})"]]
     if preparation.stretch is not None:
         lines.append(["centre and spread of columns", "noisy release"])
-    sources = sorted({column.source for column in schema.columns}, key=lambda source: source.value)
-    for source in sources:
+    for source in sorted({column.source for column in schema.columns}, key=lambda source: source.value):
         names = [column.name for column in schema.columns if column.source is source]
         lines.append([f"columns {_WORDS[source]}", ", ".join(names)])
     if schema.target is not None:
@@ -189,23 +183,18 @@ def load_run(folder: pathlib.Path) -> tuple[Pipeline, dict[str, Any], list[Measu
     pipeline = load_model(folder)
     path = check_is_model(folder) / "run.json"
     if not path.exists():
-        raise InvalidArgument(
-            f"expected a model made by `privypurse train`, got {str(folder)!r}, which has no run.json. "
-            "Models saved from Python have no report."
-        )
+        got = f"got {str(folder)!r}, which has no run.json"
+        raise InvalidArgument(f"expected a model made by `privypurse train`, {got}. Other models have no report.")
     with refusing(f"run.json or measurements.json of the model {str(folder)!r} is damaged. Restore it from a copy."):
         about = read_json(path.read_text(encoding="utf-8"))
         path = folder / "measurements.json"
         listed = read_json(path.read_text(encoding="utf-8")) if path.exists() else []
-        return pipeline, about, [measurement_from(fields) for fields in listed]
-
-
-def measurement_from(fields: dict[str, Any]) -> Measurement:
-    """Read a measurement back from JSON."""
-    pairs = {name: _pairs(fields[name]) for name in ("compared_with", "details")}
-    measured = Measurement(**fields | pairs)
-    check_fields(measured)
-    return measured
+        measurements = []
+        for fields in listed:
+            pairs = {name: _pairs(fields[name]) for name in ("compared_with", "details")}
+            measurements.append(Measurement(**fields | pairs))
+            check_fields(measurements[-1])
+        return pipeline, about, measurements
 
 
 def _pairs(listed: Any) -> tuple[tuple[Any, Any], ...]:

@@ -49,10 +49,9 @@ class LeftOut:
         lost = self.count - MOST * max(self.lines, 0.0)
         if self.why == UNREADABLE and self.low > 0 and lost > self.count - self.low:
             raise InvalidArgument(
-                f"{self}: more than {MOST:.0%} of {name!r}. If records have line breaks inside quotes, run "
-                f"`privypurse data convert {name} OUT.parquet` and use its output, with the --dataset of "
-                f"these records. `privypurse schema {name} --check SCHEMA` prints the exact counts and "
-                "causes, for those who may see the records."
+                f"{self}: more than {MOST:.0%} of {name!r}. If records have line breaks inside quotes, use the output of "
+                f"`privypurse data convert {name} OUT.parquet`, with the --dataset of these records. `privypurse schema {name} "
+                "--check SCHEMA` prints the exact counts and causes, for those who may see the records."
             )
 
 

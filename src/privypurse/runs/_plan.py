@@ -129,16 +129,9 @@ def _fit(name: str, settings: PlanSettings, epsilon: float, seed: int, X: Any, y
     classes = list(range(max(2, settings.classes)))
     if name == "dp-sgd":
         # A fixed list of releases allows no others, so declare what other methods release first.
-        declared: dict[str, Any] = {"n_public": len(X), "feature_norm": 1.25 * math.sqrt(X.shape[1])}
-        model = PrivateLogisticRegression(
-            epsilon,
-            delta=settings.delta,
-            method=name,
-            classes=classes,
-            random_state=seed,
-            standardize=False,
-            **declared,
-        )
+        declared: Any = {"n_public": len(X), "feature_norm": 1.25 * math.sqrt(X.shape[1]), "standardize": False}
+        asked: Any = {"delta": settings.delta, "method": name, "classes": classes, "random_state": seed}
+        model = PrivateLogisticRegression(epsilon, **asked, **declared)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return model.fit(X, y)

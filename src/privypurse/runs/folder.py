@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,12 @@ from privypurse.training._trace import Trace
 
 __all__ = ["load_model", "save_model"]
 
+MODEL, SCHEMA, CERTIFICATE, TRACE = "model.json", "schema.toml", "certificate.json", "trace.json"
+MANIFEST = "manifest.json"
+# Rewritten later by `evaluate` and `report`, so without checksums.
+MADE_AGAIN = ("report.html", "measurements.json")
+# What must be free on the disk before anything is paid for; a report takes most of it.
+ROOM_BYTES = 24 << 20
 FORMAT = 1
 KINDS: dict[str, type[PrivateLinearModel]] = {
     kind.__name__: kind for kind in (PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge, PrivateHuberRegressor)
@@ -69,10 +74,8 @@ def model_from_json(text: str) -> PrivateLinearModel:
     with refusing("this is not a privypurse model. Pass the output of model_to_json."):
         fields = read_json(text)
         if fields["format"] != FORMAT:
-            raise InvalidArgument(
-                f"the model has format {fields['format']!r}; this version reads format {FORMAT}. Install the version of "
-                f"privypurse that wrote it, {fields.get('version')}."
-            )
+            formats = f"the model has format {fields['format']!r}; this version reads format {FORMAT}"
+            raise InvalidArgument(f"{formats}. Install the privypurse that wrote it, {fields.get('version')}.")
         fitted, method = fields["fitted"], fields["method"]
         model = KINDS[fields["kind"]](**fields["params"], method=method if method in BY_NAME else "auto")
         model.coef_ = np.array(fitted["coef"], dtype=np.float64)
@@ -124,12 +127,6 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple | range) else value
 
 
-MODEL, SCHEMA, CERTIFICATE, TRACE = "model.json", "schema.toml", "certificate.json", "trace.json"
-MANIFEST = "manifest.json"
-# Rewritten later by `evaluate` and `report`, so without checksums.
-MADE_AGAIN = ("report.html", "measurements.json")
-
-
 def replace_folder(new: pathlib.Path, there: pathlib.Path) -> None:
     """Replace a folder, or a link to one, by another folder beside it.
 
@@ -148,10 +145,6 @@ def replace_folder(new: pathlib.Path, there: pathlib.Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-# What must be free on the disk before anything is paid for; a report takes most of it.
-ROOM_BYTES = 24 << 20
-
-
 class ModelNotSaved(PrivypurseError, OSError):
     """A trained and paid model could not be written to its folder. The message says where it is."""
 
@@ -159,12 +152,7 @@ class ModelNotSaved(PrivypurseError, OSError):
 class ModelFolder:
     """The folder for one model, checked and locked before training. Use it in a ``with`` statement.
 
-    Parameters
-    ----------
-    folder : str or path
-        Path of the model. Its parent must exist.
-    overwrite : bool, default False
-        Replace an existing model once the new one is complete.
+    Its parent must exist. `overwrite` replaces an existing model once the new one is complete.
 
     Guarantees
     ----------
@@ -186,6 +174,7 @@ class ModelFolder:
         self._claim: int | None = None
 
     def __enter__(self) -> "ModelFolder":
+        out = f"out {str(self.folder)!r}"
         if self.folder.exists() or self.folder.is_symlink():
             try:
                 self._check_replaceable()
@@ -194,25 +183,22 @@ class ModelFolder:
                     raise
                 raise InvalidArgument(f"out exists, and would not be replaced: {error.message}") from None
             if not self._overwrite:
-                raise InvalidArgument(f"out {str(self.folder)!r} exists already. Pass another folder or --overwrite.")
+                raise InvalidArgument(f"{out} exists already. Pass another folder or --overwrite.")
         if not self.folder.parent.is_dir():
             raise InvalidArgument(
-                f"out {str(self.folder)!r} is in a folder that does not exist. Create {str(self.folder.parent)!r} first."
+                f"{out} is in a folder that does not exist. Create {str(self.folder.parent)!r} first."
             )
         try:
             self._claim = _claimed(self._partial)
             if shutil.disk_usage(self._partial).free < ROOM_BYTES:
                 raise OSError(errno.ENOSPC, "No space left on device")
         except BlockingIOError as error:
-            raise InvalidArgument(
-                f"out {str(self.folder)!r} is being written by another run. Pass another folder or wait until that run ends."
-            ) from error
+            why = f"{out} is being written by another run"
+            raise InvalidArgument(f"{why}. Pass another folder or wait until that run ends.") from error
         except OSError as error:
             self._discard()
-            raise FileUnusable(
-                f"out {str(self.folder)!r} cannot be written: {error.strerror}. Make {ROOM_BYTES >> 20} MB of room there, "
-                "or pass another folder."
-            ) from error
+            remedy = f"Make {ROOM_BYTES >> 20} MB of room there, or pass another folder."
+            raise FileUnusable(f"{out} cannot be written: {error.strerror}. {remedy}") from error
         return self
 
     def write(self, files: Mapping[str, str]) -> None:
@@ -250,14 +236,10 @@ class ModelFolder:
         check_is_model(self.folder)
         known = {MANIFEST, *MADE_AGAIN, *_checksums(self.folder)}
         if others := sorted(path.name for path in self.folder.iterdir() if path.name not in known):
-            raise InvalidArgument(
-                f"out {str(self.folder)!r} holds other files, which would be lost: "
-                f"{', '.join(others[:5])[:200]}. Move them elsewhere or pass another folder."
-            )
+            lost = f"holds other files, which would be lost: {', '.join(others[:5])[:200]}"
+            raise InvalidArgument(f"out {str(self.folder)!r} {lost}. Move them elsewhere or pass another folder.")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._discard()
 
     def _discard(self) -> None:
@@ -289,10 +271,8 @@ def model_files(pipeline: Pipeline) -> dict[str, str]:
     """Return the files that hold a pipeline of a `TableEncoder` and a fitted private model."""
     steps = [step for _, step in pipeline.steps] if isinstance(pipeline, Pipeline) else []
     if len(steps) != 2 or not isinstance(steps[0], TableEncoder):
-        raise InvalidArgument(
-            "expected pipeline to be Pipeline([('columns', TableEncoder(schema)), ('model', a fitted "
-            "private model)]). Save other models with skops."
-        )
+        steps_of = "[('columns', TableEncoder(schema)), ('model', a fitted private model)]"
+        raise InvalidArgument(f"expected pipeline to be Pipeline({steps_of}). Save other models with skops.")
     encoder, model = steps
     return {
         MODEL: model_to_json(model),
@@ -344,9 +324,7 @@ def load_model(folder: str | os.PathLike[str]) -> Pipeline:
     model.trace_ = Trace.from_json(texts[TRACE])
     schema = parse_schema(texts[SCHEMA])
     if schema.to_buy or len(schema.features) != model.n_features_in_:
-        raise InvalidArgument(
-            f"the model {str(folder)!r} and its schema do not belong together. Restore it from a copy."
-        )
+        raise InvalidArgument(f"the model {str(folder)!r} and its schema do not fit together. Restore it from a copy.")
     return Pipeline([("columns", TableEncoder(schema)), ("model", model)])
 
 
@@ -357,19 +335,16 @@ def check_is_model(folder: pathlib.Path) -> pathlib.Path:
         if not {MODEL, SCHEMA, CERTIFICATE, TRACE} <= set(checksums):
             raise KeyError
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidArgument(
-            f"{str(folder)!r} is not a privypurse model: it has no readable {MANIFEST}. Pass a folder "
-            "made by `privypurse train --out`."
-        ) from error
+        why = f"{str(folder)!r} is not a privypurse model: it has no readable {MANIFEST}"
+        raise InvalidArgument(f"{why}. Pass a folder made by `privypurse train --out`.") from error
     for name, checksum in checksums.items():
         try:
             intact = _checksum((folder / pathlib.PurePath(name).name).read_bytes()) == checksum
         except (OSError, ValueError):
             intact = False
         if not intact:
-            raise InvalidArgument(
-                f"the model {str(folder)!r} is damaged: {name[:80]} is missing or was changed. Restore it from a copy."
-            )
+            what = f"{name[:80]} is missing or was changed"
+            raise InvalidArgument(f"the model {str(folder)!r} is damaged: {what}. Restore it from a copy.")
     return folder
 
 

@@ -102,8 +102,7 @@ class TrainSettings:
     seed : int or None
         For simulations: NOT PRIVATE.
     noise : {"auto", "secure", "plain"}
-        How noise is drawn: exactly where that is cheap; always exactly, or raise; in floating
-        point.
+        Draw noise exactly where that is cheap; always exactly, or raise; in floating point.
     command : str
         The command line, for the report.
     """
@@ -185,8 +184,7 @@ def train_file(
     opened : callable, optional
         Called with the purse, and whether its account is new, before anything is spent.
     counted_lines : callable, optional
-        Called before the training with the noisy number of lines left out, once for each cause. The
-        run ends there if too many cannot be read.
+        Called before training with the noisy number of lines left out for each cause.
 
     Guarantees
     ----------
@@ -272,7 +270,7 @@ def _read_all(settings: TrainSettings, progress: Progress) -> _Inputs:
     schema = describe_columns(file, settings.target, settings.schema, progress)
     schema = schema.buying_ranges() if settings.buy_ranges else schema
     file.require(schema.names)
-    inputs = _Inputs(file, test, schema, _model(settings, target_of(schema)))
+    inputs = _Inputs(file, test, schema, unfitted_model(target_of(schema), settings.method, settings.model))
     if test is not None:
         test.require(schema.names)
         inputs.test_left_out = check_readable(test, schema, progress)
@@ -319,29 +317,15 @@ def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measure
         return files
 
 
-def _model(settings: TrainSettings, target: Target) -> Any:
-    classifies = isinstance(target, ClassTarget)
-    fitting = _default_model(target)
-    name = settings.model or fitting
-    if MODELS[name][1] != classifies:
-        what = f"{'classes' if classifies else 'numbers'}, as the schema describes the target {settings.target!r}"
-        remedy = f"Pass --model {fitting}, or change the target in the schema."
-        raise InvalidArgument(f"expected a model for {what}, got {name}. {remedy}")
-    return unfitted_model(target, settings.method, name)
-
-
-def _default_model(target: Target) -> str:
-    return "logistic" if isinstance(target, ClassTarget) else "ridge"
-
-
 def unfitted_model(target: Target, method: str, name: str | None = None) -> Any:
     """Return a model for encoded rows: one of ``MODELS``, by default the first for such a target."""
-    own: dict[str, Any]
-    if isinstance(target, ClassTarget):
-        own = {"classes": list(range(len(target.classes)))}
-    else:
-        own = {"target_bounds": target.range}
-    kind, _ = MODELS[name or _default_model(target)]
+    classes = target.classes if isinstance(target, ClassTarget) else None
+    what, fitting = ("numbers", "ridge") if classes is None else ("classes", "logistic")
+    kind, for_classes = MODELS[name or fitting]
+    if for_classes != (classes is not None):
+        expected = f"expected a model for {what}, as the schema describes the target {target.name!r}, got {name}"
+        raise InvalidArgument(f"{expected}. Pass --model {fitting}, or change the target in the schema.")
+    own = {"target_bounds": target.range} if classes is None else {"classes": list(range(len(classes)))}
     model = kind(method=method, l2=ridge_for(method), **own)
     model._declared_scales = True
     return model

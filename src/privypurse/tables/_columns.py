@@ -33,17 +33,11 @@ class Mixed:
     """A column of several types. Each value is treated as in a column of its own type."""
 
     def __init__(self, values: Any) -> None:
-        listed = list(values)
-        self._rows = len(listed)
-        kinds = np.array([_kind(value) for value in listed], dtype=str)
-        self._parts = []
-        for kind, convert, type_ in (
-            ("bool", bool, pa.bool_()),
-            ("number", _as_float, pa.float64()),
-            ("text", _as_string, pa.string()),
-        ):
-            rows = np.flatnonzero(kinds == kind)
-            self._parts.append((rows, pa.array([convert(listed[row]) for row in rows], type_)))
+        typed = list(map(_typed, values))
+        self._rows, self._parts = len(typed), []
+        for kind in (pa.bool_(), pa.float64(), pa.string()):
+            rows = [row for row, (own, _) in enumerate(typed) if own == kind]
+            self._parts.append((rows, pa.array([typed[row][1] for row in rows], kind)))
 
     def __len__(self) -> int:
         return self._rows
@@ -56,29 +50,24 @@ class Mixed:
         return found
 
 
-def _kind(value: Any) -> str:
+def _typed(value: Any) -> tuple[Any, Any]:
+    """Return the Arrow type of a value, or None if it is missing, and the value in that type."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return "missing"
+        return None, None
     if isinstance(value, bool | np.bool_):
-        return "bool"
-    return "number" if isinstance(value, Real | Decimal) else "text"
-
-
-def _as_float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-    except ValueError:  # a signalling NaN
-        return float("nan")
-
-
-def _as_string(value: Any) -> str:
+        return pa.bool_(), bool(value)
+    if isinstance(value, Real | Decimal):
+        try:
+            return pa.float64(), float(value)
+        except OverflowError:
+            return pa.float64(), math.inf if value > 0 else -math.inf
+        except ValueError:  # a signalling NaN
+            return pa.float64(), math.nan
     try:
         raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+        return pa.string(), raw.decode("utf-8", "replace")
     except Exception:  # cannot be converted to text: on no list, and not a number
-        return "?!"
-    return raw.decode("utf-8", "replace")
+        return pa.string(), "?!"
 
 
 def column_of(table: Any, name: str) -> Any:
@@ -114,7 +103,7 @@ def numbers(column: Any, missing_values: Sequence[str], decimal: str = ".") -> F
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     elif not is_numeric:
-        column = _parsed(_with_point(as_text(column, missing_values), decimal))
+        column = _parsed(as_text(column, missing_values), decimal)
     found = np.asarray(pc.cast(column, pa.float64(), safe=False).fill_null(float("nan")).to_numpy(zero_copy_only=False))
     # Missing values that are numbers, such as 999. Only NaN differs from itself.
     standing_in = [one for one in map(_float_or_nan, missing_values) if one == one] if is_numeric else []
@@ -128,15 +117,11 @@ def _float_or_nan(text: str) -> float:
         return math.nan
 
 
-def _with_point(text: Any, decimal: str) -> Any:
-    """Replace the decimal sign by a point. Text with a point becomes null: not a number here."""
-    if decimal == ".":
-        return text
-    has_point = pc.fill_null(pc.match_substring(text, "."), False)
-    return pc.if_else(has_point, pa.scalar(None, pa.string()), pc.replace_substring(text, decimal, "."))
-
-
-def _parsed(text: Any) -> Any:
+def _parsed(text: Any, decimal: str) -> Any:
+    """Parse numbers with a decimal sign. Text that is not a number becomes null."""
+    if decimal != ".":
+        has_point = pc.fill_null(pc.match_substring(text, "."), False)  # not a number here
+        text = pc.if_else(has_point, pa.scalar(None, pa.string()), pc.replace_substring(text, decimal, "."))
     try:
         return pc.cast(text, pa.float64())
     except pa.ArrowInvalid:  # some text is not a number: cast the rest
@@ -155,19 +140,16 @@ def places(column: Any, listed: Sequence[str], missing_values: Sequence[str]) ->
         values = pc.cast(column, pa.int8()).fill_null(2).to_numpy(zero_copy_only=False)
         return np.asarray(np.array([*by_value, MISSING], dtype=np.int32)[values])
     if _is_numeric(column.type):
-        return _numeric_places(numbers(column, missing_values), listed)
+        # 1, 1.0 and "1" are one category.
+        values = numbers(column, missing_values)
+        codes = np.where(np.isnan(values), MISSING, UNKNOWN).astype(np.int32)
+        for index, one in enumerate(listed):
+            codes[values == _float_or_nan(one)] = index
+        return codes
     text = as_text(column, missing_values)
     found = pc.index_in(text, value_set=pa.array(list(listed), pa.string()), skip_nulls=True)
-    codes = pc.if_else(pc.is_null(text), MISSING, found.fill_null(UNKNOWN))
-    return np.asarray(codes.to_numpy(zero_copy_only=False), dtype=np.int32)
-
-
-def _numeric_places(values: FloatArray, listed: Sequence[str]) -> NDArray[np.int32]:
-    """Look numbers up in a list of texts: 1, 1.0 and "1" are one category."""
-    codes = np.where(np.isnan(values), MISSING, UNKNOWN).astype(np.int32)
-    for index, text in enumerate(listed):
-        codes[values == _float_or_nan(text)] = index
-    return codes
+    found = pc.if_else(pc.is_null(text), MISSING, found.fill_null(UNKNOWN))
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int32)
 
 
 def as_text(column: Any, missing_values: Sequence[str]) -> Any:
@@ -175,9 +157,8 @@ def as_text(column: Any, missing_values: Sequence[str]) -> Any:
     try:
         text = pc.utf8_trim_whitespace(readable_text(column))
     except (pa.ArrowException, TypeError):
-        raise InvalidArgument(
-            f"a column of type {column.type} cannot be used. Write ignore = true in the schema, or convert it to text."
-        ) from None
+        remedy = "Write ignore = true in the schema, or convert it to text."
+        raise InvalidArgument(f"a column of type {column.type} cannot be used. {remedy}") from None
     missing = pc.is_in(text, value_set=pa.array(["", *missing_values], pa.string()))
     return pc.if_else(missing, pa.scalar(None, pa.string()), text)
 

@@ -168,7 +168,9 @@ class Lines(io.RawIOBase):
                 text = lines.decode(self._encoding)
                 self._first = False
                 return text.encode("utf-8")
-        self._check_encoding(listed)
+        if self._first:
+            self._check_encoding(listed)
+            self._first = False
         checked = map(self._checked, listed[: None if listed[-1] else -1])
         return b"".join(line + b"\n" for line in checked if line is not None)
 
@@ -192,17 +194,13 @@ class Lines(io.RawIOBase):
         self._tally.left_out[cause] += 1
 
     def _check_encoding(self, lines: list[bytes]) -> None:
-        odd = sum(map(self._is_odd, lines)) if self._first else 0
-        if odd >= FEW and odd * ODD_LINES > len(lines):
+        valid = 0
+        for line in lines:
+            with contextlib.suppress(UnicodeDecodeError):
+                line.decode(self._encoding)
+                valid += 1
+        if (odd := len(lines) - valid) >= FEW and odd * ODD_LINES > len(lines):
             raise not_text(self._name, self._asked)
-        self._first = False
-
-    def _is_odd(self, line: bytes) -> bool:
-        try:
-            line.decode(self._encoding)
-        except UnicodeDecodeError:
-            return True
-        return False
 
 
 def _whole_line(delimiter: str) -> "re.Pattern[bytes]":

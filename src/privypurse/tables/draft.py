@@ -36,6 +36,7 @@ _COMMA = r"^[+-]?\d+,\d+$"
 class _Seen:
     """Statistics of one column."""
 
+    decimal: str
     rows: int = 0
     missing: int = 0
     numbers: int = 0
@@ -44,7 +45,6 @@ class _Seen:
     high: float = -math.inf
     dates: int = 0
     commas: int = 0
-    decimal: str = "."
     values: Counter[str] = field(default_factory=Counter)
     counted: int = 0  # records whose values were counted
     too_many: bool = False
@@ -118,7 +118,7 @@ def draft_schema(
 
 
 def _look(file: TableFile, decimal: str, progress: ProgressCallback) -> dict[str, _Seen]:
-    seen = {name: _Seen(decimal=decimal) for name in file.columns}
+    seen = {name: _Seen(decimal) for name in file.columns}
     for block in file.blocks(file.columns, progress=progress):
         for name in file.columns:
             seen[name].take(column_of(block, name))
@@ -165,5 +165,5 @@ def _rounded(low: float, high: float) -> tuple[float, float]:
         return max(low - room, -LARGEST), min(high + room, LARGEST)
     unit = 10.0 ** math.floor(math.log10(high - low) - 1)
     digits = max(0, -math.floor(math.log10(unit)))
-    bounds = round(math.floor(low / unit) * unit, digits), round(math.ceil(high / unit) * unit, digits)
-    return max(min(bounds[0], low), -LARGEST), min(max(bounds[1], high), LARGEST)
+    below, above = round(math.floor(low / unit) * unit, digits), round(math.ceil(high / unit) * unit, digits)
+    return max(min(below, low), -LARGEST), min(max(above, high), LARGEST)

@@ -172,8 +172,7 @@ class Schema:
     @property
     def is_declared(self) -> bool:
         """Whether all of it was declared, or bought in this run."""
-        paid_or_declared = (Source.DECLARED, Source.BOUGHT)
-        return self.kinds in paid_or_declared and all(part.source in paid_or_declared for part in self.parts)
+        return {self.kinds, *(part.source for part in self.parts)} <= {Source.DECLARED, Source.BOUGHT}
 
     @property
     def uncovered(self) -> list[str]:
@@ -197,7 +196,7 @@ class Schema:
     @property
     def parts(self) -> tuple[Column | Target, ...]:
         """The columns, and the target if any."""
-        return (*self.columns, *(() if self.target is None else (self.target,)))
+        return self.columns if self.target is None else (*self.columns, self.target)
 
     def buying_ranges(self) -> "Schema":
         """Return the schema without ranges that were read from the data: they will be bought."""
@@ -246,7 +245,8 @@ def _check_texts(what: str, values: Sequence[Any], *, least: int) -> None:
 # What a file calls bought was bought in an earlier run.
 _SOURCES = {"declared": Source.DECLARED, "data": Source.DATA, "bought": Source.EARLIER}
 _WRITTEN = {Source.DECLARED: "declared", Source.DATA: "data", Source.BOUGHT: "bought", Source.EARLIER: "bought"}
-_COLUMN_KEYS = ("range", "cuts", "categories", "other", "missing", "source", "ignore")
+_FLAGS = ("ignore", "missing", "other")
+_COLUMN_KEYS = ("range", "cuts", "categories", "source", *_FLAGS)
 _TARGET_KEYS = ("column", "classes", "range", "source")
 _KEYS = ("source", "missing_values", "decimal", "target", "columns")
 
@@ -303,16 +303,17 @@ def _column(name: str, settings: Any, default: Source) -> Column | None:
         raise InvalidArgument(f"expected a table for {what}, {got}.")
     _check_keys(settings, _COLUMN_KEYS, what)
     source = _source(settings.get("source"), what, default)
-    flags = {key: _flag(settings, key, what) for key in ("ignore", "missing", "other")}
-    if flags["ignore"]:
+    ignore, missing, other = (settings.get(key, False) for key in _FLAGS)
+    if wrong := [key for key in _FLAGS if not isinstance(settings.get(key, False), bool)]:
+        raise InvalidArgument(f"expected true or false as {wrong[0]} of {what}, got {shown(settings[wrong[0]])}.")
+    if ignore:
         return None
     if ("range" in settings or "cuts" in settings) == ("categories" in settings):
         either = "either range = [low, high] (numbers) or categories = [...]"
         raise InvalidArgument(f"{what} needs {either}. To leave it out, write ignore = true.")
-    missing = flags["missing"]
     if "categories" in settings:
         texts, own = _each(_as_text, settings["categories"], f"categories of {what}"), _unless_bought(source)
-        return Category(name=name, categories=texts, other=flags["other"], missing=missing, source=own)
+        return Category(name=name, categories=texts, other=other, missing=missing, source=own)
     cuts, pair = _each(_as_number, settings.get("cuts", []), f"cuts of {what}"), settings.get("range")
     if pair == "private":
         if cuts:
@@ -356,13 +357,6 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value.strip() if isinstance(value, str) else value
-
-
-def _flag(settings: Mapping[str, Any], key: str, what: str) -> bool:
-    value = settings.get(key, False)
-    if not isinstance(value, bool):
-        raise InvalidArgument(f"expected true or false as {key} of {what}, got {shown(value)}.")
-    return value
 
 
 def _unless_bought(source: Source) -> Source:

@@ -79,7 +79,7 @@ def budget_of(purse: Any) -> dict[str, Any] | None:
 
 
 class Bars(Progress):
-    """One bar for each stage."""
+    """A bar for each stage."""
 
     def __init__(self, bars: progress.Progress) -> None:
         self._bars = bars
@@ -146,7 +146,10 @@ def checked(command: Callable[..., None]) -> Callable[..., None]:
         paths = {name: info for name, info in paths_of(command).items() if given.get(name) is not None}
         inputs = [given[name] for name, info in paths.items() if not info.writable]
         if "ledger" in given:
-            inputs.append(_ledger_of(given["ledger"], given.get("data")))
+            from privypurse.runs._account import Account
+
+            beside = _whole(given["data"]).parent if given.get("data") is not None else None
+            inputs.append(Account(ledger=given["ledger"], beside=beside, dataset="any").path)  # may not exist yet
         written = {name: info for name, info in paths.items() if info.writable}
         files = {f"--{name}": given[name] for name, info in written.items() if info.file_okay}
         check_outputs(files, inputs, overwrite=given.get("overwrite", False))
@@ -170,14 +173,17 @@ def paths_of(command: Callable[..., None]) -> dict[str, Any]:
 
 
 def check_outputs(
-    files: Mapping[str, pathlib.Path], inputs: Iterable[pathlib.Path] = (), *, overwrite: bool = False
+    files: Mapping[str, pathlib.Path], inputs: Sequence[pathlib.Path] = (), *, overwrite: bool = False
 ) -> None:
     """Raise InvalidArgument or FileUnusable for files that a command must not or cannot write.
 
     `files` are by the name of their option; `inputs` are files that the command reads, or folders
     of them. `overwrite` allows to replace other existing files.
     """
-    read = [*_all_files(inputs)]
+    read = list(inputs)
+    for folder in inputs:
+        with contextlib.suppress(OSError, ValueError):
+            read += folder.iterdir() if folder.is_dir() else ()
     for option, path in files.items():
         said = f"{option} {str(path)!r}"
         if not path.name or "\x00" in str(path):
@@ -214,15 +220,11 @@ def _check_not_model_or_ledger(said: str, path: pathlib.Path) -> None:
     whole = _whole(path)
     stem = next((whole.with_name(whole.name.removesuffix(end)) for end in _BESIDE if whole.name.endswith(end)), whole)
     if _is_ledger(whole) or _is_ledger(stem):
-        raise InvalidArgument(
-            f"{said} is a ledger, the record of what was spent, and is not overwritten. Pass another file."
-        )
+        raise InvalidArgument(f"{said} is a ledger, the record of what was spent, and stays. Pass another file.")
     for folder in whole.parents:
         if all((folder / name).is_file() for name in _OF_A_MODEL):
-            raise InvalidArgument(
-                f"{said} is in the folder of a model, {folder.name!r}. Pass a path outside of it. "
-                "(`privypurse report` without --out writes the report there.)"
-            )
+            hint = "(`privypurse report` without --out writes the report there.)"
+            raise InvalidArgument(f"{said} is in the folder of a model, {folder.name!r}. Pass another path. {hint}")
 
 
 def _check_not_of_runs(said: str, path: pathlib.Path, inputs: Iterable[pathlib.Path]) -> None:
@@ -231,24 +233,7 @@ def _check_not_of_runs(said: str, path: pathlib.Path, inputs: Iterable[pathlib.P
     for folder in (whole, *whole.parents):
         ledger = folder.parent / folder.name.removesuffix(_RUNS)
         if folder.suffix == _RUNS and (_is_ledger(ledger) or ledger in read):
-            raise InvalidArgument(
-                f"{said} is in the runs folder of a ledger, {folder.name!r}. Pass a path outside of it."
-            )
-
-
-def _ledger_of(ledger: pathlib.Path | None, data: pathlib.Path | None) -> pathlib.Path:
-    """Return the ledger that a command will charge, which may not exist yet."""
-    from privypurse.runs._account import Account
-
-    return Account(ledger=ledger, beside=None if data is None else _whole(data).parent, dataset="any").path
-
-
-def _all_files(paths: Iterable[pathlib.Path]) -> Iterator[pathlib.Path]:
-    for path in paths:
-        yield path
-        with contextlib.suppress(OSError, ValueError):
-            if path.is_dir():
-                yield from path.iterdir()
+            raise InvalidArgument(f"{said} is in the runs folder of a ledger, {folder.name!r}. Pass another path.")
 
 
 def _is_same(one: pathlib.Path, other: pathlib.Path) -> bool:

@@ -36,7 +36,8 @@ def predict(
     Categories that the schema does not list count as unknown, missing numbers as the middle of
     their range.
     """
-    from privypurse.runs._evaluate import Odd, predict_blocks, write_predictions
+    from privypurse.runs._evaluate import predict_blocks, write_predictions
+    from privypurse.runs._rows import Odd
     from privypurse.runs.folder import load_model, replacing
     from privypurse.tables._files import TableFile
 

@@ -114,47 +114,48 @@ def _glance(content: ReportContent) -> str:
     cards = [_epsilon_card(content)]
     if words.bounded(certificate):
         slip = f"{words.sentence(words.chance(certificate.delta))}: the chance that the factor above leaves out."
-        cards.append(_card("Delta", grouped(certificate.delta), [slip]))
+        cards.append(_card("Delta", grouped(certificate.delta), slip))
     cards.append(_worth_card(content.measurements))
     planned = f"Planned by {content.method}; training {words.stopped(trace)}."
-    cards.append(_card("Steps", f"{len(trace.steps):,}", [planned]))
+    cards.append(_card("Steps", f"{len(trace.steps):,}", planned))
     people = ", ".join(certificate.people) or "not recorded"
     issued = f"Issued by {certificate.issued_by}. Spent by {people}."
-    cards.append(_card("Issued", words.moment(certificate.issued_at), [issued], small=True))
+    cards.append(_card("Issued", words.moment(certificate.issued_at), issued))
     return f'<h2 class="unseen">At a glance</h2><ul class="cards">{"".join(cards)}</ul>'
 
 
-def _card(name: str, value: str, notes: list[str], extra: str = "", *, small: bool = False) -> str:
+def _card(name: str, value: str, *notes: str, extra: str = "") -> str:
+    size = "value small" if len(value) > 7 else "value"
     lines = "".join(map(paragraph, notes))
-    size = "value small" if small or len(value) > 7 else "value"
     return f'<li><h3>{escaped(name)}</h3><p class="{size}">{escaped(value)}</p>{extra}{lines}</li>'
 
 
 def _epsilon_card(content: ReportContent) -> str:
     certificate = content.certificate
     if not math.isfinite(certificate.epsilon):
-        return _card("Epsilon", "no limit", ["Nothing bounds what the released values reveal."])
+        return _card("Epsilon", "no limit", "Nothing bounds what the released values reveal.")
     spent = min(certificate.recorded_epsilon, certificate.epsilon)
     share = spent / certificate.epsilon if certificate.epsilon > 0 else 0.0
     note = f"spent of a limit of {grouped(certificate.epsilon)} ({words.percent(share, 0)})."
     if not certificate.private:
         note += " It would count if the noise were secret."
-    return _card("Epsilon", words.rounded_up(spent), [note], _scale(100 * share))
+    return _card("Epsilon", words.rounded_up(spent), note, extra=_scale(100 * share))
 
 
 def _worth_card(measurements: tuple[Measurement, ...]) -> str:
     if not measurements:
-        return _card("Quality", "not measured", ["See below how to measure it."], small=True)
+        return _card("Quality", "not measured", "See below how to measure it.")
     first = next((one for one in measurements if not one.says_little), measurements[0])
     name, (paid, style) = words.sentence(first.metric), words.covered_by(first)
     if first.says_little:
-        return _card(name, "too noisy", ["Too noisy to report at this budget."], small=True)
+        return _card(name, "too noisy", "Too noisy to report at this budget.")
     notes = []
     if first.low is not None and first.high is not None:
         ends = f"{measured(first.metric, first.low)} to {measured(first.metric, first.high)}"
         notes.append(f"{ends} with 95 % confidence.")
     notes += [f"{words.sentence(other)}: {measured(first.metric, value)}." for other, value in first.compared_with[:1]]
-    return _card(name, measured(first.metric, first.value), notes, f'<p class="tag {style}">{escaped(paid)}</p>')
+    tag = f'<p class="tag {style}">{escaped(paid)}</p>'
+    return _card(name, measured(first.metric, first.value), *notes, extra=tag)
 
 
 def figure(drawn: Figure) -> str:
@@ -197,7 +198,7 @@ def _coverage(content: ReportContent) -> str:
     heads = ("what for", "kind", "how many", "noise multiplier or epsilon")
     rows = []
     for group in certificate.groups:
-        levels = [] if None in (group.smallest, group.largest) else [grouped(group.smallest), grouped(group.largest)]
+        levels = [grouped(level) for level in (group.smallest, group.largest) if level is not None]
         purpose = words.PURPOSES.get(group.what, group.what)
         rows.append((purpose, group.kind, f"{group.count:,}", " to ".join(dict.fromkeys(levels))))
     groups = table("Released values", heads, rows, text_columns=2)

@@ -19,7 +19,7 @@ from privypurse.report._content import Coefficient, Measurement, ReportContent
 from privypurse.report._page import render
 from privypurse.runs._left_out import LeftOut
 from privypurse.runs._noise_intervals import NOTE as ABOUT_INTERVALS
-from privypurse.runs.folder import check_is_model, load_model
+from privypurse.runs.folder import load_model
 from privypurse.tables.schema import ClassTarget, Schema, Source, write_schema
 
 
@@ -161,27 +161,24 @@ def coefficients_of(pipeline: Pipeline, half_widths: Any = None) -> tuple[Coeffi
     encoder, model = pipeline[0], pipeline[-1]
     names = ["intercept", *encoder.schema.features]
     values = np.column_stack([np.atleast_1d(model.intercept_), np.atleast_2d(model.coef_)])
-    halves = None
+    ends: Any = None
     if half_widths is not None:
-        coefficients, intercepts = (np.asarray(part) for part in half_widths)
+        coefficients, intercepts = map(np.asarray, half_widths)
         halves = np.column_stack([np.atleast_1d(intercepts), np.atleast_2d(coefficients)])
+        ends = np.stack([values - halves, values + halves], axis=-1).tolist()
     outputs = [""] if len(values) == 1 else [str(name) for name in model.classes_]
-    return tuple(
-        Coefficient(
-            name=names[place[1]],
-            output=outputs[place[0]],
-            value=float(values[place]),
-            low=None if halves is None else float(values[place] - halves[place]),
-            high=None if halves is None else float(values[place] + halves[place]),
-        )
-        for place in np.ndindex(values.shape)
-    )
+    found = []
+    for row, column in np.ndindex(values.shape):
+        low, high = (None, None) if ends is None else ends[row][column]
+        value = float(values[row, column])
+        found.append(Coefficient(name=names[column], output=outputs[row], value=value, low=low, high=high))
+    return tuple(found)
 
 
 def load_run(folder: pathlib.Path) -> tuple[Pipeline, dict[str, Any], list[Measurement]]:
     """Load the model, the description and the measurements written by `privypurse train`."""
     pipeline = load_model(folder)
-    path = check_is_model(folder) / "run.json"
+    path = folder / "run.json"
     if not path.exists():
         got = f"got {str(folder)!r}, which has no run.json"
         raise InvalidArgument(f"expected a model made by `privypurse train`, {got}. Other models have no report.")

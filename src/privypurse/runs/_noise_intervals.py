@@ -83,10 +83,7 @@ def _shares(means: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(shares - excess[ordered > excess][-1], 0.0))
 
 
-RUNS = 12
-MOST_ROWS, MOST_NUMBERS = 10_000, 1_500_000
-MOST_WEIGHTS = 4_000
-
+RUNS, MOST_ROWS, MOST_NUMBERS, MOST_WEIGHTS = 12, 10_000, 1_500_000, 4_000
 NOTE = (
     "Intervals are about noise alone. If this training were repeated many times on the same records with fresh noise, the mean "
     "of a coefficient would lie in its interval, for roughly 95 of 100 intervals. They come from "

@@ -26,9 +26,7 @@ from privypurse.training._plan import Plan
 
 SEEDS = 5
 MOST_ROWS, MOST_NUMBERS, TEST_ROWS = 10_000, 2_000_000, 10_000
-# Norm of the true weights of synthetic tables: the best accuracy is about 85 %, as on the papers'
-# tables.
-SIGNAL = 3.0
+SIGNAL = 3.0  # norm of the true weights: the best accuracy is about 85 %, as on the papers' tables
 METHODS = tuple(BY_NAME)
 
 
@@ -50,14 +48,8 @@ class PlanSettings:
         classes = positive_integer(classes=self.classes)
         check_delta(self.delta, records)
         loss: Any = Logistic(clip_derivative=0.5) if classes <= 2 else Softmax(classes)
-        return Facts.of(
-            loss,
-            records=records,
-            dimension=features * (1 if classes <= 2 else classes),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            neighbouring=self.neighbouring,
-        )
+        terms: Any = {"epsilon": self.epsilon, "delta": self.delta, "neighbouring": self.neighbouring}
+        return Facts.of(loss, records=records, dimension=features * (1 if classes <= 2 else classes), **terms)
 
 
 def plan_for(name: str, settings: PlanSettings) -> Plan:

@@ -233,7 +233,7 @@ def _check_kinds(block: Any, schema: Schema, name: str) -> None:
         if unknown >= FEW and not known:
             what = "is on its list" if isinstance(part, Category | ClassTarget) else "is a number"
         elif beyond >= FEW and beyond == known:
-            what = "lies in its range, {:g} to {:g}".format(*part.range)
+            what = "lies in its range, {:g} to {:g}".format(*getattr(part, "range", ()))
         if what:
             where = f"column {part.name!r} of {name!r} does not match the schema"
             raise InvalidArgument(f"{where}: none of its first values {what}. Check the schema or the delimiter.")

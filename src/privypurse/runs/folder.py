@@ -84,7 +84,11 @@ def model_from_json(text: str) -> PrivateLinearModel:
         model.n_features_in_ = fitted["n_features_in"]
         model.n_iter_, model.stop_reason_ = fitted["n_iter"], fitted["stop_reason"]
         model.privacy_spent_ = Spent(**fitted["spent"])
-        model.preparation_ = _preparation(fitted["preparation"])
+        fields = fitted["preparation"]
+        arrays = {
+            name: np.array(fields[name], dtype=np.float64) for name in _ARRAYS if isinstance(fields.get(name), list)
+        }
+        model.preparation_ = Preparation(**fields | arrays | {"target": tuple(fields["target"])})
         if fitted["classes"] is not None:
             model.classes_ = np.array(fitted["classes"])
         _check(model)
@@ -112,13 +116,6 @@ def _check(model: Any) -> None:
         raise TypeError("counts must be whole numbers")
 
 
-def _preparation(fields: dict[str, Any]) -> Preparation:
-    for name in _ARRAYS:
-        if isinstance(fields.get(name), list):
-            fields[name] = np.array(fields[name], dtype=np.float64)
-    return Preparation(**fields | {"target": tuple(fields["target"])})
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
@@ -128,10 +125,7 @@ def _plain(value: Any) -> Any:
 
 
 def replace_folder(new: pathlib.Path, there: pathlib.Path) -> None:
-    """Replace a folder, or a link to one, by another folder beside it.
-
-    If the second rename fails, the replaced folder is put back; see `ModelFolder` for a crash.
-    """
+    """Replace a folder, or a link to one, by another folder beside it, or put it back."""
     old = partial_path(there).with_suffix(".old")
     there.rename(old)
     try:
@@ -315,10 +309,8 @@ def load_model(folder: str | os.PathLike[str]) -> Pipeline:
     """
     place = check_is_model(pathlib.Path(folder))
     damaged = f"{str(folder)!r} is not a privypurse model: one of its files cannot be read. Restore it from a copy."
-    try:
+    with refusing(damaged, also=(OSError,)):
         texts = {name: (place / name).read_text(encoding="utf-8") for name in (MODEL, SCHEMA, CERTIFICATE, TRACE)}
-    except (OSError, ValueError) as error:
-        raise InvalidArgument(damaged) from error
     model: Any = model_from_json(texts[MODEL])
     model.certificate_ = Certificate.from_json(texts[CERTIFICATE])
     model.trace_ = Trace.from_json(texts[TRACE])
@@ -339,10 +331,10 @@ def check_is_model(folder: pathlib.Path) -> pathlib.Path:
         raise InvalidArgument(f"{why}. Pass a folder made by `privypurse train --out`.") from error
     for name, checksum in checksums.items():
         try:
-            intact = _checksum((folder / pathlib.PurePath(name).name).read_bytes()) == checksum
+            content = (folder / pathlib.PurePath(name).name).read_bytes()
         except (OSError, ValueError):
-            intact = False
-        if not intact:
+            content = None
+        if content is None or hashlib.sha256(content).hexdigest() != checksum:
             what = f"{name[:80]} is missing or was changed"
             raise InvalidArgument(f"the model {str(folder)!r} is damaged: {what}. Restore it from a copy.")
     return folder
@@ -387,7 +379,7 @@ def _write_all(folder: pathlib.Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         _write(folder / name, text)
     kept = {name: text for name, text in files.items() if name not in MADE_AGAIN}
-    checksums = {name: _checksum(_bytes(text)) for name, text in kept.items()}
+    checksums = {name: hashlib.sha256(_bytes(text)).hexdigest() for name, text in kept.items()}
     _write(folder / MANIFEST, json.dumps({"version": __version__, "sha256": checksums}, indent=1))
     _sync_folder(folder)
 
@@ -410,7 +402,3 @@ def _sync_folder(folder: pathlib.Path) -> None:
 def _bytes(text: str) -> bytes:
     # Names of files may hold bytes that are not UTF-8.
     return text.encode("utf-8", "backslashreplace")
-
-
-def _checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

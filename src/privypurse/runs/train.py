@@ -319,14 +319,17 @@ def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measure
 
 def unfitted_model(target: Target, method: str, name: str | None = None) -> Any:
     """Return a model for encoded rows: one of ``MODELS``, by default the first for such a target."""
-    classes = target.classes if isinstance(target, ClassTarget) else None
-    what, fitting = ("numbers", "ridge") if classes is None else ("classes", "logistic")
+    classifies = isinstance(target, ClassTarget)
+    what, fitting = ("classes", "logistic") if classifies else ("numbers", "ridge")
     kind, for_classes = MODELS[name or fitting]
-    if for_classes != (classes is not None):
+    if for_classes != classifies:
         expected = f"expected a model for {what}, as the schema describes the target {target.name!r}, got {name}"
         raise InvalidArgument(f"{expected}. Pass --model {fitting}, or change the target in the schema.")
-    own = {"target_bounds": target.range} if classes is None else {"classes": list(range(len(classes)))}
-    model = kind(method=method, l2=ridge_for(method), **own)
+    model = kind(method=method, l2=ridge_for(method))
+    if isinstance(target, ClassTarget):
+        model.set_params(classes=list(range(len(target.classes))))
+    else:
+        model.set_params(target_bounds=target.range)
     model._declared_scales = True
     return model
 

@@ -60,7 +60,7 @@ def _typed(value: Any) -> tuple[Any, Any]:
         try:
             return pa.float64(), float(value)
         except OverflowError:
-            return pa.float64(), math.inf if value > 0 else -math.inf
+            return pa.float64(), math.inf if value > 0 else -math.inf  # type: ignore[operator]
         except ValueError:  # a signalling NaN
             return pa.float64(), math.nan
     try:

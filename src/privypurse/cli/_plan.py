@@ -55,7 +55,7 @@ def plan(
     derivatives clipped at 1/2. Noise is added to sums of clipped gradients. `train` spends about a
     fifth of the budget before that, on facts about the table.
     """
-    from privypurse.runs._plan import METHODS, PlanSettings, plan_for, rehearse_accuracy
+    from privypurse.runs._rehearse import METHODS, PlanSettings, plan_for, rehearse_accuracy
 
     columns, classes = _columns(features, schema, classes)
     settings = PlanSettings(
@@ -75,7 +75,8 @@ def plan(
 
         replace_file(plot, render_plans(list(plans.values()), _facts_line(settings)))
     if json:
-        shown = {name: _as_json(plans[name], rehearsed[name]) for name in names}
+        found = {name: None if one is None else asdict(one) for name, one in rehearsed.items()}
+        shown = {name: json_module.loads(plans[name].to_json()) | {"rehearsal": found[name]} for name in names}
         emit({"plans": shown} if compare else shown[method])
     elif compare:
         _print_all(plans, rehearsed, settings)
@@ -102,11 +103,6 @@ def _columns(features: int | None, schema: pathlib.Path | None, classes: int) ->
 def _facts_line(settings: Any) -> str:
     budget = f"epsilon {settings.epsilon:g}, delta {settings.delta:g}, {settings.neighbouring}"
     return f"{settings.records:,} records, {settings.features} columns, {budget}"
-
-
-def _as_json(plan: Any, rehearsed: Any) -> dict[str, Any]:
-    fields: dict[str, Any] = json_module.loads(plan.to_json())
-    return fields | {"rehearsal": None if rehearsed is None else asdict(rehearsed)}
 
 
 def _loss(rehearsed: Any) -> str:

@@ -12,21 +12,6 @@ from privypurse.cli import _options as options
 from privypurse.cli._output import emit, note, say, shown_progress, warn
 from privypurse.core._formats import percent, rounded_down, rounded_up, short
 
-EXAMPLES = """\
-Train a private model on a table. Write it with its certificate, trace and report.
-
-Examples:
-
-    privypurse train people.csv --target income --epsilon 1 --schema people.toml --out model
-
-    privypurse train people.csv --target income --epsilon 0.5 --budget 3 --buy-ranges
-
-    privypurse train adult.csv --target classification --epsilon 1 --schema adult.toml --test adult.test.csv --test-public
-
-Without --schema the columns are described from the data, which no guarantee covers: the certificate
-says so. `privypurse schema` drafts a description to edit.
-"""
-
 
 def train(
     data: options.DataFile,
@@ -74,6 +59,19 @@ def train(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
+    """Train a private model on a table. Write it with its certificate, trace and report.
+
+    Examples:
+
+        privypurse train people.csv --target income --epsilon 1 --schema people.toml --out model
+
+        privypurse train people.csv --target income --epsilon 0.5 --budget 3 --buy-ranges
+
+        privypurse train adult.csv --target classification --epsilon 1 --schema adult.toml --test adult.test.csv --test-public
+
+    Without --schema the columns are described from the data, which no guarantee covers: the certificate
+    says so. `privypurse schema` drafts a description to edit.
+    """
     if schema is None:
         described = "columns are described from the data, which no guarantee covers"
         warn(f"no --schema: {described}. The certificate will say so.")
@@ -233,6 +231,3 @@ def demo(
     say(f"accuracy on new people: {text}")
     say(f"spent: epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} at delta {purse.delta:g}")
     say(f"report: {report}")
-
-
-train.__doc__ = EXAMPLES

@@ -64,9 +64,7 @@ def _release(box: Sensitive, purse: Purse, what: str) -> tuple[FloatArray, float
 def _accuracy(model: Any, rows: EncodedRows, target: ClassTarget, purse: Purse | None) -> tuple[dict[str, Any], float]:
     """Return the fields of a measurement, and the number of records."""
     classes = sorted(target.classes)
-    scores = _in_blocks(model.decision_function, rows.X)
-    index = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-    right = np.argsort(np.argsort(model.classes_))[index] == rows.y
+    right = _in_blocks(lambda X: np.searchsorted(np.sort(model.classes_), model.predict(X)), rows.X) == rows.y
     cells = [(place, hit) for place in range(len(classes)) for hit in (False, True)]
     labels = list(zip(rows.y.tolist(), right.tolist(), strict=True))
     box = counts(labels, categories=cells)

@@ -28,9 +28,9 @@ from privypurse.runs._account import Account
 from privypurse.runs._describe import describe_budget, describe_run, report_of
 from privypurse.runs._left_out import LeftOut, count_left_out, exactly_left_out
 from privypurse.runs._measure import epsilon_beside_measuring, measure
-from privypurse.runs._noise_intervals import noise_intervals
 from privypurse.runs._on_record import counted, held_back, on_record
 from privypurse.runs._progress import Progress, Silent, TrainingStage
+from privypurse.runs._rehearse import noise_intervals
 from privypurse.runs._rows import (
     CHECKED,
     EncodedRows,

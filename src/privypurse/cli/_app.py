@@ -7,7 +7,6 @@ import signal
 import sys
 import warnings
 from importlib.metadata import entry_points
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -82,22 +81,18 @@ app.add_typer(_data.app, name="data")
 app.command("demo")(checked(_train.demo))
 
 
-def _join_others() -> None:
-    """Add the commands of other installed distributions. Without the lab, name it instead."""
-    found = entry_points(group="privypurse.commands")
-    for other in found:
-        other.load()(app)
-    if "lab" not in found.names:
-        for name in ("reproduce", "audit"):
-            app.command(name, hidden=True, context_settings={"ignore_unknown_options": True})(_needs_the_lab)
-
-
 def _needs_the_lab(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
     """Needs another distribution: pip install privypurse-lab."""
     raise InvalidArgument("this command is in another distribution. Install it: pip install privypurse-lab")
 
 
-_join_others()
+# Add the commands of other installed distributions. Without the lab, name it instead.
+_others = entry_points(group="privypurse.commands")
+for _other in _others:
+    _other.load()(app)
+if "lab" not in _others.names:
+    for _name in ("reproduce", "audit"):
+        app.command(_name, hidden=True, context_settings={"ignore_unknown_options": True})(_needs_the_lab)
 
 
 def _version(asked: bool) -> None:
@@ -128,11 +123,11 @@ def exit_code(error: BaseException) -> int:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line. Return the exit code."""
-    warnings.showwarning = _show_warning
+    warnings.showwarning = lambda message, *_, **__: warn(f"privypurse: {message}")
     # Do not log interrupts that arrive while a connection is being closed.
     logging.getLogger("sqlalchemy").setLevel(logging.CRITICAL)
     # SIGTERM does what Ctrl-C does: settle blocks and leave no partial files.
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Names of files may not be valid text, and terminals may not be able to encode them.
     with contextlib.suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -190,11 +185,3 @@ def _forget_stdout() -> None:
     """Redirect stdout to the null device, so that Python does not fail to flush it at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _terminate(_: int, __: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _show_warning(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
-    warn(f"privypurse: {message}")

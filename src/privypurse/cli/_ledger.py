@@ -94,11 +94,9 @@ def show(path: Path = None, dataset: options.Dataset = None, json: options.Json 
             say(f"{account['dataset']!r} is frozen: {account['frozen_because']}")
         if account["simulation"]:
             say(f"{account['dataset']!r} has releases with seeded noise: SIMULATION, NOT PRIVATE")
-    if dataset is not None:
-        _print_details(accounts[0])
-
-
-def _print_details(account: dict[str, Any]) -> None:
+    if dataset is None:
+        return
+    (account,) = accounts
     terms = f"epsilon {account['epsilon']:g}, delta {account['delta']:g}, {account['neighbouring']}"
     say(f"terms: {terms}, opened {account['opened'][:10]}")
     for run in account["runs"]:

@@ -210,12 +210,6 @@ def _ends(one: Coefficient) -> tuple[str, str] | None:
     return None if one.low is None or one.high is None else (grouped(one.low), grouped(one.high))
 
 
-def _label(name: str) -> str:
-    short = name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "\u2026"
-    # Plotly interprets markup in labels.
-    return html.escape(short, quote=False)
-
-
 def _dots(of: list[Coefficient], output: str) -> Drawing:
     shown = sorted(of, key=lambda one: abs(one.value), reverse=True)[:MOST_COEFFICIENTS]
     rehearsed = [(one.low, one.high) for one in of if one.low is not None and one.high is not None]
@@ -231,7 +225,10 @@ def _dots(of: list[Coefficient], output: str) -> Drawing:
             "array": [max(0.0, one.high - one.value) if one.high is not None else 0.0 for one in shown],
             "arrayminus": [max(0.0, one.value - one.low) if one.low is not None else 0.0 for one in shown],
         }
-    ticks = {"tickmode": "array", "tickvals": y, "ticktext": [_label(one.name) for one in shown]}
+    names = [one.name for one in shown]
+    short = [name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "\u2026" for name in names]
+    # Plotly interprets markup in labels.
+    ticks = {"tickmode": "array", "tickvals": y, "ticktext": [html.escape(name, quote=False) for name in short]}
     # Cut intervals that are far wider than any coefficient at the edge.
     reach = max((abs(value) for value in x), default=0.0) or 1.0
     wide = any(abs(end) > 3 * reach for one in shown for end in (one.low or 0.0, one.high or 0.0))

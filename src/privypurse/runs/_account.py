@@ -42,7 +42,12 @@ class Account:
         source = noise_source(noise, seed)
         found = self.find(source)
         if found is not None:
-            self._check_terms(found)
+            terms = found.epsilon, found.delta, found.neighbouring.value
+            for name, its in zip(("budget", "delta", "neighbouring"), terms, strict=True):
+                if (asked := getattr(self, name)) not in (None, its):
+                    fixed = f"{name} of data set {self.dataset!r} is fixed at {its} on the ledger {str(self.path)!r}"
+                    remedy = f"Leave --{name} out, or pass another --dataset if these are other records."
+                    raise TermsMismatch(f"{fixed}; got {asked}. {remedy}")
             return found, False
         budget = epsilon if self.budget is None else self.budget
         if budget is None:
@@ -71,17 +76,6 @@ class Account:
         if ledger.terms(self.dataset) is None:
             return None
         return Purse.reopen(ledger, self.dataset, noise=noise, who=self.who)
-
-    def _check_terms(self, purse: Purse) -> None:
-        for name, asked, its in (
-            ("budget", self.budget, purse.epsilon),
-            ("delta", self.delta, purse.delta),
-            ("neighbouring", self.neighbouring, purse.neighbouring.value),
-        ):
-            if asked is not None and asked != its:
-                fixed = f"{name} of data set {self.dataset!r} is fixed at {its} on the ledger {str(self.path)!r}"
-                remedy = f"Leave --{name} out, or pass another --dataset if these are other records."
-                raise TermsMismatch(f"{fixed}; got {asked}. {remedy}")
 
 
 def put_on_record(accounts: Sequence[Account | None], what: str) -> None:

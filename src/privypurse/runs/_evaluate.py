@@ -70,8 +70,13 @@ def evaluate_file(
     if run is None:
         said = f", which {account.who or current_user()} declared public" if public and account else ""
         exact = f"the quality of a model on the records of {name}{said}, and how many are left out, measured exactly"
-        trained = _training_accounts(about, model, account, file, folder) if name == about["data"] else []
-        put_on_record([account, *trained], exact)
+        accounts = [account]
+        if name == about["data"]:  # the account of the training may be in these places
+            places = [folder.resolve().parent for folder in (file.path, folder)]
+            ledgers = [place / pathlib.PurePath(model.certificate_.ledger).name for place in places]
+            ledgers += [account.path] if account else []
+            accounts += [Account(dataset=about["dataset"], ledger=ledger) for ledger in ledgers]
+        put_on_record(accounts, exact)
     remarks = []
     with contextlib.ExitStack() as stack:
         if purse is not None and run is not None:
@@ -95,15 +100,6 @@ def evaluate_file(
     if name == about["data"]:
         remarks.append(f"the model was trained on a file named {name}: measure on other records.")
     return Evaluation(measured, purse, remarks)
-
-
-def _training_accounts(
-    about: dict[str, Any], model: Any, account: Account | None, file: TableFile, folder: pathlib.Path
-) -> list[Account]:
-    """Return where the account of the training may be, from the file name of its ledger."""
-    named = pathlib.PurePath(model.certificate_.ledger).name
-    places = [file.path.resolve().parent / named, folder.resolve().parent / named, *([account.path] if account else [])]
-    return [Account(dataset=about["dataset"], ledger=place) for place in places]
 
 
 def predict_blocks(

@@ -69,14 +69,12 @@ class TrainSettings:
 
     Parameters
     ----------
-    data : path
-        A CSV or Parquet file.
+    data, out : path
+        A CSV or Parquet file, and the folder for the model.
     target : str
         Name of the column to predict.
     epsilon : float
         Budget of this run.
-    out : path
-        Folder for the model.
     account : Account
         Account to charge.
     schema : path or None

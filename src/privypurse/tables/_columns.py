@@ -106,11 +106,12 @@ def numbers(column: Any, missing_values: Sequence[str], decimal: str = ".") -> F
         column = _parsed(as_text(column, missing_values), decimal)
     found = np.asarray(pc.cast(column, pa.float64(), safe=False).fill_null(float("nan")).to_numpy(zero_copy_only=False))
     # Missing values that are numbers, such as 999. Only NaN differs from itself.
-    standing_in = [one for one in map(_float_or_nan, missing_values) if one == one] if is_numeric else []
+    standing_in = [one for one in map(float_or_nan, missing_values) if one == one] if is_numeric else []
     return np.where(np.isin(found, standing_in), np.nan, found) if standing_in else found
 
 
-def _float_or_nan(text: str) -> float:
+def float_or_nan(text: str) -> float:
+    """Return a text as a number, NaN if it is none."""
     try:
         return float(text)
     except ValueError:
@@ -144,7 +145,7 @@ def places(column: Any, listed: Sequence[str], missing_values: Sequence[str]) ->
         values = numbers(column, missing_values)
         codes = np.where(np.isnan(values), MISSING, UNKNOWN).astype(np.int32)
         for index, one in enumerate(listed):
-            codes[values == _float_or_nan(one)] = index
+            codes[values == float_or_nan(one)] = index
         return codes
     text = as_text(column, missing_values)
     found = pc.index_in(text, value_set=pa.array(list(listed), pa.string()), skip_nulls=True)

@@ -5,6 +5,7 @@ import contextlib
 import csv
 import difflib
 import gzip
+import math
 import os
 import pathlib
 import zlib
@@ -13,7 +14,7 @@ from typing import Any
 
 from privypurse.core._errors import FileUnusable, InvalidArgument
 from privypurse.tables import _lines as lines
-from privypurse.tables._columns import need_pyarrow
+from privypurse.tables._columns import float_or_nan, need_pyarrow
 from privypurse.tables._lines import FIELDS, LONGEST_LINE, Lines, Tally, not_text, not_whole
 
 with contextlib.suppress(ImportError):  # `need_pyarrow` says what to install
@@ -83,23 +84,21 @@ class TableFile:
         """Raise InvalidArgument if the file lacks a column."""
         if lacking := [name for name in names if name not in self.columns]:
             where = f"column {lacking[0]!r} is not in {self.path.name!r}"
-            raise InvalidArgument(f"{where}, {self._columns_instead(lacking[0])}")
+            if self._looks_headless:
+                what = "whose first line holds numbers: it does not look like a header"
+                raise InvalidArgument(f"{where}, {what}. Add one.")
+            listed = ", ".join(map(repr, self.columns[:12])) + (", ..." if len(self.columns) > 12 else "")
+            near = difflib.get_close_matches(lacking[0], self.columns, 1)
+            remedy = f"Did you mean {near[0]!r}?" if near else "Check the name, and that the first line is a header."
+            only = self.columns[0] if len(self.columns) == 1 and not self.is_parquet else ""
+            if others := [word for sign, word in DELIMITERS.items() if sign != self.delimiter and sign in only]:
+                remedy = f"The header looks separated by a {others[0]}: pass that as --delimiter, or leave it out."
+            raise InvalidArgument(f"{where}, which has {listed}. {remedy}")
 
     @property
     def _looks_headless(self) -> bool:
         """Whether the first line may be a record, which no message may quote."""
-        return not self.is_parquet and any(_is_number(name) for name in self.columns)
-
-    def _columns_instead(self, name: str) -> str:
-        if self._looks_headless:
-            return "whose first line holds numbers: it does not look like a header. Add one."
-        listed = ", ".join(map(repr, self.columns[:12])) + (", ..." if len(self.columns) > 12 else "")
-        near = difflib.get_close_matches(name, self.columns, 1)
-        remedy = f"Did you mean {near[0]!r}?" if near else "Check the name, and that the first line is a header."
-        only = self.columns[0] if len(self.columns) == 1 and not self.is_parquet else ""
-        if others := [word for sign, word in DELIMITERS.items() if sign != self.delimiter and sign in only]:
-            remedy = f"The header looks separated by a {others[0]}: pass that as --delimiter, or leave it out."
-        return f"which has {listed}. {remedy}"
+        return not self.is_parquet and any(not math.isnan(float_or_nan(name)) for name in self.columns)
 
     def blocks(
         self,
@@ -238,14 +237,6 @@ class TableFile:
 def _fields(line: str, delimiter: str) -> list[str]:
     fields = next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter, skipinitialspace=True), [])
     return [field.strip() for field in fields]
-
-
-def _is_number(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
 
 
 def release_memory() -> None:

@@ -73,18 +73,15 @@ def known_encoding(encoding: str) -> str:
     except (LookupError, ValueError):
         raise InvalidArgument(f"encoding {encoding!r} is not known. Pass for example utf-8 or latin-1.") from None
     name = "utf-8" if name == "utf-8-sig" else name
-    one_byte = name.startswith(_ONE_BYTE) and _keeps_ascii_apart(name)
+    one_byte = name.startswith(_ONE_BYTE)
+    if one_byte:  # quotes and line ends are found in bytes, so exactly those below 128 must be ASCII
+        low, high = (bytes(half).decode(name, "replace") for half in (range(128), range(128, 256)))
+        one_byte = low.encode("utf-8") == bytes(range(128)) and not any(map(str.isascii, high))
     if name not in ("utf-8", "ascii") and not name.startswith(_WIDE) and not one_byte:
         raise InvalidArgument(
             f"encoding {encoding!r} cannot be read line by line. Pass utf-8, utf-16 or latin-1, or convert the file."
         )
     return name
-
-
-def _keeps_ascii_apart(encoding: str) -> bool:
-    """Whether exactly the bytes below 128 are ASCII: quotes and line ends are found in bytes."""
-    low, high = (bytes(half).decode(encoding, "replace") for half in (range(128), range(128, 256)))
-    return low.encode("utf-8") == bytes(range(128)) and not any(map(str.isascii, high))
 
 
 def is_wide(encoding: str) -> bool:

@@ -59,20 +59,17 @@ def from_files(
             table = np.column_stack([numbers(column_of(block, name), ()) for name in features])
             yield table, _targets(column_of(block, target), typed=format != "csv")
 
-    chunks.uncovered = (CHECKED,) if format == "csv" else _boundaries(path, format)  # type: ignore[attr-defined]
+    uncovered = [CHECKED] if format == "csv" else []
+    if format == "parquet":  # files may have been converted from CSV
+        files = [one for one in _files(path) if one.is_file() and one.stat().st_size]
+        uncovered = [what for one in files if (table := TableFile(one)).is_parquet for what in table.uncovered]
+    chunks.uncovered = tuple(dict.fromkeys(uncovered))  # type: ignore[attr-defined]
     return chunks
 
 
 def _files(path: str | os.PathLike[str]) -> list[pathlib.Path]:
     place = pathlib.Path(path)
     return sorted(place.iterdir()) if place.is_dir() else [place]
-
-
-def _boundaries(path: str | os.PathLike[str], format: str) -> tuple[str, ...]:
-    """Return the uncovered facts of Parquet files that were converted from CSV."""
-    files = [one for one in _files(path) if one.is_file() and one.stat().st_size] if format == "parquet" else []
-    tables = (table for one in files if (table := TableFile(one)).is_parquet)
-    return tuple(dict.fromkeys(what for table in tables for what in table.uncovered))
 
 
 def _csv(path: str | os.PathLike[str], names: list[str]) -> Callable[[], Iterator[Any]]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from privypurse.cli import _data, _ledger, _models, _plan, _schema, _train
+from privypurse.cli import _data, _ledger, _models, _plan, _train
 from privypurse.cli._output import checked, emit, stderr, warn
 from privypurse.core import _errors as errors
 from privypurse.core._errors import InvalidArgument, PrivypurseError
@@ -66,14 +66,9 @@ class Commands(TyperGroup):  # type: ignore[misc]
 
 
 app = typer.Typer(
-    name="privypurse",
-    cls=Commands,
-    help=HELP,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
+    cls=Commands, help=HELP, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
 )
-for _command in (_train.train, _models.predict, _models.evaluate, _plan.plan, _plan.compare, _schema.schema):
+for _command in (_train.train, _models.predict, _models.evaluate, _plan.plan, _plan.compare, _data.schema):
     app.command(_command.__name__)(checked(_command))
 app.command("report")(checked(_models.report))
 app.add_typer(_ledger.app, name="ledger")

@@ -188,8 +188,7 @@ def check_outputs(
         said = f"{option} {str(path)!r}"
         if not path.name or "\x00" in str(path):
             raise InvalidArgument(f"expected a file name for {option}, got {str(path)!r}. Pass for example result.csv.")
-        _check_not_model_or_ledger(said, path)
-        _check_not_of_runs(said, path, read)
+        _check_may_be_written(said, path, read)
         if any(_is_same(path, one) for one in read):
             raise InvalidArgument(f"{said} is an input of this command and is not overwritten. Pass another file.")
         if any(_is_same(path, one) for name, one in files.items() if name != option):
@@ -211,13 +210,12 @@ def check_folder(
     said = f"{option} {str(path)!r}"
     if any(_is_same(path, one) for one in inputs):
         raise InvalidArgument(f"{said} is an input of this command and is not overwritten. Pass another folder.")
-    _check_not_model_or_ledger(said, path if may_be_model else path / "any")
-    _check_not_of_runs(said, path, inputs)
+    _check_may_be_written(said, path if may_be_model else path / "any", inputs)
 
 
-def _check_not_model_or_ledger(said: str, path: pathlib.Path) -> None:
-    """Raise InvalidArgument for ledgers and files of models, which are never overwritten."""
-    whole = _whole(path)
+def _check_may_be_written(said: str, path: pathlib.Path, inputs: Iterable[pathlib.Path]) -> None:
+    """Raise InvalidArgument for models, and for ledgers and their runs folders, existing or not."""
+    whole, read = _whole(path), [*map(_whole, inputs)]
     stem = next((whole.with_name(whole.name.removesuffix(end)) for end in _BESIDE if whole.name.endswith(end)), whole)
     if _is_ledger(whole) or _is_ledger(stem):
         raise InvalidArgument(f"{said} is a ledger, the record of what was spent, and stays. Pass another file.")
@@ -226,10 +224,6 @@ def _check_not_model_or_ledger(said: str, path: pathlib.Path) -> None:
             hint = "(`privypurse report` without --out writes the report there.)"
             raise InvalidArgument(f"{said} is in the folder of a model, {folder.name!r}. Pass another path. {hint}")
 
-
-def _check_not_of_runs(said: str, path: pathlib.Path, inputs: Iterable[pathlib.Path]) -> None:
-    """Raise InvalidArgument for the runs folder of a ledger, existing or not, and its files."""
-    whole, read = _whole(path), [*map(_whole, inputs)]
     for folder in (whole, *whole.parents):
         ledger = folder.parent / folder.name.removesuffix(_RUNS)
         if folder.suffix == _RUNS and (_is_ledger(ledger) or ledger in read):

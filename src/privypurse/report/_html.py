@@ -106,11 +106,11 @@ KEYS = "Arrow keys walk through the points of a plot; Home and End go to the fir
 # Runs first: until then the styles hide what needs scripts.
 FIRST_SCRIPT = 'document.documentElement.classList.add("scripted");'
 _DRAWN = ("data", "layout", "spoken", "caption")
-_Links = Sequence[tuple[str, str]]
+Links = Sequence[tuple[str, str]]
 
 
 def whole_page(
-    *, title: str, header: str, links: _Links, main: Sequence[str], figures: Sequence[Figure], closing: str
+    *, title: str, header: str, links: Links, main: Sequence[str], figures: Sequence[Figure], closing: str
 ) -> str:
     """Return a page. `header` and `main` are HTML; `links` are keys and names of sections."""
     drawn = [[{name: getattr(part, name) for name in _DRAWN} for part in one.drawings] for one in figures]

@@ -4,6 +4,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from privypurse.core._checks import at_home, small_probability
 from privypurse.core._errors import InvalidArgument, TermsMismatch
@@ -63,10 +64,8 @@ class Account:
             needed = "expected delta far below one over the number of records"
             raise InvalidArgument(f"{needed}, {why}. Pass for example --delta 1e-6.")
         relation = Neighbouring.parse(self.neighbouring or Neighbouring.ADD_REMOVE.value)
-        opened = Purse(
-            budget, delta, neighbouring=relation, ledger=self.path, dataset=self.dataset, noise=source, who=self.who
-        )
-        return opened, True
+        own: Any = {"ledger": self.path, "dataset": self.dataset, "who": self.who}
+        return Purse(budget, delta, neighbouring=relation, noise=source, **own), True
 
     def find(self, noise: NoiseSource | None = None) -> Purse | None:
         """Return the purse if the account is on the ledger, else None."""

@@ -19,11 +19,10 @@ from privypurse.purse._holds import held
 from privypurse.purse._opening import part_of
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Comparison, Entry
-from privypurse.runs._left_out import SHARE, count_left_out, exactly_left_out
 from privypurse.runs._measure import epsilon_beside_measuring, measure
 from privypurse.runs._on_record import counted, on_record
 from privypurse.runs._progress import Progress
-from privypurse.runs._rows import CHECKED, EncodedRows, read_rows, target_of
+from privypurse.runs._rows import CHECKED, SHARE, EncodedRows, count_left_out, exactly_left_out, read_rows, target_of
 from privypurse.runs.train import unfitted_model
 from privypurse.tables._files import TableFile
 from privypurse.tables.schema import ClassTarget, Schema, Target

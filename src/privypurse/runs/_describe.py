@@ -17,8 +17,8 @@ from privypurse.purse._entries import CHARGE, NOTE, SETTLE, Entry
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Coefficient, Measurement, ReportContent
 from privypurse.report._page import render
-from privypurse.runs._left_out import LeftOut
 from privypurse.runs._rehearse import NOTE as ABOUT_INTERVALS
+from privypurse.runs._rows import LeftOut
 from privypurse.runs.folder import load_model
 from privypurse.tables.schema import ClassTarget, Schema, Source, write_schema
 

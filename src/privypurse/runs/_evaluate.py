@@ -21,11 +21,10 @@ from privypurse.purse._purse import Purse
 from privypurse.report._content import Measurement
 from privypurse.runs._account import Account, put_on_record
 from privypurse.runs._describe import load_run, report_of
-from privypurse.runs._left_out import count_left_out, exactly_left_out
 from privypurse.runs._measure import measure
 from privypurse.runs._on_record import counted, on_record
 from privypurse.runs._progress import Progress
-from privypurse.runs._rows import CHECKED, Odd, read_rows
+from privypurse.runs._rows import CHECKED, Odd, count_left_out, exactly_left_out, read_rows
 from privypurse.runs.folder import replace_file
 from privypurse.tables._files import TableFile
 from privypurse.tables.schema import Schema
@@ -72,7 +71,7 @@ def evaluate_file(
         exact = f"the quality of a model on the records of {name}{said}, and how many are left out, measured exactly"
         accounts = [account]
         if name == about["data"]:  # the account of the training may be in these places
-            places = [folder.resolve().parent for folder in (file.path, folder)]
+            places = [path.resolve().parent for path in (file.path, folder)]
             ledgers = [place / pathlib.PurePath(model.certificate_.ledger).name for place in places]
             ledgers += [account.path] if account else []
             accounts += [Account(dataset=about["dataset"], ledger=ledger) for ledger in ledgers]

@@ -85,9 +85,8 @@ def model_from_json(text: str) -> PrivateLinearModel:
         model.n_iter_, model.stop_reason_ = fitted["n_iter"], fitted["stop_reason"]
         model.privacy_spent_ = Spent(**fitted["spent"])
         fields = fitted["preparation"]
-        arrays = {
-            name: np.array(fields[name], dtype=np.float64) for name in _ARRAYS if isinstance(fields.get(name), list)
-        }
+        listed = [name for name in _ARRAYS if isinstance(fields.get(name), list)]
+        arrays = {name: np.array(fields[name], dtype=np.float64) for name in listed}
         model.preparation_ = Preparation(**fields | arrays | {"target": tuple(fields["target"])})
         if fitted["classes"] is not None:
             model.classes_ = np.array(fitted["classes"])
@@ -179,9 +178,7 @@ class ModelFolder:
             if not self._overwrite:
                 raise InvalidArgument(f"{out} exists already. Pass another folder or --overwrite.")
         if not self.folder.parent.is_dir():
-            raise InvalidArgument(
-                f"{out} is in a folder that does not exist. Create {str(self.folder.parent)!r} first."
-            )
+            raise InvalidArgument(f"{out} is in a folder that does not exist. Create {str(self.folder.parent)!r}.")
         try:
             self._claim = _claimed(self._partial)
             if shutil.disk_usage(self._partial).free < ROOM_BYTES:

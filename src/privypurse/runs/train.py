@@ -24,23 +24,14 @@ from privypurse.purse._holds import held
 from privypurse.purse._opening import check_delta, check_noise_name, part_of
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Measurement
+from privypurse.runs import _rows as reading
 from privypurse.runs._account import Account
 from privypurse.runs._describe import describe_budget, describe_run, report_of
-from privypurse.runs._left_out import LeftOut, count_left_out, exactly_left_out
 from privypurse.runs._measure import epsilon_beside_measuring, measure
 from privypurse.runs._on_record import counted, held_back, on_record
 from privypurse.runs._progress import Progress, Silent, TrainingStage
 from privypurse.runs._rehearse import noise_intervals
-from privypurse.runs._rows import (
-    CHECKED,
-    EncodedRows,
-    check_readable,
-    check_some,
-    describe_columns,
-    read_columns,
-    read_rows,
-    target_of,
-)
+from privypurse.runs._rows import CHECKED, EncodedRows, LeftOut, count_left_out, exactly_left_out
 from privypurse.runs.folder import ModelFolder, model_files
 from privypurse.tables._encoder import TableEncoder
 from privypurse.tables._files import TableFile
@@ -138,9 +129,7 @@ class TrainSettings:
         if not 0 <= self.hold_out <= 0.5:
             raise InvalidArgument(f"expected hold_out from 0 to 0.5, got {self.hold_out:g}. Leave it out for 0.1.")
         if self.model is not None and self.model not in MODELS:
-            raise InvalidArgument(
-                f"expected model to be one of {', '.join(MODELS)}, got {shown(self.model)}. Pass one."
-            )
+            raise InvalidArgument(f"expected model to be one of {', '.join(MODELS)}, got {shown(self.model)}.")
         check_noise_name(self.noise)
         if self.seed is not None:
             NoiseSource(seed=self.seed)
@@ -219,7 +208,7 @@ def train_file(
                 one.check(settings.data.name)
                 if counted_lines is not None:
                     counted_lines(one)
-            model, schema, aside = _fitted(settings, inputs, run, progress)
+            model, schema, aside = _fit(settings, inputs, run, progress)
             # The model is paid for: do not stop before it is written.
             with held_back() as interrupts:
                 measurements = _measurements(settings, schema, model, aside, inputs.test, run, progress)
@@ -265,32 +254,32 @@ def _read_all(settings: TrainSettings, progress: Progress) -> _Inputs:
     if test is not None and test.path.samefile(file.path):
         twice = f"expected other records in test than in data, got {test.path.name!r} twice"
         raise InvalidArgument(f"{twice}. Leave --test out to hold out a part of the records.")
-    schema = describe_columns(file, settings.target, settings.schema, progress)
+    schema = reading.describe_columns(file, settings.target, settings.schema, progress)
     schema = schema.buying_ranges() if settings.buy_ranges else schema
     file.require(schema.names)
-    inputs = _Inputs(file, test, schema, unfitted_model(target_of(schema), settings.method, settings.model))
+    inputs = _Inputs(file, test, schema, unfitted_model(reading.target_of(schema), settings.method, settings.model))
     if test is not None:
         test.require(schema.names)
-        inputs.test_left_out = check_readable(test, schema, progress)
+        inputs.test_left_out = reading.check_readable(test, schema, progress)
     if schema.to_buy:
-        inputs.to_buy, inputs.left_out = read_columns(file, schema, progress)
+        inputs.to_buy, inputs.left_out = reading.read_columns(file, schema, progress)
     else:
-        inputs.rows = read_rows(file, schema, progress, hold_out=settings.share_held_out, seed=settings.seed)
+        inputs.rows = reading.read_rows(file, schema, progress, hold_out=settings.share_held_out, seed=settings.seed)
         inputs.left_out = inputs.rows[0].left_out
-        check_some(len(inputs.rows[0].y), file.path.name)
+        reading.check_some(len(inputs.rows[0].y), file.path.name)
     return inputs
 
 
-def _fitted(
-    settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progress
-) -> tuple[Any, Schema, EncodedRows]:
+def _fit(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progress) -> tuple[Any, Schema, EncodedRows]:
     """Release ranges if needed, and train. Return model, final schema and held-out rows."""
     schema, model = inputs.schema, inputs.model
     if inputs.to_buy is not None:
         schema = _buy_ranges(schema, inputs.to_buy, run, progress, seeded=settings.seed is not None)
         inputs.to_buy = None
     hold_out = settings.share_held_out
-    train, aside = inputs.rows or read_rows(inputs.file, schema, progress, hold_out=hold_out, seed=settings.seed)
+    train, aside = inputs.rows or reading.read_rows(
+        inputs.file, schema, progress, hold_out=hold_out, seed=settings.seed
+    )
     inputs.rows = None  # free the memory
     progress.stage("preparing: counts, lengths, centre and spread")
     before = 1 - run.fraction_left
@@ -374,7 +363,7 @@ def _measurements(
             share = run.fraction_left
             measured = measure(model, aside, schema.target, on="records set aside", purse=run)
             return [replace(measured, share=share)]
-        rows, _ = read_rows(test, schema, progress)
+        rows, _ = reading.read_rows(test, schema, progress)
         return [measure(model, rows, schema.target, on=test.path.name, public=settings.test_public)]
     return []
 

@@ -76,9 +76,8 @@ def column_of(table: Any, name: str) -> Any:
     try:
         column = table[name]
     except Exception:  # of any library
-        raise InvalidArgument(
-            f"column {name!r} is not in the table. Pass a data frame with the columns of the schema."
-        ) from None
+        remedy = "Pass a data frame with the columns of the schema."
+        raise InvalidArgument(f"column {name!r} is not in the table. {remedy}") from None
     if hasattr(column, "to_arrow"):
         column = column.to_arrow()
     if not isinstance(column, pa.Array | pa.ChunkedArray):

@@ -54,9 +54,7 @@ class TableFile:
             what = "expected a file, got a folder" if self.path.is_dir() else "no such file"
             raise InvalidArgument(f"{what}: {str(path)!r}. Pass a CSV or Parquet file.")
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not 0 < ord(delimiter) < 128):
-            raise InvalidArgument(
-                f"expected one ASCII character as delimiter, got {delimiter!r}. Pass for example ';'."
-            )
+            raise InvalidArgument(f"expected one ASCII character as delimiter, got {delimiter!r}. Pass for example ;.")
         need_pyarrow()
         with self.path.open("rb") as file:
             start = file.read(4)

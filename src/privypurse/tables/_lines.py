@@ -61,9 +61,8 @@ def not_whole(name: str, cause: str) -> InvalidArgument:
 
 def not_text(name: str, encoding: str) -> InvalidArgument:
     """Return the error for a file that is not text in its encoding."""
-    return InvalidArgument(
-        f"file {name!r} is not text in {encoding}. Pass its encoding, for example --encoding latin-1, or a Parquet file."
-    )
+    remedy = "Pass its encoding, for example --encoding latin-1, or a Parquet file."
+    return InvalidArgument(f"file {name!r} is not text in {encoding}. {remedy}")
 
 
 def known_encoding(encoding: str) -> str:
@@ -78,9 +77,8 @@ def known_encoding(encoding: str) -> str:
         low, high = (bytes(half).decode(name, "replace") for half in (range(128), range(128, 256)))
         one_byte = low.encode("utf-8") == bytes(range(128)) and not any(map(str.isascii, high))
     if name not in ("utf-8", "ascii") and not name.startswith(_WIDE) and not one_byte:
-        raise InvalidArgument(
-            f"encoding {encoding!r} cannot be read line by line. Pass utf-8, utf-16 or latin-1, or convert the file."
-        )
+        remedy = "Pass utf-8, utf-16 or latin-1, or convert the file."
+        raise InvalidArgument(f"encoding {encoding!r} cannot be read line by line. {remedy}")
     return name
 
 

@@ -89,11 +89,9 @@ def _arrow(path: str | os.PathLike[str], names: list[str], format: str, rows: in
         data = pyarrow.dataset.dataset(path, format=format)
     except refused:
         raise InvalidArgument(unreadable) from None
-    missing = sorted(set(names) - set(data.schema.names))
-    if missing:
-        raise InvalidArgument(
-            f"expected features and target among the columns {data.schema.names!r}, got {missing!r}. Check the names."
-        )
+    if missing := sorted(set(names) - set(data.schema.names)):
+        known = f"expected features and target among the columns {data.schema.names!r}"
+        raise InvalidArgument(f"{known}, got {missing!r}. Check the names.")
 
     def blocks() -> Iterator[Any]:
         try:

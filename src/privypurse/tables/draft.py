@@ -10,17 +10,7 @@ import numpy as np
 from privypurse.core._errors import InvalidArgument
 from privypurse.tables._columns import as_text, column_of, numbers
 from privypurse.tables._files import ProgressCallback, TableFile, _no_progress
-from privypurse.tables.schema import (
-    MISSING_VALUES,
-    Category,
-    ClassTarget,
-    Column,
-    Number,
-    NumberTarget,
-    Schema,
-    Source,
-    Target,
-)
+from privypurse.tables.schema import MISSING_VALUES, Category, ClassTarget, Number, NumberTarget, Schema, Source
 
 __all__ = ["draft_schema"]
 
@@ -125,7 +115,7 @@ def _look(file: TableFile, decimal: str, progress: ProgressCallback) -> dict[str
     return seen
 
 
-def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:
+def _describe(name: str, seen: _Seen) -> tuple[Number | Category | None, str]:
     missing, distinct = seen.missing > 0, len(seen.values)
     if seen.unusable:
         return None, "left out: its type cannot be used"
@@ -148,7 +138,7 @@ def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:
     return Category(name=name, categories=listed, other=other, missing=missing, source=Source.DATA), remark
 
 
-def _target(name: str, seen: _Seen) -> Target:
+def _target(name: str, seen: _Seen) -> ClassTarget | NumberTarget:
     if 2 <= len(seen.values) <= FEW_CLASSES and not seen.too_many:
         return ClassTarget(name=name, classes=tuple(sorted(seen.values)), source=Source.DATA)
     if seen.is_number:

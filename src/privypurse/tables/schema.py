@@ -140,9 +140,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
-            raise InvalidArgument(
-                f"expected '.' or ',' as decimal, got {shown(self.decimal)}. Leave it out for a point."
-            )
+            raise InvalidArgument(f"expected '.' or ',' as decimal, got {shown(self.decimal)}. Leave it out for '.'.")
         if not self.columns:
             raise InvalidArgument("expected at least one column in the schema, got none. Add a table [columns.NAME].")
         if twice := sorted(name for name, times in Counter(self.names).items() if times > 1):

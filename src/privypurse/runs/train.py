@@ -78,14 +78,10 @@ class TrainSettings:
         Name of the optimization method.
     hold_out : float
         Share of records held out to measure the model, for 3 % of the run's budget. 0 for none.
-    test : path or None
-        Other records to measure on instead.
-    test_public : bool
-        Whether those are declared public.
-    intervals : bool
-        Whether to estimate how far noise moves the coefficients.
-    overwrite : bool
-        Replace an existing model.
+    test, test_public : path or None, bool
+        Other records to measure on instead, and whether they are declared public.
+    intervals, overwrite : bool
+        Estimate how far noise moves the coefficients; replace an existing model.
     delimiter, encoding
         Of CSV files.
     seed : int or None

@@ -1,12 +1,9 @@
 """Options that several commands share."""
 
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from privypurse.runs._account import Account
 
 
 def option(*names: str, help: str, panel: str | None = None) -> Any:
@@ -60,7 +57,7 @@ def account_for(
     who: str | None,
     *,
     simulated: bool = False,
-) -> "Account":
+) -> Any:
     """Return the account to charge, by default named after the file that `data` resolves to."""
     from privypurse.runs._account import Account
 

@@ -177,8 +177,7 @@ def check_outputs(
 ) -> None:
     """Raise InvalidArgument or FileUnusable for files that a command must not or cannot write.
 
-    `files` are by the name of their option; `inputs` are files that the command reads, or folders
-    of them. `overwrite` allows to replace other existing files.
+    `files` are by the name of their option; `inputs` are files or folders that the command reads.
     """
     read = list(inputs)
     for folder in inputs:
@@ -223,7 +222,6 @@ def _check_may_be_written(said: str, path: pathlib.Path, inputs: Iterable[pathli
         if all((folder / name).is_file() for name in _OF_A_MODEL):
             hint = "(`privypurse report` without --out writes the report there.)"
             raise InvalidArgument(f"{said} is in the folder of a model, {folder.name!r}. Pass another path. {hint}")
-
     for folder in (whole, *whole.parents):
         ledger = folder.parent / folder.name.removesuffix(_RUNS)
         if folder.suffix == _RUNS and (_is_ledger(ledger) or ledger in read):
@@ -247,9 +245,9 @@ def _whole(path: pathlib.Path) -> pathlib.Path:
 
 
 def _is_ledger(path: pathlib.Path) -> bool:
-    start = b""
     with contextlib.suppress(OSError, ValueError):
         if path.is_file():
             with path.open("rb") as file:
                 start = file.read(72)
-    return start.startswith(b"SQLite format 3\x00") and start.endswith(_LEDGER)
+            return start.startswith(b"SQLite format 3\x00") and start.endswith(_LEDGER)
+    return False

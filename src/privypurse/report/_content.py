@@ -30,16 +30,12 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Coefficient:
-    """One coefficient of the model, for a column scaled as in training.
-
-    The interval is a nominal 95 % one for its mean over trainings on the same records with fresh
-    noise, if estimated.
-    """
+    """One coefficient of the model, for a column scaled as in training."""
 
     name: str  # of the encoded column, such as "education = Bachelors", or "intercept"
     value: float
     output: str = ""  # its class; empty if there is one set of coefficients only
-    low: float | None = None
+    low: float | None = None  # nominal 95 % interval for its mean over trainings with fresh noise
     high: float | None = None
 
 
@@ -66,16 +62,12 @@ class ReportContent:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a comparison: method, epsilon (None if not private), mean and spread.
-
-    The spread is the standard deviation over repetitions; after one repetition, half the width of a
-    95 % interval.
-    """
+    """One line of a comparison."""
 
     method: str
-    epsilon: float | None
-    value: float
-    spread: float
+    epsilon: float | None  # None: not private
+    value: float  # mean over repetitions
+    spread: float  # standard deviation over repetitions, or half the width of a 95 % interval of one
 
 
 @dataclass(frozen=True)

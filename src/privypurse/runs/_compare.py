@@ -51,10 +51,7 @@ def check_choices(methods: Sequence[str], epsilons: Sequence[float], repetitions
 def compare_not_private(
     file: TableFile, schema: Schema, methods: Sequence[str], epsilons: Sequence[float], repeats: int, progress: Progress
 ) -> Comparison:
-    """Compare by simulation, measured exactly. The result is as private as the records.
-
-    Each repetition has its own split of the records and its own seed.
-    """
+    """Compare by simulation, measured exactly, each repetition with its own split and seed."""
     target = _target(schema)
     rows, _ = read_rows(file, schema, progress)
     found: dict[tuple[str, float | None], list[float]] = {}
@@ -99,14 +96,10 @@ def compare_paid(
     purse = purse_to_charge()
     run = part_of(purse, price(methods, epsilons, purse.delta))
     entries: list[Entry] = []
-    note = PAID
-    with (
-        held(run),
-        counted(run, "the figures are lost"),
-        on_record(purse, run, f"compare {', '.join(methods)} on {file.path.name}"),
-    ):
-        for what in (*schema.uncovered, *file.uncovered, CHECKED):
-            run.declare_uncovered(what)
+    note, what = PAID, f"compare {', '.join(methods)} on {file.path.name}"
+    with held(run), counted(run, "the figures are lost"), on_record(purse, run, what):
+        for uncovered in (*schema.uncovered, *file.uncovered, CHECKED):
+            run.declare_uncovered(uncovered)
         left_out = count_left_out(file, train.left_out, run)
         for one in left_out:
             one.check(file.path.name)

@@ -37,10 +37,7 @@ class DemoResult:
 
 @spending_noted(call=None)
 def run_demo(folder: pathlib.Path, *, rows: int, epsilon: float, progress: Progress) -> DemoResult:
-    """Write a synthetic census, train on it, evaluate on new people and compare with scikit-learn.
-
-    The files of an earlier demo in the folder are replaced.
-    """
+    """Train on a synthetic census, evaluate on new people, compare. Replace an earlier demo."""
     if rows < FEWEST_PEOPLE:
         raise InvalidArgument(f"expected rows to be {FEWEST_PEOPLE} or more, got {rows}. Leave it out for 30,000.")
     _make_room(folder)

@@ -80,10 +80,14 @@ def describe_run(
     settings: Any, schema: Schema, pipeline: Pipeline, purse: Purse, intervals: Any, left_out: Sequence[LeftOut] = ()
 ) -> dict[str, Any]:
     """Collect the public facts for a report other than model, certificate and trace."""
-    model = pipeline[-1]
+    model, task = pipeline[-1], f"estimates the number {settings.target}"
+    if isinstance(schema.target, ClassTarget):
+        classes = schema.target.classes
+        listed = f"{classes[0]!r} or {classes[1]!r}" if len(classes) == 2 else f"one of {len(classes)} classes"
+        task = f"says whether {settings.target} is {listed}"
     return {
         "title": f"{settings.target}, from {settings.data.name}",
-        "task": _task(settings.target, schema),
+        "task": f"A linear model that {task}, from {len(schema.columns)} columns.",
         "data": settings.data.name,
         "folder": str(settings.out),
         "dataset": purse.dataset,
@@ -96,15 +100,6 @@ def describe_run(
         "budget": describe_budget(purse),
         "schema_declared": schema.is_declared,
     }
-
-
-def _task(target: str, schema: Schema) -> str:
-    task = f"estimates the number {target}"
-    if isinstance(schema.target, ClassTarget):
-        classes = schema.target.classes
-        listed = f"{classes[0]!r} or {classes[1]!r}" if len(classes) == 2 else f"one of {len(classes)} classes"
-        task = f"says whether {target} is {listed}"
-    return f"A linear model that {task}, from {len(schema.columns)} columns."
 
 
 def _settings(settings: Any, purse: Purse) -> list[list[str]]:

@@ -67,11 +67,10 @@ def _accuracy(model: Any, rows: EncodedRows, target: ClassTarget, purse: Purse |
     right = _in_blocks(lambda X: np.searchsorted(np.sort(model.classes_), model.predict(X)), rows.X) == rows.y
     cells = [(place, hit) for place in range(len(classes)) for hit in (False, True)]
     labels = list(zip(rows.y.tolist(), right.tolist(), strict=True))
-    box = counts(labels, categories=cells)
     if purse is None:
         table, error, epsilon = np.array([float(labels.count(cell)) for cell in cells]), 0.0, None
     else:
-        table, error, epsilon = _release(box, purse, WHAT)
+        table, error, epsilon = _release(counts(labels, categories=cells), purse, WHAT)
     wrong, hits = table.reshape(len(classes), 2).T
     total = max(float(table.sum()), 1.0, 2 * error)
     value = min(max(float(hits.sum()) / total, 0.0), 1.0)

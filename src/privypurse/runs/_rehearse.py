@@ -82,9 +82,8 @@ class Rehearsal:
 def rehearse_accuracy(name: str, settings: PlanSettings, progress: Progress) -> Rehearsal | None:
     """Train on synthetic tables with the noise that the real training would have.
 
-    The tables have independent normal columns, a tenth of which have large weights, and a best
-    accuracy of about 85 %. There are at most 10,000 rows, with noise scaled down in proportion.
-    Return None if the method cannot be rehearsed.
+    Columns are independent and normal; a tenth have large weights. With at most 10,000 rows, noise
+    is scaled down in proportion. Return None if the method cannot be rehearsed.
     """
     rows = int(min(MOST_ROWS, max(MOST_NUMBERS // settings.features, 200), settings.records))
     mu = convert.gdp_mu(settings.epsilon, settings.delta) * settings.records / rows
@@ -228,7 +227,11 @@ def noise_intervals(
     twice = 1 if model.certificate_.neighbouring == Neighbouring.ADD_REMOVE.value else 2
     error = twice * float(np.max(preparation.unit)) / (math.sqrt(CENTRE_SHARE) * mu * preparation.records)
     X = made_rows(schema, preparation, rows, rng, error)
-    y = _made_targets(model, X, rng)
+    if hasattr(model, "classes_"):
+        y = drawn_classes(model.decision_function(X), rng)
+    else:
+        _, half = preparation.target
+        y = np.clip(model.predict(X) + 0.25 * half * rng.standard_normal(len(X)), *model.target_bounds)
     # Keep the ratio of noise to rows.
     mu *= preparation.records / rows
     rule = GdpFilter(convert.gdp_epsilon(mu, spent.delta), spent.delta, model.certificate_.neighbouring)
@@ -246,14 +249,6 @@ def noise_intervals(
     factor = float(stats.t.ppf(0.975, RUNS - 1))
     coefficients, intercepts = (factor * np.std(part, axis=0, ddof=1) for part in zip(*found, strict=True))
     return coefficients, intercepts
-
-
-def _made_targets(model: Any, X: Any, rng: np.random.Generator) -> Any:
-    if not hasattr(model, "classes_"):
-        low, high = model.target_bounds
-        _, half = model.preparation_.target
-        return np.clip(model.predict(X) + 0.25 * half * rng.standard_normal(len(X)), low, high)
-    return drawn_classes(model.decision_function(X), rng)
 
 
 def _like(model: Any, rows: int) -> Any:

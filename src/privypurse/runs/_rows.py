@@ -37,14 +37,11 @@ GROWTH_BYTES = 64 << 20
 
 @dataclass
 class EncodedRows:
-    """Encoded rows and their targets: the index of the class in its list, or a number.
-
-    `left_out` is the exact number of rows without a target, so it is private.
-    """
+    """Encoded rows and their targets."""
 
     X: Any
-    y: NDArray[Any]
-    left_out: int = 0
+    y: NDArray[Any]  # the index of the class among the sorted classes, or a number
+    left_out: int = 0  # exact number of rows without a target: private
 
 
 class _Growing:
@@ -274,22 +271,17 @@ _REMEDIES = {
     UNREADABLE: "Records with line breaks inside quotes? `privypurse data convert` reads those.",
     NO_TARGET: "Their target is missing, or on no list of the schema: are its classes spelt as in the file?",
 }
-# Largest share of lines that may be unreadable.
-MOST = 0.05
-# Noise exceeds so many standard deviations once in 370 runs.
-SURE = 3.0
+MOST = 0.05  # largest share of lines that may be unreadable
+SURE = 3.0  # noise exceeds so many standard deviations once in 370 runs
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """A noisy count of the lines left out of a file for one cause. All of it is public.
-
-    The interval from `low` to `high` holds the true number in 369 of 370 runs.
-    """
+    """A noisy count of the lines left out of a file for one cause. All of it is public."""
 
     why: str
     count: float
-    low: float
+    low: float  # the interval holds the true number in 369 of 370 runs
     high: float
     lines: float  # noisy number of all lines of the file
 

@@ -29,8 +29,8 @@ from privypurse.datasets import make_census
 from privypurse.estimators import PrivateLogisticRegression
 from privypurse.runs._account import Account
 from privypurse.runs._demo import census_schema
-from privypurse.runs._noise_intervals import noise_intervals
 from privypurse.runs._progress import Progress
+from privypurse.runs._rehearse import noise_intervals
 from privypurse.runs.train import TrainSettings, train_file
 from privypurse.tables import Schema
 from privypurse.tables._encoder import TableEncoder

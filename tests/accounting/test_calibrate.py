@@ -60,7 +60,17 @@ def test_scaling_keeps_ratios():
     assert ratios == pytest.approx([0.9] * 4)
 
 
+def test_a_coarse_grid_needs_more_noise_than_renyi_accounting_says():
+    fine, coarse = (
+        calibrate.scale_to_budget(SCHEDULES["constant"], 0.5, 1e-6, "add-remove", interval=interval)[0].charge
+        for interval in (1e-3, 0.1)
+    )
+    assert coarse.noise_multiplier > 1.05 * fine.noise_multiplier
+
+
 def test_what_cannot_be_scaled_is_refused():
+    with pytest.raises(InvalidArgument, match=r"charges must be a list of charges; got 3.0"):
+        calibrate.scale_to_budget([3.0], 1.0, 1e-6, "add-remove")
     with pytest.raises(InvalidArgument, match="whose noise can be scaled"):
         calibrate.scale_to_budget([BoundedRangeCharge(0.1)], 1.0, 1e-6, "add-remove")
     with pytest.raises(InvalidArgument, match="cannot be met by more noise"):

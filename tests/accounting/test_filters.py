@@ -16,7 +16,9 @@ from privypurse.core.charges import (
     BoundedRangeCharge,
     GaussianCharge,
     NonPrivateCharge,
+    ObjectivePerturbationCharge,
     PureCharge,
+    RepeatAndSelectCharge,
     RepeatedCharge,
 )
 from privypurse.mechanisms import Gaussian
@@ -238,6 +240,55 @@ def test_impossible_rdp_filters_are_refused(arguments):
         RdpFilter(**arguments)
 
 
+def test_a_reference_that_costs_nothing_is_refused():
+    with pytest.raises(InvalidArgument, match="to account for"):
+        RdpFilter(1.0, 1e-6, "add-remove", reference=GaussianCharge(1e200))
+
+
+def test_a_charge_without_noise_makes_the_record_infinite(rule):
+    assert rule.epsilon_of(rule.after(rule.start(), GaussianCharge(0.0)), 1e-6) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("charge", "remedy"),
+    [
+        (GaussianCharge(0.1), "The least noise that still fits has noise_multiplier="),
+        (PureCharge(50.0), "The largest epsilon of such a release that still fits is "),
+        (ObjectivePerturbationCharge(0.1, 0.5, 1e5), "Use more noise or a larger ridge."),
+        (RepeatAndSelectCharge(0.1, 5.0, 0.0), "Use more noise in each trial, or fewer trials."),
+    ],
+)
+def test_a_refusal_says_what_would_fit(charge, remedy):
+    rule = ADAPTIVE["rdp"]
+    with pytest.raises(BudgetExhausted, match=remedy):
+        rule.admit(rule.start(), charge)
+
+
+def test_no_selection_fits_into_next_to_nothing():
+    rule = ZcdpFilter(1e-13, 1e-6, "add-remove", conversion="classic")
+    assert rule.largest_epsilon(rule.start()) == 0.0
+
+
+def test_no_selection_has_an_epsilon_above_a_thousand():
+    rule = GdpFilter(1e7, 1e-6, "add-remove")
+    assert rule.largest_epsilon(rule.start()) == 1e3
+
+
+def test_terms_with_another_reference_are_refused():
+    terms = ADAPTIVE["rdp"].terms() | {"reference": {"kind": "pure", "epsilon": 1.0}}
+    with pytest.raises(InvalidArgument, match="reference must be a GaussianCharge"):
+        from_terms(terms)
+
+
+def test_declared_non_private_has_nothing_to_divide():
+    rule = DeclaredNonPrivate(1e-6, "add-remove")
+    assert rule.affordable(rule.start()) == (math.inf,)
+    assert rule.fraction_left(rule.start(), rule.start()) == 1.0
+    assert rule.largest_epsilon(rule.start()) == math.inf
+    with pytest.raises(InvalidArgument, match="no budget to divide"):
+        rule.leaving(rule.start(), rule.start(), 0.5)
+
+
 def test_declared_non_private_admits_everything_and_says_infinity():
     rule = DeclaredNonPrivate(1e-6, "add-remove")
     assert rule.epsilon_of(rule.start(), 1e-6) == 0.0
@@ -280,6 +331,25 @@ class TestFixedSchedule:
         assert 0 < rule.epsilon_left(part) < rule.scheduled_epsilon
         assert rule.affordable(part) == (4.0,)
         assert rule.smallest_noise_multiplier(part) == 20.0
+        assert rule.smallest_noise_multiplier(part, sample_prob=0.5) == math.inf
+        assert rule.largest_epsilon(part) == 0.0
+        assert rule.largest_epsilon(rule.after(part, RepeatedCharge(GaussianCharge(20.0), 2))) == 0.05
+        assert rule.leaving(rule.start(), part, 0.5) == part, "the schedule decides what comes next"
+        assert repr(rule) == "<FixedSchedule: 5 releases, epsilon=1, delta=1e-06>"
+
+    def test_nothing_is_left_after_the_last_release(self):
+        rule = self.make()
+        spent = rule.after(rule.start(), RepeatedCharge(GaussianCharge(1.0), 5))
+        assert rule.affordable(spent) == (0.0,)
+        assert rule.fraction_left(rule.start(), spent) == rule.fraction_left(spent, spent) == 0.0
+        assert rule.epsilon_left(spent) == rule.epsilon_of(rule.start(), 1e-6) == 0.0
+        assert rule.smallest_noise_multiplier(spent) == math.inf
+
+    def test_schedules_and_grids_that_would_fill_the_memory_are_refused(self):
+        with pytest.raises(InvalidArgument, match="whose grid would fill the memory"):
+            FixedSchedule(self.schedule, 1.0, 1e-6, "add-remove", interval=1e-9)
+        with pytest.raises(InvalidArgument, match=r"at most 2,000,000 in all; got 2,000,001"):
+            FixedSchedule([RepeatedCharge(GaussianCharge(1e9), 2_000_001)], 1.0, 1e-6, "add-remove")
 
     def test_a_schedule_that_would_overspend_is_an_error_at_construction(self):
         with pytest.raises(InvalidArgument, match=r"costs epsilon=.*scale_to_budget"):

@@ -151,6 +151,10 @@ def test_release_without_noise_costs_infinity_everywhere():
         assert gdp.mu_squared(charge) == gdp.rho(charge) == math.inf
 
 
+def test_hardly_any_noise_costs_infinity_without_a_grid_that_fills_the_memory():
+    assert pld.pld_epsilon([GaussianCharge(1e-6, 0.5)], 1e-6, ADD_REMOVE) == math.inf
+
+
 def test_selections():
     charge, pure = BoundedRangeCharge(0.4), PureCharge(0.4)
     assert gdp.rho(charge) == pytest.approx(0.4**2 / 8, rel=1e-12)

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "datasets": {"core"},
     "losses": {"core"},
     "mechanisms": {"core"},
-    "oracles": {"core", "losses", "tables.chunks"},  # by name only, when asked for: chunks.from_files
+    "oracles": {"core", "losses"},
     "purse": {"core", "accounting", "mechanisms._base"},
     "training": {"core", "accounting", "losses._bounds", "mechanisms", "purse"},
     "methods": {"core", "accounting", "losses", "mechanisms", "training"},

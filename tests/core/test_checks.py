@@ -64,6 +64,26 @@ def test_an_integer_too_large_for_a_float_is_refused():
         checks.positive(x=10**400)
 
 
+def test_values_without_a_short_text_are_shown_by_their_type():
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert checks.shown(deep) == "an object of type list"
+    assert checks.shown([10**5000]) == "an object of type list"
+    assert checks.shown(Logistic) == "the class Logistic"
+
+
+def test_the_home_folder_of_an_unknown_user_is_refused():
+    with pytest.raises(InvalidArgument, match="begins with the home folder of a user that is not known here"):
+        checks.at_home("~no-such-user/budget.db")
+
+
+def test_the_constant_of_a_model():
+    assert [checks.constant_value(value) for value in (True, False, 2)] == [1.0, 0.0, 2.0]
+    with pytest.raises(InvalidArgument, match="constant must be True, False or a number"):
+        checks.constant_value(0.0)
+
+
 @pytest.mark.parametrize("value", ["", "  ", None, 3])
 def test_text_refuses(value):
     with pytest.raises(InvalidArgument, match="dataset must be a non-empty string"):

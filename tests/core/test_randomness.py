@@ -101,6 +101,7 @@ def test_position_of_a_simulation_survives_json():
 
 def test_a_private_source_has_no_position():
     assert NoiseSource().state() is None
+    NoiseSource().restore(None)
     with pytest.raises(InvalidArgument, match="same kind"):
         NoiseSource().restore(NoiseSource(seed=1).state())
     with pytest.raises(InvalidArgument, match="same kind"):

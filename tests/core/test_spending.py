@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 
 import privypurse
 from privypurse import Gaussian, InvalidArgument, LedgerUnavailable, Purse
-from privypurse.core._errors import PrivypurseError, count_charge, spending_noted
+from privypurse.core._errors import PrivypurseError, charges_so_far, count_charge, spending_noted
 from privypurse.estimators import PrivateLogisticRegression, PrivateRangeScaler
 from privypurse.losses import Logistic
 from privypurse.oracles import DenseOracle
@@ -82,6 +82,17 @@ def test_charge_that_may_be_on_the_ledger_counts():
     ):
         purse.release(BOX, Gaussian(noise_multiplier=50.0))
     assert failed.value.spent is True
+
+
+@pytest.mark.parametrize("charged", [False, True])
+def test_an_operation_may_have_begun_before_the_block(charged):
+    began = charges_so_far()
+    if charged:
+        count_charge()
+    with pytest.raises(PrivypurseError) as failed, spending_noted(began, call=None):
+        raise PrivypurseError("too late.")
+    assert failed.value.spent is charged
+    assert str(failed.value) == ("too late." if charged else "too late. Nothing was spent.")
 
 
 def test_charges_of_other_threads_count():

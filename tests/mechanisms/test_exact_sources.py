@@ -35,7 +35,7 @@ def test_exact_is_the_default_but_for_simulations():
     for noise in (NoiseSource(secure=False), NoiseSource.parse("plain")):
         assert not noise.secure
         assert noise.sampler == "plain"
-        assert noise.description == "operating-system entropy"
+        assert repr(noise) == "<NoiseSource: operating-system entropy>"
 
 
 class FloatingPoint:
@@ -187,15 +187,15 @@ def test_exact_sources_stay_exact_when_they_travel(name):
         assert kept.secure
         assert kept.sampler == name
         assert not kept.simulation
-        assert kept.description.startswith("operating-system entropy, exact arithmetic")
+        assert repr(kept).startswith("<NoiseSource: operating-system entropy, exact arithmetic")
     assert NoiseSource.parse(noise) is noise
 
 
 @pytest.mark.parametrize("name", ["secure", "discrete"])
 def test_a_seeded_exact_source_is_a_simulation_of_one(name):
     noise = NoiseSource(seed=7, secure=EXACT[name])
-    assert "SIMULATION" in noise.description
-    assert "exact arithmetic" in noise.description
+    assert "SIMULATION" in repr(noise)
+    assert "exact arithmetic" in repr(noise)
     assert all(child.sampler == name and child.simulation for child in noise.spawn(2))
     before = noise.state()
     first = Gaussian(1.0).draw(BOX, Purse(1.0, 1e-6, neighbouring="add-remove").neighbouring, noise).tolist()

@@ -57,6 +57,11 @@ def box(**settings):
     return problem(LOSSES["logistic clipped"], **settings)[2].answer(Objective())
 
 
+@pytest.mark.parametrize("mechanism", [ObjectivePerturbation(6.0, 2.0), OutputPerturbation(6.0, 2.0)])
+def test_noise_in_floating_point_is_accepted(mechanism):
+    mechanism.check_noise(box(), ADD_REMOVE, NoiseSource(secure=False))
+
+
 def test_price_and_noise_come_from_the_same_numbers():
     mechanism = ObjectivePerturbation(6.0, ridge=2.0)
     for relation in Neighbouring:

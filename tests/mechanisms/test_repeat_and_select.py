@@ -45,6 +45,22 @@ def test_the_number_of_trials_has_its_distribution(mean, shape):
         assert stats.chisquare(seen, 6_000 * probabilities(wrong_mean, wrong_shape, most)).pvalue < 1e-5
 
 
+def trials(**bounds):
+    return SensitiveTrials(lambda candidate, noise: (0.0, None), candidates=2, hand_over=lambda result: None, **bounds)
+
+
+def test_the_charge_is_never_less_than_the_bound_of_a_trial():
+    for mu in range(1, 200):
+        charge = RepeatAndSelect(5.0).charge(trials(add_remove=float(mu), replace_one=None), Neighbouring.ADD_REMOVE)
+        assert 1 / charge.noise_multiplier >= mu
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_noise_of_one_kind_is_accepted(secure):
+    box = trials(add_remove=1.0, replace_one=None)
+    RepeatAndSelect(5.0).check_noise(box, Neighbouring.ADD_REMOVE, NoiseSource(secure=secure))
+
+
 def test_one_trial_on_average_is_one_trial():
     assert {trial_counts.draw_trial_count(1.0, 0.0, NoiseSource()) for _ in range(100)} == {1}
 

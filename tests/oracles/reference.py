@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
+from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong
 from privypurse.oracles._encoding import ROUNDING_MARGIN
 
 
@@ -45,16 +45,6 @@ def one(row, t, query, loss, limit):
         length = abs(slope) * np.linalg.norm(row)
         return slope * row * min(1.0, query.clip_norm * inside / length) if length > 0 else slope * row
     reach = row @ query.direction
-    if isinstance(query, LossesAlong):
-        clip = math.inf if query.clip_loss is None else query.clip_loss
-        losses = np.minimum(loss.value(score - query.steps * reach, t), clip)
-        return -(losses - losses[0])
-    farthest = limit * np.linalg.norm(query.direction)
-    if isinstance(query, SlopeAlong):
-        clip = min(math.inf if query.clip_slope is None else query.clip_slope, loss.lipschitz * farthest) * inside
-        return float(np.clip(loss.derivative(score, t) * reach, -clip, clip))
-    assert isinstance(query, CurvatureAlong)
-    clip = (
-        min(math.inf if query.clip_curvature is None else query.clip_curvature, loss.smoothness * farthest**2) * inside
-    )
-    return float(min(loss.curvature(score, t) * reach**2, clip))
+    clip = math.inf if query.clip_loss is None else query.clip_loss
+    losses = np.minimum(loss.value(score - query.steps * reach, t), clip)
+    return -(losses - losses[0])

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
 from privypurse import InvalidArgument, Neighbouring, Norm
-from privypurse.core.queries import CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
+from privypurse.core.queries import GradientAt, LossesAlong
 from privypurse.losses import Huber, HuberHinge, Logistic, Softmax
 from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles._softmax import SoftmaxOracle
@@ -59,8 +59,6 @@ def queries(rng, dimension):
     yield GradientAt(point=3 * w, clip_norm=0.2)
     yield LossesAlong(point=w, direction=u, steps=steps)
     yield LossesAlong(point=w, direction=u, steps=np.arange(6.0), clip_loss=0.9)
-    yield SlopeAlong(point=w, direction=u)
-    yield CurvatureAlong(point=w, direction=u, clip_curvature=0.15)
 
 
 @pytest.mark.parametrize(

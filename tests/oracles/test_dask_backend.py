@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privypurse import InvalidArgument, NoiseSource, Purse
-from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong
+from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong
 from privypurse.losses import Logistic
 from privypurse.oracles._linear import DenseOracle
 from privypurse.training import train
@@ -54,7 +54,6 @@ def test_answers_are_those_of_one_machine(oracle, data):
         GradientAt(point=w),
         GradientAt(point=w, clip_norm=0.2),
         LossesAlong(point=w, direction=u, steps=[0.0, 0.5, 2.0]),
-        CurvatureAlong(point=w, direction=u),
         Count(),
         ClassCounts(),
     ):

@@ -19,7 +19,7 @@ from privypurse.losses._linear import OneVsRest, Softmax
 from privypurse.oracles import _exact_kernels, _exact_softmax, _kernels
 from privypurse.oracles._encoding import ROUNDING_MARGIN
 from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
-from privypurse.oracles._partitions import ExactGradientWork, lattice_unit
+from privypurse.oracles._partitions import GradientWork, lattice_unit
 from privypurse.oracles._sampling import poisson_rows
 from privypurse.oracles._softmax import SoftmaxOracle
 from tests.each import each
@@ -154,10 +154,10 @@ def test_the_last_bits_of_a_record_are_its_own_too(make, loss, d):
     bits = 30 if make in IN_SINGLE else 50
 
     def fine(rows, clip_norm):
-        part = make(X[rows], y[rows], loss=loss, **more)._part
-        work = ExactGradientWork(loss, w, clip_norm, loss.clip_derivative, min(clip_norm, loss.lipschitz) * 2.0**-bits)
+        part = make(X[rows], y[rows], loss=loss, **more)._held[0]
+        work = GradientWork(loss, w, clip_norm, loss.clip_derivative, min(clip_norm, loss.lipschitz) * 2.0**-bits)
         # In float32 the sums of blocks are kept in 32 bits, and these are too many for them: equal but for multiples of 2^32.
-        return part.exact_sum(work, 1) % 2**32
+        return part.sum(work, 1) % 2**32
 
     for clip_norm in (math.inf, 0.1):
         alone = np.array([fine(slice(i, i + 1), clip_norm) for i in range(n)])
@@ -366,7 +366,7 @@ def test_other_compiled_sums_have_no_licence_to_reorder():
 
 def test_strict_functions_are_not_taken_from_the_fast_ones_files():
     """Numba's files tell functions apart by name and line, not by flags: these must not be kept there."""
-    for function in (_exact_kernels._slopes, _exact_kernels._products_by_column):
+    for function in (_exact_kernels._slopes, _exact_kernels._products_by_column, _exact_kernels._finish_scores):
         assert function.targetoptions.get("fastmath", False) in (False, None)
         assert not function._cache.cache_path
 
@@ -398,12 +398,12 @@ TABLES = {
 def softmax_records(X, y, w, loss, bound, row_limit, constant):
     """Each record's whole numbers in fine steps, through the compiled code, by itself."""
     columns = X.shape[1] + bool(constant)
-    steps = _exact_softmax.Steps.of(bound, row_limit, columns, loss.classes)
+    steps = _exact_softmax.Steps.of(loss, bound, row_limit, columns)
     weights = _exact_softmax.whole_weights(w.reshape(columns, loss.classes))
     records = []
     for i in range(X.shape[0]):
         row = X[i : i + 1].toarray() if sparse.issparse(X) else X[i : i + 1]
-        block = _exact_softmax.block_gradient(loss, row, y[i : i + 1], weights, constant, row_limit, bound, steps)
+        block = _exact_softmax.block_gradient(loss, row, y[i : i + 1], weights, constant, steps)
         records.append([int(number) for number in block.ravel()])
     return records, steps
 
@@ -478,7 +478,7 @@ def test_softmax_blocks_and_order_do_not_show(loss):
     assert np.array_equal(exact, answer(everything[::-1]))
     # The plain sum shows the order; the exact one is near it: a third of a step for each record, at the most.
     assert not np.array_equal(plain, answer(everything[::-1], NoiseSource(seed=1)))
-    unit = _exact_softmax.Steps.of(loss.lipschitz, 1.0, 31, 5).unit
+    unit = _exact_softmax.Steps.of(loss, loss.lipschitz, 1.0, 31).unit
     assert 0 < np.linalg.norm(exact - plain) < n * math.sqrt(w.size) * unit / 3
 
 

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
 from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, UnboundedSensitivity
-from privypurse.core.queries import ClassCounts, Count, CurvatureAlong, GradientAt, LossesAlong, SlopeAlong
+from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
 from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles._sampling import poisson_rows
@@ -104,9 +104,6 @@ def queries(rng, dimension):
     yield LossesAlong(point=w, direction=u, steps=steps)
     yield LossesAlong(point=w, direction=u, steps=steps, clip_loss=0.6)
     yield LossesAlong(point=30 * w, direction=u, steps=steps, clip_loss=3.0)
-    yield SlopeAlong(point=w, direction=u)
-    yield SlopeAlong(point=w, direction=u, clip_slope=0.2)
-    yield CurvatureAlong(point=w, direction=u, clip_curvature=0.15)
     yield Count()
 
 
@@ -178,8 +175,6 @@ def test_no_record_moves_an_answer_by_more_than_the_bound(make, data):
     for query in (
         GradientAt(point=w, clip_norm=clip),
         LossesAlong(point=w, direction=u, steps=steps, clip_loss=clip),
-        SlopeAlong(point=w, direction=u, clip_slope=clip),
-        CurvatureAlong(point=w, direction=u, clip_curvature=clip or 0.3),
         Count(),
     ):
         before, after, instead = (oracle.answer(query) for oracle in (base, added, replaced))
@@ -205,8 +200,6 @@ def test_bounds_are_the_smaller_of_clip_and_loss(make):
         "Lipschitz x length"
     )
     assert bound(LossesAlong(point=w, direction=u, steps=[0.0, 0.1], clip_loss=0.2)) == pytest.approx(0.2, rel=1e-3)
-    assert bound(SlopeAlong(point=w, direction=u)) == 5.0
-    assert bound(CurvatureAlong(point=w, direction=u)) == pytest.approx(25.0)
 
 
 def test_a_query_without_any_bound_is_refused(make):
@@ -227,7 +220,6 @@ def test_answers_do_not_depend_on_the_number_of_threads():
     queries = [
         GradientAt(point=w),
         LossesAlong(point=w, direction=u, steps=[0.0, 0.5, 1.0]),
-        SlopeAlong(point=w, direction=u),
     ]
     for make_oracle in (DenseOracle, lambda X, y, **s: SparseOracle(sparse.csr_matrix(X), y, **s)):
         answers = []
@@ -385,11 +377,13 @@ def test_a_model_that_has_diverged_is_refused_whatever_the_rows_hold(make):
 def test_the_table_is_not_copied():
     X = np.zeros((100, 3), dtype=np.float32)
     oracle = DenseOracle(X, np.zeros(100, dtype=int), loss=Logistic())
-    assert np.shares_memory(oracle._part._table, X)
+    assert np.shares_memory(oracle._held[0]._table, X)
     by_column = np.asfortranarray(X)
-    assert np.shares_memory(DenseOracle(by_column, np.zeros(100, dtype=int), loss=Logistic())._part._table, by_column)
+    assert np.shares_memory(
+        DenseOracle(by_column, np.zeros(100, dtype=int), loss=Logistic())._held[0]._table, by_column
+    )
     thin = sparse.csr_matrix(np.eye(5) * 2)
-    assert np.shares_memory(SparseOracle(thin, np.zeros(5, dtype=int), loss=Logistic())._part._values, thin.data)
+    assert np.shares_memory(SparseOracle(thin, np.zeros(5, dtype=int), loss=Logistic())._held[0]._values, thin.data)
 
 
 def test_a_table_changed_afterwards_is_still_clipped():

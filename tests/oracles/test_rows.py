@@ -93,9 +93,9 @@ BOXES = {
     "count": lambda rows: rows.count(),
     "total": lambda rows: rows.total(clip_norm=0.7),
     "total, long": lambda rows: rows.total(clip_norm=1e12),
-    "total of squares": lambda rows: rows.total_of_squares(clip_norm=1.3),
+    "total of squares": lambda rows: rows.total(clip_norm=1.3, power=2),
     "limits": lambda rows: rows.limits(CANDIDATES),
-    "limits of squares": lambda rows: rows.limits_of_squares(CANDIDATES),
+    "limits of squares": lambda rows: rows.limits(CANDIDATES, power=2),
 }
 
 
@@ -131,7 +131,7 @@ def test_no_record_moves_a_box_by_more_than_the_bound(box, table, one, other, fo
 @given(table=tables(st.integers(1, 6)), form=forms, prepare=preparations())
 def test_sums_are_those_of_a_loop_over_single_rows(power, table, form, prepare):
     rows = prepare(Rows(form(table)))
-    box = (rows.total, rows.total_of_squares)[power - 1](clip_norm=0.9)
+    box = rows.total(clip_norm=0.9, power=power)
     assert box._value == pytest.approx(plain_sum(held(rows), power, 0.9), rel=6e-4, abs=6e-4 * len(table))
     assert (box.bound(ADD_REMOVE, Norm.L2), box.bound(REPLACE_ONE, Norm.L2)) == (0.9, 1.8)
 
@@ -152,7 +152,7 @@ def test_each_record_is_worth_between_nothing_and_one_to_each_limit(power, table
 
     def scored(X):
         rows = prepare(Rows(form(X)))
-        return (rows.limits, rows.limits_of_squares)[power - 1](candidates), held(rows)
+        return rows.limits(candidates, power=power), held(rows)
 
     box, prepared = scored(table)
     assert box._value == pytest.approx(plain_scores(prepared, power, candidates), rel=1e-9, abs=1e-12)
@@ -172,7 +172,7 @@ def test_a_replaced_record_can_move_two_limits_apart_by_almost_two():
 def test_scores_by_hand():
     box = Rows([[3.0, 4.0], [0.0, 1.0], [0.0, 0.0], [math.nan, 1.0], [1e200, 0.0]]).limits([1.0, 5.0, 10.0])
     assert box._value == pytest.approx([1 + 0.04, 1 + 0.2, 0.5 + 0.1])
-    squares = Rows([[3.0, 4.0], [0.0, 1e90]]).limits_of_squares([math.hypot(9, 16)])
+    squares = Rows([[3.0, 4.0], [0.0, 1e90]]).limits([math.hypot(9, 16)], power=2)
     assert squares._value == pytest.approx([1.0])
 
 
@@ -258,8 +258,8 @@ def test_rounding_of_a_long_sum_stays_within_the_bound(form, power):
     assert abs((table.sum(axis=0) - without.sum(axis=0))[0] - 0.5) > 5e-6, "the attack works on the plain sum"
     with_it, without_it = (Rows(form(X ** (1 / power))) for X in (table, without))
     for box, own in (
-        (lambda rows: (rows.total, rows.total_of_squares)[power - 1](clip_norm=1.0), [0.5, 0.0]),
-        (lambda rows: (rows.limits, rows.limits_of_squares)[power - 1]([0.3, 0.5, 1.0]), [0.36, 1.0, 0.5]),
+        (lambda rows: rows.total(clip_norm=1.0, power=power), [0.5, 0.0]),
+        (lambda rows: rows.limits([0.3, 0.5, 1.0], power=power), [0.36, 1.0, 0.5]),
     ):
         here, there = box(with_it), box(without_it)
         assert size(here._value - there._value, here.norm) <= here.bound(ADD_REMOVE, here.norm)
@@ -293,13 +293,13 @@ def test_boxes_are_sealed_and_the_rest_says_nothing_about_records():
 def test_wrong_arguments_are_refused():
     rows = Rows(np.eye(2))
     for wrong in ([], [0.0, 1.0], [-1.0], [1.0, 1.0], [2.0, 1.0], [1.0, math.nan], [[1.0]]):
-        for limits in (rows.limits, rows.limits_of_squares):
+        for power in (1, 2):
             with pytest.raises(InvalidArgument, match="candidates must be"):
-                limits(wrong)
+                rows.limits(wrong, power=power)
     for wrong in (0.0, -1.0, math.nan, math.inf, 1e200):
-        for total in (rows.total, rows.total_of_squares):
+        for power in (1, 2):
             with pytest.raises(InvalidArgument, match="clip_norm must be"):
-                total(clip_norm=wrong)
+                rows.total(clip_norm=wrong, power=power)
     for wrong in (0.0, -1.0, math.nan):
         with pytest.raises(InvalidArgument, match="unit must be"):
             rows.move(wrong)

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
 from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm
-from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, SlopeAlong
+from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, Objective
 from privypurse.losses import Logistic, Softmax
 from privypurse.oracles._encoding import ROUNDING_MARGIN
 from privypurse.oracles._softmax import SoftmaxOracle
@@ -118,7 +118,7 @@ def test_mistakes():
     with pytest.raises(InvalidArgument, match="12 entries"):
         oracle.answer(GradientAt(point=np.zeros(4)))
     with pytest.raises(InvalidArgument, match="query must be"):
-        oracle.answer(SlopeAlong(point=np.zeros(12), direction=np.zeros(12)))
+        oracle.answer(Objective())
 
 
 def test_a_table_that_is_changed_after_the_first_answer_is_still_limited():

@@ -29,8 +29,9 @@ from privypurse import (
     UnsupportedCharge,
     ZcdpFilter,
 )
+from privypurse.core._errors import BudgetFrozen
 from privypurse.core.charges import GaussianCharge
-from privypurse.purse._allowance import Allowance
+from privypurse.purse._allowance import SIMULATED, Allowance
 from privypurse.purse._replay import replay
 
 BOX = Sensitive([3.0, 4.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
@@ -206,6 +207,27 @@ def test_a_simulation_is_stamped_on_both(ledger, reserved):
         assert "simulation" in str(certificate).lower()
     # Also for one who reopens the ledger with noise of his own.
     assert not Purse.reopen(ledger).certificate().private
+
+
+def test_seeded_noise_of_others_is_declared_on_the_certificate_of_a_part(ledger):
+    a_purse(ledger, noise=NoiseSource(seed=1)).release(BOX, Gaussian(50.0))
+    part = part_of(a_purse(ledger))
+    part.release(BOX, Gaussian(50.0))
+    assert not part.certificate().simulation
+    assert SIMULATED in part.certificate().uncovered
+
+
+def test_a_freeze_closes_the_account_of_the_purse(ledger):
+    purse = a_purse(ledger)
+    part_of(purse).freeze("done")
+    with pytest.raises(BudgetFrozen, match="was frozen"):
+        purse.release(BOX, Gaussian(50.0))
+
+
+@pytest.mark.parametrize("make", [Allowance.with_filter, Allowance.not_private, Allowance.reopen])
+def test_an_allowance_is_made_from_a_purse_only(make):
+    with pytest.raises(InvalidArgument, match="an allowance is made from a purse"):
+        make(GdpFilter(1.0, 1e-6, "add-remove"))
 
 
 def test_paying_again_is_paid_in_both(ledger):

@@ -25,11 +25,12 @@ from privypurse import (
 from privypurse.accounting._filters import GdpFilter, RdpFilter, ZcdpFilter
 from privypurse.accounting.convert import bounded_range_mu, gdp_epsilon
 from privypurse.cli._app import run
+from privypurse.core._errors import FileUnusable
 from privypurse.losses import Logistic
 from privypurse.methods._dp_sgd import DPSGD
 from privypurse.oracles._linear import DenseOracle
 from privypurse.purse._allowance import Allowance
-from privypurse.purse._certificate import NOT_STATED, UnderRelation, check_certificate, check_rest, fingerprint
+from privypurse.purse._certificate import NOT_STATED, UnderRelation, check_certificate, fingerprint, states_too_much
 from privypurse.training._loop import fit, purse_for
 
 SCORES = Sensitive([0.0, 1.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)
@@ -144,8 +145,8 @@ def test_an_earlier_certificate_is_checked_but_for_its_line_about_add_remove(tmp
     # Earlier versions also put the charge under add/remove on the ledger.
     purse._pay(GaussianCharge(10.0), GaussianCharge(20.0), "sum")
     earlier = as_written_before(purse.certificate())
-    assert not check_certificate(purse.ledger, earlier)
-    assert check_rest(purse.ledger, earlier)
+    assert states_too_much(earlier)
+    assert check_certificate(purse.ledger, earlier)
     with pytest.raises(LedgerCorrupt, match="releases is 2 in it"):
         check_certificate(purse.ledger, dataclasses.replace(earlier, releases=2))
     assert "add-remove: not stated" in str(Certificate.from_json(earlier.to_json()))
@@ -165,8 +166,8 @@ def test_an_earlier_certificate_of_a_part_is_found_on_record_and_its_line_is_not
     part.release(box, Gaussian(20.0))
     earlier = as_written_before(part.certificate())
     purse.note("run", {"certificate": fingerprint(earlier)})
-    assert check_rest(purse.ledger, earlier)
-    assert not check_certificate(purse.ledger, earlier)
+    assert check_certificate(purse.ledger, earlier)
+    assert states_too_much(earlier)
 
 
 @pytest.mark.parametrize("rule", [GdpFilter, ZcdpFilter, RdpFilter])
@@ -301,6 +302,44 @@ def test_a_certificate_inside_a_reservation_settles_it(purse, box):
         assert certificate.releases == 5
         purse.release(box, Gaussian(100.0), what="gradient")
     assert purse.spent.releases == 6
+
+
+def test_files_that_hold_no_certificate_are_refused(tmp_path):
+    with pytest.raises(FileUnusable, match="cannot be read: No such file"):
+        Certificate.load(tmp_path / "missing.json")
+    (tmp_path / "image.json").write_bytes(b"\xff\xfe")
+    for path in (tmp_path / "image.json", tmp_path / "a\x00b.json"):
+        with pytest.raises(InvalidArgument, match="is not a privypurse certificate"):
+            Certificate.load(path)
+
+
+def test_a_certificate_stays_true_while_the_ledger_grows(purse, box):
+    certificate = purse.certificate()
+    purse.release(box, Gaussian(50.0), what="later")
+    assert check_certificate(purse.ledger, certificate)
+    with pytest.raises(LedgerCorrupt, match="does not contain line 5 as it was seen before"):
+        check_certificate(purse.ledger, dataclasses.replace(certificate, ledger_lines=5))
+
+
+def test_a_certificate_of_another_data_set_or_of_an_earlier_line_is_refused(purse):
+    with pytest.raises(LedgerCorrupt, match="data set 'bank', which is not on the ledger"):
+        check_certificate(purse.ledger, dataclasses.replace(purse.certificate(), dataset="bank"))
+    bank = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=purse.ledger, dataset="bank").certificate()
+    first = next(iter(purse.ledger.entries()))
+    earlier = dataclasses.replace(bank, ledger_lines=1, ledger_digest=first.digest)
+    with pytest.raises(LedgerCorrupt, match="first 1 lines of the ledger are not about data set 'bank'"):
+        check_certificate(purse.ledger, earlier)
+
+
+def test_a_part_is_checked_by_its_hash(purse, box):
+    part = Allowance(purse, GdpFilter(0.1, 1e-6, "add-remove"))
+    part.release(box, Gaussian(60.0))
+    certificate = part.certificate()
+    assert not check_certificate(purse.ledger, certificate), "nobody put it on record"
+    purse.note("run", {"certificate": fingerprint(certificate)})
+    assert check_certificate(purse.ledger, certificate)
+    with pytest.raises(LedgerCorrupt, match="only a hash of it is on the ledger"):
+        check_certificate(purse.ledger, dataclasses.replace(certificate, epsilon=0.05))
 
 
 def test_a_certificate_says_nothing_twice(purse):

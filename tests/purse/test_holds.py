@@ -124,6 +124,47 @@ def test_a_fit_holds_its_part_and_warns_when_it_is_cut_short(tmp_path):
     assert model.stop_reason_ != "others"
 
 
+def test_holds_that_cannot_be_read_count_for_nothing(tmp_path, monkeypatch):
+    purse, real = _purse(tmp_path), os.open
+
+    def refuse(path, *more):
+        if str(path).endswith(".json"):
+            raise PermissionError
+        return real(path, *more)
+
+    with held(part_of(purse, 0.3)):
+        assert len(held_by_others(purse)) == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", refuse)
+            assert held_by_others(purse) == []
+
+
+def test_the_folder_of_holds_is_made_again_where_another_run_removes_it(tmp_path, monkeypatch):
+    """As another run does when it ends: between the making, the opening and the locking of the folder."""
+    purse, folder, moments = _purse(tmp_path), tmp_path / "budget.db.runs", ["open", "lock"]
+    real_open, real_flock = os.open, fcntl.flock
+
+    def open_late(path, *more):
+        if path == folder and "open" in moments:
+            moments.remove("open")
+            folder.rmdir()
+        return real_open(path, *more)
+
+    def lock_late(file, how):
+        if how == fcntl.LOCK_EX and "lock" in moments:
+            moments.remove("lock")
+            folder.rmdir()
+            folder.mkdir()
+        return real_flock(file, how)
+
+    monkeypatch.setattr(os, "open", open_late)
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+    with held(part_of(purse, 0.3)):
+        assert len(held_by_others(purse)) == 1
+    assert moments == []
+    assert not folder.exists()
+
+
 def test_what_is_not_a_hold_is_left_alone_in_the_folder_of_holds(tmp_path):
     purse, folder = _purse(tmp_path), tmp_path / "budget.db.runs"
     folder.mkdir()

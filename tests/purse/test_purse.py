@@ -6,6 +6,7 @@ import math
 import os
 import pickle
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -331,6 +332,75 @@ def test_a_forked_child_does_not_spend_its_parents_reservation(tmp_path, box):
 
 
 # ------------------------------------------------------------------------------------------------- data sets and terms
+
+
+def test_a_purse_is_not_rebuilt_on_a_ledger_without_its_account():
+    """It would be a second budget."""
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove")
+    rebuild, (rule, _, *rest) = purse.__reduce__()
+    with pytest.raises(LedgerCorrupt, match="has no account for 'default'"):
+        rebuild(rule, MemoryLedger(), *rest)
+
+
+def test_a_forked_child_settles_nothing_of_its_parent(tmp_path, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "budget.db")
+    with purse.reserve(10):
+        purse.release(box, Gaussian(100.0))
+        child = os.fork()
+        if child == 0:
+            purse._reservation.close()
+            purse._reservation.settle()
+            os._exit(0 if purse.block is None else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert [entry.kind for entry in lines(purse)] == ["open", "reserve"]
+
+
+def test_a_closed_reservation_takes_no_charge(ledger, box):
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    with purse.reserve(10):
+        purse.release(box, Gaussian(100.0))
+        reservation = purse._reservation
+    assert not reservation.pay(GaussianCharge(100.0), None, "late")
+    reservation.close()
+    assert [entry.kind for entry in lines(purse)] == ["open", "reserve", "settle"]
+
+
+class Listener:
+    """An observer that puts another mechanism in place of the one that was asked for."""
+
+    def __init__(self, instead):
+        self.instead, self.heard = instead, []
+
+    def watch(self, purse, mechanism):
+        return self.instead
+
+    def hear(self, purse, box, mechanism, what, released):
+        self.heard.append((mechanism, what, None if released is None else released.charge))
+
+
+def test_an_observer_hears_every_release_and_what_it_puts_in_place_is_charged(ledger, box):
+    purse, listener = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger), Listener(Gaussian(40.0))
+    with Purse.observed_by(listener):
+        assert purse.release(box, Gaussian(80.0), what="sum").charge == GaussianCharge(40.0)
+        listener.instead = Gaussian(0.1)
+        with pytest.raises(BudgetExhausted):
+            purse.release(box, Gaussian(80.0), what="sum")
+    purse.release(box, Gaussian(80.0))
+    assert listener.heard == [(Gaussian(40.0), "sum", GaussianCharge(40.0)), (Gaussian(0.1), "sum", None)]
+    assert [entry.details["charge"]["noise_multiplier"] for entry in lines(purse)[1:]] == [40.0, 80.0]
+
+
+def test_a_draw_that_its_class_does_not_declare_is_not_called_exact(box):
+    def mechanism():
+        return types.SimpleNamespace(
+            charge=Gaussian(50.0).charge, draw=Gaussian(50.0).draw, check_noise=Gaussian(50.0).check_noise
+        )
+
+    with pytest.raises(InvalidArgument, match="does not declare exact noise"):
+        Purse(1.0, 1e-6, neighbouring="add-remove", noise="secure").release(box, mechanism())
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove")
+    purse.release(box, mechanism())
+    assert lines(purse)[-1].details["exact"] is None
 
 
 def test_data_sets_have_separate_budgets_on_one_ledger(ledger, box):

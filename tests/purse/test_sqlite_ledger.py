@@ -19,9 +19,9 @@ from privypurse import (
     SqliteLedger,
 )
 from privypurse.accounting._totals import Totals
-from privypurse.core._errors import InvalidArgument
+from privypurse.core._errors import InvalidArgument, TermsMismatch
 from privypurse.purse import _sqlite_ledger as sqlite_ledger
-from privypurse.purse._entries import Entry, totals_from_text
+from privypurse.purse._entries import GENESIS, Entry, totals_from_text
 
 BOX = Sensitive([1.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
 
@@ -199,6 +199,102 @@ def test_a_newer_format_is_refused_with_the_remedy(path):
 def test_wrong_paths_are_refused(path):
     with pytest.raises(InvalidArgument, match="path must be a file name"):
         SqliteLedger(path)
+
+
+@pytest.mark.parametrize("length", [245, 300])
+def test_a_name_too_long_for_the_disk_is_refused(tmp_path, length):
+    with pytest.raises(LedgerUnavailable, match=r"cannot be made: .*File name too long"):
+        SqliteLedger(tmp_path / ("x" * length))
+
+
+def test_a_null_byte_in_a_name_is_refused(tmp_path):
+    with pytest.raises(InvalidArgument, match="with a null byte"):
+        SqliteLedger(f"{tmp_path}/a\x00b.db")
+
+
+def test_names_that_are_no_text_are_refused(path):
+    ledger = SqliteLedger(path)
+    with pytest.raises(InvalidArgument, match="must be valid Unicode text"):
+        Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger, dataset="bad \ud800 name")
+    assert ledger.verify() == 8
+
+
+def test_an_error_message_that_is_no_text_means_damage(path):
+    tamper(
+        path,
+        "PRAGMA writable_schema = ON",
+        "INSERT INTO sqlite_master VALUES ('table', CAST(x'ff41' AS TEXT), 'x', 0, 'CREATE garbage')",
+    )
+    with pytest.raises(LedgerCorrupt, match=r"budget.db is damaged\. Restore"):
+        SqliteLedger(path)
+
+
+def test_a_data_set_that_is_not_on_the_ledger_has_no_totals(path):
+    with pytest.raises(LedgerCorrupt, match="no account for data set 'bank'"):
+        SqliteLedger(path).totals("bank")
+
+
+def test_a_head_that_is_no_number_is_refused(path):
+    tamper(path, "UPDATE head SET count = 'many'")
+    with pytest.raises(LedgerCorrupt, match="head of the ledger does not give the number of lines"):
+        SqliteLedger(path)
+
+
+def test_heads_seen_before(path):
+    ledger = SqliteLedger(path)
+    assert ledger.verify((0, GENESIS)) == ledger.verify(ledger.head()) == 8
+    for line in (True, -1, 2**63, 1.0, 9):
+        with pytest.raises(LedgerCorrupt, match="does not contain line"):
+            ledger.verify((line, ledger.head()[1]))
+    assert repr(ledger) == "<SqliteLedger: budget.db>"
+
+
+def test_the_first_of_two_processes_fixes_the_terms(tmp_path, monkeypatch):
+    """Both find no account; the second then finds the terms of the first."""
+    ledger, terms = SqliteLedger(tmp_path / "budget.db"), SqliteLedger.terms
+    calls = []
+
+    def late(self, dataset):
+        found = terms(self, dataset)
+        if not calls:
+            calls.append(found)
+            Purse(2.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "budget.db")
+        return found
+
+    monkeypatch.setattr(SqliteLedger, "terms", late)
+    with pytest.raises(TermsMismatch, match=r"epsilon=2\.0; got epsilon=1\.0"):
+        Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
+    assert calls == [None]
+    assert [entry.kind for entry in ledger.entries()] == ["open"]
+
+
+def test_totals_of_another_filter_are_refused(path):
+    ledger = SqliteLedger(path)
+    ledger.append("adult", "note", {}, who="m", what="x", decide=lambda spent: Totals((1, 2)))
+    with pytest.raises(LedgerCorrupt, match="the totals of 'adult' do not match its terms"):
+        Purse.reopen(path, "adult")
+
+
+def test_a_file_that_is_a_mount_point_is_refused(path, monkeypatch):
+    """Without the right to mount one: as the kernel lists it."""
+    odd = path.with_name("with a\tblank\\.db")
+    path.rename(odd)
+    SqliteLedger(odd)
+    written = str(odd).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
+    line = f"36 35 98:0 /mnt1 {written} rw,noatime master:1 - ext3 /dev/root rw\n".encode()
+    monkeypatch.setattr(pathlib.Path, "read_bytes", lambda self: line)
+    with pytest.raises(LedgerUnavailable, match="is mounted as a single file"):
+        SqliteLedger(odd)
+
+
+def test_a_temporary_name_of_another_file_is_left_alone(path):
+    other = sqlite_ledger.first_name(path)
+    other.write_text("another")
+    second = path.with_name("link.db")
+    second.hardlink_to(path)
+    with pytest.raises(LedgerUnavailable, match="must have one name"):
+        SqliteLedger(path)
+    assert other.read_text() == "another"
 
 
 def test_a_missing_folder_is_named(tmp_path):

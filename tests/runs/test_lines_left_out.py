@@ -11,10 +11,9 @@ from privypurse.purse._sqlite_ledger import SqliteLedger
 from privypurse.runs._account import Account
 from privypurse.runs._compare import compare_not_private, compare_paid
 from privypurse.runs._convert import convert_file
-from privypurse.runs._evaluate import evaluate_file
-from privypurse.runs._left_out import NO_TARGET, UNREADABLE, WHAT
-from privypurse.runs._predict import Odd, predict_blocks
+from privypurse.runs._evaluate import Odd, evaluate_file, predict_blocks
 from privypurse.runs._progress import Silent
+from privypurse.runs._rows import NO_TARGET, UNREADABLE, WHAT
 from privypurse.runs.folder import load_model
 from privypurse.runs.train import train_file
 from privypurse.tables._files import TableFile

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from privypurse.estimators import PrivateLogisticRegression
-from privypurse.runs._noise_intervals import made_rows, noise_intervals
 from privypurse.runs._progress import Silent
+from privypurse.runs._rehearse import made_rows, noise_intervals
 from privypurse.runs.train import train_file
 from privypurse.tables import Schema
 from privypurse.tables.schema import Category, Number

@@ -57,7 +57,7 @@ def test_a_job_that_fails_after_paying_says_what_it_spent(tmp_path, monkeypatch)
         schema, columns=(dataclasses.replace(schema.columns[0], range=None), *schema.columns[1:])
     )
     settings = settings_for(tmp_path, schema=bought)
-    monkeypatch.setattr(training, "read_rows", lambda *_, **__: (_ for _ in ()).throw(InvalidArgument("gone.")))
+    monkeypatch.setattr(training.reading, "read_rows", lambda *_, **__: (_ for _ in ()).throw(InvalidArgument("gone.")))
     with pytest.raises(
         SpentInVain, match=r"gone\. By then this run had spent epsilon 0\.\d+ .* no model was made"
     ) as failed:

@@ -9,9 +9,8 @@ from privypurse.datasets import make_census
 from privypurse.estimators import PrivateLogisticRegression
 from privypurse.purse._certificate import Certificate
 from privypurse.runs._compare import NOT_PRIVATE, check_choices, compare_not_private, compare_paid, price
-from privypurse.runs._noise_intervals import RUNS, noise_intervals
-from privypurse.runs._plan import METHODS, PlanSettings, plan_for, rehearse_accuracy
 from privypurse.runs._progress import Silent
+from privypurse.runs._rehearse import METHODS, RUNS, PlanSettings, noise_intervals, plan_for, rehearse_accuracy
 from privypurse.runs.folder import model_from_json, model_to_json
 from privypurse.tables._encoder import TableEncoder
 from privypurse.tables._files import TableFile

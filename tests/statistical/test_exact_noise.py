@@ -5,11 +5,21 @@ import pytest
 from scipy import stats
 
 from privypurse import Gaussian, Neighbouring, NoiseSource, Norm, Purse, Sensitive
-from privypurse.mechanisms._exact_gaussian import discrete_gaussian, floored_gaussian
+from privypurse.mechanisms._exact_gaussian import exact_gaussian
 
 pytestmark = pytest.mark.statistical
 
 SEEDS = [11, 23, 47]
+
+
+def floored_gaussian(count, std, noise):
+    return exact_gaussian(count, std, False, noise)
+
+
+def discrete_gaussian(count, std, noise):
+    return exact_gaussian(count, std, True, noise)
+
+
 LAWS = {"floored": floored_gaussian, "discrete": discrete_gaussian}
 DRAWS = 20_000
 

@@ -72,7 +72,7 @@ def test_the_published_budget_is_twice_the_rho_of_the_classic_conversion():
 @pytest.mark.parametrize("sound", [False, True])
 def test_a_run_has_the_noise_of_the_paper_and_never_spends_more(sound):
     steps = 10
-    purse = problems.open_purse(sound, seed=1)
+    purse = problems.seeded_purse(sound, seed=1)
     _, noise = problems.problem(SYNTHETIC, 10.0, sound, 0).train(Weighted(shapes.uniform(steps)), purse, steps, 1)
     shared = sum((problems.CLIP_NORM / std) ** 2 for std in noise)  # noise_std on the sum is sigma_t G
     budget = purse.filter.mu**2 if sound else problems.BUDGET
@@ -82,7 +82,7 @@ def test_a_run_has_the_noise_of_the_paper_and_never_spends_more(sound):
 
 
 def test_the_certificate_of_a_run_as_published_says_that_it_is_not_private(monkeypatch):
-    purses = {sound: problems.open_purse(sound, seed=1) for sound in (False, True)}
+    purses = {sound: problems.seeded_purse(sound, seed=1) for sound in (False, True)}
     problem, schedule = problems.problem(SYNTHETIC, 10.0, False, 0), Weighted(shapes.uniform(3))
     loss, _ = problem.train(schedule, purses[False], 3, 1)
     assert NOT_PRIVATE in str(purses[False].certificate())
@@ -90,7 +90,7 @@ def test_the_certificate_of_a_run_as_published_says_that_it_is_not_private(monke
     assert NOT_PRIVATE not in str(purses[True].certificate())
     # To say so changes no number.
     monkeypatch.setattr(Purse, "declare_uncovered", lambda self, what: None)
-    silent = problems.open_purse(False, seed=1)
+    silent = problems.seeded_purse(False, seed=1)
     assert problem.train(schedule, silent, 3, 1)[0] == loss
     assert silent.spent == purses[False].spent
 
@@ -230,7 +230,7 @@ def test_figure_1_agrees_with_what_can_be_computed(tmp_path):
     curvature = theory.CURVATURES["sharp"]
     losses = np.array(theory.trajectories(curvature, 0.1, steps, runs, 0)["losses"])
     assert losses.shape == (runs, steps + 1)
-    mu = problems.open_purse(True, 0).filter.mu
+    mu = problems.seeded_purse(True, 0).filter.mu
     noise = problems.CLIP_NORM * math.sqrt(steps) / mu / problems.RECORDS
     expected = curvature / 2 * (0.1 * noise) ** 2 / (1 - 0.8**2)
     assert losses[:, -1].mean() == pytest.approx(expected, rel=5 * math.sqrt(2 / runs))
@@ -410,7 +410,7 @@ def test_the_deep_network_compares_every_schedule_and_spends_each_budget_to_the_
 @pytest.mark.usefixtures("mnist")
 def test_the_deep_network_on_two_digits_is_trained_by_the_same_rules():
     pytest.importorskip("torch")
-    purse = problems.open_purse(False, 0)
+    purse = problems.seeded_purse(False, 0)
     problem = problems.problem(problems.NETWORK, 10.0, False, 0)
     loss, noise = problem.train(Weighted(shapes.uniform(5)), purse, 5, 0)
     assert math.isfinite(loss)

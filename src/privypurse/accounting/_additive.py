@@ -66,8 +66,7 @@ class AdditiveFilter(abc.ABC):
         """Return the cost of one release for each limit; infinity without noise."""
 
     @abc.abstractmethod
-    def epsilon_of(self, spent: Totals, delta: float) -> float:
-        """Return the epsilon of the spent totals at a delta."""
+    def epsilon_of(self, spent: Totals, delta: float) -> float: ...
 
     def start(self) -> Totals:
         return Totals((0,) * len(self.limits))
@@ -115,11 +114,10 @@ class AdditiveFilter(abc.ABC):
         return tuple(float_down(limit - used) for limit, used in zip(self.limits, spent.quanta, strict=True))
 
     def fraction_left(self, start: Totals, now: Totals) -> float:
-        left = [
+        return min(
             (limit - used) / (limit - before) if limit > before else 0.0
             for limit, before, used in zip(self.limits, start.quanta, now.quanta, strict=True)
-        ]
-        return min(left)
+        )
 
     def smallest_noise_multiplier(self, spent: Totals, sample_prob: float = 1.0) -> float:
         left = self.affordable(spent)
@@ -166,17 +164,11 @@ class AdditiveFilter(abc.ABC):
         return good
 
     def epsilon_left(self, spent: Totals) -> float:
-        """Return the epsilon of a fresh account of the remaining size."""
         left = tuple(limit - used for limit, used in zip(self.limits, spent.quanta, strict=True))
         return self.epsilon_of(Totals(left), self.delta)
 
     def guarantee_under(self, neighbouring: Neighbouring) -> tuple[float, float]:
-        """Return the (epsilon, delta) that the limit guarantees under a relation.
-
-        From add/remove to replace-one, group privacy applies: a replacement is two changes. There
-        is no guarantee in the other direction, because the number of records is public under
-        replace-one.
-        """
+        # From add/remove to replace-one, group privacy applies: a replacement is two changes.
         if neighbouring is self.neighbouring:
             return self.epsilon, self.delta
         return (math.inf, 1.0) if neighbouring is Neighbouring.ADD_REMOVE else self._two_steps()
@@ -185,7 +177,6 @@ class AdditiveFilter(abc.ABC):
         return two_steps(self.epsilon, self.delta)
 
     def terms(self) -> dict[str, Any]:
-        """Describe the filter completely, in JSON types."""
         return {
             "filter": self.name,
             "epsilon": self.epsilon,

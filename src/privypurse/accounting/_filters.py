@@ -167,9 +167,7 @@ class RdpFilter(AdditiveFilter):
         epsilon, delta = ordinary(epsilon=epsilon), small_probability(delta=delta)
         relation = Neighbouring.parse(neighbouring)
         self.orders = rdp.ORDERS if orders is None else tuple(sorted(set(orders)))
-        if not self.orders or any(
-            isinstance(a, bool) or not isinstance(a, int) or not 2 <= a <= 65536 for a in self.orders
-        ):
+        if not self.orders or not all(type(order) is int and 2 <= order <= 65536 for order in self.orders):
             raise InvalidArgument(
                 f"orders must be whole numbers from 2 to 65536; got {orders!r}. Omit it for the default orders."
             )
@@ -238,7 +236,6 @@ class DeclaredNonPrivate(AdditiveFilter):
         )
 
     def epsilon_left(self, spent: Totals) -> float:
-        """Return infinity."""
         return math.inf
 
     def smallest_noise_multiplier(self, spent: Totals, sample_prob: float = 1.0) -> float:
@@ -272,9 +269,8 @@ def from_terms(terms: dict[str, Any]) -> Filter:
         if name == ZcdpFilter.name:
             return ZcdpFilter(*target, terms["conversion"])
         if name == RdpFilter.name:
-            reference = charge_format.from_json(terms["reference"])
-            if isinstance(reference, GaussianCharge):
-                return RdpFilter(*target, reference=reference, orders=terms["orders"])
+            reference: Any = charge_format.from_json(terms["reference"])
+            return RdpFilter(*target, reference=reference, orders=terms["orders"])
     raise InvalidArgument(
         f"an account with filter {name!r} cannot be reopened from its terms alone. "
         "Make the same filter again: Purse.with_filter(filter, ledger=...), or training.purse_for(..., ledger=...)."

@@ -154,12 +154,10 @@ class FixedSchedule:
         return pld.pld_epsilon(listed, delta, neighbouring, interval=self.interval) if listed else 0.0
 
     def epsilon_left(self, spent: Totals) -> float:
-        """Return the epsilon of the remaining schedule."""
         rest = self.schedule[spent.quanta[0] :]
         return self._epsilon(rest, self.delta) if rest else 0.0
 
     def guarantee_under(self, neighbouring: Neighbouring) -> tuple[float, float]:
-        """Return the (epsilon, delta) guaranteed under a relation, as `AdditiveFilter` does."""
         if neighbouring is self.neighbouring:
             return self.epsilon, self.delta
         return (math.inf, 1.0) if neighbouring is Neighbouring.ADD_REMOVE else two_steps(self.epsilon, self.delta)

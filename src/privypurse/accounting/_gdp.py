@@ -10,13 +10,7 @@ from privypurse.core.charges import BoundedRangeCharge, GaussianCharge, NonPriva
 
 
 def mu_squared(charge: SingleCharge) -> float:
-    """Return the squared mu of one release, rounded up; infinity for a release without noise.
-
-    Examples
-    --------
-    >>> mu_squared(GaussianCharge(noise_multiplier=10.0))
-    0.010000000000000...
-    """
+    """Return the squared mu of one release, rounded up; infinity for a release without noise."""
     known = _priced(charge, "GDP", "Gaussian-DP")
     if known is None:
         return math.inf

@@ -48,32 +48,24 @@ def curve(charge: SingleCharge, neighbouring: Neighbouring, orders: tuple[int, .
     * Poisson-sampled Gaussian, replace-one: a replacement is a removal and an addition, so the weak
       triangle inequality (Mironov 2017, arXiv:1702.07476, with Hölder exponent 2) bounds it by the
       add/remove divergences at twice the order; never more than without sampling.
-    * Selections: ``min(order * rho, epsilon)``; sampled ones are ``ln(1 + q (e^epsilon - 1))``-DP.
+    * Selections: ``min(order * rho, epsilon)``; sampled ones are ``ln(1 + q (e^epsilon - 1))``-DP
+      under add/remove.
     * Objective perturbation and repeat-and-select: see their modules.
     """
-    if isinstance(charge, NonPrivateCharge):
+    if isinstance(charge, NonPrivateCharge) or getattr(charge, "noise_multiplier", 1.0) == 0:
         return (math.inf,) * len(orders)
+    at = np.array(orders, dtype=float)
     if isinstance(charge, GaussianCharge):
-        if charge.noise_multiplier == 0:
-            return (math.inf,) * len(orders)
-        return tuple(inflate(float(value)) for value in _gaussian(charge, neighbouring, np.array(orders, dtype=float)))
-    if isinstance(charge, BoundedRangeCharge | PureCharge):
-        rho = charge.epsilon * charge.epsilon / (8 if isinstance(charge, BoundedRangeCharge) else 2)
-        bounds = [min(order * rho, charge.epsilon) for order in orders]
-        if charge.sample_prob < 1 and charge.epsilon < 500:
-            # The amplification lemma covers add/remove only; selections under replace-one are
-            # priced without amplification.
-            amplified = math.log1p(charge.sample_prob * math.expm1(charge.epsilon))
-            if neighbouring is Neighbouring.ADD_REMOVE:
-                bounds = [min(b, order * amplified**2 / 2, amplified) for b, order in zip(bounds, orders, strict=True)]
-        return tuple(inflate(bound) for bound in bounds)
-    if isinstance(charge, ObjectivePerturbationCharge):
-        costs = objective_perturbation.curve(charge, neighbouring, np.array(orders, dtype=float))
-        return tuple(inflate(float(cost)) for cost in costs)
-    if isinstance(charge, RepeatAndSelectCharge):
-        costs = repeat_and_select.curve(charge, np.array(orders, dtype=float))
-        return tuple(inflate(float(cost)) for cost in costs)
-    raise UnsupportedCharge(f"the RDP filter has no price for {charge!r}. Use one of core.charges.")
+        costs = _gaussian(charge, neighbouring, at)
+    elif isinstance(charge, ObjectivePerturbationCharge):
+        costs = objective_perturbation.curve(charge, neighbouring, at)
+    elif isinstance(charge, RepeatAndSelectCharge):
+        costs = repeat_and_select.curve(charge, at)
+    elif isinstance(charge, BoundedRangeCharge | PureCharge):
+        costs = _selection(charge, neighbouring, at)
+    else:
+        raise UnsupportedCharge(f"the RDP filter has no price for {charge!r}. Use one of core.charges.")
+    return tuple(inflate(float(cost)) for cost in costs)
 
 
 def rdp_epsilon(orders: Sequence[int], costs: Sequence[float], delta: float) -> float:
@@ -90,6 +82,18 @@ def largest_cost(order: int, epsilon: float, delta: float) -> float:
     Canonne, Kamath and Steinke (2020, arXiv:2004.00010), solved for the divergence.
     """
     return epsilon - math.log1p(-1 / order) + math.log(delta * order) / (order - 1)
+
+
+def _selection(
+    charge: BoundedRangeCharge | PureCharge, neighbouring: Neighbouring, orders: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    rho = charge.epsilon * charge.epsilon / (8 if isinstance(charge, BoundedRangeCharge) else 2)
+    whole = np.minimum(orders * rho, charge.epsilon)
+    # The amplification lemma covers add/remove only.
+    if charge.sample_prob == 1 or charge.epsilon >= 500 or neighbouring is Neighbouring.REPLACE_ONE:
+        return whole
+    amplified = math.log1p(charge.sample_prob * math.expm1(charge.epsilon))
+    return np.minimum(whole, np.minimum(orders * amplified**2 / 2, amplified))
 
 
 def _gaussian(charge: GaussianCharge, neighbouring: Neighbouring, orders: NDArray[np.float64]) -> NDArray[np.float64]:

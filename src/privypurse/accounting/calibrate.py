@@ -90,28 +90,23 @@ def scale_to_budget(
     # Rényi accounting is fast and slightly pessimistic; a coarse grid then comes nearer.
     root, reach = math.log(rdp_noise_factor(listed, epsilon, delta, relation)), 0.2
     for grid, tolerance in ((max(interval, epsilon / 200), 1e-4), (interval, 1e-5)):
-        root = _root(functools.partial(log_overshoot, grid=grid), root, reach, tolerance, epsilon, interval)
-        reach = 0.01
-    return _scaled(listed, math.exp(root))
-
-
-def _root(
-    log_overshoot: Callable[[float], float],
-    guess: float,
-    reach: float,
-    tolerance: float,
-    epsilon: float,
-    interval: float,
-) -> float:
-    """Return the log of the noise factor that just meets the target, near a guess."""
-    low, high = guess - reach, guess
-    while log_overshoot(high) > 0:
-        low, high = high, high + reach
-        if high > 40:
+        root = _root(functools.partial(log_overshoot, grid=grid), root, reach, tolerance)
+        if math.isinf(root):
             raise InvalidArgument(
                 f"epsilon={epsilon!r} cannot be met by more noise alone: the selections in the schedule, or the grid "
                 f"interval={interval!r}, already cost more. Pass fewer selections, a larger epsilon or a finer interval."
             )
+        reach = 0.01
+    return _scaled(listed, math.exp(root))
+
+
+def _root(log_overshoot: Callable[[float], float], guess: float, reach: float, tolerance: float) -> float:
+    """Return the log of the noise factor that just meets the target, near a guess; infinity if none."""
+    low, high = guess - reach, guess
+    while log_overshoot(high) > 0:
+        low, high = high, high + reach
+        if high > 40:
+            return math.inf
         reach *= 2
     while log_overshoot(low) < 0:
         low, high, reach = low - reach, low, 2 * reach

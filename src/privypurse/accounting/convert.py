@@ -26,21 +26,9 @@ _BUDGET_MARGIN = 1e-11
 
 
 def gdp_delta(mu: float, epsilon: float) -> float:
-    r"""Return the smallest delta for which mu-GDP implies (epsilon, delta)-DP.
+    """Return the smallest delta for which mu-GDP implies (epsilon, delta)-DP.
 
-    Parameters
-    ----------
-    mu, epsilon : float
-        0 or more.
-
-    Returns
-    -------
-    float
-        ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``, rounded up by 1e-12
-        relative.
-
-    Notes
-    -----
+    ``Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu)``, rounded up by 1e-12 relative:
     Balle and Wang (2018); Dong, Roth and Su (2022). As printed the formula subtracts two nearly
     equal numbers. With ``a = epsilon/mu - mu/2`` and ``b = epsilon/mu + mu/2`` it equals
     ``exp(-a^2/2)/2 * (erfcx(a/sqrt2) - erfcx(b/sqrt2))``. For small mu the difference is the
@@ -92,32 +80,18 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     """
     epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
     log_delta = math.log(delta)
-
-    def too_much(mu: float) -> bool:
-        return _log_delta(mu, epsilon) > log_delta
-
-    high = 1.0
-    while not too_much(high):
-        high *= 2
-    return _smallest(too_much, 0.0, high) * (1 - _BUDGET_MARGIN)
+    return _largest_budget(lambda mu: _log_delta(mu, epsilon) > log_delta, 1.0)
 
 
 def zcdp_epsilon(rho: float, delta: float, conversion: Conversion = "optimal") -> float:
     """Return an epsilon for which rho-zCDP implies (epsilon, delta)-DP.
 
-    Parameters
-    ----------
-    rho, delta : float
-        0 or more; between 0 and 1.
-    conversion : {"optimal", "classic"}
-        "optimal": Canonne, Kamath and Steinke (2020, arXiv:2004.00010), minimised over the order;
-        any order is valid, so an inexact minimum is still an upper bound. "classic":
-        ``rho + 2 sqrt(rho ln(1/delta))``, Bun and Steinke (2016, arXiv:1605.02065).
+    "optimal": Canonne, Kamath and Steinke (2020, arXiv:2004.00010), minimised over the order; any
+    order is valid, so an inexact minimum is still an upper bound. "classic":
+    ``rho + 2 sqrt(rho ln(1/delta))``, Bun and Steinke (2016, arXiv:1605.02065).
 
     Examples
     --------
-    >>> round(zcdp_epsilon(0.1, 1e-5, conversion="classic"), 4)
-    2.246
     >>> round(zcdp_epsilon(0.1, 1e-5), 4)
     1.9142
     """
@@ -141,27 +115,14 @@ def zcdp_epsilon(rho: float, delta: float, conversion: Conversion = "optimal") -
 
 
 def zcdp_rho(epsilon: float, delta: float, conversion: Conversion = "optimal") -> float:
-    """Return the largest rho for which rho-zCDP implies (epsilon, delta)-DP; rounded down.
-
-    Examples
-    --------
-    >>> round(zcdp_rho(4, 1e-8, conversion="classic"), 4)
-    0.1964
-    """
+    """Return the largest rho for which rho-zCDP implies (epsilon, delta)-DP; rounded down."""
     epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
     log_inverse = -math.log(delta)
     if _conversion(conversion) == "classic":
         # (sqrt(L + eps) - sqrt(L))^2 without the subtraction.
         root = epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
         return root * root * (1 - _BUDGET_MARGIN)
-
-    def too_much(rho: float) -> bool:
-        return zcdp_epsilon(rho, delta) > epsilon
-
-    high = epsilon
-    while not too_much(high):
-        high *= 2
-    return _smallest(too_much, 0.0, high) * (1 - _BUDGET_MARGIN)
+    return _largest_budget(lambda rho: zcdp_epsilon(rho, delta) > epsilon, epsilon)
 
 
 def bounded_range_mu(epsilon: float) -> float:
@@ -219,6 +180,13 @@ def _minus_erfcx_slope(x: np.ndarray) -> np.ndarray:
         inverse / math.sqrt(math.pi) * np.polynomial.polynomial.polyval(inverse, (1.0, -1.5, 3.75, -13.125, 59.0625))
     )
     return np.asarray(np.where(x > 20, series, direct))
+
+
+def _largest_budget(is_too_much: Callable[[float], bool], high: float) -> float:
+    """Return the largest number that is not too much, rounded down; search upwards from `high`."""
+    while not is_too_much(high):
+        high *= 2
+    return _smallest(is_too_much, 0.0, high) * (1 - _BUDGET_MARGIN)
 
 
 def _smallest(holds: Callable[[float], bool], low: float, high: float) -> float:

@@ -26,106 +26,49 @@ from privypurse.purse._purse import Purse, draws_exactly
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """One release and the content of its box.
-
-    Parameters
-    ----------
-    what : str
-        Purpose stated by the run.
-    box : Sensitive
-        The box, for its bounds.
-    inside : ndarray or None
-        Its content; None for an objective or an experiment, which is no number.
-    mechanism : Mechanism
-        Mechanism of the release.
-    neighbouring : Neighbouring
-        Relation of the purse.
-    answer : ndarray
-        Released value.
-    paid_first : bool
-        Whether the charge was on the ledger before the box was opened.
-    handed : object
-        Released object besides numbers: the model of the best trial of a search.
-    trial : Transcript or None
-        Of a search: transcript of the best trial, all of which may be released.
-    trials : tuple of Transcript
-        Of a search: transcripts of all trials, which must not be released.
-    """
+    """One release and the content of its box."""
 
     what: str
-    box: Sensitive
-    inside: FloatArray | None
+    box: Sensitive  # for its bounds
+    inside: FloatArray | None  # its content; None for an objective or an experiment, which is no number
     mechanism: Mechanism
     neighbouring: Neighbouring
     answer: FloatArray
-    paid_first: bool
-    handed: Any = None
-    trial: "Transcript | None" = None
-    trials: "tuple[Transcript, ...]" = ()
+    paid_first: bool  # the charge was on the ledger before the box was opened
+    handed: Any = None  # of a search: model of the best trial
+    trial: "Transcript | None" = None  # of a search: transcript of the best trial, all of which may be released
+    trials: "tuple[Transcript, ...]" = ()  # of a search: transcripts of all trials, which must not be released
 
     @property
     def terms(self) -> tuple[Any, ...]:
         """Public terms: purpose, mechanism, bounds, shape, sampling rate."""
         box = self.box
-        return (
-            self.what,
-            type(self.mechanism).__name__,
-            repr(self.mechanism),
-            box.norm,
-            (box.add_remove, box.replace_one),
-            box.shape,
-            box.sample_prob,
-        )
+        mechanism = (type(self.mechanism).__name__, repr(self.mechanism))
+        return (self.what, *mechanism, box.norm, (box.add_remove, box.replace_one), box.shape, box.sample_prob)
 
 
 @dataclass(eq=False)
 class Transcript:
-    """Record of one run.
+    """Record of one run."""
 
-    Attributes
-    ----------
-    releases : list of Heard
-        Releases in order, without those of trials in a search: these are private, except for the
-        best trial, which is in ``trial`` of its release.
-    result : ndarray
-        Result of the run as one vector.
-    charged : int
-        Number of releases on the ledger.
-    failure : str
-        Error that ended the run, if any.
-    noise_state : dict or None
-        Of a trial: state of a seeded noise source at its start.
-    """
-
-    releases: list[Heard] = field(default_factory=list)
-    result: FloatArray = field(default_factory=lambda: np.empty(0))
-    charged: int = 0
-    failure: str = ""
-    noise_state: dict[str, Any] | None = None
+    releases: list[Heard] = field(default_factory=list)  # without those of trials in a search, which are private
+    result: FloatArray = field(default_factory=lambda: np.empty(0))  # as one vector
+    charged: int = 0  # number of releases on the ledger
+    failure: str = ""  # error that ended the run
+    noise_state: dict[str, Any] | None = None  # of a trial: state of a seeded noise source at its start
 
 
 class Diverged(Exception):
     """A replay asked for something that the recorded run did not."""
 
 
+# ``run(data, purse)`` trains and returns the model: a number, an array, or a list of these.
 Run = Callable[[Any, Purse], Any]
 
 
 def record(run: Run, data: Any, purse: Purse) -> Transcript:
-    """Run with real noise and record the releases.
-
-    Parameters
-    ----------
-    run : callable
-        ``run(data, purse)`` trains and returns the model: a number, an array, or a list of these.
-    data
-        Data for `run`.
-    purse : Purse
-        Purse to charge.
-    """
-    transcript = Transcript()
-    _listen(run, data, purse, Ear(transcript))
-    return transcript
+    """Run with real noise and record the releases."""
+    return _listen(run, data, purse, Ear(Transcript()))
 
 
 def replay(run: Run, data: Any, purse: Purse, heard: Transcript) -> Transcript:
@@ -133,13 +76,13 @@ def replay(run: Run, data: Any, purse: Purse, heard: Transcript) -> Transcript:
 
     Noise is drawn all the same, so that samples from a source with the same seed are equal.
     """
-    transcript, answers = Transcript(), iter(heard.releases)
-    _listen(run, data, purse, Ear(transcript, lambda mechanism, owner: Repeating(mechanism, owner, answers)))
-    return transcript
+    return _listen(run, data, purse, Ear.repeating(heard))
 
 
 class Watched:
     """Mechanism that records the content of its box and whether it was charged first."""
+
+    passes_on = True  # the result of a search
 
     def __init__(self, mechanism: Mechanism, purse: Purse) -> None:
         self.mechanism, self._purse = mechanism, purse
@@ -186,17 +129,17 @@ class Watched:
         def passed(result: Any) -> None:
             self.handed, self.trial = (None, None) if result is None else result
             self.trials = tuple(heard)
-            self._pass_on(self.handed, hand_over)
+            if self.passes_on:
+                hand_over(self.handed)
 
         bounds = {"add_remove": box.add_remove, "replace_one": box.replace_one}
         return SensitiveTrials(listened, candidates=box.candidates, hand_over=passed, **bounds)
 
-    def _pass_on(self, result: Any, hand_over: Callable[[Any], None]) -> None:
-        hand_over(result)
-
 
 class Repeating(Watched):
     """Mechanism that returns recorded answers."""
+
+    passes_on = False  # the result of the actual draw is not the recorded one
 
     def __init__(self, mechanism: Mechanism, purse: Purse, answers: Iterator[Heard]) -> None:
         super().__init__(mechanism, purse)
@@ -225,9 +168,6 @@ class Repeating(Watched):
             raise Diverged(f"a release has another shape than on the neighbouring table: {heard.what}")
         return heard.answer.copy() if isinstance(answer, np.ndarray) else answer.new_tensor(heard.answer)
 
-    def _pass_on(self, result: Any, hand_over: Callable[[Any], None]) -> None:
-        """Do nothing: the result of the actual draw is not the recorded one."""
-
 
 def opened(box: Sensitive, mechanism: Mechanism) -> FloatArray | None:
     """Return the content of a box, None if it is not a number."""
@@ -244,19 +184,19 @@ def _replayed_trial(
     trial: Callable[[int, Any], Any], heard: Transcript, candidate: int, noise: Any
 ) -> tuple[Transcript, Any]:
     """Replay the best trial on this table with the recorded candidate, answers and noise."""
-    transcript, answers, stood, outcome = Transcript(), iter(heard.releases), noise.state(), None
+    ear, stood, outcome = Ear.repeating(heard), noise.state(), None
     if heard.noise_state is not None:
         noise.restore(heard.noise_state)
     try:
-        with Purse.observed_by(Ear(transcript, lambda mechanism, owner: Repeating(mechanism, owner, answers))):
+        with Purse.observed_by(ear):
             score, outcome = trial(candidate, noise)
-        transcript.result = flat(score)
+        ear.transcript.result = flat(score)
     except Exception as error:
-        transcript.failure = f"{type(error).__name__}: {error}"
+        ear.transcript.failure = f"{type(error).__name__}: {error}"
     finally:
         if stood is not None:
             noise.restore(stood)
-    return transcript, outcome
+    return ear.transcript, outcome
 
 
 @dataclass(eq=False)
@@ -265,6 +205,12 @@ class Ear:
 
     transcript: Transcript
     make: Callable[[Mechanism, Purse], Watched] = Watched
+
+    @classmethod
+    def repeating(cls, heard: Transcript) -> "Ear":
+        """Return an observer that replays the answers of a run."""
+        answers = iter(heard.releases)
+        return cls(Transcript(), lambda mechanism, owner: Repeating(mechanism, owner, answers))
 
     def watch(self, purse: Purse, mechanism: Mechanism) -> Mechanism:
         """Return a mechanism that records what it draws."""
@@ -282,7 +228,7 @@ class Ear:
         self.transcript.charged += int(released is not None and watched.paid_first)
 
 
-def _listen(run: Run, data: Any, purse: Purse, ear: Ear) -> None:
+def _listen(run: Run, data: Any, purse: Purse, ear: Ear) -> Transcript:
     before, transcript = purse.totals.releases, ear.transcript
     try:
         with Purse.observed_by(ear):
@@ -291,6 +237,7 @@ def _listen(run: Run, data: Any, purse: Purse, ear: Ear) -> None:
         transcript.failure = f"{type(error).__name__}: {error}"
     finally:
         transcript.charged = purse.totals.releases - before
+    return transcript
 
 
 def flat(result: Any) -> FloatArray:

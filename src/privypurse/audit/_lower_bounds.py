@@ -20,30 +20,18 @@ from privypurse.core._errors import InvalidArgument
 class LowerBound:
     """Lower bounds shown by an attack.
 
-    Parameters
-    ----------
-    mu : float
-        With this confidence, the subject is not Gaussian-DP with any smaller mu.
-    epsilon : float
-        With this confidence, it is not (epsilon, delta)-DP with any smaller epsilon.
-    delta, confidence : float
-        The delta, and the probability with which *both* statements hold.
-    trials : int
-        Runs of the attack, on both tables together.
-    false_alarms, misses : float
-        Observed error rates at the threshold with the largest mu.
-    ceiling_mu : float
-        `mu` for an attack without errors: no larger claim can be refuted with this many trials.
+    With probability `confidence`, the subject is neither Gaussian-DP with any smaller `mu` nor
+    (epsilon, `delta`)-DP with any smaller `epsilon`.
     """
 
     mu: float
     epsilon: float
     delta: float
     confidence: float
-    trials: int
-    false_alarms: float
+    trials: int  # runs of the attack, on both tables together
+    false_alarms: float  # observed error rates at the threshold with the largest mu
     misses: float
-    ceiling_mu: float
+    ceiling_mu: float  # mu for an attack without errors: no larger claim can be refuted with so many trials
 
 
 def largest_rate(errors: int, trials: int, significance: float) -> float:
@@ -83,19 +71,10 @@ def bound_from_scores(
     delta: float = 1e-6,
     confidence: float = 0.95,
 ) -> LowerBound:
-    """Bound mu and epsilon from the scores of an attack.
+    """Bound mu and epsilon from the scores of independent runs of an attack without and with the record.
 
-    Parameters
-    ----------
-    absent, present : array_like
-        Scores of independent runs without and with the record; high scores mean "present".
-    thresholds : sequence of float
-        Scores from which on the attack says "present", fixed before the scores were seen. Each
-        further one costs some confidence.
-    delta : float
-        The delta, for epsilon.
-    confidence : float
-        Probability with which the bounds hold.
+    A score from a threshold on says "present". Thresholds must be fixed before the scores are seen;
+    each further one costs some confidence.
 
     Examples
     --------

@@ -24,24 +24,12 @@ LEAST_CHANCE = 1e-6
 
 @dataclass(frozen=True)
 class Residuals:
-    """Statistics of the noise of all releases.
-
-    Parameters
-    ----------
-    count : int
-        Number of values.
-    scale : float
-        Standard deviation, relative to the declared one.
-    p_value : float
-        Of a Kolmogorov-Smirnov test against the standard normal distribution.
-    repeated : int
-        Number of values that repeat an earlier one, up to sign.
-    """
+    """Statistics of the noise of all releases."""
 
     count: int
-    scale: float
-    p_value: float
-    repeated: int
+    scale: float  # standard deviation, relative to the declared one
+    p_value: float  # of a Kolmogorov-Smirnov test against the standard normal distribution
+    repeated: int  # number of values that repeat an earlier one, up to sign
 
     @property
     def findings(self) -> tuple[str, ...]:

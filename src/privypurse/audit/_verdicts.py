@@ -132,21 +132,10 @@ def verdict_of(refuted: bool, claimed_mu: float, ceiling_mu: float, *, weak: boo
 def _bounded(
     subject: Subject, audit: str, mu: float, bound: LowerBound, verdict: str, findings: tuple[str, ...]
 ) -> Line:
-    return Line(
-        subject.name,
-        subject.kind,
-        audit,
-        claimed_mu=mu,
-        claimed_epsilon=gdp_epsilon(mu, DELTA),
-        shown_mu=bound.mu,
-        shown_epsilon=bound.epsilon,
-        ceiling_mu=bound.ceiling_mu,
-        delta=bound.delta,
-        confidence=bound.confidence,
-        trials=bound.trials,
-        verdict=verdict,
-        findings=findings,
-    )
+    numbers: dict[str, Any] = {"claimed_mu": mu, "claimed_epsilon": gdp_epsilon(mu, DELTA)}
+    numbers |= {"shown_mu": bound.mu, "shown_epsilon": bound.epsilon, "ceiling_mu": bound.ceiling_mu}
+    numbers |= {"delta": bound.delta, "confidence": bound.confidence, "trials": bound.trials}
+    return Line(subject.name, subject.kind, audit, **numbers, verdict=verdict, findings=findings)
 
 
 def audit_subject(

@@ -4,7 +4,6 @@ It needs no statistics. One pair of runs shows a broken bound, a query or noise 
 on a record, a release without a charge, or a model that depends on more than the releases.
 """
 
-import itertools
 import math
 from dataclasses import dataclass
 
@@ -26,34 +25,16 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class GrayBox:
-    """Result of comparing runs on neighbouring tables.
+    """Result of comparing runs on neighbouring tables."""
 
-    Parameters
-    ----------
-    findings : tuple of str
-        Violations, in words.
-    pairs : int
-        Number of pairs of runs.
-    releases : int
-        Number of pairs of boxes.
-    tightest : float
-        Largest distance between two boxes relative to the bound; 1 means that the bound is tight.
-    """
-
-    findings: tuple[str, ...]
+    findings: tuple[str, ...]  # violations, in words
     pairs: int
-    releases: int
-    tightest: float
+    releases: int  # number of pairs of boxes
+    tightest: float  # largest distance between two boxes relative to the bound; 1 means that the bound is tight
 
 
 def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[float]]:
-    """Return the violations in a pair of runs, and the share of each bound that the record used.
-
-    Parameters
-    ----------
-    absent, present : Transcript
-        A recorded run and its replay on a neighbouring table, in either order.
-    """
+    """Return the violations in a run and its replay, and the share of each bound that was used."""
     findings = []
     if len(absent.releases) != len(present.releases):
         findings.append(
@@ -204,11 +185,3 @@ def _difference(one: Heard, other: Heard) -> str:
         if mine != its:
             return f"{name} {str(mine)[:80]} and {str(its)[:80]}"
     return "nothing"
-
-
-def charged_mu(transcript: Transcript) -> float:
-    """Return the total mu of the releases of a run, recomputed from mechanisms and boxes."""
-    from privypurse.accounting._gdp import mu_squared
-
-    charges = (heard.mechanism.charge(heard.box, heard.neighbouring) for heard in transcript.releases)
-    return math.sqrt(math.fsum(itertools.chain([0.0], map(mu_squared, charges))))

@@ -24,16 +24,10 @@ __all__ = ["attack", "judge"]
 
 
 def log_likelihood_ratio(absent: Transcript, present: Transcript, direction: FloatArray | None = None) -> float:
-    """Return the log likelihood ratio of the answers, with the record over without it.
+    """Return the log likelihood ratio of the answers of a run and its replay: with the record over without.
 
-    Parameters
-    ----------
-    absent, present : Transcript
-        The run without the record and the run with it: a recorded run and its replay, with the same
-        answers.
-    direction : ndarray, optional
-        For sampled releases: unit vector of the record's contribution to a sum. The attack does not
-        know whether the record was in the sample.
+    `direction` is the unit vector of the record's contribution to a sum, for sampled releases,
+    where the attack does not know whether the record was in the sample.
     """
     pairs = zip(absent.releases, present.releases, strict=False)
     return math.fsum(of_release(without, with_it, direction) for without, with_it in pairs)
@@ -74,13 +68,6 @@ def bound_from_models(absent: FloatArray, present: FloatArray, *, confidence: fl
     """Bound mu and epsilon from scores of final models, whose scale is not known in advance.
 
     Half of the runs choose a threshold and its direction; the other half is counted.
-
-    Parameters
-    ----------
-    absent, present : ndarray
-        Scores of models trained without and with the canary.
-    confidence : float
-        Of the bound.
     """
     if min(absent.size, present.size) < FEWEST_MODELS:
         raise InvalidArgument(
@@ -102,43 +89,33 @@ Tell = Callable[[int], None]  # called with the number of runs done
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores of the attack, scaled to N(0, 1) without the canary and N(mu, 1) with it.
-
-    Parameters
-    ----------
-    absent, present : ndarray
-        One score for each run.
-    models_absent, models_present : ndarray
-        Scores of the final models, where the subject defines them.
-    findings : tuple of str
-        Violations found in comparisons of runs with their replays.
-    """
+    """Scores of the attack, scaled to N(0, 1) without the canary and N(mu, 1) with it."""
 
     absent: FloatArray
     present: FloatArray
-    models_absent: FloatArray
+    models_absent: FloatArray  # of the final models, where the subject defines scores for them
     models_present: FloatArray
-    findings: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()  # violations found in comparisons of runs with their replays
+
+    def joined(self, other: "Scores") -> "Scores":
+        """Return the scores of both."""
+        return Scores(
+            np.concatenate([self.absent, other.absent]),
+            np.concatenate([self.present, other.present]),
+            np.concatenate([self.models_absent, other.models_absent]),
+            np.concatenate([self.models_present, other.models_present]),
+            tuple(dict.fromkeys((*self.findings, *other.findings))),
+        )
 
 
 @dataclass(frozen=True)
 class WhiteBox:
-    """Result of the white-box audit.
-
-    Parameters
-    ----------
-    claimed_mu, claimed_epsilon : float
-        Claimed budget.
-    bound : LowerBound
-        Lower bound shown.
-    findings : tuple of str
-        Violations found in comparisons of runs with their replays.
-    """
+    """Result of the white-box audit."""
 
     claimed_mu: float
     claimed_epsilon: float
     bound: LowerBound
-    findings: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()  # violations found in comparisons of runs with their replays
 
     @property
     def refuted(self) -> bool:

@@ -7,30 +7,15 @@ import signal
 import sys
 import warnings
 from importlib.metadata import entry_points
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from privypurse.cli import _compare as compare
-from privypurse.cli import _data as data
-from privypurse.cli import _demo as demo
-from privypurse.cli import _ledger as ledger
-from privypurse.cli import _models as models
-from privypurse.cli import _plan as plan
-from privypurse.cli import _schema as schema
-from privypurse.cli import _train as train
+from privypurse.cli import _data, _ledger, _models, _plan, _train
 from privypurse.cli._output import checked, emit, stderr, warn
-from privypurse.core._errors import (
-    BudgetExhausted,
-    DataUnavailable,
-    FileUnusable,
-    InvalidArgument,
-    LedgerError,
-    PrivypurseError,
-    SpentInVain,
-)
+from privypurse.core import _errors as errors
+from privypurse.core._errors import InvalidArgument, PrivypurseError
 from privypurse.core._version import __version__
 
 # Typer has its own copy of click. Find the base class of its errors.
@@ -81,33 +66,14 @@ class Commands(TyperGroup):  # type: ignore[misc]
 
 
 app = typer.Typer(
-    name="privypurse",
-    cls=Commands,
-    help=HELP,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
+    cls=Commands, help=HELP, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
 )
-app.command("train")(checked(train.train))
-app.command("predict")(checked(models.predict))
-app.command("evaluate")(checked(models.evaluate))
-app.command("plan")(checked(plan.plan))
-app.command("compare")(checked(compare.compare))
-app.command("schema")(checked(schema.schema))
-app.command("report")(checked(models.report))
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(data.app, name="data")
-app.command("demo")(checked(demo.demo))
-
-
-def _join_others() -> None:
-    """Add the commands of other installed distributions. Without the lab, name it instead."""
-    found = entry_points(group="privypurse.commands")
-    for other in found:
-        other.load()(app)
-    if "lab" not in found.names:
-        for name in ("reproduce", "audit"):
-            app.command(name, hidden=True, context_settings={"ignore_unknown_options": True})(_needs_the_lab)
+for _command in (_train.train, _models.predict, _models.evaluate, _plan.plan, _plan.compare, _data.schema):
+    app.command(_command.__name__)(checked(_command))
+app.command("report")(checked(_models.report))
+app.add_typer(_ledger.app, name="ledger")
+app.add_typer(_data.app, name="data")
+app.command("demo")(checked(_train.demo))
 
 
 def _needs_the_lab(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
@@ -115,7 +81,13 @@ def _needs_the_lab(arguments: Annotated[list[str] | None, typer.Argument()] = No
     raise InvalidArgument("this command is in another distribution. Install it: pip install privypurse-lab")
 
 
-_join_others()
+# Add the commands of other installed distributions. Without the lab, name it instead.
+_others = entry_points(group="privypurse.commands")
+for _other in _others:
+    _other.load()(app)
+if "lab" not in _others.names:
+    for _name in ("reproduce", "audit"):
+        app.command(_name, hidden=True, context_settings={"ignore_unknown_options": True})(_needs_the_lab)
 
 
 def _version(asked: bool) -> None:
@@ -133,27 +105,24 @@ def _top(
 
 def exit_code(error: BaseException) -> int:
     """Return the exit code for an error."""
-    codes: dict[type[BaseException], int] = {
-        SpentInVain: SPENT_IN_VAIN,
-        BudgetExhausted: BUDGET_REFUSED,
-        LedgerError: LEDGER_TROUBLE,
-        FileUnusable: FILE_TROUBLE,
-        InvalidArgument: WRONG_INPUT,
-        DataUnavailable: FILE_TROUBLE,
-        FileNotFoundError: WRONG_INPUT,
-        OSError: FILE_TROUBLE,
-        MemoryError: FILE_TROUBLE,
-    }
-    return next((code for kind, code in codes.items() if isinstance(error, kind)), FAILED)
+    codes: list[tuple[tuple[type[BaseException], ...], int]] = [
+        ((errors.SpentInVain,), SPENT_IN_VAIN),
+        ((errors.BudgetExhausted,), BUDGET_REFUSED),
+        ((errors.LedgerError,), LEDGER_TROUBLE),
+        ((errors.FileUnusable, errors.DataUnavailable), FILE_TROUBLE),
+        ((InvalidArgument, FileNotFoundError), WRONG_INPUT),
+        ((OSError, MemoryError), FILE_TROUBLE),
+    ]
+    return next((code for kinds, code in codes if isinstance(error, kinds)), FAILED)
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line. Return the exit code."""
-    warnings.showwarning = _show_warning
+    warnings.showwarning = lambda message, *_, **__: warn(f"privypurse: {message}")
     # Do not log interrupts that arrive while a connection is being closed.
     logging.getLogger("sqlalchemy").setLevel(logging.CRITICAL)
     # SIGTERM does what Ctrl-C does: settle blocks and leave no partial files.
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Names of files may not be valid text, and terminals may not be able to encode them.
     with contextlib.suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -211,11 +180,3 @@ def _forget_stdout() -> None:
     """Redirect stdout to the null device, so that Python does not fail to flush it at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _terminate(_: int, __: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def _show_warning(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
-    warn(f"privypurse: {message}")

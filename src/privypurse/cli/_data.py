@@ -1,6 +1,7 @@
-"""`privypurse data`."""
+"""`privypurse data` and `schema`: files of records and the description of their columns."""
 
 import pathlib
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -9,8 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import check_outputs, checked, emit, note, say, table
-from privypurse.cli._progress import shown_progress
+from privypurse.cli._output import check_outputs, checked, emit, note, say, shown_progress, table, warn
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import percent
 
@@ -28,11 +28,8 @@ class _Commands(TyperGroup):  # type: ignore[misc]
         return list(super().parse_args(ctx, args if args[:1] in (["convert"], ["write"]) else ["write", *args]))
 
 
-app = typer.Typer(
-    cls=_Commands,
-    help="List the data sets, write one as a CSV file, or convert a CSV file.",
-    rich_markup_mode="markdown",
-)
+HELP = "List the data sets, write one as a CSV file, or convert a CSV file."
+app = typer.Typer(cls=_Commands, help=HELP, rich_markup_mode="markdown")
 
 
 @app.command("convert")
@@ -143,14 +140,109 @@ def _census(target: pathlib.Path, rows: int, seed: int, schema: pathlib.Path | N
 
 def _table(name: str, part: str, target: pathlib.Path, schema: pathlib.Path | None) -> dict[str, Any]:
     if name not in LOADERS:
-        raise InvalidArgument(
-            f"expected the name of a data set ({', '.join(ABOUT)}), got {name!r}. Study data such as adult or "
-            "mnist needs: pip install privypurse-lab"
-        )
+        remedy = "Study data such as adult or mnist needs: pip install privypurse-lab"
+        raise InvalidArgument(f"expected the name of a data set ({', '.join(ABOUT)}), got {name!r}. {remedy}")
     if schema is not None:
-        raise InvalidArgument(
-            f"expected --schema with the census only, got it with {name!r}. Draft one: `privypurse schema`."
-        )
+        got = f"expected --schema with the census only, got it with {name!r}"
+        raise InvalidArgument(f"{got}. Draft one: `privypurse schema`.")
     loaded = LOADERS[name](name, part)
     loaded.to_csv(target)
     return {"out": str(target), "rows": len(loaded), "target": loaded.target, "source": loaded.source}
+
+
+def schema(
+    data: options.DataFile,
+    target: Annotated[str | None, options.option("--target", "-t", help="Column to predict.")] = None,
+    out: Annotated[
+        pathlib.Path | None, options.output("--out", "-o", help="File for the draft. Default: stdout.")
+    ] = None,
+    buy_ranges: Annotated[
+        bool, typer.Option("--buy-ranges", help='Write range = "private": `train` then spends budget on ranges.')
+    ] = False,
+    overwrite: options.Overwrite = False,
+    check: Annotated[
+        pathlib.Path | None, options.option("--check", help="Compare the file with this schema, without a draft.")
+    ] = None,
+    delimiter: options.Delimiter = None,
+    encoding: options.Encoding = "utf-8",
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Draft the public description of a table's columns, or check one.
+
+    Examples:
+
+        privypurse schema people.csv --target income --out people.toml
+
+        privypurse schema people.csv --check people.toml
+
+    A draft is read from the records, which no guarantee covers. Replace its values by what you know
+    without looking at the records and change source to "declared", or pass --buy-ranges. The output
+    of --check is for those who may see the records.
+    """
+    from privypurse.tables._files import TableFile
+    from privypurse.tables.schema import read_schema
+
+    file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
+    if check is not None:
+        described = read_schema(check)
+        with shown_progress(quiet) as progress:
+            differences = _differences(file, described, progress)
+        _print_check(differences, file.tally, json)
+        return
+    from privypurse.tables.draft import draft_schema
+    from privypurse.tables.schema import write_schema
+
+    with shown_progress(quiet) as progress:
+        progress.stage(f"reading {file.path.name}", file.size)
+        drafted, remarks = draft_schema(file, target, progress=progress.update)
+    text = write_schema(drafted.buying_ranges() if buy_ranges else drafted, comments=remarks)
+    if out is not None:
+        from privypurse.runs.folder import replace_file
+
+        replace_file(out, text)
+    if json:
+        written = {"schema": text, "out": None if out is None else str(out), "covered": False, "left_out": remarks}
+        emit(written | {"lines_left_out": dict(file.tally.left_out)})
+    elif out is None:
+        sys.stdout.write(text)
+    else:
+        say(f"draft: {out}")
+    _warn_of_lines(file.tally)
+    if target is None:
+        warn("no --target: the draft has no [target]; the column to predict is drafted like the others.")
+    warn('read from the data, not covered by any guarantee: go through it, then write source = "declared".')
+
+
+def _differences(file: Any, described: Any, progress: Any) -> list[dict[str, Any]]:
+    from privypurse.runs._rows import Odd
+
+    odd, found = Odd(), []
+    progress.stage(f"checking {file.path.name}", file.size)
+    for block in file.blocks(described.names, progress=progress.update):
+        odd.take(block, described, target=True)
+    for part in described.parts:
+        clips = getattr(part, "range", None) is not None and not getattr(part, "cuts", ())
+        beyond = odd.beyond.get(part.name, 0) if clips else None
+        counts = {"unknown": odd.unknown.get(part.name, 0), "missing": odd.missing.get(part.name, 0), "beyond": beyond}
+        found.append({"column": part.name, "rows": odd.rows} | counts)
+    return found
+
+
+def _warn_of_lines(tally: Any) -> None:
+    if tally.left_out:
+        remedy = "Records with line breaks inside quotes? `privypurse data convert` reads those."
+        warn(f"{tally}. They would be left out. {remedy}")
+
+
+def _print_check(found: list[dict[str, Any]], tally: Any, json: bool) -> None:
+    _warn_of_lines(tally)
+    if json:
+        emit({"covered": False, "columns": found, "lines_left_out": dict(tally.left_out)})
+    else:
+        rows = []
+        for line in found:
+            counts, of = (line[name] for name in ("unknown", "missing", "beyond")), max(line["rows"], 1)
+            rows.append([line["column"], *("" if count is None else percent(count / of, 2) for count in counts)])
+        table(("column", "on no list, no number", "missing", "beyond the range"), rows)
+    warn("exact shares of private records, not covered by any guarantee: for those who may see the records.")

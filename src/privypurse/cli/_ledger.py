@@ -28,6 +28,10 @@ app = typer.Typer(help=HELP, no_args_is_help=True)
 
 # Exit code: the ledger is intact, but a part of the certificate does not hold or was not checked.
 NOT_CHECKED = 8
+NOT_UPHELD = (
+    "NOT UPHELD: the certificate's guarantee under add-remove. Its purse is under replace-one, where the number of records is "
+    "public, so it guarantees nothing under add-remove. Issue a new one: privypurse ledger certificate."
+)
 
 Path = Annotated[
     pathlib.Path | None,
@@ -51,9 +55,8 @@ def _accounts(ledger: Any, dataset: str | None) -> list[Any]:
 
     names = _names(ledger)
     if dataset is not None and dataset not in names:
-        raise InvalidArgument(
-            f"dataset {dataset!r} is not on the ledger {ledger.path.name!r}, which has {names!r}. Pass one of them."
-        )
+        where = f"is not on the ledger {ledger.path.name!r}, which has {names!r}"
+        raise InvalidArgument(f"dataset {dataset!r} {where}. Pass one of them.")
     return [Purse.reopen(ledger, name) for name in ([dataset] if dataset is not None else names)]
 
 
@@ -71,7 +74,7 @@ def show(path: Path = None, dataset: options.Dataset = None, json: options.Json 
     from privypurse.runs._describe import describe_budget
 
     ledger = _open(path)
-    accounts = [_described(purse, describe_budget(purse)) for purse in _accounts(ledger, dataset)]
+    accounts = [describe_budget(purse) | _details(purse) for purse in _accounts(ledger, dataset)]
     if json:
         lines, digest = ledger.head()
         emit({"ledger": ledger.location, "lines": lines, "digest": digest, "datasets": accounts})
@@ -79,18 +82,21 @@ def show(path: Path = None, dataset: options.Dataset = None, json: options.Json 
     if not accounts:
         say(f"{ledger.location}: no data set yet")
         return
-    columns = ("data set", "spent", "of", "left for one run", "releases", "by", "last")
-    table(columns, [_row(account) for account in accounts])
+    rows = []
+    for account in accounts:
+        spent, limit = rounded_up(account["spent_epsilon"]), short(account["epsilon"])
+        left = "frozen" if account["frozen"] else rounded_down(account["remaining_epsilon"])
+        others = f"{account['releases']:,}", ", ".join(account["people"]), account["last"][:10]
+        rows.append([account["dataset"], spent, limit, left, *others])
+    table(("data set", "spent", "of", "left for one run", "releases", "by", "last"), rows)
     for account in accounts:
         if account["frozen"]:
             say(f"{account['dataset']!r} is frozen: {account['frozen_because']}")
         if account["simulation"]:
             say(f"{account['dataset']!r} has releases with seeded noise: SIMULATION, NOT PRIVATE")
-    if dataset is not None:
-        _print_details(accounts[0])
-
-
-def _print_details(account: dict[str, Any]) -> None:
+    if dataset is None:
+        return
+    (account,) = accounts
     terms = f"epsilon {account['epsilon']:g}, delta {account['delta']:g}, {account['neighbouring']}"
     say(f"terms: {terms}, opened {account['opened'][:10]}")
     for run in account["runs"]:
@@ -102,14 +108,14 @@ def _print_details(account: dict[str, Any]) -> None:
         say(f"not covered: {what}")
 
 
-def _described(purse: Any, budget: dict[str, Any]) -> dict[str, Any]:
+def _details(purse: Any) -> dict[str, Any]:
     from privypurse.purse._certificate import declared_uncovered
     from privypurse.purse._entries import FREEZE
 
     entries = list(purse.ledger.entries(purse.dataset))
     frozen = [f"{entry.what} ({entry.who}, {entry.when[:10]})" for entry in entries if entry.kind == FREEZE]
-    return budget | {
-        "remaining_epsilon": 0.0 if budget["frozen"] else purse.remaining.epsilon,
+    return {
+        "remaining_epsilon": 0.0 if frozen else purse.remaining.epsilon,
         "releases": purse.spent.releases,
         "people": sorted({entry.who for entry in entries}),
         "opened": entries[0].when,
@@ -117,13 +123,6 @@ def _described(purse: Any, budget: dict[str, Any]) -> dict[str, Any]:
         "frozen_because": frozen[0] if frozen else "",
         "uncovered": list(declared_uncovered(entries)),
     }
-
-
-def _row(account: dict[str, Any]) -> list[str]:
-    spent, limit = rounded_up(account["spent_epsilon"]), short(account["epsilon"])
-    left = "frozen" if account["frozen"] else rounded_down(account["remaining_epsilon"])
-    people = ", ".join(account["people"])
-    return [account["dataset"], spent, limit, left, f"{account['releases']:,}", people, account["last"][:10]]
 
 
 @app.command("certificate")
@@ -174,7 +173,7 @@ def verify(
 
     A certificate is recomputed, or compared with the hash that its run recorded on the ledger.
     """
-    from privypurse.purse._certificate import check_rest, states_too_much
+    from privypurse.purse._certificate import check_certificate, states_too_much
     from privypurse.purse._purse import Purse
     from privypurse.purse._replay import replay
 
@@ -184,7 +183,7 @@ def verify(
     try:
         lines = ledger.verify()
         if known is not None:
-            checked = check_rest(ledger, known)
+            checked = check_certificate(ledger, known)
     except LedgerCorrupt as error:
         named = ledger.path.name if known is None else pathlib.PurePath(known.ledger).name
         if named == ledger.path.name:
@@ -206,8 +205,7 @@ def verify(
     digest = ledger.head()[1]
     if json:
         about: dict[str, Any] = {} if certificate is None else {"certificate_checked": checked and not too_much}
-        if too_much:
-            about["not_upheld"] = ["add-remove"]
+        about |= {"not_upheld": ["add-remove"]} if too_much else {}
         found = {"ledger": ledger.location, "lines": lines, "digest": digest, "datasets": len(names)}
         emit(found | {"intact": True} | about)
     else:
@@ -218,11 +216,7 @@ def verify(
         elif certificate is not None:
             warn("NOT CHECKED: the certificate is about a part that was not put on record on this ledger")
         if too_much:
-            warn(
-                "NOT UPHELD: the certificate's guarantee under add-remove. Its purse is under replace-one, where the "
-                "number of records is public, so it guarantees nothing under add-remove. Issue a new one: privypurse "
-                "ledger certificate."
-            )
+            warn(NOT_UPHELD)
         say(f"last SHA-256: {digest}")
     if not checked or too_much:
         raise typer.Exit(NOT_CHECKED)
@@ -237,13 +231,11 @@ def _read_certificate(path: pathlib.Path) -> Any:
     except FileUnusable:  # names the file
         raise
     except InvalidArgument as error:
-        # Errors about other formats have their own remedy.
-        if "to_json" not in str(error):
-            raise InvalidArgument(f"--certificate {str(path)!r}: {error}") from error
-        raise InvalidArgument(
-            f"--certificate {str(path)!r} is not a privypurse certificate in JSON. Pass the certificate.json of a "
-            "model, or the output of `privypurse ledger certificate --dataset NAME --out certificate.json`."
-        ) from error
+        why = f": {error}"
+        if "to_json" in str(error):  # errors about other formats have their own remedy
+            command = "`privypurse ledger certificate --dataset NAME --out certificate.json`"
+            why = f" is not one in JSON. Pass the certificate.json of a model, or the output of {command}."
+        raise InvalidArgument(f"--certificate {str(path)!r}{why}") from error
 
 
 @app.command("export")

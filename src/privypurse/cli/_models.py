@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import budget_of, emit, say, warn
-from privypurse.cli._progress import shown_progress
+from privypurse.cli._output import budget_of, emit, say, shown_progress, warn
 from privypurse.cli._train import describe
 from privypurse.core._formats import counted, percent, rounded_up
 
@@ -37,7 +36,8 @@ def predict(
     Categories that the schema does not list count as unknown, missing numbers as the middle of
     their range.
     """
-    from privypurse.runs._predict import Odd, predict_blocks, write_predictions
+    from privypurse.runs._evaluate import predict_blocks, write_predictions
+    from privypurse.runs._rows import Odd
     from privypurse.runs.folder import load_model, replacing
     from privypurse.tables._files import TableFile
 
@@ -61,9 +61,8 @@ def predict(
         warn(f"{data.name} has {blank}, without a prediction: rows are those of the other lines")
     if json:
         where = {"out": str(out)} if out is not None else {"predictions": answers}
-        emit(
-            {"rows": odd.rows, "blank_lines": file.tally.blank, "unknown": odd.unknown, "missing": odd.missing} | where
-        )
+        counts = {"rows": odd.rows, "blank_lines": file.tally.blank}
+        emit(counts | {"unknown": odd.unknown, "missing": odd.missing} | where)
     elif out is not None:
         say(f"{odd.rows:,} predictions: {out}")
 
@@ -99,9 +98,7 @@ def evaluate(
     from privypurse.tables._files import TableFile
 
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
-    account = options.account_for(
-        data, ledger=ledger, dataset=dataset, budget=budget, delta=delta, neighbouring=neighbouring, who=who
-    )
+    account = options.account_for(data, ledger, dataset, budget, delta, neighbouring, who)
     with shown_progress(quiet) as progress:
         result = evaluate_file(model, file, progress, epsilon=epsilon, account=account, public=public)
     measured, purse = result.measured, result.purse

@@ -1,12 +1,9 @@
 """Options that several commands share."""
 
 import pathlib
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from privypurse.runs._account import Account
 
 
 def option(*names: str, help: str, panel: str | None = None) -> Any:
@@ -52,27 +49,20 @@ def tab(delimiter: str | None) -> str | None:
 
 def account_for(
     data: pathlib.Path,
-    *,
     ledger: pathlib.Path | None,
     dataset: str | None,
     budget: float | None,
     delta: float | None,
     neighbouring: str | None,
     who: str | None,
+    *,
     simulated: bool = False,
-) -> "Account":
+) -> Any:
     """Return the account to charge, by default named after the file that `data` resolves to."""
     from privypurse.runs._account import Account
 
     file = data.resolve()
     # A simulation has its own account, so that the real one stays private.
-    own = f"{file.name} (simulation)" if simulated else file.name
-    return Account(
-        ledger=ledger,
-        beside=file.parent,
-        dataset=dataset or own,
-        budget=budget,
-        delta=delta,
-        neighbouring=neighbouring,
-        who=who,
-    )
+    dataset = dataset or (f"{file.name} (simulation)" if simulated else file.name)
+    terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring}
+    return Account(ledger=ledger, beside=file.parent, dataset=dataset, who=who, **terms)

@@ -10,12 +10,14 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rich import progress
 from rich.console import Console
 from rich.table import Table
 
 from privypurse.core._errors import FileUnusable, InvalidArgument
 from privypurse.core._formats import short
 from privypurse.core._reading import finite_or_none
+from privypurse.runs._progress import Progress
 
 stdout = Console(highlight=False, soft_wrap=True)
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -76,6 +78,60 @@ def budget_of(purse: Any) -> dict[str, Any] | None:
     return {"dataset": purse.dataset, "epsilon": purse.epsilon, "spent_epsilon": purse.spent.epsilon}
 
 
+class Bars(Progress):
+    """A bar for each stage."""
+
+    def __init__(self, bars: progress.Progress) -> None:
+        self._bars = bars
+        self._task: progress.TaskID | None = None
+
+    def stage(self, what: str, total: float | None = None) -> None:
+        """Finish the last bar and begin another."""
+        self.finish()
+        self._task = self._bars.add_task(what, total=total, note="")
+
+    def update(self, done: float, note: str = "") -> None:
+        """Move the bar."""
+        if self._task is not None:
+            self._bars.update(self._task, completed=done, note=note)
+
+    def finish(self) -> None:
+        """Fill the last bar."""
+        if self._task is not None:
+            total = self._bars.tasks[self._task].total
+            self._bars.update(self._task, total=total or 1, completed=total or 1)
+
+
+class Lines(Progress):
+    """A line for each stage."""
+
+    def stage(self, what: str, total: float | None = None) -> None:
+        """Print it."""
+        note(f"{what} ...")
+
+
+@contextlib.contextmanager
+def shown_progress(quiet: bool) -> Iterator[Progress]:
+    """Show the progress of a job."""
+    if quiet:
+        yield Progress()
+    elif not sys.stderr.isatty():
+        yield Lines()
+    else:
+        columns = (
+            progress.SpinnerColumn(finished_text="✓"),
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=24),
+            progress.TaskProgressColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("{task.fields[note]}", style="dim"),
+        )
+        with progress.Progress(*columns, console=stderr, refresh_per_second=8) as bars:
+            shown = Bars(bars)
+            yield shown
+            shown.finish()
+
+
 # Application id in the SQLite header of a ledger, and the files beside a ledger.
 _LEDGER, _BESIDE, _RUNS = b"PPRS", ("-journal", "-wal", "-shm"), ".runs"
 # Files of a model folder. Not imported from `runs.folder`, which takes a second.
@@ -90,7 +146,10 @@ def checked(command: Callable[..., None]) -> Callable[..., None]:
         paths = {name: info for name, info in paths_of(command).items() if given.get(name) is not None}
         inputs = [given[name] for name, info in paths.items() if not info.writable]
         if "ledger" in given:
-            inputs.append(_ledger_of(given["ledger"], given.get("data")))
+            from privypurse.runs._account import Account
+
+            beside = _whole(given["data"]).parent if given.get("data") is not None else None
+            inputs.append(Account(ledger=given["ledger"], beside=beside, dataset="any").path)  # may not exist yet
         written = {name: info for name, info in paths.items() if info.writable}
         files = {f"--{name}": given[name] for name, info in written.items() if info.file_okay}
         check_outputs(files, inputs, overwrite=given.get("overwrite", False))
@@ -114,20 +173,21 @@ def paths_of(command: Callable[..., None]) -> dict[str, Any]:
 
 
 def check_outputs(
-    files: Mapping[str, pathlib.Path], inputs: Iterable[pathlib.Path] = (), *, overwrite: bool = False
+    files: Mapping[str, pathlib.Path], inputs: Sequence[pathlib.Path] = (), *, overwrite: bool = False
 ) -> None:
     """Raise InvalidArgument or FileUnusable for files that a command must not or cannot write.
 
-    `files` are by the name of their option; `inputs` are files that the command reads, or folders
-    of them. `overwrite` allows to replace other existing files.
+    `files` are by the name of their option; `inputs` are files or folders that the command reads.
     """
-    read = [*_all_files(inputs)]
+    read = list(inputs)
+    for folder in inputs:
+        with contextlib.suppress(OSError, ValueError):
+            read += folder.iterdir() if folder.is_dir() else ()
     for option, path in files.items():
         said = f"{option} {str(path)!r}"
         if not path.name or "\x00" in str(path):
             raise InvalidArgument(f"expected a file name for {option}, got {str(path)!r}. Pass for example result.csv.")
-        _check_not_model_or_ledger(said, path)
-        _check_not_of_runs(said, path, read)
+        _check_may_be_written(said, path, read)
         if any(_is_same(path, one) for one in read):
             raise InvalidArgument(f"{said} is an input of this command and is not overwritten. Pass another file.")
         if any(_is_same(path, one) for name, one in files.items() if name != option):
@@ -149,50 +209,23 @@ def check_folder(
     said = f"{option} {str(path)!r}"
     if any(_is_same(path, one) for one in inputs):
         raise InvalidArgument(f"{said} is an input of this command and is not overwritten. Pass another folder.")
-    _check_not_model_or_ledger(said, path if may_be_model else path / "any")
-    _check_not_of_runs(said, path, inputs)
+    _check_may_be_written(said, path if may_be_model else path / "any", inputs)
 
 
-def _check_not_model_or_ledger(said: str, path: pathlib.Path) -> None:
-    """Raise InvalidArgument for ledgers and files of models, which are never overwritten."""
-    whole = _whole(path)
+def _check_may_be_written(said: str, path: pathlib.Path, inputs: Iterable[pathlib.Path]) -> None:
+    """Raise InvalidArgument for models, and for ledgers and their runs folders, existing or not."""
+    whole, read = _whole(path), [*map(_whole, inputs)]
     stem = next((whole.with_name(whole.name.removesuffix(end)) for end in _BESIDE if whole.name.endswith(end)), whole)
     if _is_ledger(whole) or _is_ledger(stem):
-        raise InvalidArgument(
-            f"{said} is a ledger, the record of what was spent, and is not overwritten. Pass another file."
-        )
+        raise InvalidArgument(f"{said} is a ledger, the record of what was spent, and stays. Pass another file.")
     for folder in whole.parents:
         if all((folder / name).is_file() for name in _OF_A_MODEL):
-            raise InvalidArgument(
-                f"{said} is in the folder of a model, {folder.name!r}. Pass a path outside of it. "
-                "(`privypurse report` without --out writes the report there.)"
-            )
-
-
-def _check_not_of_runs(said: str, path: pathlib.Path, inputs: Iterable[pathlib.Path]) -> None:
-    """Raise InvalidArgument for the runs folder of a ledger, existing or not, and its files."""
-    whole, read = _whole(path), [*map(_whole, inputs)]
+            hint = "(`privypurse report` without --out writes the report there.)"
+            raise InvalidArgument(f"{said} is in the folder of a model, {folder.name!r}. Pass another path. {hint}")
     for folder in (whole, *whole.parents):
         ledger = folder.parent / folder.name.removesuffix(_RUNS)
         if folder.suffix == _RUNS and (_is_ledger(ledger) or ledger in read):
-            raise InvalidArgument(
-                f"{said} is in the runs folder of a ledger, {folder.name!r}. Pass a path outside of it."
-            )
-
-
-def _ledger_of(ledger: pathlib.Path | None, data: pathlib.Path | None) -> pathlib.Path:
-    """Return the ledger that a command will charge, which may not exist yet."""
-    from privypurse.runs._account import Account
-
-    return Account(ledger=ledger, beside=None if data is None else _whole(data).parent, dataset="any").path
-
-
-def _all_files(paths: Iterable[pathlib.Path]) -> Iterator[pathlib.Path]:
-    for path in paths:
-        yield path
-        with contextlib.suppress(OSError, ValueError):
-            if path.is_dir():
-                yield from path.iterdir()
+            raise InvalidArgument(f"{said} is in the runs folder of a ledger, {folder.name!r}. Pass another path.")
 
 
 def _is_same(one: pathlib.Path, other: pathlib.Path) -> bool:
@@ -212,9 +245,9 @@ def _whole(path: pathlib.Path) -> pathlib.Path:
 
 
 def _is_ledger(path: pathlib.Path) -> bool:
-    start = b""
     with contextlib.suppress(OSError, ValueError):
         if path.is_file():
             with path.open("rb") as file:
                 start = file.read(72)
-    return start.startswith(b"SQLite format 3\x00") and start.endswith(_LEDGER)
+            return start.startswith(b"SQLite format 3\x00") and start.endswith(_LEDGER)
+    return False

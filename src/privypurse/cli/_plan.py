@@ -1,4 +1,4 @@
-"""`privypurse plan`."""
+"""`privypurse plan` and `compare`: which method and budget to use."""
 
 import json as json_module
 import pathlib
@@ -8,10 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import emit, note, say, span, sparkline, table
-from privypurse.cli._progress import shown_progress
+from privypurse.cli._output import budget_of, emit, note, say, shown_progress, span, sparkline, stderr, table
 from privypurse.core._errors import InvalidArgument
-from privypurse.core._formats import percent, short
+from privypurse.core._formats import counted, percent, rounded_up, short
 
 
 def plan(
@@ -56,7 +55,7 @@ def plan(
     derivatives clipped at 1/2. Noise is added to sums of clipped gradients. `train` spends about a
     fifth of the budget before that, on facts about the table.
     """
-    from privypurse.runs._plan import METHODS, PlanSettings, plan_for, rehearse_accuracy
+    from privypurse.runs._rehearse import METHODS, PlanSettings, plan_for, rehearse_accuracy
 
     columns, classes = _columns(features, schema, classes)
     settings = PlanSettings(
@@ -76,7 +75,8 @@ def plan(
 
         replace_file(plot, render_plans(list(plans.values()), _facts_line(settings)))
     if json:
-        shown = {name: _as_json(plans[name], rehearsed[name]) for name in names}
+        found = {name: None if one is None else asdict(one) for name, one in rehearsed.items()}
+        shown = {name: json_module.loads(plans[name].to_json()) | {"rehearsal": found[name]} for name in names}
         emit({"plans": shown} if compare else shown[method])
     elif compare:
         _print_all(plans, rehearsed, settings)
@@ -91,9 +91,8 @@ def _columns(features: int | None, schema: pathlib.Path | None, classes: int) ->
     from privypurse.tables.schema import ClassTarget, read_schema
 
     if (features is None) == (schema is None):
-        raise InvalidArgument(
-            "expected one of features and schema, got both or none. Pass --features 124 or --schema people.toml."
-        )
+        remedy = "Pass --features 124 or --schema people.toml."
+        raise InvalidArgument(f"expected one of features and schema, got both or none. {remedy}")
     if schema is None:
         return features or 0, classes
     described = read_schema(schema)
@@ -102,15 +101,8 @@ def _columns(features: int | None, schema: pathlib.Path | None, classes: int) ->
 
 
 def _facts_line(settings: Any) -> str:
-    return (
-        f"{settings.records:,} records, {settings.features} columns, epsilon {settings.epsilon:g}, delta {settings.delta:g}, "
-        f"{settings.neighbouring}"
-    )
-
-
-def _as_json(plan: Any, rehearsed: Any) -> dict[str, Any]:
-    fields: dict[str, Any] = json_module.loads(plan.to_json())
-    return fields | {"rehearsal": None if rehearsed is None else asdict(rehearsed)}
+    budget = f"epsilon {settings.epsilon:g}, delta {settings.delta:g}, {settings.neighbouring}"
+    return f"{settings.records:,} records, {settings.features} columns, {budget}"
 
 
 def _loss(rehearsed: Any) -> str:
@@ -122,13 +114,13 @@ def _print_one(plan: Any, rehearsed: Any, settings: Any) -> None:
     sampled = f", each on a sample of {percent(plan.sample_prob)}" if plan.sample_prob < 1 else ""
     say(f"  steps       {plan.steps}{sampled}")
     say(f"  clip norm   {short(plan.clip_norm)}")
-    spending = [one**2 for one in plan.mu]
     for name, values in (("step size", plan.step_sizes), ("noise std", plan.noise_std), ("mu", plan.mu)):
         if values:
             say(f"  {name:<11} {span(values)}")
     if plan.selection_epsilon:
         say(f"  selections  {len(plan.selection_epsilon)}, epsilon {short(plan.selection_epsilon[0])} each at first")
     if plan.noise_std:
+        spending = [one**2 for one in plan.mu]
         say(f"  noise       {sparkline(plan.noise_std)}")
         say(f"  spending    {sparkline(spending)}")
         picked = sorted({0, plan.steps // 4, plan.steps // 2, 3 * plan.steps // 4, plan.steps - 1})
@@ -146,10 +138,8 @@ def _print_one(plan: Any, rehearsed: Any, settings: Any) -> None:
     for remark in plan.notes:
         note(f"  {remark}")
     if rehearsed is not None:
-        say(
-            f"  rehearsal   on synthetic tables: accuracy {percent(rehearsed.private)}, without privacy "
-            f"{percent(rehearsed.non_private)}, majority {percent(rehearsed.majority)}"
-        )
+        others = f"without privacy {percent(rehearsed.non_private)}, majority {percent(rehearsed.majority)}"
+        say(f"  rehearsal   on synthetic tables: accuracy {percent(rehearsed.private)}, {others}")
         say(f"              loss of {_loss(rehearsed)} points over 5 seeds; your table is another one")
 
 
@@ -162,3 +152,101 @@ def _print_all(plans: dict[str, Any], rehearsed: dict[str, Any], settings: Any) 
     table(columns, rows, title=_facts_line(settings))
     if any(rehearsed.values()):
         say("accuracy lost: against training without privacy, on synthetic tables, mean ± spread over 5 seeds")
+
+
+def compare(
+    data: options.DataFile,
+    target: options.Target,
+    schema: options.SchemaFile = None,
+    methods: Annotated[str, typer.Option("--methods", help="Separated by commas.")] = "auto,nesterov,dp-agd,adp-sgd",
+    epsilons: Annotated[str, typer.Option("--epsilons", help="Separated by commas.")] = "0.1,0.5,1,2",
+    repeats: Annotated[int, typer.Option("--repeats", help="Number of splits and seeds of the simulation.")] = 3,
+    pay: Annotated[bool, typer.Option("--pay", help="Make a private comparison, charged to the budget.")] = False,
+    plot: Annotated[pathlib.Path | None, options.output("--plot", help="HTML page to write.")] = None,
+    overwrite: options.Overwrite = False,
+    ledger: options.Ledger = None,
+    dataset: options.Dataset = None,
+    budget: options.Budget = None,
+    delta: options.Delta = None,
+    neighbouring: options.Neighbouring = None,
+    who: options.Who = None,
+    delimiter: options.Delimiter = None,
+    encoding: options.Encoding = "utf-8",
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Compare methods and budgets on a table.
+
+    Examples:
+
+        privypurse compare public.csv --target income --schema people.toml
+
+        privypurse compare people.csv --target income --schema people.toml --methods auto,dp-agd
+        --epsilons 0.5 --pay --budget 3
+
+    By default the comparison is an exact simulation, NOT PRIVATE, for public data. With --pay each
+    fit spends its epsilon from the budget of the data set, and the guarantee covers the output.
+    """
+    from privypurse.runs import _compare as job
+    from privypurse.runs._account import put_on_record
+    from privypurse.runs._rows import describe_columns
+    from privypurse.runs.folder import replace_file
+    from privypurse.tables._files import TableFile
+
+    names = _parts(methods)
+    try:
+        budgets = list(map(float, _parts(epsilons)))
+    except ValueError as error:
+        message = f"expected numbers separated by commas in epsilons, got {epsilons!r}. Pass for example 0.1,1."
+        raise typer.BadParameter(message) from error
+    job.check_choices(names, budgets, repeats)
+    file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
+    file.require([target])
+    if not pay:
+        stderr.print(job.NOT_PRIVATE, style="bold red", markup=False)
+    purse: Any = None
+    with shown_progress(quiet) as progress:
+        described = describe_columns(file, target, schema, progress)
+        account = options.account_for(data, ledger, dataset, budget, delta, neighbouring, who)
+        if pay:
+
+            def purse_to_charge() -> Any:
+                nonlocal purse
+                purse, _ = account.open(None)
+                return purse
+
+            result = job.compare_paid(file, described, names, budgets, purse_to_charge, progress)
+        else:
+            what = f"a comparison of methods on the records of {data.name}, and how many are left out, measured exactly"
+            put_on_record([account], what)
+            result = job.compare_not_private(file, described, names, budgets, repeats, progress)
+    if plot is not None:
+        from privypurse.report._comparisons import render_comparison
+
+        replace_file(plot, render_comparison(result, f"{target}, from {data.name}"))
+    if json:
+        emit(asdict(result) | {"budget": budget_of(purse)})
+    else:
+        _print_comparison(result, names, budgets)
+        if purse is not None:
+            say(f"spent: epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}")
+        if plot is not None:
+            say(f"plot: {plot}")
+
+
+def _print_comparison(result: Any, names: list[str], budgets: list[float]) -> None:
+    shown = percent if result.metric == "accuracy" else short
+    found = {(entry.method, entry.epsilon): entry for entry in result.entries}
+    rows = []
+    for name in dict.fromkeys(entry.method for entry in result.entries):
+        plain = found.get((name, None))
+        cells = [plain or found.get((name, epsilon)) for epsilon in budgets]
+        rows.append([name, *("" if cell is None else f"{shown(cell.value)} ± {shown(cell.spread)}" for cell in cells)])
+    overlap = "half of a 95 % interval; where intervals overlap, no difference was shown"
+    spread = overlap if result.private else f"spread over {counted(result.repetitions, 'split')} and as many seeds"
+    table((f"{result.metric} at epsilon", *(f"{epsilon:g}" for epsilon in budgets)), rows)
+    say(f"after ±: {spread}. {result.note}")
+
+
+def _parts(listed: str) -> list[str]:
+    return [part.strip() for part in listed.split(",") if part.strip()]

@@ -1,4 +1,4 @@
-"""`privypurse train`."""
+"""`privypurse train` and `demo`."""
 
 import pathlib
 import shlex
@@ -9,24 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import emit, note, say, warn
-from privypurse.cli._progress import shown_progress
+from privypurse.cli._output import emit, note, say, shown_progress, warn
 from privypurse.core._formats import percent, rounded_down, rounded_up, short
-
-EXAMPLES = """\
-Train a private model on a table. Write it with its certificate, trace and report.
-
-Examples:
-
-    privypurse train people.csv --target income --epsilon 1 --schema people.toml --out model
-
-    privypurse train people.csv --target income --epsilon 0.5 --budget 3 --buy-ranges
-
-    privypurse train adult.csv --target classification --epsilon 1 --schema adult.toml --test adult.test.csv --test-public
-
-Without --schema the columns are described from the data, which no guarantee covers: the certificate
-says so. `privypurse schema` drafts a description to edit.
-"""
 
 
 def train(
@@ -75,30 +59,35 @@ def train(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
+    """Train a private model on a table. Write it with its certificate, trace and report.
+
+    Examples:
+
+        privypurse train people.csv --target income --epsilon 1 --schema people.toml --out model
+
+        privypurse train people.csv --target income --epsilon 0.5 --budget 3 --buy-ranges
+
+        privypurse train adult.csv --target classification --epsilon 1 --schema adult.toml --test adult.test.csv --test-public
+
+    Without --schema the columns are described from the data, which no guarantee covers: the certificate
+    says so. `privypurse schema` drafts a description to edit.
+    """
     if schema is None:
-        warn(
-            "no --schema: columns are described from the data, which no guarantee covers. The certificate will say so."
-        )
+        described = "columns are described from the data, which no guarantee covers"
+        warn(f"no --schema: {described}. The certificate will say so.")
     with shown_progress(quiet) as progress:
         # The imports take a second or two.
         progress.stage("starting")
         from privypurse.runs.train import TrainSettings, train_file
 
+        terms = dataset, budget, delta, neighbouring, who
+        account = options.account_for(data, ledger, *terms, simulated=simulate is not None)
         settings = TrainSettings(
             data=data,
             target=target,
             epsilon=epsilon,
             out=out,
-            account=options.account_for(
-                data,
-                ledger=ledger,
-                dataset=dataset,
-                budget=budget,
-                delta=delta,
-                neighbouring=neighbouring,
-                who=who,
-                simulated=simulate is not None,
-            ),
+            account=account,
             schema=schema,
             buy_ranges=buy_ranges,
             model=model,
@@ -137,7 +126,7 @@ def _counted(left_out: Any) -> None:
     if left_out.low > 0:
         warn(left_out.remark)
     else:
-        note(f"{left_out}")
+        note(str(left_out))
 
 
 def _as_json(result: Any) -> dict[str, Any]:
@@ -173,23 +162,19 @@ def _print(result: Any) -> None:
     model, purse = result.pipeline[-1], result.purse
     certificate = model.certificate_
     if certificate.private:
-        say(
-            f"private: ({certificate.epsilon:.6g}, {certificate.delta:g})-differentially private, {certificate.neighbouring}"
-            + ("; noise in floating point, whose gaps are not covered" if INEXACT in certificate.uncovered else "")
-        )
+        gaps = "; noise in floating point, whose gaps are not covered" if INEXACT in certificate.uncovered else ""
+        pair = f"({certificate.epsilon:.6g}, {certificate.delta:g})"
+        say(f"private: {pair}-differentially private, {certificate.neighbouring}{gaps}")
     else:
         say("SIMULATION, NOT PRIVATE: the noise was seeded")
     for measured in result.measurements:
         say(f"worth:   {describe(measured)}")
-    say(
-        f"spent:   epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}; "
-        f"left for one more run: {rounded_down(purse.remaining.epsilon) if purse.fraction_left > 1e-6 else 'nothing'}"
-    )
+    spent = f"epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}"
+    left = rounded_down(purse.remaining.epsilon) if purse.fraction_left > 1e-6 else "nothing"
+    say(f"spent:   {spent}; left for one more run: {left}")
     if not result.pipeline[0].schema.is_declared:
-        warn(
-            "not covered: what the schema says was read from the data. Go through "
-            f"{_relative(result.folder / 'schema.toml')}, and pass it as --schema."
-        )
+        what, schema = "what the schema says was read from the data", _relative(result.folder / "schema.toml")
+        warn(f"not covered: {what}. Go through {schema}, and pass it as --schema.")
     say(f"model:   {_relative(result.folder)}")
     say(f"report:  {_relative(result.folder / 'report.html')}")
 
@@ -201,10 +186,8 @@ def describe(measured: Any) -> str:
     covered = "paid for" if measured.paid else "public records" if measured.public else "exact, NOT covered"
     covered = "simulated, NOT PRIVATE" if measured.simulated else covered
     if measured.says_little:
-        return (
-            f"{measured.metric} is too noisy to report at this budget ({measured.on}, {covered}). Hold out "
-            "more records, spend more, or measure on public records"
-        )
+        noisy = f"{measured.metric} is too noisy to report at this budget ({measured.on}, {covered})"
+        return f"{noisy}. Hold out more records, spend more, or measure on public records"
     others = "".join(f"; {name}: {shown(value)}" for name, value in measured.compared_with)
     return f"{measured.metric} {shown(measured.value)}{interval} on {measured.on}, {covered}{others}"
 
@@ -216,4 +199,35 @@ def _relative(path: pathlib.Path) -> str:
         return str(path)
 
 
-train.__doc__ = EXAMPLES
+def demo(
+    out: Annotated[
+        pathlib.Path, typer.Option("--out", "-o", help="Folder for all output.", writable=True, file_okay=False)
+    ] = pathlib.Path("demo"),
+    rows: Annotated[int, typer.Option("--rows", help="Number of people in the synthetic census.")] = 30_000,
+    epsilon: Annotated[float, typer.Option("--epsilon", "-e", help="The budget.")] = 1.0,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train on a synthetic census: from a CSV file to a private model and its report.
+
+    Examples:
+
+        privypurse demo
+
+        privypurse demo --epsilon 0.1 --rows 100000 --out large
+    """
+    with shown_progress(quiet) as progress:
+        progress.stage("starting")
+        from privypurse.runs._demo import run_demo
+
+        result = run_demo(out, rows=rows, epsilon=epsilon, progress=progress)
+    purse, report = result.trained.purse, out / "model" / "report.html"
+    if json:
+        accuracy = {name: getattr(result, name) for name in ("private", "not_private", "majority", "best")}
+        emit({"accuracy": accuracy, "spent_epsilon": purse.spent.epsilon, "report": str(report)})
+        return
+    shown = [percent(one) for one in (result.private, result.not_private, result.majority, result.best)]
+    text = "private {}, not private {}, always the majority {} (best possible {})".format(*shown)
+    say(f"accuracy on new people: {text}")
+    say(f"spent: epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} at delta {purse.delta:g}")
+    say(f"report: {report}")

@@ -55,7 +55,7 @@ class _Range:
         if type(value) is float:  # the common case: checks run at every release
             number = value
         else:
-            if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
                 _refuse(name, value, self._must, self._example)
             try:
                 number = float(value)
@@ -82,9 +82,8 @@ _constant = _Range("True, False or a number between 1e-100 and 1e100", "True", 1
 def positive_integer(**named: Any) -> int:
     """Check for a whole number of one or more (1.0 and True are not whole numbers here)."""
     ((name, value),) = named.items()
-    must = "a whole number of 1 or more"
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral) or value < 1:
-        _refuse(name, value, must, "10")
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        _refuse(name, value, "a whole number of 1 or more", "10")
     return int(value)
 
 

@@ -33,15 +33,12 @@ class Neighbouring(enum.Enum):
         >>> Neighbouring.parse("add-remove")
         <Neighbouring.ADD_REMOVE: 'add-remove'>
         """
-        if isinstance(neighbouring, cls):
-            return neighbouring
-        if isinstance(neighbouring, str):
-            spelling = neighbouring.strip().lower().replace("_", "-")
-            for member in cls:
-                if member.value == spelling:
-                    return member
-        raise InvalidArgument(
-            f"neighbouring must be 'add-remove' or 'replace-one'; got {neighbouring!r}. "
-            "Pass neighbouring='add-remove' if a person may be in the data or not, "
-            "'replace-one' if the number of records is public and one record may differ."
-        )
+        given = neighbouring.strip().lower().replace("_", "-") if isinstance(neighbouring, str) else neighbouring
+        try:
+            return cls(given)
+        except ValueError:
+            raise InvalidArgument(
+                f"neighbouring must be 'add-remove' or 'replace-one'; got {neighbouring!r}. "
+                "Pass neighbouring='add-remove' if a person may be in the data or not, "
+                "'replace-one' if the number of records is public and one record may differ."
+            ) from None

@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import json
 import math
 import os
 import secrets
@@ -21,7 +22,7 @@ LEAST_PLAIN_DELTA = 1e-15
 # Numbers below this many steps get further random bits, because they decide the tails.
 _COARSE, _FURTHER_WORDS = 2**10, 15
 
-# Sampler names that a purse accepts, and the text that certificates add.
+# Sampler names that a purse accepts, and what they add to the text of a source.
 SAMPLERS = {
     "plain": "",
     "secure": ", exact arithmetic",
@@ -46,7 +47,20 @@ def _draw_process_token() -> None:
 os.register_at_fork(after_in_child=_draw_process_token)
 
 
-class NoiseSource:
+class Shared:
+    """Makes copies of an object the object itself: a copied ledger would be a second budget."""
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __sklearn_clone__(self) -> Any:
+        return self
+
+
+class NoiseSource(Shared):
     """Random numbers for noise and for secret sampling.
 
     Parameters
@@ -73,6 +87,7 @@ class NoiseSource:
 
     Guarantees
     ----------
+    * A copy is the source itself, so that no two sources repeat one stream.
     * Without a seed the process holds no generator state: each call asks the operating system, so
       forked, spawned and copied processes never draw the same noise, and a memory dump does not
       hold future noise.
@@ -83,11 +98,9 @@ class NoiseSource:
 
     Notes
     -----
-    *Tails.* A sampler that never goes beyond some size c tells two neighbouring values apart
-    by whatever lies beyond c from one of them. If it leaves out a probability t, N draws are within
-    N t of the true law in total variation, and what would be (epsilon, delta)-DP is (epsilon, delta
-    + (1 + e^epsilon) N t)-DP. Normals by Box and Muller from a 64-bit word would end at
-    ``sqrt(130 ln 2)``, 9.49 standard deviations, with t = 2^-65 for a pair; exponential and Gumbel
+    *Tails.* A sampler that leaves out a tail of probability t makes what would be
+    (epsilon, delta)-DP, in N draws, (epsilon, delta + (1 + e^epsilon) N t)-DP. Normals from a 64-bit
+    word would end at 9.49 standard deviations, with t = 2^-65 for a pair; exponential and Gumbel
     variables from 52 bits at 36.7, with t = 2^-53. So words next to the end are continued by 960
     further bits: normals go up to 37 standard deviations and the others up to 702, with t below
     2^-1000. On a device normals end at 11.6 (``mechanisms.torch_gaussian``).
@@ -105,9 +118,7 @@ class NoiseSource:
     """
 
     def __init__(self, seed: int | None = None, *, secure: bool | str | None = None) -> None:
-        if seed is not None and (
-            isinstance(seed, bool | np.bool_) or not isinstance(seed, int | np.integer) or seed < 0
-        ):
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
             raise InvalidArgument(
                 f"seed must be None or a whole number of 0 or more; got {seed!r}. "
                 "Pass seed=None for private noise, seed=7 for a repeatable simulation."
@@ -152,12 +163,6 @@ class NoiseSource:
     def simulation(self) -> bool:
         """Whether the numbers are repeatable, so that nothing drawn from them is private."""
         return self._generator is not None
-
-    @property
-    def description(self) -> str:
-        """Description for certificates."""
-        entropy = "seeded (SIMULATION, not private)" if self.simulation else "operating-system entropy"
-        return entropy + SAMPLERS[self.sampler]
 
     def words(self, count: int) -> Words:
         """Draw 64-bit words, uniform and independent."""
@@ -222,7 +227,10 @@ class NoiseSource:
 
     def state(self) -> dict[str, Any] | None:
         """Return the position of a seeded source in JSON types; None for an unseeded one."""
-        return None if self._generator is None else _plain(self._generator.state)
+        if self._generator is None:
+            return None
+        state: dict[str, Any] = json.loads(json.dumps(self._generator.state, default=lambda part: part.tolist()))
+        return state
 
     def restore(self, state: dict[str, Any] | None) -> None:
         """Return a seeded source to a position saved by `state`."""
@@ -231,17 +239,8 @@ class NoiseSource:
                 "state must come from a source of the same kind: one is seeded and the other is not. "
                 "Build the source as the saved run did: NoiseSource(seed=...) for a simulation, else NoiseSource()."
             )
-        if self._generator is not None and state is not None:
-            inner = {name: np.asarray(value, dtype=np.uint64) for name, value in state["state"].items()}
-            buffer = np.asarray(state["buffer"], dtype=np.uint64)
-            self._generator.state = {**state, "state": inner, "buffer": buffer}  # type: ignore[typeddict-item]
-
-    def __copy__(self) -> "NoiseSource":
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "NoiseSource":
-        # A copied seeded source would repeat its noise; sharing keeps one stream.
-        return self
+        if self._generator is not None:
+            self._generator.state = state  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
         if self.simulation:
@@ -256,13 +255,5 @@ class NoiseSource:
         return {"plain": False, "secure": True}.get(self.sampler, self.sampler) if self.strict else None
 
     def __repr__(self) -> str:
-        return f"<NoiseSource: {self.description}>"
-
-
-def _plain(value: Any) -> Any:
-    """Turn numpy arrays and integers inside nested dicts into lists and ints."""
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, np.ndarray):
-        return [int(item) for item in value]
-    return int(value) if isinstance(value, np.integer) else value
+        entropy = "seeded (SIMULATION, not private)" if self.simulation else "operating-system entropy"
+        return f"<NoiseSource: {entropy}{SAMPLERS[self.sampler]}>"

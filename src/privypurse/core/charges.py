@@ -55,13 +55,8 @@ class _EpsilonCharge:
 class BoundedRangeCharge(_EpsilonCharge):
     """One of several candidates was selected by the exponential mechanism.
 
-    Parameters
-    ----------
-    epsilon : float
-        The privacy losses of any two outcomes differ by at most epsilon (bounded range). The
-        selection is therefore epsilon-DP.
-    sample_prob : float, default 1.0
-        Poisson sampling rate of the records behind the scores.
+    The privacy losses of any two outcomes differ by at most `epsilon` (bounded range). The selection
+    is therefore epsilon-DP.
     """
 
     kind: ClassVar[str] = "bounded-range"
@@ -143,15 +138,7 @@ class NonPrivateCharge:
 
 @dataclass(frozen=True)
 class RepeatedCharge:
-    """The same charge repeated `count` times, priced like a list of that length.
-
-    Parameters
-    ----------
-    charge : Charge
-        The charge that is repeated; not itself a repetition.
-    count : int
-        How many times, one or more.
-    """
+    """A single charge repeated `count` times, priced like a list of that length."""
 
     kind: ClassVar[str] = "repeated"
     charge: "SingleCharge"

@@ -61,7 +61,14 @@ class LossesAlong:
     public_terms: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        _place_segment(self)
+        point, direction = finite_vector(point=self.point), finite_vector(direction=self.direction)
+        if direction.shape != point.shape:
+            raise InvalidArgument(
+                f"direction must have the shape of point, {point.shape}; got shape {direction.shape}. "
+                "Pass one number for each parameter of the model."
+            )
+        object.__setattr__(self, "point", point)
+        object.__setattr__(self, "direction", direction)
         steps = finite_vector(steps=self.steps)
         if steps.size == 0 or (steps < 0).any() or (steps > 1e100).any():
             raise InvalidArgument(
@@ -77,20 +84,12 @@ class LossesAlong:
                     f"{terms.tolist()!r}. Omit public_terms if there are none."
                 )
             object.__setattr__(self, "public_terms", terms)
-        _check_clip(self, "clip_loss")
+        _check_clip_loss(self)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LossesAt:
-    """The sums of per-record losses of several models; scores for choosing among them.
-
-    Parameters
-    ----------
-    points : array_like of shape (k, d)
-        The models. Public.
-    clip_loss : float or None
-        As for `LossesAlong`.
-    """
+    """The sums of per-record losses of several models, one per row; scores for choosing among them."""
 
     points: FloatArray
     clip_loss: float | None = None
@@ -104,38 +103,12 @@ class LossesAt:
             )
         points.setflags(write=False)
         object.__setattr__(self, "points", points)
-        _check_clip(self, "clip_loss")
+        _check_clip_loss(self)
 
 
 @dataclass(frozen=True)
 class Objective:
     """The sum of losses, minimised by the mechanism (output and objective perturbation)."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SlopeAlong:
-    """The sum over records of the clipped first derivative of the loss along a direction."""
-
-    point: FloatArray
-    direction: FloatArray
-    clip_slope: float | None = None
-
-    def __post_init__(self) -> None:
-        _place_segment(self)
-        _check_clip(self, "clip_slope")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CurvatureAlong:
-    """The sum over records of the clipped second derivative of the loss along a direction."""
-
-    point: FloatArray
-    direction: FloatArray
-    clip_curvature: float | None = None
-
-    def __post_init__(self) -> None:
-        _place_segment(self)
-        _check_clip(self, "clip_curvature")
 
 
 @dataclass(frozen=True)
@@ -162,38 +135,13 @@ class ShareWithin:
     clip_norm: float
 
 
-Query = (
-    GradientAt
-    | LossesAlong
-    | LossesAt
-    | SlopeAlong
-    | CurvatureAlong
-    | Objective
-    | Count
-    | ClassCounts
-    | ModuleGradient
-    | ShareWithin
-)
+Query = GradientAt | LossesAlong | LossesAt | Objective | Count | ClassCounts | ModuleGradient | ShareWithin
 
 
-def _check_clip(query: object, name: str) -> None:
+def _check_clip_loss(query: LossesAlong | LossesAt) -> None:
     """Check a clip that may be None, meaning that the loss bounds the value."""
-    clip = getattr(query, name)
-    if clip is not None:
-        object.__setattr__(query, name, ordinary(**{name: clip}))
-
-
-def _place_segment(query: LossesAlong | SlopeAlong | CurvatureAlong) -> None:
-    """Check and freeze the point and direction of a query along a line."""
-    point = finite_vector(point=query.point)
-    direction = finite_vector(direction=query.direction)
-    if direction.shape != point.shape:
-        raise InvalidArgument(
-            f"direction must have the shape of point, {point.shape}; got shape {direction.shape}. "
-            "Pass one number for each parameter of the model."
-        )
-    object.__setattr__(query, "point", point)
-    object.__setattr__(query, "direction", direction)
+    if query.clip_loss is not None:
+        object.__setattr__(query, "clip_loss", ordinary(clip_loss=query.clip_loss))
 
 
 @dataclass(frozen=True, eq=False)

@@ -266,9 +266,9 @@ class Preparer:
 
     def _stretch(self, records: float) -> tuple[FloatArray, FloatArray]:
         """Return the noisy standard deviation and the factor of each column."""
-        around, measure = self._rows.columns**-0.25, self._rows.limits_of_squares
+        around, measure = self._rows.columns**-0.25, functools.partial(self._rows.limits, power=2)
         limit = self._length(measure, "length of squares", records, around=around, decades=4)
-        box = self._rows.total_of_squares(clip_norm=limit)
+        box = self._rows.total(clip_norm=limit, power=2)
         total, noise_std = self._noisy(box, SPREAD_SHARE, "spread of columns")
         squares = np.maximum(total / records, 0.0)
         # Add the noise level, so that no column is scaled up by noise.

@@ -37,12 +37,7 @@ _GUARD = 24
 class Digits:
     """A uniform real number in [0, 1) whose bits are drawn only when a decision needs them.
 
-    Parameters
-    ----------
-    value : int
-        The known bits: the number lies in ``[value, value + 1) / 2^bits``.
-    bits : int
-        Number of known bits.
+    It lies in ``[value, value + 1) / 2^bits``.
     """
 
     __slots__ = ("bits", "value")
@@ -62,25 +57,11 @@ class Digits:
 def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
     """Return integers with ``low <= 2^bits exp(-exponent) <= high``, at most two apart.
 
-    Parameters
-    ----------
-    exponent : Fraction
-        Zero or more.
-    bits : int
-        The precision.
-
     Guarantees
     ----------
-    Integer arithmetic only. The exponent is halved until it is at most 1/2. There the series of
+    For exponents of zero or more, in integer arithmetic only. The exponent is halved until it is at most 1/2. There the series of
     ``exp(-x)`` alternates with decreasing terms, so two successive partial sums enclose it. Every
     rounding, in the series and in the squarings that undo the halvings, widens the interval.
-
-    Examples
-    --------
-    >>> exp_bounds(Fraction(0), 10)
-    (1024, 1024)
-    >>> exp_bounds(Fraction(1), 20)  # 2^20/e is 385749.99...
-    (385749, 385750)
     """
     if exponent == 0:
         return 1 << bits, 1 << bits
@@ -156,70 +137,30 @@ _GUIDE_SHIFT = 15
 _SPLIT = 255
 
 
-def floored_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
-    """Draw ``floor(std Z)`` for independent standard normal Z.
-
-    Parameters
-    ----------
-    count, std : int
-        Number of draws, and standard deviation of the real number, from 1 to `LARGEST_STD`.
-    noise : NoiseSource
-        Source of the random bits.
-
-    Guarantees
-    ----------
-    The distribution is exact if the bits are uniform. Each decision (which cell, whether to accept,
-    which integer part) is made in double precision or 64-bit words only where a proved error bound
-    shows that it is right whatever the further bits are. All others, ``4e-8 + std/2^64`` of all
-    draws, are made in integers of any length with as many further bits as they need. Numbers beyond
-    2^62 become 2^62.
-
-    Examples
-    --------
-    >>> floored_gaussian(4, 1000, NoiseSource(seed=7)).dtype
-    dtype('int64')
-    """
-    return exact_gaussian(count, _check_std(std), False, noise)
-
-
-def discrete_gaussian(count: int, std: int, noise: NoiseSource) -> Integers:
-    """Draw integers y with probability proportional to ``exp(-y^2 / (2 std^2))``.
-
-    Parameters
-    ----------
-    count, std, noise
-        As for `floored_gaussian`; with ``NoiseSource(secure="opendp")`` the OpenDP library draws.
-
-    Guarantees
-    ----------
-    As for `floored_gaussian`. Faster by a quarter where 8 divides std.
-    """
-    return exact_gaussian(count, _check_std(std), True, noise)
-
-
-def _check_std(std: int) -> int:
-    if isinstance(std, bool) or not isinstance(std, int) or not 1 <= std <= LARGEST_STD:
-        raise InvalidArgument(f"std must be a whole number from 1 to 2^54; got {std!r}. Choose another lattice unit.")
-    return std
-
-
 def compiled_kernels() -> ModuleType | None:
     """Return the compiled fast paths if numba is already loaded, else None; same results.
 
     Loading a compiler takes longer than any draw. In every fit it is loaded for the oracles anyway.
     """
-    return _load_kernels() if "numba" in sys.modules else None
-
-
-@functools.cache
-def _load_kernels() -> ModuleType:
+    if "numba" not in sys.modules:
+        return None
     from privypurse.mechanisms import _exact_kernels
 
     return _exact_kernels
 
 
 def exact_gaussian(count: int, std: int, discrete: bool, noise: NoiseSource) -> Integers:
-    """Draw either distribution; std is that of a `Lattice`, so within its range."""
+    """Draw from the floored or the discrete distribution; ``std`` is that of a `Lattice`.
+
+    Guarantees
+    ----------
+    The distribution is exact if the bits of `noise` are uniform. Each decision (which cell, whether
+    to accept, which integer part) is made in double precision or 64-bit words only where a proved
+    error bound shows that it is right whatever the further bits are. All others,
+    ``4e-8 + std/2^64`` of all draws, are made in integers of any length with as many further bits
+    as they need. Numbers beyond 2^62 become 2^62. With ``NoiseSource(secure="opendp")`` the OpenDP
+    library draws the discrete one.
+    """
     if discrete and noise.sampler == "opendp":
         return _opendp_gaussian(count, std)
     # Cells hold whole numbers of values: where 8 does not divide std, a cell is one std wide.
@@ -242,14 +183,7 @@ def exact_gaussian(count: int, std: int, discrete: bool, noise: NoiseSource) -> 
 
 
 def _fill(
-    kernels: ModuleType,
-    words: Any,
-    std: int,
-    cells: int,
-    discrete: bool,
-    noise: NoiseSource,
-    out: Integers,
-    filled: int,
+    kernels: Any, words: Any, std: int, cells: int, discrete: bool, noise: NoiseSource, out: Integers, filled: int
 ) -> int:
     """Do as `_candidates`, compiled: append accepted draws to ``out`` and return their number."""
     edges, guide = _cell_table(cells)
@@ -404,8 +338,7 @@ def _cell_table(cells: int) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         for low, high in _cumulative_bounds(cells, _CELL_BITS + 64)
     ]
     last = next(index for index, (low, _) in enumerate(bounds) if low >= 2**_CELL_BITS - 1)
-    if any(low != high for low, high in bounds[:last]):
-        raise AssertionError("two bounds on an edge differ in 31 bits; more bits are needed")  # pragma: no cover
+    assert all(low == high for low, high in bounds[:last]), "two bounds on an edge differ in 31 bits"
     edges = np.array([low for low, _ in bounds[:last]] + [2**_CELL_BITS - 1], dtype=np.uint64)
     starts = np.arange(2 ** (_CELL_BITS - _GUIDE_SHIFT), dtype=np.uint64) << np.uint64(_GUIDE_SHIFT)
     guide = np.searchsorted(edges, starts).astype(np.uint8)
@@ -433,14 +366,7 @@ _LEAST_ROUNDING_BITS = 10
 
 @dataclass(frozen=True)
 class Lattice:
-    """The unit of a release and the standard deviation of its noise.
-
-    Parameters
-    ----------
-    exponent : int
-        The unit is this power of two.
-    std : int
-        Standard deviation of the noise, in units.
+    """The unit of a release, a power of two, and the standard deviation of its noise in units.
 
     Guarantees
     ----------
@@ -451,12 +377,6 @@ class Lattice:
       ``sensitivity/unit + sqrt(count)`` of each other. ``std`` is at least ``noise_multiplier``
       times that, computed in integers and rounded up.
     * The release is a function of the integer ``value + noise`` alone.
-
-    Examples
-    --------
-    >>> lattice = Lattice.of(sensitivity=1.0, noise_multiplier=2.0, count=4)
-    >>> lattice.unit == 2.0**-30, lattice.std == 2 * (2**30 + 2)
-    (True, True)
     """
 
     exponent: int

@@ -27,27 +27,12 @@ def _read(number: Any) -> Any:
     return types.Array(number, 1, "C", readonly=True)
 
 
-_int64, _float64 = types.int64, types.float64
+_int64, _float64, _words, _out = types.int64, types.float64, _read(types.uint64), types.Array(types.int64, 1, "C")
+# Types of the result and, in order, of the parameters below.
 _FILL = types.UniTuple(_int64, 2)(
-    _read(types.uint64),  # words
-    _int64,  # start
-    _int64,  # width
-    _int64,  # cells
-    types.boolean,  # discrete
-    _read(types.uint64),  # edges
-    _read(types.uint8),  # guide
-    _float64,  # slack
-    types.Array(_int64, 1, "C"),  # out
-    _int64,  # filled
+    _words, _int64, _int64, _int64, types.boolean, _words, _read(types.uint8), _float64, _out, _int64
 )
-_PLACE = types.void(
-    _read(_float64),  # value
-    _read(_int64),  # drawn
-    _float64,  # per_unit
-    _float64,  # unit
-    _int64,  # largest
-    types.Array(_float64, 1, "C"),  # out
-)
+_PLACE = types.void(_read(_float64), _read(_int64), _float64, _float64, _int64, types.Array(_float64, 1, "C"))
 
 
 @njit(_FILL, cache=True, error_model="numpy")

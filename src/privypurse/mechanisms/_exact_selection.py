@@ -8,7 +8,6 @@ import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +28,7 @@ DOUBLE_ERROR = 2.0**-48
 
 @dataclass(frozen=True)
 class Gaps:
-    """Distance of each score from the best, in units, and the rate per unit.
-
-    Parameters
-    ----------
-    units : ndarray of int64
-        Zero for the best; at most `LARGEST_GAP`.
-    rate : Fraction
-        ``epsilon`` over the enlarged range, in units.
+    """Distance of each score from the best, in units, and the rate: epsilon over the enlarged range.
 
     Guarantees
     ----------
@@ -160,10 +152,7 @@ def permute_and_flip(gaps: Gaps, noise: NoiseSource) -> int:
     points = coins * 2.0**-64
     taken, open_coins = points < chances - errors, np.abs(points - chances) <= errors
     for index in order.tolist():
-        if taken[index] or (open_coins[index] and _flip(gaps, index, coins, noise)):
+        coin, gap = int(coins[index]), int(gaps.units[index])
+        if taken[index] or (open_coins[index] and is_below_exp(Digits(coin, 64), gaps.rate * gap, noise)):
             return int(index)
-    raise AssertionError("the best candidate is always taken")  # pragma: no cover
-
-
-def _flip(gaps: Gaps, index: int, coins: Any, noise: NoiseSource) -> bool:
-    return is_below_exp(Digits(int(coins[index]), 64), gaps.rate * int(gaps.units[index]), noise)
+    raise AssertionError("the best candidate is always taken")  # pragma: no cover (its chance is 1)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +14,6 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.charges import GaussianCharge
 from privypurse.mechanisms._exact_gaussian import Lattice
-
-
-class HasNoiseMultiplier(Protocol):
-    """What is left in a purse, as far as Gaussian noise is concerned."""
-
-    @property
-    def noise_multiplier(self) -> float:
-        """The least noise that still fits; infinity if none does."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +65,7 @@ class Gaussian:
         return cls(noise_std / _sensitivity(box, Neighbouring.parse(neighbouring)))
 
     @classmethod
-    def spending(cls, remaining: "HasNoiseMultiplier") -> "Gaussian":
+    def spending(cls, remaining: Any) -> "Gaussian":
         """Make the mechanism that spends all that is left: ``Gaussian.spending(purse.remaining)``.
 
         For boxes of all records. Raises `BudgetExhausted` where nothing is left.

@@ -51,14 +51,7 @@ class NonPrivateAnswer(NonPrivateRelease):
     """Release a function of the exact value and of noise. NOT PRIVATE, whatever the function.
 
     For published methods that are not private: `privypurse_lab.papers` compares with them. Charged
-    like `NonPrivateRelease`.
-
-    Parameters
-    ----------
-    reason : str
-        What is wrong with it; recorded on the ledger.
-    make : callable
-        ``make(value, noise)`` returns the answer.
+    like `NonPrivateRelease`. ``make(value, noise)`` returns the answer.
     """
 
     make: Callable[[FloatArray, NoiseSource], FloatArray]
@@ -70,19 +63,11 @@ class NonPrivateAnswer(NonPrivateRelease):
 
 @dataclass(frozen=True)
 class NonPrivateMinimiser:
-    """Release the minimiser of an objective as it is. NOT PRIVATE.
-
-    Parameters
-    ----------
-    reason : str
-        Reason; recorded on the ledger.
-    ridge, tolerance : float
-        Ridge on the sum of losses, and gradient norm at which the search ends.
-    """
+    """Release the minimiser of an objective as it is. NOT PRIVATE."""
 
     reason: str
-    ridge: float
-    tolerance: float
+    ridge: float  # on the sum of losses
+    tolerance: float  # gradient norm at which the search ends
 
     def __post_init__(self) -> None:
         text(reason=self.reason)
@@ -106,14 +91,9 @@ class NoiseAsLongAsTheValue:
 
     The published "oracle" schedule of PUR, for comparison. Only a purse made by
     ``Purse.not_private`` admits it.
-
-    Parameters
-    ----------
-    added : tuple of float, optional
-        Public vector added to the value elsewhere (such as a ridge gradient); counts in its length.
     """
 
-    added: tuple[float, ...] = ()
+    added: tuple[float, ...] = ()  # public vector, such as a ridge gradient, that counts in the length
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
         """Describe the release, which costs infinity."""

@@ -24,15 +24,22 @@ OUTPUT_NOISE_MULTIPLIER = 1e5
 
 
 @dataclass(frozen=True)
-class ObjectivePerturbation:
+class _Perturbation:
+    """Noise relative to what one record can change, and the ridge on the *sum* of losses."""
+
+    noise_multiplier: float
+    ridge: float
+
+    def __post_init__(self) -> None:
+        positive(noise_multiplier=self.noise_multiplier)
+        ordinary(ridge=self.ridge)
+
+
+class ObjectivePerturbation(_Perturbation):
     """Release the minimiser of ``sum of losses + ridge/2 |w|^2 + <b, w>`` with Gaussian b.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation of b divided by the largest norm of one record's gradient.
-    ridge : float
-        On the *sum* of losses; above the largest second derivative of one record's loss.
+    The noise multiplier is relative to the largest norm of one record's gradient. The ridge is
+    above the largest second derivative of one record's loss.
 
     Guarantees
     ----------
@@ -41,13 +48,6 @@ class ObjectivePerturbation:
     `OUTPUT_NOISE_MULTIPLIER` times twice that distance. Given the exact minimiser, that is a
     Gaussian mechanism of its own, and it is in the charge. (Iyengar et al. 2019.)
     """
-
-    noise_multiplier: float
-    ridge: float
-
-    def __post_init__(self) -> None:
-        positive(noise_multiplier=self.noise_multiplier)
-        ordinary(ridge=self.ridge)
 
     def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
         """Return the standard deviation of the perturbation of the objective's gradient."""
@@ -86,29 +86,17 @@ class ObjectivePerturbation:
         return np.asarray(minimiser + cover * noise.normal(box.shape))
 
 
-@dataclass(frozen=True)
-class OutputPerturbation:
+class OutputPerturbation(_Perturbation):
     """Release the minimiser of ``sum of losses + ridge/2 |w|^2`` with Gaussian noise.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        Standard deviation of the noise divided by how far one record moves the minimiser.
-    ridge : float
-        On the *sum* of losses; no smaller than the largest second derivative of one record's loss.
+    The noise multiplier is relative to how far one record moves the minimiser. The ridge is no
+    smaller than the largest second derivative of one record's loss.
 
     Guarantees
     ----------
     The objective is ``ridge``-strongly convex, so its minimiser moves by at most the change of its
     gradient over the ridge; each of two searches ends within ``tolerance/ridge`` of its minimiser.
     """
-
-    noise_multiplier: float
-    ridge: float
-
-    def __post_init__(self) -> None:
-        positive(noise_multiplier=self.noise_multiplier)
-        ordinary(ridge=self.ridge)
 
     def sensitivity(self, box: Sensitive, neighbouring: Neighbouring) -> float:
         """Return how far one record moves the minimiser."""

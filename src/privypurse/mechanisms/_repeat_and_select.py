@@ -15,21 +15,19 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive, SensitiveTrials
-from privypurse.core._trial_counts import LARGEST_MEAN, draw_below, draw_trial_count
+from privypurse.core._trial_counts import draw_below, draw_trial_count
 from privypurse.core.charges import RepeatAndSelectCharge
+
+LARGEST_MEAN = 1e6
 
 
 @dataclass(frozen=True)
 class RepeatAndSelect:
     """Run a random number of trials with random candidates and release the one with the best score.
 
-    Parameters
-    ----------
-    mean : float
-        Expected number of trials, 1 or more. There is at least one, and there may be many more.
-    shape : float, default 0.0
-        Shape of the distribution of that number, from 0 (logarithmic) to 1 (geometric). For the
-        same noise in each trial, 0 allows more trials.
+    `mean` is the expected number of trials: at least one, and there may be many more. `shape` is
+    that of its distribution, from 0 (logarithmic) to 1 (geometric). For the same noise in each
+    trial, 0 allows more trials.
 
     Guarantees
     ----------

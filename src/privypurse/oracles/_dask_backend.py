@@ -1,6 +1,6 @@
 """[RAW DATA] The oracle for rows on a cluster: partitions stay on their workers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
 from typing import Any
@@ -44,8 +44,7 @@ class DaskOracle(LinearOracle):
         blocks_x, blocks_y = _row_blocks(X, "X"), _row_blocks(y, "y")
         if len(blocks_x) != len(blocks_y):
             raise InvalidArgument(
-                f"y must have the {len(blocks_x)} partitions of X; got {len(blocks_y)}. "
-                "Rechunk it to match: y.rechunk(X.chunks[0])."
+                f"y must have the {len(blocks_x)} partitions of X; got {len(blocks_y)}. Pass y.rechunk(X.chunks[0])."
             )
         super().__init__(features=int(X.shape[1]), **{"threads": 1} | settings)
         self._client, self._retries = client, retries
@@ -54,7 +53,7 @@ class DaskOracle(LinearOracle):
         checks = (dtype, self._frame, self._loss, self._classes, self._target_bounds)
         # Checked and kept on the workers; recomputed from the graph of X and y if a worker is lost.
         self._kept = [
-            client.submit(_make, x, labels, *checks, pure=False)  # no retries
+            client.submit(make_partition, x, labels, *checks, pure=False)  # no retries
             for x, labels in zip(client.compute(blocks_x), client.compute(blocks_y), strict=True)
         ]
         distributed.wait(self._kept)
@@ -62,13 +61,10 @@ class DaskOracle(LinearOracle):
             if part.status == "error":
                 _result(part)  # raises, before anything is spent
 
-    def _parts(self) -> Iterable[Partition]:
-        return ()  # partitions never leave their workers
-
     def _total_in_double(self) -> Callable[[Work], FloatArray]:
         def total(work: Work) -> FloatArray:
             sums = self._each(partial(_sum_in_double, work=work, threads=self._threads), 1.0, None)
-            return pairwise_sum(sums, np.zeros(work.size))
+            return pairwise_sum(sums, work.zero)
 
         return total
 
@@ -76,25 +72,26 @@ class DaskOracle(LinearOracle):
         # Samples are drawn here, where the secret coins are; None stands for all rows.
         samples: list[Any] = [None] * len(self._kept)
         if sample_prob < 1 and noise is not None:
-            tallies = [self._submit(_on_rows, part, None, methodcaller("tally")) for part in self._kept]
-            samples = [poisson_rows(int(_result(tally)[2]), sample_prob, noise) for tally in tallies]
-        sums = [self._submit(_on_rows, part, rows, call) for part, rows in zip(self._kept, samples, strict=True)]
-        return [_result(one) for one in sums]
+            tallies = self._on_workers(methodcaller("tally"), samples)
+            samples = [poisson_rows(int(tally[2]), sample_prob, noise) for tally in tallies]
+        return self._on_workers(call, samples)
 
-    def _submit(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        return self._client.submit(work, *arguments, retries=self._retries, pure=False)
+    def _on_workers(self, call: Callable[[Partition], Any], samples: list[Any]) -> list[Any]:
+        settings = {"retries": self._retries, "pure": False}
+        pairs = zip(self._kept, samples, strict=True)
+        futures = [self._client.submit(_on_rows, part, rows, call, **settings) for part, rows in pairs]
+        return [_result(future) for future in futures]
 
 
 def _row_blocks(data: Any, name: str) -> list[Any]:
     """Return the partitions of a Dask collection as delayed values."""
     if not hasattr(data, "to_delayed"):
         raise InvalidArgument(
-            f"{name} must be a Dask array or dataframe; got {type(data).__name__}. Use da.from_array(...)."
+            f"{name} must be a Dask array or dataframe; got {type(data).__name__}. Use da.from_array."
         )
     if hasattr(data, "chunks") and data.ndim == 2 and len(data.chunks[1]) > 1:
         raise InvalidArgument(
-            f"{name} must be partitioned by rows only; got {len(data.chunks[1])} partitions of columns. "
-            "Pass X.rechunk({1: -1})."
+            f"{name} must be partitioned by rows only; got {len(data.chunks[1])} parts of columns. Pass X.rechunk({{1: -1}})."
         )
     return list(np.ravel(data.to_delayed()))
 
@@ -109,11 +106,6 @@ def _result(future: Any) -> Any:
         raise InvalidArgument(
             f"a partition of X or y cannot be computed ({type(error).__name__}). Compute X and y on their own to see why."
         ) from None
-
-
-def _make(x: Any, labels: Any, *checks: Any) -> Partition:
-    table = x.to_numpy() if hasattr(x, "to_numpy") else x
-    return make_partition(table, np.asarray(labels), *checks)
 
 
 def _on_rows(part: Partition, rows: Any, call: Callable[[Partition], Any]) -> Any:

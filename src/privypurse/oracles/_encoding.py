@@ -19,7 +19,7 @@ ROUNDING_MARGIN = 5e-4
 LARGEST_TARGET = 1e30  # representable in float32
 
 
-def check_dense(X: ArrayLike) -> NDArray[Any]:
+def check_dense(X: ArrayLike, *, may_be_empty: bool = True) -> NDArray[Any]:
     """Return a two-dimensional float32 or float64 table; copy only other types or layouts."""
     if sparse.issparse(X):
         raise InvalidArgument("X must be a dense table here; got a sparse matrix. Use SparseOracle, or X.toarray().")
@@ -33,6 +33,7 @@ def check_dense(X: ArrayLike) -> NDArray[Any]:
         )
     if table.shape[1] == 0:
         raise InvalidArgument(f"X must have at least one column; got shape {table.shape}. Pass the feature columns.")
+    _check_some_rows(table.shape[0], may_be_empty)
     if table.dtype not in (np.float32, np.float64):
         with np.errstate(over="ignore"):  # longer floats, without a warning that reveals a row
             table = table.astype(np.float64)
@@ -48,11 +49,9 @@ def _numbers(table: NDArray[Any]) -> NDArray[Any]:
     """Convert objects to numbers one by one; return the table unchanged if one is not a number."""
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         return table.astype(np.float64)
-    flat = table.ravel()
-    entries = np.empty(flat.size)
+    flat, entries = table.ravel(), np.full(table.size, math.nan)
     for place in range(flat.size):
         if type(flat[place]).__name__ == "NAType":  # pandas' missing value
-            entries[place] = math.nan
             continue
         try:
             entries[place] = flat[place : place + 1].astype(np.float64)[0]
@@ -61,6 +60,20 @@ def _numbers(table: NDArray[Any]) -> NDArray[Any]:
         except (TypeError, ValueError):
             return table
     return entries.reshape(table.shape)
+
+
+def plain_numbers(values: ArrayLike, dimensions: int, expected: str, remedy: str) -> NDArray[Any]:
+    """Return an array of numbers. A missing value (None) becomes NaN: its record contributes nothing."""
+    try:
+        plain = np.asarray(values)
+        numbers = plain.astype(np.float64) if plain.dtype.kind == "O" else plain
+    except (TypeError, ValueError, OverflowError):
+        plain, numbers = np.empty(0), np.empty(())
+    if numbers.ndim != dimensions or numbers.dtype.kind not in "iufb":
+        raise InvalidArgument(
+            f"{expected}; got {type(values).__name__} with shape {plain.shape} of {plain.dtype}. {remedy}"
+        )
+    return numbers
 
 
 def stored_by_column(table: NDArray[Any]) -> bool:
@@ -73,13 +86,13 @@ def stored_by_column(table: NDArray[Any]) -> bool:
     return bool(table.shape[1] > 1 and 0 < to_next_row <= to_next_column)
 
 
-def check_some_rows(rows: int, may_be_empty: bool) -> None:
+def _check_some_rows(rows: int, may_be_empty: bool) -> None:
     """Raise InvalidArgument for a table without records; a chunk or a sample may be empty."""
     if rows == 0 and not may_be_empty:
         raise InvalidArgument("X must have at least one row; got none. Check that the data was loaded.")
 
 
-def check_sparse(X: Any) -> Any:
+def check_sparse(X: Any, *, may_be_empty: bool = True) -> Any:
     """Return a CSR matrix of floats without duplicates, whose positions nothing else can change.
 
     Values are copied only if stored otherwise, since every sum measures them. Column numbers and
@@ -87,13 +100,12 @@ def check_sparse(X: Any) -> Any:
     row limit, and a column outside the table would corrupt memory.
     """
     if not sparse.issparse(X):
-        raise InvalidArgument(
-            f"X must be a scipy sparse matrix here; got {type(X).__name__}. Use DenseOracle for arrays."
-        )
+        raise InvalidArgument(f"X must be a scipy sparse matrix; got {type(X).__name__}. Use DenseOracle for arrays.")
     if X.dtype.kind not in "iufb":
         raise InvalidArgument(f"X must hold numbers; got {X.dtype}. Encode text columns first.")
     if X.ndim != 2 or X.shape[1] == 0:
         raise InvalidArgument(f"X must have at least one column; got shape {X.shape}. Pass the feature columns.")
+    _check_some_rows(X.shape[0], may_be_empty)
     check_positions(X)
     try:
         given = X.tocsr()
@@ -110,6 +122,13 @@ def check_sparse(X: Any) -> Any:
     return matrix
 
 
+def _is_canonical(matrix: Any) -> bool:
+    from privypurse.oracles import _sparse_kernels
+
+    columns, starts = read_only(unsigned(matrix.indices)), read_only(unsigned(matrix.indptr))
+    return bool(_sparse_kernels.canonical(columns, starts, matrix.shape[1]))
+
+
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Return a read-only view: kernels are compiled once for these, also for memory maps."""
     view = array.view()
@@ -120,13 +139,6 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
 def unsigned(indices: NDArray[Any]) -> NDArray[Any]:
     """Reinterpret signed indices as unsigned."""
     return indices.view(f"u{indices.dtype.itemsize}")
-
-
-def _is_canonical(matrix: Any) -> bool:
-    from privypurse.oracles import _sparse_kernels
-
-    columns, starts = read_only(unsigned(matrix.indices)), read_only(unsigned(matrix.indptr))
-    return bool(_sparse_kernels.canonical(columns, starts, matrix.shape[1]))
 
 
 def encode_targets(
@@ -160,9 +172,7 @@ def checked_labels(y: ArrayLike, rows: int) -> NDArray[Any]:
     """Return the targets as an array. Raise InvalidArgument unless there is one for each row."""
     labels = np.asarray(y)
     if labels.shape != (rows,):
-        raise InvalidArgument(
-            f"y must have one entry for each of the {rows} rows of X; got shape {labels.shape}. Check y."
-        )
+        raise InvalidArgument(f"y must have one entry for each of the {rows} rows; got shape {labels.shape}. Check y.")
     return labels
 
 
@@ -183,8 +193,7 @@ def check_target_bounds(target_bounds: tuple[float, float] | None) -> tuple[floa
         low, high = math.nan, math.nan
     if not -LARGEST_TARGET <= low < high <= LARGEST_TARGET:
         raise InvalidArgument(
-            f"target_bounds must be the public range of y, such as (0.0, 100.0), within 1e30; got "
-            f"{shown(target_bounds)}. It is not read from the data."
+            f"target_bounds must be the public range of y, within 1e30; got {shown(target_bounds)}. Pass such as (0.0, 100.0)."
         )
     return low, high
 

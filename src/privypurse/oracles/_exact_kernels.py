@@ -10,14 +10,8 @@ alone: not of its position in a block, the block's length, the threads, or other
   written out for lanes: column j goes to lane j mod L, and the lanes are added in a fixed tree.
 * After the rounding there are only integers, whose sums do not depend on any order.
 
-Bound: a record is within ``1 - ROUNDING_MARGIN`` of it, as in ``_kernels``. For float32 tables the
-coefficient and the products are rounded to 24 bits, each a relative change of at most 2^-24.
-Rounding to whole steps adds at most half the square root of the number of columns, in steps, for
-which `lattice_unit` reserves half of the margin.
-
-Overflow: a coordinate is below 2^23 steps and a block has at most 256 rows, so 32 bits hold a
-block's sum, and 64 bits that of 2^40 rows. (Where very many columns make the steps k bits finer,
-blocks have 16 rows, which allows for k up to 4.)
+``docs/proofs/exact_noise.md`` shows that no record passes its bound (Claim 0a) and that no sum
+overflows (Claim 0c): 32 bits hold a coordinate's sum over a block of at most 256 rows.
 """
 
 import math
@@ -35,15 +29,14 @@ from privypurse.oracles._kernels import (
     _NARROW,
     BLOCK,
     _transpose,
-    enlarged,
     limited_coefficient,
-    limited_row,
     scaled_coefficient,
 )
 
 # Not cached on disk, where numba would confuse them with the fast ones; their callers hold a copy.
 _strict = njit(nogil=True, error_model="numpy")
 _products_by_column = _strict(_kernels._raw_products_by_column.py_func)
+_finish_scores = _strict(_kernels.finish_scores.py_func)
 _slopes = _strict(_links.slopes.py_func)
 _sparse_products = _sparse_kernels._raw_products  # strict already
 
@@ -145,25 +138,6 @@ def row_products(typing_context: Any, table: Any, row: Any, vector: Any) -> Any:
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _products_by_row(table: Any, start: int, count: int, vector: Any, raw: Any, squared: Any) -> None:
-    for i in range(count):
-        raw[i], squared[i] = row_products(table, start + i, vector)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _finish_scores(raw: Any, squared: Any, bias: float, frame: Any, score: Any, scale: Any, count: int) -> bool:
-    """Turn raw products into scores of length-limited rows; return whether every row is finite.
-
-    As in ``_kernels``, but counting in integers, which may be added in any order.
-    """
-    finite = 0
-    for i in range(count):
-        scale[i], score[i], ok = limited_row(raw[i] + frame[0] * bias, enlarged(squared[i], frame), frame)
-        finite += 1 if ok > 0.0 else 0
-    return finite == count
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
 def _in_units(
     coefficient: Any, scale: Any, squared: Any, frame: Any, clip_norm: float, per_unit: float, factor: Any, count: int
 ) -> int:
@@ -247,8 +221,9 @@ def dense_gradient(
                 _transpose(table, b, count, buffer)
                 _products_by_column(buffer, 0, count, vector, raw[:count], squared[:count])
             else:
-                _products_by_row(table, b, count, vector, raw, squared)
-            clean = _finish_scores(raw, squared, bias, frame, score, scale, count)
+                for i in range(count):
+                    raw[i], squared[i] = row_products(table, b + i, vector)
+            clean = _finish_scores(raw[:count], squared[:count], bias, frame, score, scale)
             _slopes(code, parameter, clip, score, target[b : b + count], slope, count)
             out[d] += _in_units(slope, scale, squared, frame, clip_norm, per_unit, factor, count)
             block_sum[:] = 0
@@ -305,7 +280,7 @@ def sparse_gradient(rows: Any, weights: Any, frame: Any, loss: Any, units: Any, 
         for b in range(segment * rows_of_segment, stop, BLOCK):
             count = min(BLOCK, stop - b)
             _sparse_products(table, b, count, weights, raw, squared)
-            _finish_scores(raw, squared, weights[d], frame, score, scale, count)
+            _finish_scores(raw[:count], squared[:count], weights[d], frame, score, scale)
             _slopes(code, parameter, clip, score, target[b : b + count], slope, count)
             out[d] += _in_units(slope, scale, squared, frame, clip_norm, per_unit, factor, count)
             _add_sparse_rows(table, b, count, factor, scale, out)

@@ -4,20 +4,7 @@ Rows are first rounded to whole steps. Scores are products of integer rows and i
 the gradient is a product of integer rows and integer derivatives. All partial sums are below 2^53,
 so doubles hold them exactly and the fastest product can be used. In between, each record's
 derivative is computed separately, without reordering (see ``_exact_kernels``).
-
-Bounds, for rows limited to L, classes K, columns c, and gradients bounded by B:
-
-* A row's step is a power of two between 2^-21 L and 2^-20 L. A rounded row is at most L + sqrt(c)/2
-  steps long; its exact length in steps is known, since the sum of squares is an integer below 2^53.
-* The derivative is scaled down so that the product of both lengths is within
-  ``1 - ROUNDING_MARGIN`` of B, and then rounded to steps between 2^-22 B/L and 2^-21 B/L. This adds
-  at most sqrt(K)/2 steps times the row, which `Steps.of` keeps within 0.4 of the margin.
-* A block of 1,024 rows has sums of at most 1,024 B / (2^-43 B) = 2^53 steps, less the margin.
-* Scores: by Cauchy-Schwarz every partial sum is at most 2^21 (1 + a little) times the length of the
-  weights, which is 2^31.
-* The sum of all blocks is rounded to the lattice of the query, once. Two sums that differ by one
-  record's gradient then differ by at most sqrt(c K) lattice units more, for which half of the
-  margin is reserved.
+``docs/proofs/exact_noise.md`` proves the bounds.
 """
 
 import math
@@ -44,25 +31,32 @@ _HUGE = 1e300
 
 @dataclass(frozen=True)
 class Steps:
-    """Public steps of one query, all powers of two: of rows, of derivatives, and of the answer."""
+    """Bounds of one query, and its steps, all powers of two: of rows, of derivatives, of the answer. Public."""
 
+    bound: float
+    row_limit: float
     row: float
     slope: float
     unit: float
 
     @classmethod
-    def of(cls, bound: float, row_limit: float, columns: int, classes: int) -> "Steps":
+    def of(cls, loss: Softmax, bound: float, row_limit: float, columns: int) -> "Steps":
         """Choose the steps. Raise InvalidArgument if the margin does not cover the rounding."""
+        if type(loss) not in (Softmax, OneVsRest):  # the others' derivatives are not compiled here
+            raise InvalidArgument(
+                f"loss must be Softmax or OneVsRest for exact sums; got {shown(loss)}. Use noise with secure=False."
+            )
         row, slope = _power(row_limit) * 2.0**-_ROW_BITS, _power(bound / row_limit) * 2.0**-_SLOPE_BITS
         longest = row_limit * (1 + 1e-9) + math.sqrt(columns) / 2 * row
-        enough = math.sqrt(classes) / 2 * slope * longest <= 0.4 * ROUNDING_MARGIN * bound
+        enough = math.sqrt(loss.classes) / 2 * slope * longest <= 0.4 * ROUNDING_MARGIN * bound
         if not (enough and longest <= 1.01 * row_limit):
             raise InvalidArgument(
-                f"a model of {columns} columns and {classes} classes is too large for exact sums. Use fewer classes, "
+                f"a model of {columns} columns and {loss.classes} classes is too large for exact sums. Use fewer classes, "
                 "or a noise source with secure=False."
             )
         # The answer is rounded as a sum: twice one rounding, as if of four times as many numbers.
-        return cls(row, slope, max(lattice_unit(bound, 4 * columns * classes), row * slope))
+        unit = max(lattice_unit(bound, 4 * columns * loss.classes), row * slope)
+        return cls(bound, row_limit, row, slope, unit)
 
 
 class ExactTotal:
@@ -83,15 +77,6 @@ class ExactTotal:
         return np.asarray((high << (_LOW_BITS - bits)) + ((low + ((1 << bits) >> 1)) >> bits))
 
 
-def check_known(loss: Softmax) -> None:
-    """Raise InvalidArgument for losses whose derivative is not compiled here."""
-    if type(loss) not in (Softmax, OneVsRest):
-        raise InvalidArgument(
-            f"loss must be Softmax or OneVsRest for exact sums; got {shown(loss)}. "
-            "Use a noise source with secure=False."
-        )
-
-
 def whole_weights(weights: FloatArray) -> tuple[FloatArray, float]:
     """Return integer weights, each class of length at most 2^31, and their step."""
     longest = float(np.sqrt((weights * weights).sum(axis=0)).max())
@@ -105,8 +90,6 @@ def block_gradient(
     target: NDArray[np.intp],
     weights: tuple[FloatArray, float],
     constant: float,
-    row_limit: float,
-    bound: float,
     steps: Steps,
 ) -> FloatArray:
     """Return the sum of a block's gradients, in integers of ``steps.row * steps.slope``.
@@ -114,14 +97,13 @@ def block_gradient(
     Guarantees
     ----------
     Each record adds integers that depend on this record and on public values alone; their length is
-    at most `bound` less half of the rounding margin. A non-finite record adds nothing.
+    at most the bound less half of the rounding margin. A non-finite record adds nothing.
     """
     rows = np.empty((table.shape[0], weights[0].shape[0]))
-    _whole_rows(table, constant, row_limit, 1 / steps.row, rows)
+    _whole_rows(table, constant, steps.row_limit, 1 / steps.row, rows)
     slopes = rows @ weights[0]
-    hinge = isinstance(loss, OneVsRest)
-    width = loss.width if isinstance(loss, OneVsRest) else 1.0
-    inside = bound * (1 - ROUNDING_MARGIN)
+    hinge, width = (True, loss.width) if isinstance(loss, OneVsRest) else (False, 1.0)
+    inside = steps.bound * (1 - ROUNDING_MARGIN)
     scales = (steps.row * weights[1], steps.row, 1 / steps.slope)
     _whole_slopes(hinge, width, loss.clip_derivative, inside, rows, target, scales, slopes)
     return np.asarray(rows.T @ slopes)
@@ -184,9 +166,7 @@ def _whole_slopes(
         length = math.sqrt(square)
         _, whole = row_products(rows, i, rows[i])
         reach = math.sqrt(whole) * row_step
-        factor = 1.0
-        if length > clip:
-            factor = clip / length
+        factor = clip / length if length > clip else 1.0
         if length * factor * reach > inside:
             factor = inside / (length * reach)
         for k in range(classes):

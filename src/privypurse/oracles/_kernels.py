@@ -17,7 +17,7 @@ Shared arguments:
 
 * ``rows``: the table and its targets;
 * ``along``: two weight vectors and the largest score along the second;
-* ``sums``: the clip of losses, the steps, and the clips of first and second derivatives;
+* ``sums``: the clip of losses, and the steps along the second vector;
 * ``frame``: value of the constant column, row limit, and the factor and the amount by which squared
   lengths are enlarged;
 * ``loss``: its code, its parameter, the clip of its derivative, its knee and its slope there;
@@ -34,7 +34,6 @@ from numba import njit
 from privypurse.oracles._links import (
     EVEN_LOGISTIC,
     FAST,
-    curvatures,
     next_even_loss,
     slopes,
     start_even_losses,
@@ -80,10 +79,10 @@ def enlarged(squared: float, frame: Any) -> float:
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def finish_scores(raw: Any, squared: Any, bias: float, frame: Any, score: Any, scale: Any) -> bool:
     """Turn raw products into scores of length-limited rows; return whether every row is finite."""
-    finite = 0.0
+    finite = 0  # an integer, which may be added in any order, also in the copy of ``_exact_kernels``
     for i in range(raw.size):
         scale[i], score[i], ok = limited_row(raw[i] + frame[0] * bias, enlarged(squared[i], frame), frame)
-        finite += ok
+        finite += 1 if ok > 0.0 else 0
     return bool(finite == raw.size)
 
 
@@ -238,24 +237,6 @@ def dense_gradient(
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _dense_two_scores(rows: Any, b: int, count: int, along: Any, frame: Any, by_column: bool, work: Any) -> None:
-    """Compute a block's scores along two vectors in work[0] and work[1]."""
-    (table, target), (first, second, reach) = rows, along
-    d = table.shape[1]
-    zero = first[0] - first[0]
-    if by_column:
-        _raw_products_by_column(table.T, b, count, first[:d], work[3, :count], work[4, :count])
-        _raw_products_by_column(table.T, b, count, second[:d], work[5, :count], work[6, :count])
-    else:
-        _raw_products(table, b, count, first[:d], zero, work[3], work[4])
-        for i in range(count):
-            work[5, i] = _dot(table[b + i], second[:d], zero)
-    finish_scores(work[3, :count], work[4, :count], float(first[d]), frame, work[0], work[7])
-    finish_scores(work[5, :count], work[4, :count], float(second[d]), frame, work[1], work[9])
-    common_weights(target[b : b + count], reach, work, count)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
 def common_weights(target: Any, reach: float, work: Any, count: int) -> None:
     """Write weights to work[2] and targets to work[10]; limit the second score to `reach`."""
     for i in range(count):
@@ -287,34 +268,26 @@ def block_losses(loss: Any, clip_loss: float, steps: Any, work: Any, count: int,
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def block_derivatives(loss: Any, clips: Any, work: Any, count: int, out: Any) -> None:
-    """Add a block's first and second derivatives along the direction, each clipped."""
-    code, parameter, clip, _, _ = loss
-    clip_slope, clip_curvature = clips
-    slopes(code, parameter, clip, work[0], work[10], work[5], count)
-    curvatures(code, parameter, clip, work[0], work[10], work[6], count)
-    for i in range(count):
-        q = work[1, i]
-        first, second = work[5, i] * q, work[6, i] * q * q
-        if work[2, i] > 0.0:
-            out[0] += min(max(first, -clip_slope), clip_slope) if abs(first) < math.inf else 0.0
-            out[1] += min(second, clip_curvature) if second < math.inf else 0.0
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
 def dense_along(
     rows: Any, along: Any, frame: Any, loss: Any, sums: Any, by_column: bool, segments: Any, partial: Any
 ) -> None:
-    """Sum losses at each step along a direction, less the first; derivatives without steps."""
-    clip_loss, steps, clips = sums
+    """Sum losses at each step along a direction, less the first."""
+    (table, target), (first, second, reach), (clip_loss, steps) = rows, along, sums
+    d, zero = table.shape[1], first[0] - first[0]
     work = np.empty((11, BLOCK))
     rows_of_segment, first_segment, last_segment = segments
     for segment in range(first_segment, last_segment):
-        stop = min((segment + 1) * rows_of_segment, rows[1].size)
+        stop = min((segment + 1) * rows_of_segment, target.size)
         for b in range(segment * rows_of_segment, stop, BLOCK):
             count = min(BLOCK, stop - b)
-            _dense_two_scores(rows, b, count, along, frame, by_column, work)
-            if steps.size > 0:
-                block_losses(loss, clip_loss, steps, work, count, partial[segment])
+            if by_column:
+                _raw_products_by_column(table.T, b, count, first[:d], work[3, :count], work[4, :count])
+                _raw_products_by_column(table.T, b, count, second[:d], work[5, :count], work[6, :count])
             else:
-                block_derivatives(loss, clips, work, count, partial[segment])
+                _raw_products(table, b, count, first[:d], zero, work[3], work[4])
+                for i in range(count):
+                    work[5, i] = _dot(table[b + i], second[:d], zero)
+            finish_scores(work[3, :count], work[4, :count], float(first[d]), frame, work[0], work[7])
+            finish_scores(work[5, :count], work[4, :count], float(second[d]), frame, work[1], work[9])
+            common_weights(target[b : b + count], reach, work, count)
+            block_losses(loss, clip_loss, steps, work, count, partial[segment])

@@ -5,7 +5,6 @@
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from operator import methodcaller
 from typing import Any
@@ -18,23 +17,12 @@ from privypurse.core._checks import FloatArray, constant_value, ordinary, positi
 from privypurse.core._errors import InvalidArgument, UnboundedSensitivity
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive, SensitiveObjective
-from privypurse.core.queries import (
-    ClassCounts,
-    Count,
-    CurvatureAlong,
-    GradientAt,
-    LossesAlong,
-    LossesAt,
-    Objective,
-    Query,
-    SlopeAlong,
-)
+from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, LossesAt, Objective, Query
 from privypurse.losses._bounds import Bounds
 from privypurse.losses._linear import LinearLoss, check_loss
 from privypurse.oracles._encoding import (
     ROUNDING_MARGIN,
     check_dense,
-    check_some_rows,
     check_sparse,
     check_target_bounds,
     encode_targets,
@@ -43,8 +31,6 @@ from privypurse.oracles._encoding import (
 from privypurse.oracles._minimise import minimise
 from privypurse.oracles._partitions import (
     DensePartition,
-    DerivativesWork,
-    ExactGradientWork,
     Frame,
     GradientWork,
     LossesWork,
@@ -64,7 +50,7 @@ LOSS_ROUNDING = 1e-7
 LARGEST_SCORE = 1e100
 
 
-class LinearOracle(ABC):
+class LinearOracle:
     """Base class of the oracles for linear models.
 
     Parameters
@@ -100,10 +86,8 @@ class LinearOracle(ABC):
       loss and the row limit imply, and was enforced on every row where the sum was computed.
     * A non-finite row contributes nothing, and no control flow depends on one row's values.
     * Rows are not copied. Sums are in float64, in an order that depends on the number of rows only.
-    * Where the noise is secure, gradients are sums of integers of a public unit, to which each
-      record adds its own, a function of this record and of public values alone: exact, for up to
-      10^9 records, and the same in any order, in any number of threads, and whatever other records
-      there are.
+    * Where the noise is secure, gradients are exact sums of integers of a public unit, for up to 10^9
+      records. Each record's integers are a function of this record and of public values alone.
     """
 
     def __init__(
@@ -124,6 +108,7 @@ class LinearOracle(ABC):
         self._threads = default_threads() if threads is None else positive_integer(threads=threads)
         self.has_constant = self._frame.constant > 0
         self.dimension = self._frame.features + int(self.has_constant)
+        self._held: tuple[Partition, ...] = ()  # rows in memory
 
     @property
     def bounds(self) -> Bounds:
@@ -147,9 +132,9 @@ class LinearOracle(ABC):
         shape = f"{self._frame.features} columns{constant}, row limit {self._frame.row_limit:g}"
         return f"<{type(self).__name__}: {shape}, {self._loss!r}>"
 
-    @abstractmethod
     def _parts(self) -> Iterable[Partition]:
         """Iterate over the rows, part by part, in a fixed order."""
+        return self._held
 
     def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
         """Answer a query with a sealed box.
@@ -170,17 +155,13 @@ class LinearOracle(ABC):
             return self._gradient(query, sample_prob, noise)
         if isinstance(query, LossesAlong):
             return self._losses(query, sample_prob, noise)
-        if isinstance(query, SlopeAlong | CurvatureAlong):
-            return self._derivative(query, sample_prob, noise)
         if isinstance(query, Count | ClassCounts):
             return self._counts(query, sample_prob, noise)
         if isinstance(query, LossesAt):
-            return self._losses_at(query, sample_prob, noise)
+            return self._losses_at(query, sample_prob)
         if isinstance(query, Objective):
             return self._objective(sample_prob)
-        raise InvalidArgument(
-            f"query must be one of core.queries; got {shown(query)}. Pass for example GradientAt(point=w)."
-        )
+        raise InvalidArgument(f"query must be one of core.queries; got {shown(query)}. Pass GradientAt(point=w).")
 
     def _gradient(self, query: GradientAt, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
         implied = self._loss.lipschitz * self._frame.row_limit
@@ -190,45 +171,57 @@ class LinearOracle(ABC):
             clips = math.inf, self._loss.lipschitz * (1 - ROUNDING_MARGIN)
         else:
             clips = bound * (1 - ROUNDING_MARGIN), self._loss.clip_derivative
-        if noise is not None and noise.secure:
-            unit = lattice_unit(bound, weights.size)
-            work = ExactGradientWork(self._loss, weights, *clips, unit)
-            partial = self._each(methodcaller("exact_sum", work, self._threads), sample_prob, noise)
-            total = unit * pairwise_sum(partial, np.zeros(weights.size, np.int64))[: self.dimension]
-        else:
-            total = self._total(GradientWork(self._loss, weights, *clips), sample_prob, noise)[: self.dimension]
-        return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+        unit = lattice_unit(bound, weights.size) if noise is not None and noise.secure else 0.0
+        total = self._total(GradientWork(self._loss, weights, *clips, unit), sample_prob, noise)[: self.dimension]
+        return Sensitive(
+            unit * total if unit else total,
+            norm=Norm.L2,
+            add_remove=bound,
+            replace_one=2 * bound,
+            sample_prob=sample_prob,
+        )
 
     def _losses(self, query: LossesAlong, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
-        weights, direction, reach = self._segment(query.point, query.direction)
-        spread = float(query.steps.max() - query.steps.min())
-        implied = self._loss.range_along(reach * spread) if spread > 0 else 1e-100
-        clip = math.inf if query.clip_loss is None else query.clip_loss
-        # Losses of at most this size are subtracted, whatever the length of the segment.
-        farthest = float(np.linalg.norm(weights)) * self._frame.row_limit + float(query.steps.max()) * reach
-        size = min(clip, self._loss.value_at_zero(self._target_bound) + self._loss.lipschitz * farthest)
-        bound = self._bound(query.clip_loss, implied, "clip_loss") * (1 + ROUNDING_MARGIN) + LOSS_ROUNDING * size
-        work = LossesWork(self._loss, weights, direction, reach, query.steps, clip)
+        weights, direction = self._weights(query.point, "point"), self._weights(query.direction, "direction")
+        length = float(np.linalg.norm(direction))
+        # With a row limit this bounds how far a score can move; losses along it must stay finite.
+        if length * min(self._frame.row_limit, 1.0) > 1e50:
+            raise InvalidArgument("direction must have a length below 1e50. Normalise it, and use the steps.")
+        reach, steps = length * self._frame.row_limit if length > 0 else 0.0, query.steps
+        farthest = float(np.linalg.norm(weights)) * self._frame.row_limit + float(steps.max()) * reach
+        bound, clip = self._loss_bound(
+            query.clip_loss, reach, float(steps.max() - steps.min()), farthest, LOSS_ROUNDING
+        )
+        work = LossesWork(self._loss, weights, direction, reach, steps, clip)
         return sealed_scores(query, self._total(work, sample_prob, noise), bound, sample_prob)
 
-    def _losses_at(self, query: LossesAt, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
+    def _losses_at(self, query: LossesAt, sample_prob: float) -> Sensitive:
         if sample_prob < 1:
             raise InvalidArgument("LossesAt needs all records; got sample_prob below 1. Omit it.")
-        models = [self._weights(point, "points") for point in query.points]
+        models, limit = [self._weights(point, "points") for point in query.points], self._frame.row_limit
         spread = float(distance.pdist(query.points).max()) if len(models) > 1 else 0.0
-        implied = self._loss.range_along(spread * self._frame.row_limit) if spread > 0 else 1e-100
-        clip = math.inf if query.clip_loss is None else query.clip_loss
-        farthest = max(float(np.linalg.norm(point)) for point in query.points) * self._frame.row_limit
-        size = min(clip, self._loss.value_at_zero(self._target_bound) + self._loss.lipschitz * farthest)
+        farthest = max(float(np.linalg.norm(point)) for point in query.points) * limit
         # Each candidate is compared with the first along its own segment: two losses are rounded.
-        bound = self._bound(query.clip_loss, implied, "clip_loss") * (1 + ROUNDING_MARGIN) + 2 * LOSS_ROUNDING * size
+        bound, clip = self._loss_bound(query.clip_loss, limit, spread, farthest, 2 * LOSS_ROUNDING)
         totals = [0.0]
         for model in models[1:]:
             direction = models[0] - model
-            reach = float(np.linalg.norm(direction)) * self._frame.row_limit
+            reach = float(np.linalg.norm(direction)) * limit
             work = LossesWork(self._loss, models[0], direction, reach, np.array([0.0, 1.0]), clip)
             totals.append(-float(self._total(work, 1.0, None)[1]) if reach > 0 else 0.0)
         return Sensitive(totals, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
+
+    def _loss_bound(
+        self, clip_loss: float | None, reach: float, spread: float, farthest: float, rounding: float
+    ) -> tuple[float, float]:
+        """Return the bound on differences of losses `spread` apart along `reach`, and the clip of losses.
+
+        Losses at scores up to `farthest` are subtracted, whatever their difference.
+        """
+        implied = self._loss.range_along(reach * spread) if spread > 0 else 1e-100
+        clip = math.inf if clip_loss is None else clip_loss
+        size = min(clip, self._loss.value_at_zero(self._target_bound) + self._loss.lipschitz * farthest)
+        return self._bound(clip_loss, implied, "clip_loss") * (1 + ROUNDING_MARGIN) + rounding * size, clip
 
     def _objective(self, sample_prob: float) -> SensitiveObjective:
         bounds = self.bounds
@@ -256,29 +249,13 @@ class LinearOracle(ABC):
 
     def _total_in_double(self) -> Callable[[Work], FloatArray]:
         """Return a function that sums in double precision; rows in memory are converted once."""
-        parts = self._parts()
-        held = tuple(part.in_double() for part in parts) if isinstance(parts, tuple) else None
+        held = [part.in_double() for part in self._held]
 
         def total(work: Work) -> FloatArray:
-            read = (part.in_double() for part in self._parts()) if held is None else held
-            return pairwise_sum([part.sum(work, self._threads) for part in read], np.zeros(work.size))
+            parts = held or (part.in_double() for part in self._parts())
+            return pairwise_sum([part.sum(work, self._threads) for part in parts], work.zero)
 
         return total
-
-    def _derivative(
-        self, query: SlopeAlong | CurvatureAlong, sample_prob: float, noise: NoiseSource | None
-    ) -> Sensitive:
-        weights, direction, reach = self._segment(query.point, query.direction)
-        if isinstance(query, SlopeAlong):
-            bound, place = self._bound(query.clip_slope, self._loss.lipschitz * reach, "clip_slope"), 0
-        else:
-            bound, place = self._bound(query.clip_curvature, self._loss.smoothness * reach**2, "clip_curvature"), 1
-        clip = bound * (1 - ROUNDING_MARGIN)
-        work = DerivativesWork(self._loss, weights, direction, reach, (clip, clip))
-        total = self._total(work, sample_prob, noise)[place]
-        # A second derivative is not negative, so a replacement moves the sum by one bound, not two.
-        replace_one = 2 * bound if place == 0 else bound
-        return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=replace_one, sample_prob=sample_prob)
 
     def _counts(self, query: Count | ClassCounts, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
         if isinstance(query, ClassCounts) and not self._loss.classification:
@@ -290,8 +267,7 @@ class LinearOracle(ABC):
         return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=replace_one, sample_prob=sample_prob)
 
     def _total(self, work: Work, sample_prob: float, noise: NoiseSource | None) -> FloatArray:
-        partial = self._each(methodcaller("sum", work, self._threads), sample_prob, noise)
-        return pairwise_sum(partial, np.zeros(work.size))
+        return pairwise_sum(self._each(methodcaller("sum", work, self._threads), sample_prob, noise), work.zero)
 
     def _each(self, call: Callable[[Partition], Any], sample_prob: float, noise: NoiseSource | None) -> list[Any]:
         """Call a function of each part of the rows, or of a sample of it."""
@@ -314,22 +290,13 @@ class LinearOracle(ABC):
         if point.size != self.dimension:
             kinds = f"{self._frame.features} columns" + (" and the constant" if self._frame.constant else "")
             raise InvalidArgument(
-                f"{name} must have {self.dimension} entries, for {kinds}; got {point.size}. "
-                f"Pass np.zeros({self.dimension})."
+                f"{name} must have {self.dimension} entries, for {kinds}; got {point.size}. Pass np.zeros({self.dimension})."
             )
         if np.linalg.norm(point) * min(self._frame.row_limit, 1.0) > LARGEST_SCORE:
             raise InvalidArgument(
                 f"{name} must have a length below {LARGEST_SCORE:g}. The model has diverged: use smaller steps."
             )
         return point if self._frame.constant else np.append(point, 0.0)
-
-    def _segment(self, point: FloatArray, direction: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        weights, along = self._weights(point, "point"), self._weights(direction, "direction")
-        length = float(np.linalg.norm(along))
-        # With a row limit this bounds how far a score can move; losses along it must stay finite.
-        if length * min(self._frame.row_limit, 1.0) > 1e50:
-            raise InvalidArgument("direction must have a length below 1e50. Normalise it, and use the steps.")
-        return weights, along, length * self._frame.row_limit if length > 0 else 0.0
 
 
 def sealed_scores(query: LossesAlong, losses: FloatArray, bound: float, sample_prob: float) -> Sensitive:
@@ -368,14 +335,10 @@ class DenseOracle(LinearOracle):
     """
 
     def __init__(self, X: ArrayLike, y: ArrayLike, *, may_be_empty: bool = False, **settings: Any) -> None:
-        table = check_dense(X)
-        check_some_rows(table.shape[0], may_be_empty)
+        table = check_dense(X, may_be_empty=may_be_empty)
         super().__init__(features=table.shape[1], **settings)
         target = encode_targets(y, table.shape[0], table.dtype, self._loss, self._classes, self._target_bounds)
-        self._part = DensePartition(table, target, self._frame, by_column=stored_by_column(table))
-
-    def _parts(self) -> Iterable[Partition]:
-        return (self._part,)
+        self._held = (DensePartition(table, target, self._frame, by_column=stored_by_column(table)),)
 
 
 class SparseOracle(LinearOracle):
@@ -390,14 +353,10 @@ class SparseOracle(LinearOracle):
     """
 
     def __init__(self, X: Any, y: ArrayLike, *, may_be_empty: bool = False, **settings: Any) -> None:
-        matrix = check_sparse(X)
-        check_some_rows(matrix.shape[0], may_be_empty)
+        matrix = check_sparse(X, may_be_empty=may_be_empty)
         super().__init__(features=matrix.shape[1], **settings)
         target = encode_targets(y, matrix.shape[0], np.float64, self._loss, self._classes, self._target_bounds)
-        self._part = SparsePartition(matrix, target, self._frame)
-
-    def _parts(self) -> Iterable[Partition]:
-        return (self._part,)
+        self._held = (SparsePartition(matrix, target, self._frame),)
 
 
 # Named on the certificate, since an error would reveal it.
@@ -439,8 +398,7 @@ class ChunkedOracle(LinearOracle):
     ) -> None:
         if not callable(chunks):
             raise InvalidArgument(
-                f"chunks must be a callable that returns (X, y) pairs anew each time; got {shown(chunks)}. "
-                "Pass for example lambda: iter(pairs), or one from privypurse.tables.chunks."
+                f"chunks must be a callable that returns new (X, y) pairs; got {shown(chunks)}. Pass lambda: iter(pairs)."
             )
         super().__init__(features=features, **settings)
         self._chunks, self._dtype = chunks, np.dtype(getattr(chunks, "dtype", np.float64) if dtype is None else dtype)

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-LOGISTIC, HINGE, HUBER_HINGE, SQUARED = 0, 1, 2, 3
+LOGISTIC, HINGE, HUBER_HINGE = 0, 1, 2  # others are squared losses
 # The logistic loss at evenly spaced steps, where neighbouring exponentials differ by a factor.
 EVEN_LOGISTIC = 4
 
@@ -72,26 +72,6 @@ def slopes(code: int, parameter: float, clip: float, score: Any, target: Any, ou
     else:
         for i in range(count):
             out[i] = min(max(score[i] - target[i], -clip), clip)
-
-
-@njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
-def curvatures(code: int, parameter: float, clip: float, score: Any, target: Any, out: Any, count: int) -> None:
-    """Write the second derivative of each record's loss; zero where the derivative is clipped."""
-    if code == LOGISTIC:
-        for i in range(count):
-            p = 1.0 / (1.0 + exponential(target[i] * score[i]))
-            out[i] = p * (1.0 - p) if p <= clip else 0.0
-    elif code == HUBER_HINGE:
-        inverse = 1.0 / (2.0 * parameter)
-        for i in range(count):
-            s = (1.0 + parameter - target[i] * score[i]) * inverse
-            out[i] = inverse if 0.0 <= s <= min(1.0, clip) else 0.0
-    elif code == SQUARED:
-        for i in range(count):
-            out[i] = 1.0 if abs(score[i] - target[i]) <= clip else 0.0
-    else:
-        for i in range(count):
-            out[i] = 0.0
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)

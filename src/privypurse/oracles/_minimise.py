@@ -12,24 +12,21 @@ Gradient = Callable[[FloatArray], FloatArray]
 _MOST_TRIALS = 200
 # Most steps that do not halve the shortest gradient: rounding then keeps it from getting shorter.
 _PATIENCE = 200
-# Largest length of a point.
-_FARTHEST = 1e90
+_FARTHEST = 1e90  # largest length of a point
 
 
 def minimise(gradient: Gradient, dimension: int, tolerance: float) -> FloatArray:
     """Return a point where the gradient of a strongly convex function is shorter than a tolerance.
 
     Newton's method, with each system solved by conjugate gradients on differences of gradients. A
-    step is taken if it halves the shortest gradient so far, which happens a limited number of
-    times, or if it goes down the line without passing the line's lowest point, which lowers the
-    function. The length of the gradient alone is not enough: the second derivative of a Huberised
-    loss jumps, and past a jump the gradient can get longer in every Newton direction.
+    step is taken if it halves the shortest gradient so far, or if it goes down the line without
+    passing the line's lowest point. The length of the gradient alone is not enough: past a jump of
+    the second derivative of a Huberised loss it can grow in every Newton direction.
 
     Guarantees
     ----------
     Never raises. Returns when the gradient is at most half the tolerance, which leaves the other
-    half for rounding; or, where rounding itself is longer than that (very many rows, or steep
-    losses far from zero), at the nearest representable point.
+    half for rounding; or, where rounding is more than that, at the nearest representable point.
     """
     point = np.zeros(dimension)
     slope = gradient(point)

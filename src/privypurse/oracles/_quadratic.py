@@ -41,8 +41,7 @@ class QuadraticOracle:
         self.best = finite_vector(best=best)
         if self.curvatures.shape != self.best.shape or not (self.curvatures > 0).all():
             raise InvalidArgument(
-                f"curvatures must be {self.best.size} positive numbers, as many as best has; got "
-                f"{self.curvatures.tolist()!r}. Pass one for each parameter."
+                f"curvatures must be {self.best.size} positive numbers; got {self.curvatures.tolist()!r}. Pass one for each."
             )
         self.records = positive(records=records)
         self.gradient_bound = positive(gradient_bound=gradient_bound)
@@ -73,9 +72,7 @@ class QuadraticOracle:
     def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
         """Answer a gradient query about all records, in a simulation."""
         if not isinstance(query, GradientAt) or sample_prob < 1:
-            raise InvalidArgument(
-                f"query must be a gradient of all records; got {query!r}. Use a real oracle for more."
-            )
+            raise InvalidArgument(f"query must be a gradient of all records; got {query!r}. Use a real oracle.")
         if noise is None or not noise.simulation:
             raise InvalidArgument(
                 "a synthetic problem has no records, so its bound is not enforced: it runs as a simulation only. "

@@ -11,21 +11,19 @@ from scipy import sparse
 from privypurse.core._checks import FloatArray, finite_vector, ordinary, positive
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._sensitive import Norm, Sensitive
-from privypurse.oracles._encoding import ROUNDING_MARGIN, check_dense, check_some_rows, check_sparse
+from privypurse.oracles._encoding import ROUNDING_MARGIN, check_dense, check_sparse
 from privypurse.oracles._partitions import pairwise_sum
 from privypurse.oracles._scores import Magnitudes, limit_scores
 
-# Rows converted to float64 at a time.
-_ROWS = 1024
+_ROWS = 1024  # converted to float64 at a time
 
 
 class Rows:
     """The rows of a table, for private standardisation.
 
     X is not changed, unless `overwrite` and if it is an array in single precision by row; `move`
-    makes a copy. `target` is the class of each record, from 0 on, for `class_counts`.
-    may_be_empty : bool, default False
-        Whether X may have no rows, as the part of a trial of a search.
+    makes a copy. `target` is the class of each record, from 0 on, for `class_counts`. With
+    `may_be_empty` X may have no rows, as the part of a trial of a search.
 
     Guarantees
     ----------
@@ -45,22 +43,14 @@ class Rows:
         overwrite: bool = False,
         may_be_empty: bool = False,
     ) -> None:
-        self._table: Any = check_sparse(X) if sparse.issparse(X) else check_dense(X)
-        check_some_rows(self._table.shape[0], may_be_empty)
-        self._target, self._classes = target, classes
+        check = check_sparse if sparse.issparse(X) else check_dense
+        self._table: Any = check(X, may_be_empty=may_be_empty)
+        # Public: the number of columns, and of classes (0 where records have none).
+        self.columns, self.classes = int(self._table.shape[1]), classes
+        self._target = target
         # Whether the table may be changed: it is a copy, or `overwrite` was set.
-        self._own = bool(
-            overwrite
-            and isinstance(X, np.ndarray)
-            and X.dtype == np.float32
-            and X.flags.c_contiguous
-            and X.flags.writeable
-        )
-
-    @property
-    def columns(self) -> int:
-        """Number of columns. Public."""
-        return int(self._table.shape[1])
+        in_place = isinstance(X, np.ndarray) and X.dtype == np.float32 and X.flags.c_contiguous and X.flags.writeable
+        self._own = overwrite and in_place
 
     @property
     def is_sparse(self) -> bool:
@@ -81,7 +71,7 @@ class Rows:
         if not np.all(by > 0):
             raise InvalidArgument("unit must be above 0 for each column. Check the units.")
         shift = None if centre is None else self._per_column(centre)
-        with _no_warnings():
+        with np.errstate(all="ignore"):  # a warning of overflow would reveal a row
             self._multiply(1 / by)
             if shift is not None:
                 self._table = self._table.toarray() if self.is_sparse else self._table
@@ -90,7 +80,7 @@ class Rows:
     def stretch(self, factors: FloatArray) -> None:
         """Multiply each column by its factor. Only after `move`, whose copy is changed in place."""
         self._check_own()
-        with _no_warnings():
+        with np.errstate(all="ignore"):
             self._multiply(self._per_column(factors).astype(np.float32))
 
     def _multiply(self, by: Any) -> None:
@@ -108,8 +98,7 @@ class Rows:
         """Scale each row down to a length. Only after `move`, whose copy is changed in place."""
         self._check_own()
         length = positive(length=length)
-        lengths = np.concatenate([part for _, part in self._blocks(1)])
-        factors = (length / np.maximum(lengths, length)).astype(np.float32)
+        factors = (length / np.maximum(self._lengths(1), length)).astype(np.float32)
         if self.is_sparse:
             self._table.data *= np.repeat(factors, np.diff(self._table.indptr))
         else:
@@ -119,52 +108,37 @@ class Rows:
         """Return the number of rows."""
         return Sensitive(self._table.shape[0], norm=Norm.L2, add_remove=1.0, replace_one=1.0)
 
-    @property
-    def classes(self) -> int:
-        """Number of classes; 0 where records have none. Public."""
-        return self._classes
-
     def class_counts(self) -> Sensitive:
         """Return the number of rows in each class; under add/remove it costs as much as `count`."""
-        if self._target is None or self._classes < 1:
+        if self._target is None or self.classes < 1:
             raise InvalidArgument("target is needed to count classes; got None. Pass target and classes to Rows.")
-        counts = np.bincount(self._target, minlength=self._classes)[: self._classes]
+        counts = np.bincount(self._target, minlength=self.classes)[: self.classes]
         return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2))
 
-    def total(self, *, clip_norm: float) -> Sensitive:
-        """Return the sum of the rows, each scaled down to a length of at most `clip_norm`."""
-        return self._sum(1, ordinary(clip_norm=clip_norm))
+    def total(self, *, clip_norm: float, power: int = 1) -> Sensitive:
+        """Return the sum of the rows, or of their squared entries, each row clipped to `clip_norm`."""
+        clip_norm = ordinary(clip_norm=clip_norm)
+        limit = clip_norm * (1 - ROUNDING_MARGIN)
+        sums = [
+            np.asarray(block.T @ (limit / np.maximum(length, limit))).ravel() for block, length in self._blocks(power)
+        ]
+        total = pairwise_sum(sums, np.zeros(self.columns))
+        return Sensitive(total, norm=Norm.L2, add_remove=clip_norm, replace_one=2 * clip_norm)
 
-    def total_of_squares(self, *, clip_norm: float) -> Sensitive:
-        """Return the sum of the rows of squared entries, each clipped to `clip_norm`."""
-        return self._sum(2, ordinary(clip_norm=clip_norm))
-
-    def limits(self, candidates: FloatArray) -> Sensitive:
-        """Return scores for selecting a limit on the rows' lengths; see `limit_scores`."""
-        return limit_scores(np.concatenate([length for _, length in self._blocks(1)]), candidates)
-
-    def limits_of_squares(self, candidates: FloatArray) -> Sensitive:
-        """Return scores for selecting a limit on the lengths of the rows of squared entries."""
-        return limit_scores(np.concatenate([length for _, length in self._blocks(2)]), candidates)
+    def limits(self, candidates: FloatArray, *, power: int = 1) -> Sensitive:
+        """Return scores for selecting a limit on the lengths of the rows, or of their squared entries."""
+        return limit_scores(self._lengths(power), candidates)
 
     def magnitudes(self) -> Magnitudes:
         """Return histograms of magnitudes, for selecting units."""
         return Magnitudes(self._table)
 
-    def _sum(self, power: int, clip_norm: float) -> Sensitive:
-        limit = clip_norm * (1 - ROUNDING_MARGIN)
-        sums = []
-        for block, length in self._blocks(power):
-            factor = limit / np.maximum(length, limit)
-            sums.append(np.asarray(block.T @ factor).ravel())
-        return Sensitive(
-            pairwise_sum(sums, np.zeros(self.columns)), norm=Norm.L2, add_remove=clip_norm, replace_one=2 * clip_norm
-        )
+    def _lengths(self, power: int) -> FloatArray:
+        return np.concatenate([length for _, length in self._blocks(power)])
 
     def _blocks(self, power: int) -> Iterator[tuple[Any, FloatArray]]:
         """Iterate over blocks in float64, entries raised to `power`; non-finite rows are zero."""
-        rows = self._table.shape[0]
-        for start in range(0, max(rows, 1), _ROWS):  # one empty block if there are no rows
+        for start in range(0, max(self._table.shape[0], 1), _ROWS):  # one empty block if there are no rows
             part: Any = self._table[start : start + _ROWS].astype(np.float64)
             values: NDArray[np.float64] = part.data if self.is_sparse else part
             with np.errstate(over="ignore", invalid="ignore"):
@@ -183,19 +157,12 @@ class Rows:
 
     def _check_own(self) -> None:
         if not self._own:
-            raise InvalidArgument(
-                "rows must be moved before they are changed in place, or the caller's table would change. Call move."
-            )
+            raise InvalidArgument("rows must be moved before they are changed in place. Call move.")
 
     def _per_column(self, numbers: FloatArray) -> FloatArray:
         vector = finite_vector(numbers=numbers)
         if vector.size != self.columns:
             raise InvalidArgument(
-                f"numbers must be one for each of the {self.columns} columns; got {vector.size}. Check the length."
+                f"numbers must be {self.columns}, one for each column; got {vector.size}. Check the length."
             )
         return vector
-
-
-def _no_warnings() -> np.errstate:
-    """Ignore overflow, whose rows contribute nothing: a warning would reveal such a row."""
-    return np.errstate(over="ignore", invalid="ignore", under="ignore")

@@ -17,13 +17,11 @@ def check_sampling(sample_prob: float, noise: NoiseSource | None) -> float:
     sample_prob = probability(sample_prob=sample_prob)
     if sample_prob < LEAST_RATE:
         raise InvalidArgument(
-            f"sample_prob must be at least {LEAST_RATE:g}, the resolution of the coins; got {sample_prob!r}. "
-            "Pass for example sample_prob=0.01."
+            f"sample_prob must be at least {LEAST_RATE:g}, the resolution of the coins; got {sample_prob!r}. Pass 0.01."
         )
     if sample_prob < 1 and not isinstance(noise, NoiseSource):
         raise InvalidArgument(
-            f"noise must be a NoiseSource where sample_prob is below 1; got {noise!r}. Pass noise=purse.noise, so "
-            "that the sample is as secret as the noise."
+            f"noise must be a NoiseSource where sample_prob is below 1; got {noise!r}. Pass noise=purse.noise, which is secret."
         )
     return sample_prob
 

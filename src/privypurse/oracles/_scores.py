@@ -1,18 +1,9 @@
 """[RAW DATA] Scores of public candidates as sealed boxes, from which a selection chooses privately.
 
 Candidates are units of measurement, limits on lengths, quantiles and the targets of a regression.
-
-Both kinds of quantile score have the same bounds. Write q for the quantile, N for the number of
-records that are not NaN, L(c) for how many of them are at most c, and ``D(c) = L(c) - q N``, which
-grows with c and changes its sign at the quantile.
-
-*Adding a record x* moves D by ``1 - q`` at the candidates from x on, and by ``-q`` at those below.
-
-*Replacing x by y* leaves N as it is and moves D by 1, in one direction, at the candidates between x
-and y and nowhere else. (If one of them is NaN, it is an addition or a removal.)
+``docs/proofs/selection.md`` proves the bounds of the scores of quantiles.
 """
 
-import functools
 import itertools
 from typing import Any, Literal
 
@@ -23,14 +14,13 @@ from scipy import sparse
 from privypurse.core._checks import FloatArray, finite_vector, shown, small_probability
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._sensitive import Norm, Sensitive
-from privypurse.oracles._encoding import check_target_bounds
+from privypurse.oracles._encoding import check_target_bounds, plain_numbers
 
 # Candidate units are two to these powers.
 EXPONENTS = np.arange(-60, 61)
 # Stored exponents of single precision: 0 for zero (or nearly), 255 for non-finite numbers.
 _STORED, _BIAS = 256, 127
-# Numbers processed together.
-_NUMBERS = 2_000_000
+_NUMBERS = 2_000_000  # processed together
 # Counts are integers, worths powers of two: sums of 10^8 records round by far less than this.
 UNIT_ROUNDING = 1e-5
 
@@ -73,10 +63,8 @@ def _entries(block: Any) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np
     """Return the exponents of a block's finite non-zero numbers, with their columns and rows."""
     with np.errstate(over="ignore", under="ignore"):
         if sparse.issparse(block):
-            matrix = block.tocsr()
-            values = matrix.data.astype(np.float32)
-            column = matrix.indices.astype(np.intp)
-            row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+            entries = block.tocoo()
+            row, column, values = entries.row, entries.col.astype(np.intp), entries.data.astype(np.float32)
         else:
             values = np.ascontiguousarray(block, dtype=np.float32)
             row, column = np.divmod(np.flatnonzero(values), values.shape[1])
@@ -86,16 +74,14 @@ def _entries(block: Any) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np
     return exponents[sized], column[sized], row[sized]
 
 
-@functools.cache
-def _worth() -> FloatArray:
-    """Return the worth of each candidate unit to a number with each stored exponent."""
-    steps = (np.arange(_STORED) - _BIAS)[:, None] - EXPONENTS[None, :]
-    return np.asarray(np.where(steps <= 0, 2.0**steps, 4.0 ** -steps.astype(float)))
+# The worth of each candidate unit to a number with each stored exponent.
+_STEPS = (np.arange(_STORED) - _BIAS)[:, None] - EXPONENTS
+_WORTH = np.where(_STEPS <= 0, 2.0**_STEPS, 4.0 ** -_STEPS.astype(float))
 
 
 def _scores(counts: FloatArray) -> Sensitive:
     bound = 1 + UNIT_ROUNDING
-    return Sensitive(counts @ _worth(), norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
+    return Sensitive(counts @ _WORTH, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
 
 
 # Pairwise sums of n numbers of at most one err by far less than this for 10^8 records.
@@ -114,9 +100,9 @@ def limit_scores(lengths: FloatArray, candidates: FloatArray) -> Sensitive:
     Each record is worth between 0 and 1, whatever the limit. So scores move apart by at most 1 if a
     record is added or removed, and by at most 2 if one is replaced.
     """
-    limits = finite_vector(candidates=candidates)
-    if limits.size == 0 or not (limits[0] > 0 and (np.diff(limits) > 0).all()):
-        raise InvalidArgument("candidates must be positive numbers in increasing order. Sort them.")
+    limits = _grid(candidates)
+    if not limits[0] > 0:
+        raise InvalidArgument("candidates must be positive numbers. Pass limits above 0.")
     ordered = np.sort(lengths[~np.isnan(lengths)])
     ordered = ordered[np.searchsorted(ordered, 0.0, side="right") :]
     places = [0, *np.searchsorted(ordered, limits, side="right").tolist(), ordered.size]
@@ -124,10 +110,11 @@ def limit_scores(lengths: FloatArray, candidates: FloatArray) -> Sensitive:
     # Pairwise sums of each bin, scaled so that no entry is above one.
     shorter = [part.sum() / limit if part.size else 0.0 for part, limit in zip(bins, [*limits, 1.0], strict=True)]
     longer = [((limit / part) ** 2).sum() for part, limit in zip(bins[1:], limits, strict=True)]
-    kept = np.zeros(limits.size)
-    for j, limit in enumerate(limits):
-        kept[j] = sum(shorter[i] * limits[i] / limit for i in range(j + 1))
-        kept[j] += sum(longer[i] * (limit / limits[i]) ** 2 for i in range(j, limits.size))
+    kept = [
+        sum(shorter[i] * limits[i] / limit for i in range(j + 1))
+        + sum(longer[i] * (limit / limits[i]) ** 2 for i in range(j, limits.size))
+        for j, limit in enumerate(limits)
+    ]
     bound = 1 + LIMIT_ROUNDING
     return Sensitive(kept, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
 
@@ -142,22 +129,15 @@ CHUNK = 2**20  # values processed together, so that a long column is not copied 
 def quantile_scores(values: ArrayLike, *, quantile: float, candidates: ArrayLike) -> Sensitive:
     """Score candidates by their distance from a quantile: for a grid finer than the data.
 
-    A candidate c scores ``-|(1 - quantile) * #{x <= c} - quantile * #{x > c}|``, which is
-    ``-|D(c)|``: zero at the quantile, and one less for each record in between. NaN contributes
-    nothing; infinities lie beyond all candidates. Candidates without a record between them score
-    alike; see `covering_scores` where that may happen.
+    A candidate c scores ``-|(1 - quantile) * #{x <= c} - quantile * #{x > c}|``: zero at the
+    quantile, and one less for each record in between. NaN contributes nothing; infinities lie
+    beyond all candidates. Candidates without a record between them score alike; see
+    `covering_scores` where that may happen.
 
     Guarantees
     ----------
     One record moves two scores apart by at most ``2 max(quantile, 1 - quantile)`` if it is added or
     removed, and by at most 2 if it is replaced. No smaller bound holds.
-
-    Notes
-    -----
-    Added: scores from x on move by at most 1 - q either way, and scores below by at most q either
-    way. Two candidates on one side of x move apart by at most ``2 max(q, 1 - q)``, two on different
-    sides by at most ``q + (1 - q) = 1``, which is no more. Replaced: all scores move by at most 1
-    either way.
     """
     quantile = small_probability(quantile=quantile)
     tally = _tally(values, _grid(candidates))
@@ -178,19 +158,7 @@ def covering_scores(
 
     Guarantees
     ----------
-    One record moves two scores apart by at most ``2 max(quantile, 1 - quantile)`` if it is added or
-    removed, and by at most 2 if it is replaced. No smaller bound holds.
-
-    Notes
-    -----
-    For the upper side: candidate ``c_j`` scores ``min(0, D(c_j)) - max(0, D(c_(j-1)))``, minus the
-    distance of zero from the interval between the two, with no lower end for the first. Added:
-    where both ends lie on one side of x the interval is moved, and so the score by at most q
-    (below) or 1 - q (from x on), either way. In the one interval with ends on both sides, the lower
-    end falls by q and the upper end rises by 1 - q: the score moves by 0 to max(q, 1 - q). Any two
-    of these differ by at most ``2 max(q, 1 - q)``. Replaced: ends move by 1 or not at all, in one
-    direction, so scores move by at most 1 either way. The lower side is the upper side of the
-    negated numbers, with 1 - q for q.
+    As for `quantile_scores`.
     """
     quantile = small_probability(quantile=quantile)
     grid = _grid(candidates)
@@ -212,7 +180,8 @@ def _box(scores: FloatArray, quantile: float) -> Sensitive:
 
 def _tally(values: ArrayLike, grid: FloatArray, negated: bool = False) -> NDArray[np.int64]:
     """Count the records up to each candidate since the one before, and beyond the last; no NaN."""
-    column = _column(values)
+    remedy = "Pass one column at a time, such as table[:, 0], and no text."
+    column = plain_numbers(values, 1, "values must be one number for each record", remedy)
     tally = np.zeros(grid.size + 1, dtype=np.int64)
     for start in range(0, column.size, CHUNK):
         chunk = column[start : start + CHUNK].astype(np.float64)
@@ -227,42 +196,21 @@ def _grid(candidates: ArrayLike) -> FloatArray:
     grid = finite_vector(candidates=candidates)
     if not grid.size or not (np.diff(grid) > 0).all():
         raise InvalidArgument(
-            f"candidates must be different numbers in increasing order; got {shown(candidates)}. "
-            "Pass for example np.linspace(0, 100, 101)."
+            f"candidates must be different numbers in increasing order; got {shown(candidates)}. Pass np.linspace(0, 100, 101)."
         )
     return grid
-
-
-def _column(values: ArrayLike) -> NDArray[np.generic]:
-    try:
-        plain = np.asarray(values)
-        # A missing value (None) becomes NaN, and its record contributes nothing.
-        column = plain.astype(np.float64) if plain.dtype.kind == "O" else plain
-    except (TypeError, ValueError, OverflowError):
-        plain, column = np.empty(0), np.empty((0, 0))
-    if column.ndim != 1 or column.dtype.kind not in "iufb":
-        raise InvalidArgument(
-            f"values must be one number for each record; got {type(values).__name__} with shape {plain.shape} of "
-            f"{plain.dtype}. Pass one column at a time, such as table[:, 0], and no text."
-        )
-    return column
 
 
 class Targets:
     """Targets of a regression, clipped to their declared public range."""
 
     def __init__(self, y: ArrayLike, bounds: tuple[float, float]) -> None:
-        self._low, self._high = check_target_bounds(bounds)
-        self._values = np.clip(checked_numbers(y).astype(np.float64), self._low, self._high)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The declared range."""
-        return self._low, self._high
+        self.bounds = check_target_bounds(bounds)
+        self._values = np.clip(checked_numbers(y).astype(np.float64), *self.bounds)
 
     def medians(self, candidates: FloatArray) -> Sensitive:
         """Return scores for selecting the median."""
-        return quantile_scores(self._values, quantile=0.5, candidates=finite_vector(candidates=candidates))
+        return quantile_scores(self._values, quantile=0.5, candidates=candidates)
 
     def spreads(self, middle: float, candidates: FloatArray) -> Sensitive:
         """Return scores for selecting a limit on the distance from a public middle."""

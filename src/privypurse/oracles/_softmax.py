@@ -8,27 +8,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from privypurse.core._checks import FloatArray, constant_value, ordinary, positive_integer, shown
+from privypurse.core._checks import FloatArray, constant_value, ordinary, shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, Query
 from privypurse.losses._bounds import Bounds
 from privypurse.losses._linear import Softmax
-from privypurse.oracles._encoding import (
-    ROUNDING_MARGIN,
-    check_declared,
-    check_dense,
-    check_some_rows,
-    check_sparse,
-    checked_labels,
-)
+from privypurse.oracles._encoding import ROUNDING_MARGIN, check_declared, check_dense, check_sparse, checked_labels
 from privypurse.oracles._linear import LARGEST_SCORE, LOSS_ROUNDING, sealed_scores
 from privypurse.oracles._partitions import pairwise_sum
 from privypurse.oracles._sampling import check_sampling, poisson_rows
-
-# Rows, the factors that limit their lengths, those lengths, and their targets.
-Block = tuple[FloatArray, FloatArray, FloatArray, NDArray[np.intp]]
 
 # Numbers converted to float64 at a time: large enough for matrix products, small enough for caches.
 _NUMBERS = 2_000_000
@@ -73,25 +63,16 @@ class SoftmaxOracle:
         may_be_empty: bool = False,
     ) -> None:
         if not isinstance(loss, Softmax):
-            raise InvalidArgument(
-                f"loss must be a Softmax; got {shown(loss)}. Pass for example loss=Softmax(classes=3)."
-            )
-        self._table = check_sparse(X) if sparse.issparse(X) else check_dense(X)
-        check_some_rows(self._table.shape[0], may_be_empty)
+            raise InvalidArgument(f"loss must be a Softmax; got {shown(loss)}. Pass loss=Softmax(classes=3).")
+        check = check_sparse if sparse.issparse(X) else check_dense
+        self._table: Any = check(X, may_be_empty=may_be_empty)
         self._loss, self._row_limit, self._constant = loss, ordinary(row_limit=row_limit), constant_value(constant)
         self._labels = list(map(str, classes))
         self._target = _encode(y, self._table.shape[0], classes, loss.classes)
-        self._columns = positive_integer(columns=self._table.shape[1]) + int(self.has_constant)
-
-    @property
-    def dimension(self) -> int:
-        """Length of a point."""
-        return self._columns * self._loss.classes
-
-    @property
-    def has_constant(self) -> bool:
-        """Whether there is a constant column."""
-        return self._constant > 0
+        self.has_constant = self._constant > 0
+        self._columns = self._table.shape[1] + int(self.has_constant)
+        self.dimension = self._columns * loss.classes
+        self._block_rows = min(max(_NUMBERS // self._columns, 64), 4096)
 
     @property
     def bounds(self) -> Bounds:
@@ -119,16 +100,14 @@ class SoftmaxOracle:
             return self._gradient(query, rows, sample_prob, noise)
         if isinstance(query, LossesAlong):
             return self._losses(query, rows, sample_prob)
+        chosen = self._target if rows is None else self._target[rows]
         if isinstance(query, Count):
-            count = self._target.size if rows is None else rows.size
-            return Sensitive(count, norm=Norm.L2, add_remove=1.0, replace_one=1.0, sample_prob=sample_prob)
+            return Sensitive(chosen.size, norm=Norm.L2, add_remove=1.0, replace_one=1.0, sample_prob=sample_prob)
         if isinstance(query, ClassCounts):
-            chosen = self._target if rows is None else self._target[rows]
             counts = np.bincount(chosen, minlength=self._loss.classes)
             return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2), sample_prob=sample_prob)
         raise InvalidArgument(
-            f"query must be GradientAt, LossesAlong, Count or ClassCounts for several classes; got "
-            f"{type(query).__name__}. Use a method that asks for these."
+            f"query must be GradientAt, LossesAlong, Count or ClassCounts; got {type(query).__name__}. Use another method."
         )
 
     def _gradient(
@@ -156,14 +135,10 @@ class SoftmaxOracle:
         """Sum gradients exactly, in integers of a public unit."""
         from privypurse.oracles import _exact_softmax as exact
 
-        exact.check_known(self._loss)
-        steps = exact.Steps.of(bound, self._row_limit, self._columns, self._loss.classes)
+        steps = exact.Steps.of(self._loss, bound, self._row_limit, self._columns)
         whole, total = exact.whole_weights(weights), exact.ExactTotal(weights.shape)
-        limits = (self._constant, self._row_limit, bound, steps)
-        for chosen in self._chosen(rows, min(self._block_rows, exact.MOST_ROWS)):
-            part: Any = self._table[chosen]
-            table = part.toarray() if sparse.issparse(part) else part
-            total.add(exact.block_gradient(self._loss, table, self._target[chosen], whole, *limits))
+        for table, target in self._chosen(rows, min(self._block_rows, exact.MOST_ROWS)):
+            total.add(exact.block_gradient(self._loss, table, target, whole, self._constant, steps))
         bits = round(math.log2(steps.unit / (steps.row * steps.slope)))
         return np.asarray(steps.unit * total.rounded(bits))
 
@@ -186,8 +161,7 @@ class SoftmaxOracle:
     def _matrix(self, point: FloatArray) -> FloatArray:
         if point.size != self.dimension:
             raise InvalidArgument(
-                f"point must have {self.dimension} entries, {self._columns} for each of {self._loss.classes} classes; "
-                f"got {point.size}. Pass np.zeros({self.dimension})."
+                f"point must have {self.dimension} entries, {self._columns} for each class; got {point.size}. Check point."
             )
         if np.linalg.norm(point) * max(self._row_limit, 1.0) > LARGEST_SCORE:
             raise InvalidArgument(
@@ -201,24 +175,20 @@ class SoftmaxOracle:
         scores *= factor[:, None]
         return np.asarray(scores)
 
-    @property
-    def _block_rows(self) -> int:
-        return min(max(_NUMBERS // self._columns, 64), 4096)
-
-    def _dense(self, chosen: Any) -> FloatArray:
-        part: Any = self._table[chosen]
-        return np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
-
-    def _chosen(self, rows: NDArray[np.intp] | None, step: int) -> Iterator[Any]:
-        """Iterate over all rows, or some, in blocks of at most `step`."""
+    def _chosen(self, rows: NDArray[np.intp] | None, step: int) -> Iterator[tuple[NDArray[Any], NDArray[np.intp]]]:
+        """Iterate over all rows and targets, or some, in dense blocks of at most `step`."""
         for start in range(0, self._target.size if rows is None else rows.size, step):
-            yield slice(start, start + step) if rows is None else rows[start : start + step]
+            chosen: Any = slice(start, start + step) if rows is None else rows[start : start + step]
+            part = self._table[chosen]
+            yield part.toarray() if sparse.issparse(part) else part, self._target[chosen]
 
-    def _blocks(self, rows: NDArray[np.intp] | None) -> Iterator[Block]:
-        """Iterate over the finite rows in float64, with the factor that limits each length."""
+    def _blocks(
+        self, rows: NDArray[np.intp] | None
+    ) -> Iterator[tuple[FloatArray, FloatArray, FloatArray, NDArray[np.intp]]]:
+        """Iterate over the finite rows in float64, with factors that limit lengths, lengths and targets."""
         limit = self._row_limit * (1 - 1e-12)
-        for chosen in self._chosen(rows, self._block_rows):
-            x, target = self._dense(chosen), self._target[chosen]
+        for part, target in self._chosen(rows, self._block_rows):
+            x = np.asarray(part, dtype=np.float64)
             # Measured each time, so that a table that was changed in the meantime is still limited.
             with np.errstate(over="ignore", invalid="ignore"):
                 length = np.sqrt(np.einsum("ij,ij->i", x, x) + self._constant**2)
@@ -232,7 +202,7 @@ def _encode(y: ArrayLike, rows: int, classes: Sequence[Any], count: int) -> NDAr
     listed = list(classes)
     if len(listed) != count or len(set(listed)) != count:
         raise InvalidArgument(
-            f"classes must be {count} different labels, as the loss says; got {shown(classes)}. List them all."
+            f"classes must be {count} different labels; got {shown(classes)}. List those of the loss."
         )
     labels = checked_labels(y, rows)
     target = np.full(rows, -1, dtype=np.intp)

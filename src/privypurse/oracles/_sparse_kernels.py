@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from privypurse.oracles._kernels import (
-    BLOCK,
-    block_derivatives,
-    block_losses,
-    common_weights,
-    finish_scores,
-    limit_coefficients,
-)
+from privypurse.oracles._kernels import BLOCK, block_losses, common_weights, finish_scores, limit_coefficients
 from privypurse.oracles._links import slopes
 
 
@@ -148,34 +141,25 @@ def _two_products_of_ones(table: Any, b: int, count: int, first: Any, second: An
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _two_scores(rows: Any, b: int, count: int, along: Any, frame: Any, work: Any) -> None:
-    (table, target), (first, second, reach) = rows, along
-    d = first.size - 1
-    if table[3]:
-        _two_products_of_ones(table, b, count, first, second, work)
-    else:
-        _raw_products(table, b, count, first, work[3], work[4])
-        _raw_products(table, b, count, second, work[5], work[6])
-    finish_scores(work[3, :count], work[4, :count], first[d], frame, work[0], work[7])
-    finish_scores(work[5, :count], work[4, :count], second[d], frame, work[1], work[9])
-    common_weights(target[b : b + count], reach, work, count)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
 def sparse_along(rows: Any, along: Any, frame: Any, loss: Any, sums: Any, segments: Any, partial: Any) -> None:
-    """Sum losses at each step along a direction, less the first; derivatives without steps."""
-    clip_loss, steps, clips = sums
+    """Sum losses at each step along a direction, less the first."""
+    (table, target), (first, second, reach), (clip_loss, steps) = rows, along, sums
+    d = first.size - 1
     work = np.empty((11, BLOCK))
     rows_of_segment, first_segment, last_segment = segments
     for segment in range(first_segment, last_segment):
-        stop = min((segment + 1) * rows_of_segment, rows[1].size)
+        stop = min((segment + 1) * rows_of_segment, target.size)
         for b in range(segment * rows_of_segment, stop, BLOCK):
             count = min(BLOCK, stop - b)
-            _two_scores(rows, b, count, along, frame, work)
-            if steps.size > 0:
-                block_losses(loss, clip_loss, steps, work, count, partial[segment])
+            if table[3]:
+                _two_products_of_ones(table, b, count, first, second, work)
             else:
-                block_derivatives(loss, clips, work, count, partial[segment])
+                _raw_products(table, b, count, first, work[3], work[4])
+                _raw_products(table, b, count, second, work[5], work[6])
+            finish_scores(work[3, :count], work[4, :count], first[d], frame, work[0], work[7])
+            finish_scores(work[5, :count], work[4, :count], second[d], frame, work[1], work[9])
+            common_weights(target[b : b + count], reach, work, count)
+            block_losses(loss, clip_loss, steps, work, count, partial[segment])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

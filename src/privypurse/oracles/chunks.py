@@ -32,15 +32,6 @@ def from_arrays(X: NDArray[Any], y: NDArray[Any], *, rows: int = 65_536) -> Chun
     return chunks
 
 
-def __getattr__(name: str) -> Any:
-    """Provide `from_files`, which is in `tables.chunks`."""
-    if name == "from_files":
-        from privypurse.tables.chunks import from_files
-
-        return from_files
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def _forget_pages(X: NDArray[Any]) -> None:
     """Tell the operating system that the pages of a memory map read so far are not needed."""
     # Only for read-only maps: a copy-on-write map would lose changes made in memory.

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from privypurse.core._checks import FloatArray, ordinary, shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._sensitive import Norm, Sensitive
+from privypurse.oracles._encoding import plain_numbers
 
 __all__ = ["clipped_sum", "counts", "negated_losses"]
 
@@ -70,7 +71,7 @@ def counts(labels: Iterable[Hashable], *, categories: Sequence[Hashable]) -> Sen
     position = {category: index for index, category in enumerate(ordered)}
     if not position or len(position) != len(ordered):
         raise InvalidArgument(
-            f"categories must be a list of different values; got {shown(categories)}. Pass for example ['no', 'yes']."
+            f"categories must be a list of different values; got {shown(categories)}. Pass ['no', 'yes']."
         )
     if getattr(labels, "ndim", 1) != 1:
         raise InvalidArgument(
@@ -109,23 +110,10 @@ def negated_losses(losses: ArrayLike, *, clip_loss: float) -> Sensitive:
 
 
 def record_count(rows: Sized) -> Sensitive:
-    """Count the records, whatever they contain.
-
-    Parameters
-    ----------
-    rows : table or list
-        One row for each record; may be a sparse matrix.
-
-    Examples
-    --------
-    >>> record_count(["a", "b"])
-    <Sensitive: shape (1,), l2 bound 1.0 (add-remove), 1.0 (replace-one)>
-    """
+    """Count the records of a table, a sparse matrix or a list, whatever they contain."""
     shape = getattr(rows, "shape", None)
     if shape == () or (shape is None and (isinstance(rows, str) or not hasattr(rows, "__len__"))):
-        raise InvalidArgument(
-            f"rows must have one entry for each record; got {shown(rows)}. Pass the table itself, or a list."
-        )
+        raise InvalidArgument(f"rows must have one entry for each record; got {shown(rows)}. Pass a table or a list.")
     return Sensitive([shape[0] if shape else len(rows)], norm=Norm.L2, add_remove=1.0, replace_one=1.0)
 
 
@@ -135,16 +123,6 @@ def _column_sums(table: FloatArray) -> FloatArray:
 
 
 def _table(rows: ArrayLike) -> FloatArray:
-    try:
-        plain = np.asarray(rows)
-        # A missing value (None) becomes NaN, and its record contributes nothing.
-        table = plain.astype(np.float64) if plain.dtype.kind in "iufbO" else None
-    except (TypeError, ValueError, OverflowError):
-        plain, table = np.empty(0), None
-    if table is None or table.ndim != 2:
-        raise InvalidArgument(
-            f"rows must be a table of numbers with one row for each record; got {type(rows).__name__} with shape "
-            f"{plain.shape} of {plain.dtype}. Pass shape (n, d), rows of one length and no text; a single column is "
-            "values.reshape(-1, 1)."
-        )
-    return table
+    expected = "rows must be a table of numbers with one row for each record"
+    remedy = "Pass shape (n, d), rows of one length and no text; a single column is values.reshape(-1, 1)."
+    return plain_numbers(rows, 2, expected, remedy).astype(np.float64)

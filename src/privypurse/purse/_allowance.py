@@ -26,13 +26,6 @@ def mu_squared_left(rule: Filter, spent: Totals) -> float:
 class Allowance(Purse):
     """A limit within a purse: each release is charged to the purse and to the allowance.
 
-    Parameters
-    ----------
-    purse : Purse
-        Purse to charge. Its noise is used.
-    filter : Filter
-        The limit of the allowance, under the purse's relation.
-
     Guarantees
     ----------
     * Everything released through the allowance is on the purse's ledger: it is charged there,
@@ -40,16 +33,6 @@ class Allowance(Purse):
     * What is released through the allowance is, taken alone, within the allowance's own limit: a
       charge that does not fit is refused before the purse is asked. If the purse then refuses,
       nothing was spent.
-
-    Examples
-    --------
-    >>> from privypurse import Gaussian, GdpFilter, Purse
-    >>> from privypurse.oracles.statistics import clipped_sum
-    >>> purse = Purse(epsilon=1.0, delta=1e-6, neighbouring="add-remove")
-    >>> allowance = Allowance(purse, GdpFilter(0.2, 1e-6, "add-remove"))
-    >>> _ = allowance.release(clipped_sum([[1.0]], clip_norm=1.0), Gaussian(noise_multiplier=30.0))
-    >>> allowance.spent == purse.spent, round(allowance.fraction_left, 2), round(purse.fraction_left, 2)
-    (True, 0.6, 0.98)
     """
 
     def __init__(self, purse: Purse, filter: Filter) -> None:

@@ -1,13 +1,12 @@
 """The certificate: the guarantee, what was spent on what, and what is not covered."""
 
-import dataclasses
 import hashlib
 import json
 import math
 import pathlib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from privypurse.accounting import _filters as filters
@@ -40,42 +39,23 @@ SAMPLING = (
 
 @dataclass(frozen=True)
 class Group:
-    """Releases with the same purpose and mechanism, counted together.
-
-    Parameters
-    ----------
-    what : str
-        Their purpose.
-    kind : str
-        Kind of charge.
-    count : int
-        Number of releases.
-    smallest, largest : float or None
-        Smallest and largest noise multiplier of Gaussian releases, or epsilon of selections.
-    sample_prob : float
-        Poisson sampling rate of the records behind them; 1 where all records took part.
-    """
+    """Releases with the same purpose and mechanism, counted together."""
 
     what: str
-    kind: str
+    kind: str  # of charge
     count: int
-    smallest: float | None
+    smallest: float | None  # noise multiplier of Gaussian releases, or epsilon of selections
     largest: float | None
-    sample_prob: float = 1.0
+    sample_prob: float = 1.0  # Poisson sampling rate of the records behind them
 
 
 @dataclass(frozen=True)
 class UnderRelation:
-    """The guarantee under one neighbouring relation.
+    """The guarantee under one neighbouring relation; None where none is stated (`why_not_stated`).
 
-    Parameters
-    ----------
-    epsilon, delta : float or None
-        The guarantee. It follows from the limit and holds however budgets were chosen. None where
-        none is stated (`why_not_stated`).
-    recorded_epsilon : float or None
-        Epsilon of the recorded releases at that delta; equal to a guarantee where budgets were
-        fixed in advance. None where it cannot be stated.
+    `epsilon` and `delta` follow from the limit and hold however budgets were chosen.
+    `recorded_epsilon` is that of the recorded releases at that delta; equal to a guarantee where
+    budgets were fixed in advance.
     """
 
     epsilon: float | None
@@ -206,12 +186,7 @@ class Certificate:
 def certify(ledger: Ledger, dataset: str, filter: Filter, *, lines: int | None = None) -> Certificate:
     """Build the certificate of a data set from its ledger, after verifying the whole chain.
 
-    Parameters
-    ----------
-    ledger, dataset, filter
-        Of the purse.
-    lines : int or None
-        Certify the state after this many lines of the ledger; None for all of them.
+    It is about the state after so many `lines` of the ledger, by default all of them.
     """
     ledger.verify()
     last, digest = ledger.head()
@@ -224,19 +199,16 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, *, lines: int | None =
     totals = entries[-1].totals
     both = all(other is not None for _, other, _ in record.releases)
     others = [RepeatedCharge(other, count) for (_, other, _), count in record.releases.items() if other]
+    # An unsettled block is charged, but its single releases are not known.
+    known = both and not record.unsettled
     relations = {}
     for relation in Neighbouring:
         own = relation is filter.neighbouring
         epsilon, delta = filter.guarantee_under(relation)
-        # An unsettled block is charged, but its single releases are not known.
-        known = both and not record.unsettled
-        recorded = None
-        if own:
-            recorded = filter.epsilon_of(totals, delta)
-        elif known and delta < 1:
-            recorded = filter.epsilon_under(relation, others, delta)
-        stated = (own or (known and delta < 1)) and math.isfinite(epsilon)
-        relations[relation.value] = UnderRelation(epsilon, delta, recorded) if stated else NOT_STATED
+        relations[relation.value] = NOT_STATED
+        if math.isfinite(epsilon) and (own or (known and delta < 1)):
+            recorded = filter.epsilon_of(totals, delta) if own else filter.epsilon_under(relation, others, delta)
+            relations[relation.value] = UnderRelation(epsilon, delta, recorded)
     non_private = isinstance(filter, DeclaredNonPrivate)
     released = sum(record.releases.values())
     sampled = any(getattr(charge, "sample_prob", 1.0) < 1 for charge, _, _ in record.releases)
@@ -433,19 +405,9 @@ def fingerprint(certificate: Certificate) -> dict[str, Any]:
 def check_certificate(ledger: Ledger, certificate: Certificate) -> bool:
     """Raise LedgerCorrupt for a certificate that was not made from this ledger or was changed.
 
-    Parameters
-    ----------
-    ledger : Ledger
-        The ledger, which may have grown since.
-    certificate : Certificate
-        Of a whole data set, or of a part such as one run.
-
-    Returns
-    -------
-    bool
-        Whether all statements were checked and hold. False for the certificate of a part that was
-        not recorded, as after a fit from Python: it is then only known to name a line of this
-        ledger. False also for one that `states_too_much`; all the rest then holds.
+    Returns False for the certificate of a part that was not recorded, as after a fit from Python:
+    it is only known to name a line of this ledger, which may have grown since. A line that
+    `states_too_much` is not checked here.
 
     Guarantees
     ----------
@@ -453,11 +415,6 @@ def check_certificate(ledger: Ledger, certificate: Certificate) -> bool:
     ledger's file is recomputed from the lines up to the pinned one. For the part of a run from the
     command line, everything is compared by a hash that the run put on the ledger.
     """
-    return check_rest(ledger, certificate) and not states_too_much(certificate)
-
-
-def check_rest(ledger: Ledger, certificate: Certificate) -> bool:
-    """Do as `check_certificate`, except for a line that `states_too_much`."""
     ledger.verify(certificate.head)
     terms = ledger.terms(certificate.dataset)
     if terms is None:
@@ -466,12 +423,11 @@ def check_rest(ledger: Ledger, certificate: Certificate) -> bool:
         return _is_on_record(ledger, certificate)
     if states_too_much(certificate):
         relations = certificate.relations | {Neighbouring.ADD_REMOVE.value: NOT_STATED}
-        certificate = dataclasses.replace(certificate, relations=relations)
+        certificate = replace(certificate, relations=relations)
     issued = certify(ledger, certificate.dataset, filters.from_terms(terms), lines=certificate.ledger_lines)
-    for field in dataclasses.fields(Certificate):
-        if field.name in _FREE:
-            continue
-        differs = _difference(_plain(certificate, field.name), _plain(issued, field.name), field.name)
+    found, expected = asdict(certificate), asdict(issued)
+    for name in found:
+        differs = None if name in _FREE else _difference(found[name], expected[name], name)
         if differs is not None:
             raise _changed(differs)
     return True
@@ -484,27 +440,17 @@ def states_too_much(certificate: Certificate) -> bool:
 
 
 def _is_on_record(ledger: Ledger, certificate: Certificate) -> bool:
-    own = fingerprint(certificate)
-    found = False
-    for entry in ledger.entries(certificate.dataset):
-        recorded = entry.details.get("certificate") if entry.kind == NOTE else None
-        if recorded == own:
-            return True
-        found = found or (isinstance(recorded, dict) and recorded.get("lines") == own["lines"])
-    if found:
+    own, notes = fingerprint(certificate), (e for e in ledger.entries(certificate.dataset) if e.kind == NOTE)
+    recorded = [entry.details.get("certificate") for entry in notes]
+    if own in recorded:
+        return True
+    if any(isinstance(one, dict) and one.get("lines") == own["lines"] for one in recorded):
         raise _changed("only a hash of it is on the ledger, so it is not known what")
     return False
 
 
 def _changed(what: str) -> LedgerCorrupt:
     return LedgerCorrupt(f"the certificate does not agree with the ledger; something was changed in it: {what}.")
-
-
-def _plain(certificate: Certificate, name: str) -> Any:
-    value = getattr(certificate, name)
-    if name == "relations":
-        return {relation: dataclasses.asdict(under) for relation, under in value.items()}
-    return [dataclasses.asdict(group) for group in value] if name == "groups" else value
 
 
 def _difference(one: Any, other: Any, path: str) -> str | None:

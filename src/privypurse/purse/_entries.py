@@ -27,36 +27,18 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a ledger.
+    """One line of a ledger: who asked, when (UTC) and for what purpose."""
 
-    Parameters
-    ----------
-    seq : int
-        Position in the ledger, from 1 on, over all data sets.
-    dataset : str
-        The data set it is about.
-    kind : str
-        One of the kinds above.
-    who, when, what : str
-        Who asked, when (UTC), and for what purpose.
-    body : str
-        The details, as canonical JSON text.
-    totals : Totals
-        Totals of the data set after this line.
-    previous, digest : str
-        SHA-256 of the previous line and of this line, over all other fields; computed if new.
-    """
-
-    seq: int
+    seq: int  # from 1 on, over all data sets
     dataset: str
-    kind: str
+    kind: str  # one of the kinds above
     who: str
     when: str
     what: str
-    body: str
-    totals: Totals
-    previous: str
-    digest: str = ""
+    body: str  # details, as canonical JSON text
+    totals: Totals  # of the data set after this line
+    previous: str  # SHA-256 of the previous line
+    digest: str = ""  # SHA-256 over all other fields; computed if new
 
     def __post_init__(self) -> None:
         if not self.digest:  # a new line; a line read from a file has one, which is then checked

@@ -43,15 +43,8 @@ class Held:
 def held(run: Purse) -> Iterator[None]:
     """Hold what a run may still spend of a ledger's budget, until the run or its process ends.
 
-    Parameters
-    ----------
-    run : Purse
-        Return value of `part_of`. Only allowances on a ledger file are held.
-
-    Raises
-    ------
-    BudgetExhausted
-        Another run began in the meantime, and this one does not fit beside it.
+    Only allowances on a ledger file are held. Raises BudgetExhausted if another run began in the
+    meantime and this one does not fit beside it.
     """
     if not isinstance(run, Allowance) or not isinstance(run.purse.ledger, SqliteLedger):
         yield
@@ -83,12 +76,10 @@ def held(run: Purse) -> Iterator[None]:
 
 def held_by_others(purse: Purse) -> list[Held]:
     """Return what running jobs hold of a purse's budget."""
-    if not isinstance(purse.ledger, SqliteLedger):
-        return []
-    try:
-        return _read(_folder(purse.ledger), purse.dataset)
-    except OSError:  # holders are warned when they begin
-        return []
+    if isinstance(purse.ledger, SqliteLedger):
+        with contextlib.suppress(OSError):  # holders are warned when they begin
+            return _read(_folder(purse.ledger), purse.dataset)
+    return []
 
 
 def beside(purse: Purse, others: list[Held]) -> float:

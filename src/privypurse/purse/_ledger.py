@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from privypurse.accounting._totals import Totals
 from privypurse.core._errors import BudgetFrozen, LedgerCorrupt, SharedAcrossProcesses, TermsMismatch
-from privypurse.core._randomness import this_process
+from privypurse.core._randomness import Shared, this_process
 from privypurse.purse._entries import FREEZE, GENESIS, OPEN, SPENDING, Entry, canonical
 
 Decide = Callable[[Totals], Totals]
@@ -55,19 +55,6 @@ class Ledger(Protocol):
 
     def verify(self, head: tuple[int, str] | None = None) -> int:
         """Verify the chain, past a known head if given; return the number of lines."""
-
-
-class Shared:
-    """Makes copies of an object the object itself: a copied ledger would be a second budget."""
-
-    def __copy__(self) -> Any:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self
-
-    def __sklearn_clone__(self) -> Any:
-        return self
 
 
 def now() -> str:

@@ -35,15 +35,7 @@ def check_delta(delta: float, records: float | None) -> None:
 
 
 def part_of(purse: Purse, epsilon: float | None) -> Purse:
-    """Return an allowance of this epsilon, in Gaussian DP. Raise BudgetExhausted if too large.
-
-    Parameters
-    ----------
-    purse : Purse
-        Purse to charge.
-    epsilon : float or None
-        Requested epsilon; None for all that is left.
-    """
+    """Return an allowance of this epsilon, by default all that is left. Raise if it is too large."""
     empty = (
         f"nothing is left in the purse of data set {purse.dataset!r}: all of its epsilon {purse.epsilon:g} is spent. "
         "Released values may be used freely; another budget on the same records would add to what was spent."
@@ -69,14 +61,10 @@ def part_of(purse: Purse, epsilon: float | None) -> Purse:
         waits = f"nothing is left of the budget of data set {purse.dataset!r} just now. {held} Wait until "
         raise BudgetExhausted(f"{waits}it ends." if held else empty)
     if epsilon is not None and limit < epsilon * (1 - 1e-6):
+        remedy = f"{held} Wait until it ends, or request" if held else "Request"
         raise BudgetExhausted(
             f"epsilon={epsilon:g} was requested, but {rounded_down(limit)} is left of the {purse.epsilon:g} of data set "
-            f"{purse.dataset!r}. "
-            + (
-                f"{held} Wait until it ends, or request {rounded_down(limit)} or less."
-                if held
-                else f"Request {rounded_down(limit)} or less."
-            )
+            f"{purse.dataset!r}. {remedy} {rounded_down(limit)} or less."
         )
     if math.isinf(limit):
         return purse  # declared not private, and all of it was requested

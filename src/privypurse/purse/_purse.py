@@ -20,14 +20,14 @@ from privypurse.core._errors import (
     spending_noted,
 )
 from privypurse.core._neighbouring import Neighbouring
-from privypurse.core._randomness import LEAST_PLAIN_DELTA, NoiseSource
+from privypurse.core._randomness import LEAST_PLAIN_DELTA, NoiseSource, Shared
 from privypurse.core._sensitive import Sensitive
 from privypurse.core.charges import SingleCharge
 from privypurse.core.queries import Released
 from privypurse.mechanisms._base import Mechanism
 from privypurse.purse._certificate import Certificate, certify
 from privypurse.purse._entries import CHARGE, FREEZE, NOTE, UNCOVERED
-from privypurse.purse._ledger import Ledger, MemoryLedger, Shared, current_user
+from privypurse.purse._ledger import Ledger, MemoryLedger, current_user
 from privypurse.purse._reservation import Reservation, describe
 from privypurse.purse._sqlite_ledger import SqliteLedger
 
@@ -121,24 +121,16 @@ def check_filter(filter: Filter) -> Filter:
 def choose_filter(filter: "Filter | str", epsilon: float, delta: float, neighbouring: Neighbouring) -> Filter:
     """Make a filter from its name, or return one that agrees with the other terms."""
     epsilon, delta = positive(epsilon=epsilon), small_probability(delta=delta)
-    if isinstance(filter, str):
-        if filter not in filters.BY_NAME:
-            raise InvalidArgument(
-                f"filter must be one of {sorted(filters.BY_NAME)} or a filter object; got {filter!r}. Omit it for 'gdp'."
-            )
+    if isinstance(filter, str) and filter in filters.BY_NAME:
         chosen: Filter = filters.BY_NAME[filter](epsilon, delta, neighbouring)
         return chosen
-    check_filter(filter)
-    for name, mine, its in (
-        ("epsilon", epsilon, filter.epsilon),
-        ("delta", delta, filter.delta),
-        ("neighbouring", neighbouring, filter.neighbouring),
-    ):
-        if mine != its:
+    check_filter(filter)  # type: ignore[arg-type]
+    for name, mine in (("epsilon", epsilon), ("delta", delta), ("neighbouring", neighbouring)):
+        if mine != (its := getattr(filter, name)):
             raise InvalidArgument(
                 f"{name} must agree between purse and filter; got {mine!r} and {its!r}. Build both from the same numbers."
             )
-    return filter
+    return filter  # type: ignore[return-value]
 
 
 class Observer(Protocol):
@@ -168,24 +160,15 @@ class Spent:
 class Remaining:
     """What is left in a purse.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        Value of a fresh purse of the remaining size. Budgets do not add up in epsilon, so this plus
-        the spent epsilon exceeds the limit.
-    fraction : float
-        Share of the limit that is left, in units that do add up (mu squared, by default).
-    noise_multiplier : float
-        Least noise multiplier of one more Gaussian release of all records; infinity if none fits.
-    selection_epsilon : float
-        Largest epsilon of one more `ExponentialSelection`; zero if none fits.
+    `epsilon` is that of a fresh purse of the remaining size. Budgets do not add up in epsilon, so
+    this plus the spent epsilon exceeds the limit.
     """
 
     epsilon: float
     delta: float
-    fraction: float
-    noise_multiplier: float
-    selection_epsilon: float
+    fraction: float  # share of the limit, in units that do add up (mu squared, by default)
+    noise_multiplier: float  # least one of one more Gaussian release of all records; infinity if none fits
+    selection_epsilon: float  # largest one of one more `ExponentialSelection`; zero if none fits
 
 
 class Purse(Shared):
@@ -267,9 +250,8 @@ class Purse(Shared):
         who: str | None = None,
     ) -> "Purse":
         """Make a purse without a limit, declared NOT PRIVATE on its ledger and certificate."""
-        purse = cls.__new__(cls)
-        purse._set_up(filters.DeclaredNonPrivate(delta, neighbouring), ledger, dataset, noise, who)
-        return purse
+        filter = filters.DeclaredNonPrivate(delta, neighbouring)
+        return cls.with_filter(filter, ledger=ledger, dataset=dataset, noise=noise, who=who)
 
     @classmethod
     def with_filter(
@@ -304,9 +286,7 @@ class Purse(Shared):
                 f"dataset {dataset!r} is not on the ledger ({opened.location}), which holds {known!r}. "
                 "Pass one of these, or open a new purse with Purse(epsilon, delta, ...)."
             )
-        purse = cls.__new__(cls)
-        purse._set_up(filters.from_terms(terms), opened, dataset, noise, who)
-        return purse
+        return cls.with_filter(filters.from_terms(terms), ledger=opened, dataset=dataset, noise=noise, who=who)
 
     def _set_up(
         self,
@@ -534,19 +514,19 @@ class Purse(Shared):
 
     def declare_uncovered(self, what: str) -> None:
         """Record something done with the data outside this purse, for the certificate."""
-        self._ledger.append(
-            self._dataset, UNCOVERED, {}, who=self._who, what=text(what=what), decide=lambda spent: spent
-        )
+        self._remark(UNCOVERED, {}, text(what=what))
 
     def note(self, what: str, details: dict[str, Any]) -> None:
         """Put a remark on the ledger, such as which job begins; of public things only."""
-        self._ledger.append(
-            self._dataset, NOTE, details, who=self._who, what=text(what=what), decide=lambda spent: spent
-        )
+        self._remark(NOTE, details, text(what=what))
 
     def freeze(self, why: str) -> None:
         """Close the account permanently, except for blocks that a running job has reserved."""
-        self._ledger.append(self._dataset, FREEZE, {}, who=self._who, what=text(why=why), decide=lambda spent: spent)
+        self._remark(FREEZE, {}, text(why=why))
+
+    def _remark(self, kind: str, details: dict[str, Any], what: str) -> None:
+        """Put a line on the ledger that spends nothing."""
+        self._ledger.append(self._dataset, kind, details, who=self._who, what=what, decide=lambda spent: spent)
 
     def certificate(self) -> Certificate:
         """Certify the guarantee and the spending. Settles an open reservation."""

@@ -23,21 +23,19 @@ def replay(ledger: Ledger, dataset: str, filter: Filter) -> Totals:
     """
     totals, blocks = filter.start(), dict[str, tuple[Totals, Totals]]()
     for entry in ledger.entries(dataset):
-        totals = _after(totals, entry, filter, blocks)
+        try:
+            with refusing(f"the details of line {entry.seq} of the ledger cannot be read.", raising=LedgerCorrupt):
+                totals = _after(totals, entry, filter, blocks)
+        except (BudgetExhausted, UnsupportedCharge) as error:
+            raise LedgerCorrupt(
+                f"line {entry.seq} of the ledger has a charge that the budget does not admit."
+            ) from error
         if totals != entry.totals:
             raise LedgerCorrupt(f"line {entry.seq} of the ledger records other totals than its charge comes to.")
     return totals
 
 
 def _after(totals: Totals, entry: Entry, filter: Filter, blocks: dict[str, tuple[Totals, Totals]]) -> Totals:
-    try:
-        with refusing(f"the details of line {entry.seq} of the ledger cannot be read.", raising=LedgerCorrupt):
-            return _counted(totals, entry, filter, blocks)
-    except (BudgetExhausted, UnsupportedCharge) as error:
-        raise LedgerCorrupt(f"line {entry.seq} of the ledger has a charge that the budget does not admit.") from error
-
-
-def _counted(totals: Totals, entry: Entry, filter: Filter, blocks: dict[str, tuple[Totals, Totals]]) -> Totals:
     if entry.kind == CHARGE:
         return filter.admit(totals, from_json(entry.details["charge"]))
     if entry.kind == RESERVE:

@@ -19,14 +19,7 @@ Line = tuple[SingleCharge, SingleCharge | None, str]
 class Reservation:
     """A block of budget that is already on the ledger, and what it was used for so far.
 
-    Parameters
-    ----------
-    ledger, dataset, filter, who
-        As in the purse.
-    releases : int
-        Number of releases like the next one to reserve at a time.
-    simulation : bool
-        Whether the noise is seeded.
+    `releases` is the number of releases like the next one to reserve at a time.
 
     Guarantees
     ----------
@@ -42,7 +35,7 @@ class Reservation:
         self._lock = threading.RLock()
         self._process = this_process()
         self._closed = False
-        self._id = ""
+        self._id = ""  # of the last block
         self._current: Totals = filter.start()
         self._ceiling: Totals | None = None  # None between blocks
         self._lines: Counter[Line] = Counter()
@@ -77,10 +70,8 @@ class Reservation:
             if self._closed:
                 return False
             if not self._take(charge):
-                self.settle()
+                self._settle()
                 self._reserve(charge, other)
-                if not self._take(charge):
-                    raise BudgetExhausted(f"{charge!r} does not fit in what is left of the budget.")
             self._lines[charge, other, what] += 1
             self._samplers.add(exact)
             return True
@@ -134,7 +125,7 @@ class Reservation:
         return True
 
     def _reserve(self, charge: SingleCharge, other: SingleCharge | None) -> None:
-        """Reserve the requested block, but at most half of what is left; at least one release."""
+        """Reserve the requested block, but at most half of what is left, and take its first release."""
         body: dict[str, Any] = {
             "reservation": secrets.token_hex(8),
             "charge": describe(charge),
@@ -144,7 +135,7 @@ class Reservation:
         states: list[Totals] = []
 
         def decide(spent: Totals) -> Totals:
-            after = self._filter.admit(spent, charge)
+            first = after = self._filter.admit(spent, charge)
             count = self._releases
             while count > 1:
                 # Twice as many must fit; the last few releases of a budget are reserved one by one.
@@ -155,7 +146,7 @@ class Reservation:
                 except BudgetExhausted:
                     count //= 2
             body["count"] = after.releases - spent.releases
-            states[:] = [spent, after]
+            states[:] = [first, after]
             return after
 
         self._append(RESERVE, body, decide)
@@ -165,7 +156,6 @@ class Reservation:
         self._ledger.append(self._dataset, kind, body, who=self._who, what="block of releases", decide=decide)
 
     def _forget(self) -> None:
-        self._id = ""
         self._current, self._ceiling = self._filter.start(), None
         self._lines, self._samplers = Counter(), set()
 

@@ -22,8 +22,9 @@ from sqlalchemy import exc, pool
 from privypurse.accounting._totals import Totals
 from privypurse.core._checks import at_home
 from privypurse.core._errors import InvalidArgument, LedgerCorrupt, LedgerUnavailable
+from privypurse.core._randomness import Shared
 from privypurse.purse._entries import FREEZE, GENESIS, OPEN, Entry, canonical, totals_from_text, totals_to_text
-from privypurse.purse._ledger import Decide, Shared, check_head, check_not_frozen, check_terms, now
+from privypurse.purse._ledger import Decide, check_head, check_not_frozen, check_terms, now
 
 
 def first_name(path: pathlib.Path) -> pathlib.Path:
@@ -63,7 +64,7 @@ def check_not_mounted(path: pathlib.Path) -> None:
     """Raise LedgerUnavailable for a file that is a mount point: it has another name outside."""
     try:
         mounts = pathlib.Path("/proc/self/mountinfo").read_bytes().splitlines()
-    except OSError:  # not on Linux
+    except OSError:  # pragma: no cover (not on Linux)
         return
     escaped = re.sub(rb"[ \t\n\\]", lambda odd: b"\\%03o" % ord(odd[0]), os.fsencode(os.path.realpath(path)))
     if any(mount.split()[4] == escaped for mount in mounts):
@@ -83,15 +84,10 @@ _entries = sa.Table(
     "entries",
     _metadata,
     sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("dataset", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("who", sa.Text, nullable=False),
-    sa.Column("at", sa.Text, nullable=False),
-    sa.Column("what", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("totals", sa.Text, nullable=False),
-    sa.Column("previous", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
+    *(
+        sa.Column(name, sa.Text, nullable=False)
+        for name in ("dataset", "kind", "who", "at", "what", "body", "totals", "previous", "digest")
+    ),
 )
 # The head counts the lines, so that lines missing at the end are noticed too.
 _head = sa.Table(
@@ -187,16 +183,16 @@ class SqliteLedger(Shared):
         if "\x00" in str(path):
             raise InvalidArgument(f"path must be a file name; got {path!r}, with a null byte. Pass another.")
         self._path = at_home(path).absolute()
-        if self._path.is_dir():
+        if os.path.isdir(self._path):
             raise InvalidArgument(f"path must be a file name; got the folder {str(path)!r}. Pass a file in it.")
-        if not self._path.parent.is_dir():
+        if not os.path.isdir(self._path.parent):
             raise LedgerUnavailable(
                 f"the folder of the ledger, {str(self._path.parent)!r}, does not exist. Make it, or pass another path."
             )
         self._engine = sa.create_engine("sqlite://", poolclass=pool.NullPool, creator=lambda: _connect(self._path))
         sa.event.listen(self._engine, "begin", _begin)
         self._view, self._view_lock = _View(), threading.Lock()
-        if not self._path.exists():
+        if not os.path.exists(self._path):
             if must_exist:
                 raise LedgerUnavailable(f"there is no ledger at {str(path)!r}. Check the path; nothing was made.")
             with self._errors():
@@ -414,18 +410,8 @@ def _insert(
     connection: sa.Connection, view: _View, dataset: str, kind: str, body: Any, who: str, what: str, totals: Totals
 ) -> Entry:
     entry = Entry(view.seq + 1, dataset, kind, who, now(), what, canonical(body), totals, view.digest)
-    row = {
-        "seq": entry.seq,
-        "dataset": entry.dataset,
-        "kind": entry.kind,
-        "who": entry.who,
-        "at": entry.when,
-        "what": entry.what,
-        "body": entry.body,
-        "totals": totals_to_text(entry.totals),
-        "previous": entry.previous,
-        "digest": entry.digest,
-    }
+    row = vars(entry) | {"at": entry.when, "totals": totals_to_text(entry.totals)}
+    del row["when"]
     connection.execute(_INSERT, row)
     connection.execute(_MOVE_HEAD, {"count": entry.seq, "digest": entry.digest})
     return entry
@@ -461,15 +447,6 @@ def _checked(row: Any) -> Entry:
 
 
 def _entry(row: Any) -> Entry:
-    return Entry(
-        seq=row.seq,
-        dataset=row.dataset,
-        kind=row.kind,
-        who=row.who,
-        when=row.at,
-        what=row.what,
-        body=row.body,
-        totals=totals_from_text(row.totals),
-        previous=row.previous,
-        digest=row.digest or "missing",
-    )
+    seq, dataset, kind, who, when, what, body, totals, previous, digest = row
+    totals = totals_from_text(totals)
+    return Entry(seq, dataset, kind, who, when, what, body, totals, previous, digest or "missing")

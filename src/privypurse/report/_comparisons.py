@@ -10,7 +10,7 @@ from privypurse.report._page import figure
 from privypurse.training._plan import Plan
 
 DASHES = ("solid", "dash", "dot", "dashdot")
-_LEGEND = {"orientation": "h", "y": -0.3}
+LEGEND = {"orientation": "h", "y": -0.3}
 
 
 def render_plans(plans: Sequence[Plan], facts: str) -> str:
@@ -21,14 +21,11 @@ def render_plans(plans: Sequence[Plan], facts: str) -> str:
         _planned(plans, "steps", "Step sizes", "step size", lambda plan: plan.step_sizes),
     ]
     drawn = [one for one in drawn if one.drawings[0].data]
-    names = ", ".join(plan.method for plan in plans)
-    header = (
-        f"<header><h1>What {escaped(names if len(plans) < 4 else 'the methods')} would do</h1>"
-        f"{paragraph(facts, 'lede')}{paragraph('Planned from public numbers; no data was touched.')}</header>"
-    )
+    names = ", ".join(plan.method for plan in plans) if len(plans) < 4 else "the methods"
+    about = paragraph(facts, "lede") + paragraph("Planned from public numbers; no data was touched.")
     return whole_page(
         title="Plan - privypurse",
-        header=header,
+        header=f"<header><h1>What {escaped(names)} would do</h1>{about}</header>",
         links=[(one.key, one.title) for one in drawn],
         main=[figure(one) for one in drawn],
         figures=drawn,
@@ -60,12 +57,8 @@ def _planned(
         first, last = f"{values[0]:.4g}", f"{values[-1]:.4g}"
         courses.append(f"{name}: {first} throughout" if first == last else f"{name}: {first} to {last}")
     several = len(data) > 1
-    layout = {
-        "xaxis": axis("step"),
-        "yaxis": axis(unit, rangemode="tozero"),
-        "showlegend": several,
-        "legend": _LEGEND,
-    }
+    axes = {"xaxis": axis("step"), "yaxis": axis(unit, rangemode="tozero")}
+    layout = {**axes, "showlegend": several, "legend": LEGEND}
     drawing = Drawing(data, layout, spoken, f"{title}, first to last step. {'; '.join(courses)}.")
     return Figure(key, title, (drawing,), ("method", "step", unit), rows, height=380 if several else 300)
 
@@ -103,25 +96,13 @@ def _compared(result: Comparison) -> Figure:
         data.append(series)
         spoken.append([f"{name}, epsilon {one:g}: {value:.4g}" for one, value in zip(x, y, strict=True)])
     best = (max if is_share else min)(private, key=lambda entry: entry.value)
-    caption = (
-        f"{unit} over epsilon, with spreads. The best of the private ones is {best.method} at epsilon {best.epsilon:g}, with "
-        f"{factor * best.value:.4g}."
-    )
-    layout = {
-        "xaxis": {"title": {"text": "epsilon"}, "type": "log", "automargin": True},
-        "yaxis": axis(unit),
-        "showlegend": True,
-        "legend": _LEGEND,
-    }
-    rows = [
-        (
-            entry.method,
-            "not private" if entry.epsilon is None else f"{entry.epsilon:g}",
-            f"{factor * entry.value:.4g}",
-            f"{factor * entry.spread:.2g}",
-        )
-        for entry in result.entries
-    ]
+    found = f"{best.method} at epsilon {best.epsilon:g}, with {factor * best.value:.4g}"
+    caption = f"{unit} over epsilon, with spreads. The best of the private ones is {found}."
+    layout = {"xaxis": axis("epsilon", type="log"), "yaxis": axis(unit), "showlegend": True, "legend": LEGEND}
+    rows = []
+    for entry in result.entries:
+        epsilon = "not private" if entry.epsilon is None else f"{entry.epsilon:g}"
+        rows.append((entry.method, epsilon, f"{factor * entry.value:.4g}", f"{factor * entry.spread:.2g}"))
     drawing = Drawing(data, layout, spoken, caption)
     heads = ("method", "epsilon", unit, "spread")
     return Figure("comparison", "Methods and budgets", (drawing,), heads, rows, height=420)

@@ -17,9 +17,7 @@ from privypurse.report import _words as words
 from privypurse.report._content import Coefficient, ReportContent
 from privypurse.training._trace import Step, Trace
 
-MOST_POINTS = 1000
-MOST_ROWS = 60
-MOST_COEFFICIENTS = 25
+MOST_POINTS, MOST_ROWS, MOST_COEFFICIENTS = 1000, 60, 25
 LONGEST_LABEL = 26
 SERIES = ("var(--accent)", "var(--second)", "var(--third)", "var(--fourth)")
 
@@ -60,9 +58,8 @@ def thinned(count: int, most: int) -> list[int]:
 
 
 def _thinned_note(count: int, of: str) -> str:
-    return (
-        f"{MOST_ROWS} of {count:,} {of}, evenly spread, the first and the last included." if count > MOST_ROWS else ""
-    )
+    which = f"{MOST_ROWS} of {count:,} {of}, evenly spread"
+    return f"{which}, the first and the last included." if count > MOST_ROWS else ""
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
@@ -114,10 +111,7 @@ def budget(content: ReportContent) -> Figure | None:
         shown = [words.rounded_up(spent) for spent in y]
         said = [f"after step {step:.0f}: epsilon {spent}" for step, spent in zip(x, shown, strict=True)]
         said[0] = f"before training: epsilon {shown[0]}"
-        caption = (
-            f"Of epsilon {grouped(limit)}, {shown[0]} was spent before training, "
-            f"and {shown[-1]} after step {x[-1]:,.0f}, the last."
-        )
+        begin = f"Of epsilon {grouped(limit)}, {shown[0]} was spent before training, and"
     else:
         steps = [trace.steps[place] for place in thinned(len(trace.steps), MOST_POINTS)]
         x = [float(step.number) for step in steps]
@@ -125,32 +119,22 @@ def budget(content: ReportContent) -> Figure | None:
         limit, unit, title = 100.0, "", "share of the limit spent, %"
         shown = [f"{share:.1f} %" for share in y]
         said = [f"after step {step:.0f}: {share} of the limit" for step, share in zip(x, shown, strict=True)]
-        caption = (
-            f"{shown[0]} of the limit was spent after the first step, {shown[-1]} after step {x[-1]:,.0f}, the last."
-        )
+        begin = f"{shown[0]} of the limit was spent after the first step,"
     dashed = {"color": "var(--limit)", "width": 1.5, "dash": "dash"}
-    label = {
-        "text": f"limit {unit}{grouped(limit)}{'' if unit else ' %'}",
-        "font": {"color": "var(--limit)"},
-    }
+    label = {"text": f"limit {unit}{grouped(limit)}{'' if unit else ' %'}", "font": {"color": "var(--limit)"}}
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "y": limit, "yanchor": "bottom"}
     layout = {
         "xaxis": axis("step"),
         "yaxis": axis(title, range=[0, 1.12 * limit]),
         "shapes": [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": limit, "y1": limit, "line": dashed}],
-        "annotations": [
-            {"xref": "paper", "x": 0, "xanchor": "left", "y": limit, "yanchor": "bottom", "showarrow": False, **label}
-        ],
+        "annotations": [{**place, "showarrow": False, **label}],
     }
     series = _line(x, y, SERIES[0], fill="tozeroy", fillcolor="var(--wash)")
-    rows = [(f"{x[place]:,.0f}" if x[place] else "before", shown[place]) for place in thinned(len(x), MOST_ROWS)]
-    return Figure(
-        "plot-budget",
-        "Budget spent over the steps",
-        (Drawing([series], layout, [said], caption),),
-        ("step", "epsilon spent" if unit else "share spent"),
-        rows,
-        note=_thinned_note(len(trace.steps), "steps"),
-    )
+    drawing = Drawing([series], layout, [said], f"{begin} {shown[-1]} after step {x[-1]:,.0f}, the last.")
+    heads = ("step", "epsilon spent" if unit else "share spent")
+    rows = [(f"{x[at]:,.0f}" if x[at] else "before", shown[at]) for at in thinned(len(x), MOST_ROWS)]
+    note = _thinned_note(len(trace.steps), "steps")
+    return Figure("plot-budget", "Budget spent over the steps", (drawing,), heads, rows, note=note)
 
 
 def noise(content: ReportContent) -> Figure | None:
@@ -180,15 +164,10 @@ def noise(content: ReportContent) -> Figure | None:
     selections = sum(step.chosen is not None for step in content.trace.steps)
     if selections:
         captions.append(f"{selections:,} more steps were selections, which have no standard deviation to show.")
-    return Figure(
-        "plot-noise",
-        "Noise schedule",
-        (Drawing(data, layout, spoken, " ".join(captions)),),
-        ("step", "asked", "standard deviation"),
-        [(f"{rows[at][0]:,}", rows[at][1], grouped(rows[at][2])) for at in thinned(len(rows), MOST_ROWS)],
-        text_columns=2,
-        note=_thinned_note(sum(map(len, asked.values())), "steps"),
-    )
+    drawing, heads = Drawing(data, layout, spoken, " ".join(captions)), ("step", "asked", "standard deviation")
+    listed = [(f"{rows[at][0]:,}", rows[at][1], grouped(rows[at][2])) for at in thinned(len(rows), MOST_ROWS)]
+    note = _thinned_note(sum(map(len, asked.values())), "steps")
+    return Figure("plot-noise", "Noise schedule", (drawing,), heads, listed, 2, note)
 
 
 def step_sizes(content: ReportContent) -> Figure | None:
@@ -202,14 +181,10 @@ def step_sizes(content: ReportContent) -> Figure | None:
     said = [f"update {at:.0f}: step size {grouped(size)}" for at, size in zip(x, y, strict=True)]
     from_zero = {"range": [0, 1.12 * max(y)]} if min(y) >= 0 < max(y) else {}
     layout = {"xaxis": axis("update"), "yaxis": axis("step size", **from_zero)}
-    return Figure(
-        "plot-steps",
-        "Step sizes",
-        (Drawing([series], layout, [said], f"Over {len(sizes):,} updates the step size {words.course(sizes)}."),),
-        ("update", "step size"),
-        [(f"{at + 1:,}", grouped(sizes[at])) for at in thinned(len(sizes), MOST_ROWS)],
-        note=_thinned_note(len(sizes), "updates"),
-    )
+    caption = f"Over {len(sizes):,} updates the step size {words.course(sizes)}."
+    drawing, heads = Drawing([series], layout, [said], caption), ("update", "step size")
+    rows = [(f"{at + 1:,}", grouped(sizes[at])) for at in thinned(len(sizes), MOST_ROWS)]
+    return Figure("plot-steps", "Step sizes", (drawing,), heads, rows, note=_thinned_note(len(sizes), "updates"))
 
 
 def coefficients(content: ReportContent) -> Figure | None:
@@ -220,32 +195,19 @@ def coefficients(content: ReportContent) -> Figure | None:
     for coefficient in content.coefficients:
         outputs.setdefault(coefficient.output, []).append(coefficient)
     several = len(outputs) > 1
-    heads = (*(("output",) if several else ()), "column", "coefficient", "from", "to")
-    rows = [
-        (*((one.output,) if several else ()), one.name, grouped(one.value), *(_ends(one) or ("", "")))
-        for one in content.coefficients
-    ]
+    drawings = tuple(_dots(of, output if several else "") for output, of in outputs.items())
+    heads: Row = ("column", "coefficient", "from", "to")
+    rows: list[Row] = [(one.name, grouped(one.value), *(_ends(one) or ("", ""))) for one in content.coefficients]
     most = max(min(len(of), MOST_COEFFICIENTS) for of in outputs.values())
-    return Figure(
-        "plot-coefficients",
-        "Coefficients",
-        tuple(_dots(of, output if several else "") for output, of in outputs.items()),
-        heads,
-        rows,
-        text_columns=2 if several else 1,
-        height=110 + 24 * max(most, 4),
-        chooser="Output" if several else "",
-    )
+    height, chooser = 110 + 24 * max(most, 4), ""
+    if several:
+        heads, chooser = ("output", *heads), "Output"
+        rows = [(one.output, *row) for one, row in zip(content.coefficients, rows, strict=True)]
+    return Figure("plot-coefficients", "Coefficients", drawings, heads, rows, 1 + several, "", height, chooser)
 
 
 def _ends(one: Coefficient) -> tuple[str, str] | None:
     return None if one.low is None or one.high is None else (grouped(one.low), grouped(one.high))
-
-
-def _label(name: str) -> str:
-    short = name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "\u2026"
-    # Plotly interprets markup in labels.
-    return html.escape(short, quote=False)
 
 
 def _dots(of: list[Coefficient], output: str) -> Drawing:
@@ -263,7 +225,10 @@ def _dots(of: list[Coefficient], output: str) -> Drawing:
             "array": [max(0.0, one.high - one.value) if one.high is not None else 0.0 for one in shown],
             "arrayminus": [max(0.0, one.value - one.low) if one.low is not None else 0.0 for one in shown],
         }
-    ticks = {"tickmode": "array", "tickvals": y, "ticktext": [_label(one.name) for one in shown]}
+    names = [one.name for one in shown]
+    short = [name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "\u2026" for name in names]
+    # Plotly interprets markup in labels.
+    ticks = {"tickmode": "array", "tickvals": y, "ticktext": [html.escape(name, quote=False) for name in short]}
     # Cut intervals that are far wider than any coefficient at the edge.
     reach = max((abs(value) for value in x), default=0.0) or 1.0
     wide = any(abs(end) > 3 * reach for one in shown for end in (one.low or 0.0, one.high or 0.0))
@@ -302,18 +267,14 @@ def ledger_runs(content: ReportContent) -> Figure | None:
         "bargap": 0.75 if len(runs) <= 6 else 0.4,
     }
     total = sum(int(run["releases"]) for run in runs)
-    caption = f"{len(runs):,} run{'' if len(runs) == 1 else 's'} on this ledger released {total:,} values."
+    caption = f"{len(runs):,} runs on this ledger released {total:,} values."
     if stated:
         caption += f" They come to epsilon {words.rounded_up(float(spent[-1]))} together."
-    rows = [
-        (
-            *(f"{at + 1:,}", words.moment(runs[at]["when"]), str(runs[at]["who"]), str(runs[at]["what"])),
-            *((words.rounded_up(float(spent[at])),) if stated else ()),
-            f"{int(runs[at]['releases']):,}",
-        )
-        for at in thinned(len(runs), MOST_ROWS)
-    ]
+    rows = []
+    for at in thinned(len(runs), MOST_ROWS):
+        about = f"{at + 1:,}", words.moment(runs[at]["when"]), str(runs[at]["who"]), str(runs[at]["what"])
+        so_far = (words.rounded_up(float(spent[at])),) if stated else ()
+        rows.append((*about, *so_far, f"{int(runs[at]['releases']):,}"))
     heads = ("run", "when", "who", "what", *(("epsilon so far",) if stated else ()), "releases")
-    drawing = Drawing([series], layout, [said], caption)
-    note = _thinned_note(len(runs), "runs")
+    drawing, note = Drawing([series], layout, [said], caption), _thinned_note(len(runs), "runs")
     return Figure("plot-runs", "Runs on the ledger", (drawing,), heads, rows, 4, note, height=240)

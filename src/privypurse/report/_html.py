@@ -72,9 +72,8 @@ def code(text: str, *, copy: str = "", wrap: bool = True) -> str:
 
 def section(key: str, title: str, inner: str) -> str:
     """Write one section with its heading."""
-    return (
-        f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{escaped(title)}</h2>{inner}</section>'
-    )
+    heading = f'<h2 id="{key}-title">{escaped(title)}</h2>'
+    return f'<section id="{key}" aria-labelledby="{key}-title">{heading}{inner}</section>'
 
 
 def embedded_json(value: Any) -> str:
@@ -99,29 +98,19 @@ def source() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise InvalidArgument(
-            'reports need plotly, which is not installed. Install it: pip install "privypurse[cli]"'
-        ) from error
+        raise InvalidArgument("reports need plotly. Install it: pip install 'privypurse[cli]'.") from error
     return embedded_script(str(get_plotlyjs()))
 
 
 KEYS = "Arrow keys walk through the points of a plot; Home and End go to the first and the last; Escape leaves."
-
 # Runs first: until then the styles hide what needs scripts.
 FIRST_SCRIPT = 'document.documentElement.classList.add("scripted");'
-
-
 _DRAWN = ("data", "layout", "spoken", "caption")
+Links = Sequence[tuple[str, str]]
 
 
 def whole_page(
-    *,
-    title: str,
-    header: str,
-    links: Sequence[tuple[str, str]],
-    main: Sequence[str],
-    figures: Sequence[Figure],
-    closing: str,
+    *, title: str, header: str, links: Links, main: Sequence[str], figures: Sequence[Figure], closing: str
 ) -> str:
     """Return a page. `header` and `main` are HTML; `links` are keys and names of sections."""
     drawn = [[{name: getattr(part, name) for name in _DRAWN} for part in one.drawings] for one in figures]

@@ -21,18 +21,13 @@ LONGEST_LIST = 12
 
 
 def render(content: ReportContent) -> str:
-    """Return a report as one HTML page, plots included, that forbids network access.
-
-    Parameters
-    ----------
-    content : ReportContent
-        Content of the report.
-    """
+    """Return a report as one HTML page, plots included, that forbids network access."""
     links = [("covers", "What it covers"), ("worth", "Quality"), ("spending", "Spending")]
     links += [("model", "Model")] if content.coefficients else []
     links += [("ledger", "Data set")] if content.budget is not None else []
     links += [("before", "Before training")] if content.prepared else []
     links += [("reproduce", "Reproduce"), ("verify", "Verify")]
+    worth = "".join(map(_measurement, content.measurements)) or paragraph(HOW_TO_MEASURE)
     with_figures = [_spending(content), _model(content), _ledger(content)]
     return whole_page(
         title=f"{content.title} - privacy report",
@@ -41,7 +36,7 @@ def render(content: ReportContent) -> str:
         main=[
             _glance(content),
             _coverage(content),
-            _worth(content),
+            section("worth", "Quality of the model", worth),
             *(written for written, _ in with_figures),
             _before(content),
             _reproduce(content),
@@ -98,27 +93,19 @@ def _scale(reach: float) -> str:
 
 
 def _warnings(content: ReportContent) -> str:
-    warnings = []
+    notes, careful = "", '<p class="warning" role="note"><strong>Careful.</strong> '
     if not content.schema_declared:
-        warnings.append(
-            "The description of the columns was not declared public. Names, ranges or categories may have been read from the "
-            "records, and then the guarantee does not cover what they reveal."
+        notes += (
+            f"{careful}The description of the columns was not declared public. Names, ranges or categories may have been "
+            "read from the records, and then the guarantee does not cover what they reveal.</p>"
         )
-    exact = dict.fromkeys(one.metric for one in content.measurements if not one.paid and not one.public)
-    if exact:
-        warnings.append(
-            f"Measured exactly, on records that were not declared public: {', '.join(exact)}. These numbers are not covered."
-        )
-    alarms = "".join(
-        f'<p class="warning" role="note"><strong>Careful.</strong> {escaped(text)}</p>' for text in warnings
-    )
-    if not content.certificate.part_of:
-        return alarms
-    part = (
-        f"This report covers one run on the data set. It is a part of {content.certificate.part_of}, whose certificate covers "
-        "everything."
-    )
-    return f'{alarms}<p class="note" role="note">{escaped(part)}</p>'
+    if exact := dict.fromkeys(one.metric for one in content.measurements if not one.paid and not one.public):
+        where = f"{careful}Measured exactly, on records that were not declared public"
+        notes += f"{where}: {escaped(', '.join(exact))}. These numbers are not covered.</p>"
+    if whole := content.certificate.part_of:
+        part = f"It is a part of {escaped(whole)}, whose certificate covers everything."
+        notes += f'<p class="note" role="note">This report covers one run on the data set. {part}</p>'
+    return notes
 
 
 def _glance(content: ReportContent) -> str:
@@ -127,47 +114,48 @@ def _glance(content: ReportContent) -> str:
     cards = [_epsilon_card(content)]
     if words.bounded(certificate):
         slip = f"{words.sentence(words.chance(certificate.delta))}: the chance that the factor above leaves out."
-        cards.append(_card("Delta", grouped(certificate.delta), [slip]))
+        cards.append(_card("Delta", grouped(certificate.delta), slip))
     cards.append(_worth_card(content.measurements))
     planned = f"Planned by {content.method}; training {words.stopped(trace)}."
-    cards.append(_card("Steps", f"{len(trace.steps):,}", [planned]))
+    cards.append(_card("Steps", f"{len(trace.steps):,}", planned))
     people = ", ".join(certificate.people) or "not recorded"
     issued = f"Issued by {certificate.issued_by}. Spent by {people}."
-    cards.append(_card("Issued", words.moment(certificate.issued_at), [issued], small=True))
+    cards.append(_card("Issued", words.moment(certificate.issued_at), issued))
     return f'<h2 class="unseen">At a glance</h2><ul class="cards">{"".join(cards)}</ul>'
 
 
-def _card(name: str, value: str, notes: list[str], extra: str = "", *, small: bool = False) -> str:
+def _card(name: str, value: str, *notes: str, extra: str = "") -> str:
+    size = "value small" if len(value) > 7 else "value"
     lines = "".join(map(paragraph, notes))
-    size = "value small" if small or len(value) > 7 else "value"
     return f'<li><h3>{escaped(name)}</h3><p class="{size}">{escaped(value)}</p>{extra}{lines}</li>'
 
 
 def _epsilon_card(content: ReportContent) -> str:
     certificate = content.certificate
     if not math.isfinite(certificate.epsilon):
-        return _card("Epsilon", "no limit", ["Nothing bounds what the released values reveal."])
+        return _card("Epsilon", "no limit", "Nothing bounds what the released values reveal.")
     spent = min(certificate.recorded_epsilon, certificate.epsilon)
     share = spent / certificate.epsilon if certificate.epsilon > 0 else 0.0
     note = f"spent of a limit of {grouped(certificate.epsilon)} ({words.percent(share, 0)})."
     if not certificate.private:
         note += " It would count if the noise were secret."
-    return _card("Epsilon", words.rounded_up(spent), [note], _scale(100 * share))
+    return _card("Epsilon", words.rounded_up(spent), note, extra=_scale(100 * share))
 
 
 def _worth_card(measurements: tuple[Measurement, ...]) -> str:
     if not measurements:
-        return _card("Quality", "not measured", ["See below how to measure it."], small=True)
+        return _card("Quality", "not measured", "See below how to measure it.")
     first = next((one for one in measurements if not one.says_little), measurements[0])
     name, (paid, style) = words.sentence(first.metric), words.covered_by(first)
     if first.says_little:
-        return _card(name, "too noisy", ["Too noisy to report at this budget."], small=True)
+        return _card(name, "too noisy", "Too noisy to report at this budget.")
     notes = []
     if first.low is not None and first.high is not None:
         ends = f"{measured(first.metric, first.low)} to {measured(first.metric, first.high)}"
         notes.append(f"{ends} with 95 % confidence.")
     notes += [f"{words.sentence(other)}: {measured(first.metric, value)}." for other, value in first.compared_with[:1]]
-    return _card(name, measured(first.metric, first.value), notes, f'<p class="tag {style}">{escaped(paid)}</p>')
+    tag = f'<p class="tag {style}">{escaped(paid)}</p>'
+    return _card(name, measured(first.metric, first.value), *notes, extra=tag)
 
 
 def figure(drawn: Figure) -> str:
@@ -175,13 +163,10 @@ def figure(drawn: Figure) -> str:
     caption = escaped(drawn.drawings[0].caption)
     chooser = ""
     if drawn.chooser:
-        options = "".join(
-            f'<option value="{place}">{escaped(one.label)}</option>' for place, one in enumerate(drawn.drawings)
-        )
-        chooser = (
-            f'<label class="chooser needs-script">{escaped(drawn.chooser)} '
-            f'<select data-choose="{drawn.key}" autocomplete="off">{options}</select></label>'
-        )
+        labels = enumerate(escaped(one.label) for one in drawn.drawings)
+        options = "".join(f'<option value="{place}">{label}</option>' for place, label in labels)
+        select = f'<select data-choose="{drawn.key}" autocomplete="off">{options}</select>'
+        chooser = f'<label class="chooser needs-script">{escaped(drawn.chooser)} {select}</label>'
     note = paragraph(drawn.note, "note") if drawn.note else ""
     numbers = table(f"{drawn.title}: numbers", drawn.heads, drawn.rows, drawn.text_columns)
     return (
@@ -210,20 +195,13 @@ def _coverage(content: ReportContent) -> str:
             items.append(f"{certificate.unreleased:,} more values that were charged and are not known to be released.")
         covered = bullets(items)
     uncovered = bullets(words.sentence(item) for item in certificate.uncovered)
-    groups = table(
-        "Released values",
-        ("what for", "kind", "how many", "noise multiplier or epsilon"),
-        [
-            (
-                words.PURPOSES.get(group.what, group.what),
-                group.kind,
-                f"{group.count:,}",
-                _levels(group.smallest, group.largest),
-            )
-            for group in certificate.groups
-        ],
-        text_columns=2,
-    )
+    heads = ("what for", "kind", "how many", "noise multiplier or epsilon")
+    rows = []
+    for group in certificate.groups:
+        levels = [grouped(level) for level in (group.smallest, group.largest) if level is not None]
+        purpose = words.PURPOSES.get(group.what, group.what)
+        rows.append((purpose, group.kind, f"{group.count:,}", " to ".join(dict.fromkeys(levels))))
+    groups = table("Released values", heads, rows, text_columns=2)
     inner = (
         f'<div class="two"><div><h3>It covers</h3>{covered}</div>'
         f'<div class="not"><h3>It does not cover</h3>{uncovered}</div></div>'
@@ -240,19 +218,6 @@ def _relation(content: ReportContent, name: str) -> str:
     if under.recorded_epsilon is not None:
         recorded = f"; the releases on record come to {words.rounded_up(under.recorded_epsilon)}"
     return f"epsilon {words.rounded_up(under.epsilon)}, delta {grouped(under.delta)}{recorded}."
-
-
-def _levels(smallest: float | None, largest: float | None) -> str:
-    if smallest is None or largest is None:
-        return ""
-    low, high = grouped(smallest), grouped(largest)
-    return low if low == high else f"{low} to {high}"
-
-
-def _worth(content: ReportContent) -> str:
-    """Write the measurements of the model, their coverage and comparisons."""
-    inner = "".join(map(_measurement, content.measurements)) or paragraph(HOW_TO_MEASURE)
-    return section("worth", "Quality of the model", inner)
 
 
 def _measurement(one: Measurement) -> str:
@@ -312,11 +277,9 @@ def _ledger(content: ReportContent) -> tuple[str, list[Figure]]:
     sentence = f"Data set {dataset} has no limit on its ledger: it is not private."
     if limit is not None and math.isfinite(limit):
         rest = f"; {words.percent(left, 0)} of the budget is left" if left is not None else ""
-        spent = words.rounded_up(budget.get("spent_epsilon") or 0.0)
-        sentence = (
-            f"Of epsilon {grouped(limit)} at delta {grouped(budget.get('delta') or 0.0)}, data set {dataset} has "
-            f"spent {spent} on all of its runs{rest}."
-        )
+        spent, delta = words.rounded_up(budget.get("spent_epsilon") or 0.0), grouped(budget.get("delta") or 0.0)
+        whole = f"Of epsilon {grouped(limit)} at delta {delta}"
+        sentence = f"{whole}, data set {dataset} has spent {spent} on all of its runs{rest}."
     drawn = figures.ledger_runs(content)
     inner = paragraph(sentence, "lead") + (figure(drawn) if drawn else "")
     return section("ledger", "The budget of the data set", inner), [drawn] if drawn else []

@@ -13,8 +13,7 @@ from privypurse.purse._certificate import Certificate
 from privypurse.report._content import Measurement
 from privypurse.training._trace import Trace
 
-# Above this the factor e^epsilon exceeds 2,980.
-WEAK_EPSILON = 8.0
+WEAK_EPSILON = 8.0  # above this the factor e^epsilon exceeds 2,980
 SHARES = ("accuracy", "precision", "recall", "share", "correct", "auc", "f1")
 STOPS = {
     "steps": "made all planned steps",
@@ -29,15 +28,10 @@ QUERIES = {
     "LossesAlong": "line search",
     "LossesAt": "choice among models",
     "Objective": "minimiser",
-    "SlopeAlong": "slope",
-    "CurvatureAlong": "curvature",
     "Count": "number of records",
     "ClassCounts": "records of each class",
 }
-PURPOSES = {
-    "GradientAt": "noisy gradient",
-    "ModuleGradient": "noisy gradient",
-    "ShareWithin": "noisy share of gradients within the clip norm",
+PURPOSES = {name: f"noisy {QUERIES[name]}" for name in ("GradientAt", "ModuleGradient", "ShareWithin")} | {
     "LossesAlong": "step size, selected",
     "LossesAt": "candidate model, selected",
     "Count": "number of records",
@@ -85,11 +79,9 @@ def factor(epsilon: float) -> str:
 def right_guesses(epsilon: float, delta: float) -> float:
     """Return the largest probability of guessing right whether a record with prior 1/2 took part.
 
-    A guess says yes with probability p where the record is in and q where it is not. Privacy gives
-    p <= e^epsilon q + delta and 1 - q <= e^epsilon (1 - p) + delta. The guess is right with
-    probability (p + 1 - q)/2. Adding the two inequalities, with s = p + 1 - q: s <= e^epsilon (2 -
-    s) + 2 delta, so s/2 <= (e^epsilon + delta)/(1 + e^epsilon). Both hold with equality at p = 1 -
-    q, so no smaller bound follows from epsilon and delta alone.
+    A guess says yes with probability p where the record is in and q where it is not, and is right
+    with probability s/2, s = p + 1 - q. Add p <= e^epsilon q + delta and 1 - q <= e^epsilon (1 - p)
+    + delta: s/2 <= (e^epsilon + delta)/(1 + e^epsilon), with equality at p = 1 - q.
 
     >>> right_guesses(0.0, 0.0), round(right_guesses(1.0, 1e-6), 4)
     (0.5, 0.7311)
@@ -140,10 +132,9 @@ def strength(certificate: Certificate) -> str:
         relation, details = "The guarantee covers a record's contents; the number of records is public", "."
     if certificate.epsilon <= WEAK_EPSILON:
         return relation + details
-    return (
-        f"{relation}. But a factor of {factor(certificate.epsilon)} is very large, so this guarantee is weak: in the worst "
-        "case it hides almost nothing. Do not rely on it without a further argument."
-    )
+    weak = f"a factor of {factor(certificate.epsilon)} is very large, so this guarantee is weak"
+    hides = "in the worst case it hides almost nothing"
+    return f"{relation}. But {weak}: {hides}. Do not rely on it without a further argument."
 
 
 def guesser(certificate: Certificate) -> str:
@@ -160,10 +151,8 @@ def in_full(certificate: Certificate) -> str:
     """Return the guarantee in technical terms."""
     part = "this part of the purse" if certificate.part_of else "this purse"
     epsilon, delta = rounded_up(certificate.epsilon, 9), rounded_up(certificate.delta, 9)
-    return (
-        f"Everything released through {part} together is ({epsilon}, {delta})-differentially private under the relation "
-        f"{certificate.neighbouring}."
-    )
+    private = f"({epsilon}, {delta})-differentially private under the relation {certificate.neighbouring}"
+    return f"Everything released through {part} together is {private}."
 
 
 def sentence(text: str) -> str:

@@ -4,6 +4,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from privypurse.core._checks import at_home, small_probability
 from privypurse.core._errors import InvalidArgument, TermsMismatch
@@ -19,33 +20,15 @@ MOST_DELTA = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """Name and terms of the account to charge.
-
-    Parameters
-    ----------
-    ledger : path or None
-        File of the ledger. None: ``PRIVYPURSE_LEDGER``, or ``privypurse-ledger.db`` beside the
-        data.
-    beside : path or None
-        Folder of the data. Default: the current folder.
-    dataset : str
-        Name of the data set on the ledger.
-    budget : float or None
-        Total budget of the data set, fixed when the account is opened. None: the one on the ledger,
-        or for a new account the epsilon of the first job.
-    delta, neighbouring
-        The other terms. Default for a new account: 1e-6 and add/remove.
-    who : str or None
-        Name recorded with each charge. Default: the user of the machine.
-    """
+    """Name and terms of the account to charge. Terms that are None are those on the ledger."""
 
     dataset: str
-    ledger: pathlib.Path | None = None
-    beside: pathlib.Path | None = None
-    budget: float | None = None
-    delta: float | None = None
-    neighbouring: str | None = None
-    who: str | None = None
+    ledger: pathlib.Path | None = None  # None: PRIVYPURSE_LEDGER, or privypurse-ledger.db beside the data
+    beside: pathlib.Path | None = None  # folder of the data; None: the current folder
+    budget: float | None = None  # total of the data set; None for a new account: epsilon of the first job
+    delta: float | None = None  # None for a new account: 1e-6
+    neighbouring: str | None = None  # None for a new account: add-remove
+    who: str | None = None  # name recorded with each charge; None: the user of the machine
 
     @property
     def path(self) -> pathlib.Path:
@@ -55,38 +38,34 @@ class Account:
         return at_home(named) if named else (self.beside or pathlib.Path()) / LEDGER
 
     def open(self, epsilon: float | None, *, seed: int | None = None, noise: str = "auto") -> tuple[Purse, bool]:
-        """Return the purse, and whether the account is new.
-
-        A new account without a budget has the epsilon of the job. A seed is for simulations; `noise`
-        is "auto", "secure" or "plain".
-        """
+        """Return the purse, and whether the account is new. A seed is for simulations."""
         check_noise_name(noise)
         source = noise_source(noise, seed)
         found = self.find(source)
         if found is not None:
-            self._check_terms(found)
+            terms = found.epsilon, found.delta, found.neighbouring.value
+            for name, its in zip(("budget", "delta", "neighbouring"), terms, strict=True):
+                if (asked := getattr(self, name)) not in (None, its):
+                    fixed = f"{name} of data set {self.dataset!r} is fixed at {its} on the ledger {str(self.path)!r}"
+                    remedy = f"Leave --{name} out, or pass another --dataset if these are other records."
+                    raise TermsMismatch(f"{fixed}; got {asked}. {remedy}")
             return found, False
         budget = epsilon if self.budget is None else self.budget
         if budget is None:
-            raise InvalidArgument(
-                f"budget is needed: data set {self.dataset!r} is not on the ledger {str(self.path)!r}. "
-                "Pass for example --budget 3, the most that may ever be spent on it."
-            )
+            where = f"data set {self.dataset!r} is not on the ledger {str(self.path)!r}"
+            remedy = "Pass for example --budget 3, the most that may ever be spent on it."
+            raise InvalidArgument(f"budget is needed: {where}. {remedy}")
         if epsilon is not None and budget < epsilon:
-            raise InvalidArgument(
-                f"expected budget to be at least the epsilon of this job, {epsilon:g}, got {budget:g}. Raise it or lower epsilon."
-            )
+            least = f"at least the epsilon of this job, {epsilon:g}"
+            raise InvalidArgument(f"expected budget to be {least}, got {budget:g}. Raise it or lower epsilon.")
         delta = DELTA if self.delta is None else self.delta
         if small_probability(delta=delta) > MOST_DELTA:
-            raise InvalidArgument(
-                f"expected delta far below one over the number of records, got {delta:g}, with which "
-                "publishing a whole record could count as private. Pass for example --delta 1e-6."
-            )
+            why = f"got {delta:g}, with which publishing a whole record could count as private"
+            needed = "expected delta far below one over the number of records"
+            raise InvalidArgument(f"{needed}, {why}. Pass for example --delta 1e-6.")
         relation = Neighbouring.parse(self.neighbouring or Neighbouring.ADD_REMOVE.value)
-        opened = Purse(
-            budget, delta, neighbouring=relation, ledger=self.path, dataset=self.dataset, noise=source, who=self.who
-        )
-        return opened, True
+        own: Any = {"ledger": self.path, "dataset": self.dataset, "who": self.who}
+        return Purse(budget, delta, neighbouring=relation, noise=source, **own), True
 
     def find(self, noise: NoiseSource | None = None) -> Purse | None:
         """Return the purse if the account is on the ledger, else None."""
@@ -96,19 +75,6 @@ class Account:
         if ledger.terms(self.dataset) is None:
             return None
         return Purse.reopen(ledger, self.dataset, noise=noise, who=self.who)
-
-    def _check_terms(self, purse: Purse) -> None:
-        for name, asked, its in (
-            ("budget", self.budget, purse.epsilon),
-            ("delta", self.delta, purse.delta),
-            ("neighbouring", self.neighbouring, purse.neighbouring.value),
-        ):
-            if asked is not None and asked != its:
-                raise TermsMismatch(
-                    f"{name} of data set {self.dataset!r} is fixed at {its} on the ledger "
-                    f"{str(self.path)!r}; got {asked}. Leave --{name} out, or pass another --dataset if "
-                    "these are other records."
-                )
 
 
 def put_on_record(accounts: Sequence[Account | None], what: str) -> None:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,10 @@ from privypurse.purse._holds import held
 from privypurse.purse._opening import part_of
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Comparison, Entry
-from privypurse.runs._left_out import SHARE, count_left_out, exactly_left_out
 from privypurse.runs._measure import epsilon_beside_measuring, measure
 from privypurse.runs._on_record import counted, on_record
 from privypurse.runs._progress import Progress
-from privypurse.runs._rows import CHECKED, EncodedRows, read_rows, target_of
+from privypurse.runs._rows import CHECKED, SHARE, EncodedRows, count_left_out, exactly_left_out, read_rows, target_of
 from privypurse.runs.train import unfitted_model
 from privypurse.tables._files import TableFile
 from privypurse.tables.schema import ClassTarget, Schema, Target
@@ -45,30 +44,20 @@ def check_choices(methods: Sequence[str], epsilons: Sequence[float], repetitions
     for epsilon in epsilons:
         positive(epsilon=epsilon)
     if not methods or not epsilons or repetitions < 1:
-        raise InvalidArgument(
-            f"expected at least one of each of methods, epsilons and repeats, got {shown(list(methods))}, "
-            f"{shown(list(epsilons))} and {repetitions}. Pass one of each."
-        )
+        got = f"{shown(list(methods))}, {shown(list(epsilons))} and {repetitions}"
+        raise InvalidArgument(f"expected at least one of methods, epsilons and repeats, got {got}. Pass one of each.")
 
 
 def compare_not_private(
-    file: TableFile,
-    schema: Schema,
-    methods: Sequence[str],
-    epsilons: Sequence[float],
-    repetitions: int,
-    progress: Progress,
+    file: TableFile, schema: Schema, methods: Sequence[str], epsilons: Sequence[float], repeats: int, progress: Progress
 ) -> Comparison:
-    """Compare by simulation, measured exactly. The result is as private as the records.
-
-    Each repetition has its own split of the records and its own seed.
-    """
+    """Compare by simulation, measured exactly, each repetition with its own split and seed."""
     target = _target(schema)
     rows, _ = read_rows(file, schema, progress)
     found: dict[tuple[str, float | None], list[float]] = {}
-    progress.stage("comparing", repetitions * (len(methods) * len(epsilons) + 2))
+    progress.stage("comparing", repeats * (len(methods) * len(epsilons) + 2))
     done = 0
-    for repetition in range(repetitions):
+    for repetition in range(repeats):
         out = np.random.default_rng(repetition).random(len(rows.y)) < HOLD_OUT
         train, test = EncodedRows(rows.X[~out], rows.y[~out]), EncodedRows(rows.X[out], rows.y[out])
         for name, epsilon, model in _candidates(target, methods, epsilons, repetition):
@@ -84,7 +73,7 @@ def compare_not_private(
         for (name, epsilon), values in found.items()
     )
     lost = [f"{file.path.name}: {remark}" for remark in exactly_left_out(file, rows.left_out)]
-    return Comparison(_metric(target), False, " ".join([NOT_PRIVATE, *lost]), repetitions, entries)
+    return Comparison(_metric(target), False, " ".join([NOT_PRIVATE, *lost]), repeats, entries)
 
 
 @spending_noted(call=None)
@@ -107,14 +96,10 @@ def compare_paid(
     purse = purse_to_charge()
     run = part_of(purse, price(methods, epsilons, purse.delta))
     entries: list[Entry] = []
-    note = PAID
-    with (
-        held(run),
-        counted(run, "the figures are lost"),
-        on_record(purse, run, f"compare {', '.join(methods)} on {file.path.name}"),
-    ):
-        for what in (*schema.uncovered, *file.uncovered, CHECKED):
-            run.declare_uncovered(what)
+    note, what = PAID, f"compare {', '.join(methods)} on {file.path.name}"
+    with held(run), counted(run, "the figures are lost"), on_record(purse, run, what):
+        for uncovered in (*schema.uncovered, *file.uncovered, CHECKED):
+            run.declare_uncovered(uncovered)
         left_out = count_left_out(file, train.left_out, run)
         for one in left_out:
             one.check(file.path.name)
@@ -146,25 +131,14 @@ def price(methods: Sequence[str], epsilons: Sequence[float], delta: float) -> fl
 
 
 def _candidates(
-    target: Target, methods: Sequence[str], epsilons: Sequence[float], repetition: int
-) -> "list[tuple[str, float | None, Any]]":
-    classifies = isinstance(target, ClassTarget)
-    plain = LogisticRegression(max_iter=1000) if classifies else Ridge()
-    constant = _ConstantClassifier() if classifies else DummyRegressor()
-    listed: list[tuple[str, float | None, Any]] = []
+    target: Target, methods: Sequence[str], epsilons: Sequence[float], seed: int
+) -> Iterator[tuple[str, float | None, Any]]:
     for epsilon, name in itertools.product(epsilons, methods):
-        purse = Purse(epsilon, 1e-6, neighbouring="add-remove", noise=NoiseSource(seed=repetition))
-        listed.append((name, epsilon, unfitted_model(target, name).set_params(epsilon=None, purse=purse)))
-    return [*listed, ("scikit-learn, not private", None, plain), ("always the same answer", None, constant)]
-
-
-class _ConstantClassifier(DummyClassifier):  # type: ignore[misc]
-    """Predict the most frequent class, with a decision function."""
-
-    def decision_function(self, X: Any) -> Any:
-        """Score the classes of every row alike."""
-        shares = self.predict_proba(X)
-        return shares[:, 1] - 0.5 if shares.shape[1] == 2 else shares
+        purse = Purse(epsilon, 1e-6, neighbouring="add-remove", noise=NoiseSource(seed=seed))
+        yield name, epsilon, unfitted_model(target, name).set_params(epsilon=None, purse=purse)
+    classifies = isinstance(target, ClassTarget)
+    yield "scikit-learn, not private", None, LogisticRegression(max_iter=1000) if classifies else Ridge()
+    yield "always the same answer", None, DummyClassifier() if classifies else DummyRegressor()
 
 
 def _metric(target: Target) -> str:
@@ -174,8 +148,6 @@ def _metric(target: Target) -> str:
 def _target(schema: Schema) -> Target:
     target = target_of(schema)
     if schema.to_buy:
-        raise InvalidArgument(
-            f"range of column {schema.to_buy[0].name!r} is to be bought, which a comparison does not do. "
-            "Declare the range in the schema."
-        )
+        what = f"range of column {schema.to_buy[0].name!r} is to be bought, which a comparison does not do"
+        raise InvalidArgument(f"{what}. Declare the range in the schema.")
     return target

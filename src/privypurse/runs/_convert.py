@@ -32,9 +32,8 @@ class Converted:
 def convert_file(file: TableFile, out: pathlib.Path, progress: Progress) -> Converted:
     """Write the records of a CSV file to a Parquet file, every column as text. Replace the file.
 
-    Without line breaks inside quotes, cells are the same as in `TableFile.blocks`. A record with
-    too many or too few fields, or with quotes that RFC 4180 does not allow, raises InvalidArgument
-    with the number of its first line.
+    A record with too many or too few fields, or with quotes that RFC 4180 does not allow, raises
+    InvalidArgument with the number of its first line.
     """
     import pyarrow as pa
     from pyarrow import parquet

@@ -21,8 +21,7 @@ from privypurse.tables.schema import Category, ClassTarget, Column, Number, Sche
 
 MARK = "made-by-privypurse-demo.txt"
 CENSUS, SCHEMA, NEW_PEOPLE, MODEL = "census.csv", "census.toml", "new_people.csv", "model"
-# Fewer may all be of one class.
-FEWEST_PEOPLE = 100
+FEWEST_PEOPLE = 100  # fewer may all be of one class
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,7 @@ class DemoResult:
 
 @spending_noted(call=None)
 def run_demo(folder: pathlib.Path, *, rows: int, epsilon: float, progress: Progress) -> DemoResult:
-    """Write a synthetic census, train on it, evaluate on new people and compare with scikit-learn.
-
-    The files of an earlier demo in the folder are replaced.
-    """
+    """Train on a synthetic census, evaluate on new people, compare. Replace an earlier demo."""
     if rows < FEWEST_PEOPLE:
         raise InvalidArgument(f"expected rows to be {FEWEST_PEOPLE} or more, got {rows}. Leave it out for 30,000.")
     _make_room(folder)
@@ -91,10 +87,9 @@ def census_schema(census: Census) -> Schema:
     """Return the schema of a synthetic census without reading its rows."""
     columns: list[Column] = []
     for name, facts in census.schema_facts.items():
-        if name == census.target:
-            continue
+        missing = facts.may_be_missing
         if facts.lower is not None and facts.upper is not None:
-            columns.append(Number(name=name, range=(facts.lower, facts.upper), missing=facts.may_be_missing))
-        else:
-            columns.append(Category(name=name, categories=tuple(facts.categories), missing=facts.may_be_missing))
+            columns.append(Number(name=name, range=(facts.lower, facts.upper), missing=missing))
+        elif name != census.target:
+            columns.append(Category(name=name, categories=tuple(facts.categories), missing=missing))
     return Schema(tuple(columns), ClassTarget(name=census.target, classes=tuple(census.classes)))

@@ -17,9 +17,9 @@ from privypurse.purse._entries import CHARGE, NOTE, SETTLE, Entry
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Coefficient, Measurement, ReportContent
 from privypurse.report._page import render
-from privypurse.runs._left_out import LeftOut
-from privypurse.runs._noise_intervals import NOTE as ABOUT_INTERVALS
-from privypurse.runs.folder import check_is_model, load_model
+from privypurse.runs._rehearse import NOTE as ABOUT_INTERVALS
+from privypurse.runs._rows import LeftOut
+from privypurse.runs.folder import load_model
 from privypurse.tables.schema import ClassTarget, Schema, Source, write_schema
 
 
@@ -50,7 +50,9 @@ def _runs(entries: Sequence[Entry], purse: Purse) -> list[dict[str, Any]]:
     for entry in entries:
         job = entry.details.get("job") if entry.kind == NOTE else None
         begins = job is not None and entry.details.get("event") == "begin"
-        releases = _releases(entry)
+        releases = int(entry.kind == CHARGE)
+        if entry.kind == SETTLE:
+            releases = sum(count for *_, count in entry.details["used"])
         if begins:
             under_way[entry.who] = str(job)
         key = under_way.get(entry.who, (entry.when[:10], entry.who))
@@ -66,13 +68,6 @@ def _runs(entries: Sequence[Entry], purse: Purse) -> list[dict[str, Any]]:
     return list(runs.values())
 
 
-def _releases(entry: Entry) -> int:
-    """Return how many releases an entry of the ledger records."""
-    if entry.kind == CHARGE:
-        return 1
-    return sum(count for *_, count in entry.details["used"]) if entry.kind == SETTLE else 0
-
-
 _WORDS = {
     Source.DECLARED: "declared",
     Source.DATA: "read from the data, not covered",
@@ -85,10 +80,14 @@ def describe_run(
     settings: Any, schema: Schema, pipeline: Pipeline, purse: Purse, intervals: Any, left_out: Sequence[LeftOut] = ()
 ) -> dict[str, Any]:
     """Collect the public facts for a report other than model, certificate and trace."""
-    model = pipeline[-1]
+    model, task = pipeline[-1], f"estimates the number {settings.target}"
+    if isinstance(schema.target, ClassTarget):
+        classes = schema.target.classes
+        listed = f"{classes[0]!r} or {classes[1]!r}" if len(classes) == 2 else f"one of {len(classes)} classes"
+        task = f"says whether {settings.target} is {listed}"
     return {
         "title": f"{settings.target}, from {settings.data.name}",
-        "task": _task(settings.target, schema),
+        "task": f"A linear model that {task}, from {len(schema.columns)} columns.",
         "data": settings.data.name,
         "folder": str(settings.out),
         "dataset": purse.dataset,
@@ -101,15 +100,6 @@ def describe_run(
         "budget": describe_budget(purse),
         "schema_declared": schema.is_declared,
     }
-
-
-def _task(target: str, schema: Schema) -> str:
-    task = f"estimates the number {target}"
-    if isinstance(schema.target, ClassTarget):
-        classes = schema.target.classes
-        listed = f"{classes[0]!r} or {classes[1]!r}" if len(classes) == 2 else f"one of {len(classes)} classes"
-        task = f"says whether {target} is {listed}"
-    return f"A linear model that {task}, from {len(schema.columns)} columns."
 
 
 def _settings(settings: Any, purse: Purse) -> list[list[str]]:
@@ -132,8 +122,7 @@ def _prepared(schema: Schema, model: Any) -> list[list[str]]:
     lines = [["number of records", f"about {about(preparation.records)} ({'noisy release' if paid else 'declared'})"]]
     if preparation.stretch is not None:
         lines.append(["centre and spread of columns", "noisy release"])
-    sources = sorted({column.source for column in schema.columns}, key=lambda source: source.value)
-    for source in sources:
+    for source in sorted({column.source for column in schema.columns}, key=lambda source: source.value):
         names = [column.name for column in schema.columns if column.source is source]
         lines.append([f"columns {_WORDS[source]}", ", ".join(names)])
     if schema.target is not None:
@@ -167,45 +156,37 @@ def coefficients_of(pipeline: Pipeline, half_widths: Any = None) -> tuple[Coeffi
     encoder, model = pipeline[0], pipeline[-1]
     names = ["intercept", *encoder.schema.features]
     values = np.column_stack([np.atleast_1d(model.intercept_), np.atleast_2d(model.coef_)])
-    halves = None
+    ends: Any = None
     if half_widths is not None:
-        coefficients, intercepts = (np.asarray(part) for part in half_widths)
+        coefficients, intercepts = map(np.asarray, half_widths)
         halves = np.column_stack([np.atleast_1d(intercepts), np.atleast_2d(coefficients)])
+        ends = np.stack([values - halves, values + halves], axis=-1).tolist()
     outputs = [""] if len(values) == 1 else [str(name) for name in model.classes_]
-    return tuple(
-        Coefficient(
-            name=names[place[1]],
-            output=outputs[place[0]],
-            value=float(values[place]),
-            low=None if halves is None else float(values[place] - halves[place]),
-            high=None if halves is None else float(values[place] + halves[place]),
-        )
-        for place in np.ndindex(values.shape)
-    )
+    found = []
+    for row, column in np.ndindex(values.shape):
+        low, high = (None, None) if ends is None else ends[row][column]
+        value = float(values[row, column])
+        found.append(Coefficient(name=names[column], output=outputs[row], value=value, low=low, high=high))
+    return tuple(found)
 
 
 def load_run(folder: pathlib.Path) -> tuple[Pipeline, dict[str, Any], list[Measurement]]:
     """Load the model, the description and the measurements written by `privypurse train`."""
     pipeline = load_model(folder)
-    path = check_is_model(folder) / "run.json"
+    path = folder / "run.json"
     if not path.exists():
-        raise InvalidArgument(
-            f"expected a model made by `privypurse train`, got {str(folder)!r}, which has no run.json. "
-            "Models saved from Python have no report."
-        )
+        got = f"got {str(folder)!r}, which has no run.json"
+        raise InvalidArgument(f"expected a model made by `privypurse train`, {got}. Other models have no report.")
     with refusing(f"run.json or measurements.json of the model {str(folder)!r} is damaged. Restore it from a copy."):
         about = read_json(path.read_text(encoding="utf-8"))
         path = folder / "measurements.json"
         listed = read_json(path.read_text(encoding="utf-8")) if path.exists() else []
-        return pipeline, about, [measurement_from(fields) for fields in listed]
-
-
-def measurement_from(fields: dict[str, Any]) -> Measurement:
-    """Read a measurement back from JSON."""
-    pairs = {name: _pairs(fields[name]) for name in ("compared_with", "details")}
-    measured = Measurement(**fields | pairs)
-    check_fields(measured)
-    return measured
+        measurements = []
+        for fields in listed:
+            pairs = {name: _pairs(fields[name]) for name in ("compared_with", "details")}
+            measurements.append(Measurement(**fields | pairs))
+            check_fields(measurements[-1])
+        return pipeline, about, measurements
 
 
 def _pairs(listed: Any) -> tuple[tuple[Any, Any], ...]:

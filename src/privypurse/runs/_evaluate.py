@@ -1,10 +1,17 @@
-"""Measure a saved model on other records and add the result to its report."""
+"""Use a saved model on other records: predict them, or measure it and add the result to its report.
+
+No guarantee covers records to predict.
+"""
 
 import contextlib
+import csv
 import json
 import pathlib
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TextIO
+
+from sklearn.pipeline import Pipeline
 
 from privypurse.core._errors import InvalidArgument, spending_noted
 from privypurse.purse._holds import held
@@ -14,13 +21,13 @@ from privypurse.purse._purse import Purse
 from privypurse.report._content import Measurement
 from privypurse.runs._account import Account, put_on_record
 from privypurse.runs._describe import load_run, report_of
-from privypurse.runs._left_out import count_left_out, exactly_left_out
 from privypurse.runs._measure import measure
 from privypurse.runs._on_record import counted, on_record
 from privypurse.runs._progress import Progress
-from privypurse.runs._rows import CHECKED, read_rows
+from privypurse.runs._rows import CHECKED, Odd, count_left_out, exactly_left_out, read_rows
 from privypurse.runs.folder import replace_file
 from privypurse.tables._files import TableFile
+from privypurse.tables.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,13 @@ def evaluate_file(
     if run is None:
         said = f", which {account.who or current_user()} declared public" if public and account else ""
         exact = f"the quality of a model on the records of {name}{said}, and how many are left out, measured exactly"
-        trained = _training_accounts(about, model, account, file, folder) if name == about["data"] else []
-        put_on_record([account, *trained], exact)
+        accounts = [account]
+        if name == about["data"]:  # the account of the training may be in these places
+            places = [path.resolve().parent for path in (file.path, folder)]
+            ledgers = [place / pathlib.PurePath(model.certificate_.ledger).name for place in places]
+            ledgers += [account.path] if account else []
+            accounts += [Account(dataset=about["dataset"], ledger=ledger) for ledger in ledgers]
+        put_on_record(accounts, exact)
     remarks = []
     with contextlib.ExitStack() as stack:
         if purse is not None and run is not None:
@@ -89,10 +101,34 @@ def evaluate_file(
     return Evaluation(measured, purse, remarks)
 
 
-def _training_accounts(
-    about: dict[str, Any], model: Any, account: Account | None, file: TableFile, folder: pathlib.Path
-) -> list[Account]:
-    """Return where the account of the training may be, from the file name of its ledger."""
-    named = pathlib.PurePath(model.certificate_.ledger).name
-    places = [file.path.resolve().parent / named, folder.resolve().parent / named, *([account.path] if account else [])]
-    return [Account(dataset=about["dataset"], ledger=place) for place in places]
+def predict_blocks(
+    pipeline: Pipeline, file: TableFile, odd: Odd, progress: Progress, keep: Sequence[str] = ()
+) -> Iterator[tuple[Any, Any, list[Any]]]:
+    """Yield predictions, class probabilities or None, and kept columns of each block of a file.
+
+    Values that do not match the schema are counted in `odd`. An unreadable line raises
+    InvalidArgument, so that predictions stay aligned with rows.
+    """
+    schema: Schema = pipeline[0].schema
+    names = list(dict.fromkeys([*(column.name for column in schema.columns), *keep]))
+    progress.stage(f"predicting {file.path.name}", file.size)
+    for block in file.blocks(names, strict=True, progress=progress.update):
+        odd.take(block, schema)
+        has_chances = hasattr(pipeline[-1], "predict_proba")
+        kept = [block[name].to_pylist() for name in keep]
+        yield pipeline.predict(block), pipeline.predict_proba(block) if has_chances else None, kept
+
+
+def write_predictions(
+    pipeline: Pipeline, file: TableFile, target: TextIO, progress: Progress, keep: Sequence[str] = ()
+) -> Odd:
+    """Write a CSV line for each record: kept columns, prediction and probabilities of classes."""
+    odd, writer = Odd(), csv.writer(target, lineterminator="\n")
+    classes = [f"probability of {name}" for name in getattr(pipeline[-1], "classes_", [])]
+    for index, (answers, chances, kept) in enumerate(predict_blocks(pipeline, file, odd, progress, keep)):
+        if index == 0:
+            writer.writerow([*keep, "prediction", *(classes if chances is not None else [])])
+        columns = [*kept, [round(one, 6) if isinstance(one, float) else one for one in answers.tolist()]]
+        columns += [] if chances is None else chances.round(6).T.tolist()
+        writer.writerows(zip(*columns, strict=True))
+    return odd

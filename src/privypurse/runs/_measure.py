@@ -21,10 +21,8 @@ from privypurse.tables.schema import ClassTarget, NumberTarget, Target
 WHAT = "how many records are classified right"
 Z95 = 1.959963984540054
 _ROWS = 65_536
-# Share of the budget of a run that measures its model.
-MEASURE_SHARE = 0.03
-# With a half-width above this the value is too noisy to report.
-LITTLE = 0.2
+MEASURE_SHARE = 0.03  # of the budget of a run
+LITTLE = 0.2  # with a half-width above this the value is too noisy to report
 
 
 def measure(
@@ -39,18 +37,14 @@ def measure(
     ----------
     With a purse everything returned is computed from one noisy release and public numbers.
     """
-    found, total = (
-        _accuracy(model, rows, target, purse) if isinstance(target, ClassTarget) else _error(model, rows, target, purse)
-    )
-    paid = purse is not None
-    return Measurement(
-        **found,
-        on=f"{on} (about {about(total)} records)" if paid else f"{on} ({total:,.0f} records)",
-        paid=paid,
-        public=public,
-        simulated=purse is not None and purse.noise.simulation,
-        when=now(),
-    )
+    if isinstance(target, ClassTarget):
+        found, total = _accuracy(model, rows, target, purse)
+    else:
+        found, total = _error(model, rows, target, purse)
+    if purse is None:
+        return Measurement(**found, on=f"{on} ({total:,.0f} records)", paid=False, public=public, when=now())
+    on, simulated = f"{on} (about {about(total)} records)", purse.noise.simulation
+    return Measurement(**found, on=on, paid=True, public=public, simulated=simulated, when=now())
 
 
 def epsilon_beside_measuring(run: Purse) -> float:
@@ -70,14 +64,13 @@ def _release(box: Sensitive, purse: Purse, what: str) -> tuple[FloatArray, float
 def _accuracy(model: Any, rows: EncodedRows, target: ClassTarget, purse: Purse | None) -> tuple[dict[str, Any], float]:
     """Return the fields of a measurement, and the number of records."""
     classes = sorted(target.classes)
-    right = predicted_places(model, rows.X) == rows.y
+    right = _in_blocks(lambda X: np.searchsorted(np.sort(model.classes_), model.predict(X)), rows.X) == rows.y
     cells = [(place, hit) for place in range(len(classes)) for hit in (False, True)]
     labels = list(zip(rows.y.tolist(), right.tolist(), strict=True))
-    box = counts(labels, categories=cells)
     if purse is None:
         table, error, epsilon = np.array([float(labels.count(cell)) for cell in cells]), 0.0, None
     else:
-        table, error, epsilon = _release(box, purse, WHAT)
+        table, error, epsilon = _release(counts(labels, categories=cells), purse, WHAT)
     wrong, hits = table.reshape(len(classes), 2).T
     total = max(float(table.sum()), 1.0, 2 * error)
     value = min(max(float(hits.sum()) / total, 0.0), 1.0)
@@ -128,14 +121,6 @@ def _error(model: Any, rows: EncodedRows, target: NumberTarget, purse: Purse | N
         "says_little": half > max(mean, LITTLE / 2),
         "compared_with": (("always the middle of the range", baseline * width),),
     }, total
-
-
-def predicted_places(model: Any, X: Any) -> NDArray[np.intp]:
-    """Return the index of the predicted class of each row among the sorted classes."""
-    order = np.argsort(np.argsort(model.classes_))
-    predicted = _in_blocks(model.decision_function, X)
-    index = (predicted > 0).astype(np.intp) if predicted.ndim == 1 else predicted.argmax(axis=1)
-    return np.asarray(order[index], dtype=np.intp)
 
 
 def _in_blocks(work: Any, X: Any) -> NDArray[Any]:

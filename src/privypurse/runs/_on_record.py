@@ -6,8 +6,6 @@ import signal
 import threading
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 from privypurse.core._errors import PrivypurseError, SpentInVain
@@ -16,25 +14,15 @@ from privypurse.purse._purse import Purse
 from privypurse.runs.folder import ModelNotSaved
 
 
-@dataclass
-class Interrupts:
-    """Whether an interrupt is pending."""
-
-    pending: bool = False
-
-
 @contextlib.contextmanager
-def held_back() -> Iterator[Interrupts]:
-    """Note SIGINT and SIGTERM instead of stopping, for work that takes seconds."""
-    interrupts = Interrupts()
+def held_back() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM in a list instead of stopping, for work that takes seconds."""
+    interrupts: list[int] = []
     if threading.current_thread() is not threading.main_thread():  # signals go to the main thread
         yield interrupts
         return
-
-    def note(_: int, __: FrameType | None) -> None:
-        interrupts.pending = True
-
-    before = {kind: signal.signal(kind, note) for kind in (signal.SIGINT, signal.SIGTERM)}
+    kinds = signal.SIGINT, signal.SIGTERM
+    before = {kind: signal.signal(kind, lambda number, _: interrupts.append(number)) for kind in kinds}
     try:
         yield interrupts
     finally:
@@ -77,16 +65,14 @@ def counted(run: Purse, without: str) -> Iterator[None]:
         if not run.spent.releases:
             raise
         # The run may not have counted a release that was in progress.
-        raise KeyboardInterrupt(
-            f"By then this run had spent epsilon {rounded_up(run.spent.epsilon)} on data set "
-            f"{run.dataset!r}; {without}. The exact amount is on the ledger."
-        ) from None
+        raise KeyboardInterrupt(f"{_spent(run)}; {without}. The exact amount is on the ledger.") from None
     except Exception as error:
         if not run.spent.releases:
             raise
         own = error if isinstance(error, PrivypurseError) else None  # other messages may quote a record
         what = own.message if own else f"internal error: {type(error).__name__}."
-        raise SpentInVain(
-            f"{what} By then this run had spent epsilon "
-            f"{rounded_up(run.spent.epsilon)} on data set {run.dataset!r}; {without}."
-        ) from own
+        raise SpentInVain(f"{what} {_spent(run)}; {without}.") from own
+
+
+def _spent(run: Purse) -> str:
+    return f"By then this run had spent epsilon {rounded_up(run.spent.epsilon)} on data set {run.dataset!r}"

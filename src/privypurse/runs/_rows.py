@@ -1,9 +1,12 @@
-"""[RAW DATA] Read a file into a matrix, block by block, in little more memory than the matrix."""
+"""[RAW DATA] Read a file into a matrix, block by block, and count the lines that are not used.
+
+Reading takes little more memory than the matrix.
+"""
 
 import math
 import pathlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import about
+from privypurse.estimators._private_statistics import gaussian
+from privypurse.purse._purse import Purse
 from privypurse.runs._progress import Progress
 from privypurse.tables._columns import MISSING, UNKNOWN, column_of, numbers, places
 from privypurse.tables._encoder import TableEncoder
@@ -26,20 +32,16 @@ CHECKED = (
 
 # Fewer wrong values than this may come from a few bad records.
 FEW = 10
-
 GROWTH_BYTES = 64 << 20
 
 
 @dataclass
 class EncodedRows:
-    """Encoded rows and their targets: the index of the class in its list, or a number.
-
-    `left_out` is the exact number of rows without a target, so it is private.
-    """
+    """Encoded rows and their targets."""
 
     X: Any
-    y: NDArray[Any]
-    left_out: int = 0
+    y: NDArray[Any]  # the index of the class among the sorted classes, or a number
+    left_out: int = 0  # exact number of rows without a target: private
 
 
 class _Growing:
@@ -63,6 +65,35 @@ class _Growing:
     def finish(self) -> NDArray[Any]:
         self._data.resize((self._rows, *self._shape), refcheck=False)
         return self._data
+
+
+@dataclass
+class Odd:
+    """Numbers of values that do not match the schema, by column, where there are any."""
+
+    rows: int = 0
+    unknown: dict[str, int] = field(default_factory=dict)  # on no list, or no number
+    missing: dict[str, int] = field(default_factory=dict)
+    beyond: dict[str, int] = field(default_factory=dict)  # outside of the range
+
+    def take(self, block: Any, schema: Schema, *, target: bool = False) -> None:
+        """Count the values of a block, with or without its target."""
+        self.rows += block.num_rows
+        for part in schema.parts if target else schema.columns:
+            column, beyond = column_of(block, part.name), np.zeros(0, dtype=bool)
+            if isinstance(part, Category | ClassTarget):
+                listed = part.categories if isinstance(part, Category) else part.classes
+                codes = places(column, listed, schema.missing_values)
+                missing, unknown = codes == MISSING, codes == UNKNOWN
+            else:
+                found = numbers(column, schema.missing_values, schema.decimal)
+                missing = places(column, [], schema.missing_values) == MISSING
+                unknown = np.isnan(found) & ~missing
+                if part.range is not None:  # None: to be released, or cuts
+                    beyond = (found < part.range[0]) | (found > part.range[1])
+            for counted, marked in ((self.unknown, unknown), (self.missing, missing), (self.beyond, beyond)):
+                if count := int(marked.sum()):
+                    counted[part.name] = counted.get(part.name, 0) + count
 
 
 class _Part:
@@ -191,35 +222,24 @@ def _targets(block: Any, target: Target, schema: Schema) -> tuple[NDArray[Any], 
 def check_some(records: int, name: str) -> None:
     """Raise InvalidArgument if there are fewer than two records."""
     if records < 2:
-        raise InvalidArgument(
-            f"file {name!r} has fewer than two records with a target: it is missing or not listed in all "
-            "others. Check the [target] of the schema."
-        )
+        what = "has fewer than two records with a target: it is missing or not listed in all others"
+        raise InvalidArgument(f"file {name!r} {what}. Check the [target] of the schema.")
 
 
 def _check_kinds(block: Any, schema: Schema, name: str) -> None:
     """Raise InvalidArgument if no value in a column of the first block is as the schema says."""
+    odd = Odd()
+    odd.take(block, schema, target=True)
     for part in schema.parts:
-        column = column_of(block, part.name)
-        if isinstance(part, Category | ClassTarget):
-            listed = part.categories if isinstance(part, Category) else part.classes
-            codes = places(column, listed, schema.missing_values)
-            wrong = bool((codes == UNKNOWN).sum() >= FEW and not (codes >= 0).any())
-            what = "none of its first values is on its list"
-        else:
-            found = numbers(column, schema.missing_values, schema.decimal)
-            absent = places(column, [], schema.missing_values) == MISSING
-            wrong = bool(np.isnan(found).all() and (~absent).sum() >= FEW)
-            what = "none of its first values is a number"
-            if not wrong and part.range is not None:  # None: to be released
-                low, high = part.range
-                outside = (found < low).sum() + (found > high).sum()
-                wrong = bool(outside >= FEW and not ((found >= low) & (found <= high)).any())
-                what = f"none of its first values lies in its range, {low:g} to {high:g}"
-        if wrong:
-            raise InvalidArgument(
-                f"column {part.name!r} of {name!r} does not match the schema: {what}. Check the schema or the delimiter."
-            )
+        unknown, beyond = odd.unknown.get(part.name, 0), odd.beyond.get(part.name, 0)
+        known, what = odd.rows - odd.missing.get(part.name, 0) - unknown, ""
+        if unknown >= FEW and not known:
+            what = "is on its list" if isinstance(part, Category | ClassTarget) else "is a number"
+        elif beyond >= FEW and beyond == known:
+            what = "lies in its range, {:g} to {:g}".format(*getattr(part, "range", ()))
+        if what:
+            where = f"column {part.name!r} of {name!r} does not match the schema"
+            raise InvalidArgument(f"{where}: none of its first values {what}. Check the schema or the delimiter.")
 
 
 def _check_memory(file: TableFile, rows: int, done: int, encoder: TableEncoder) -> None:
@@ -229,9 +249,9 @@ def _check_memory(file: TableFile, rows: int, done: int, encoder: TableEncoder) 
     needed = estimate * width * 4 * (0.2 if encoder.is_sparse else 1.0)
     if available is not None and needed * 1.3 + 5e8 > available and needed > 1e9:
         raise InvalidArgument(
-            f"file {file.path.name!r} is too large: about {estimate:.2g} rows of {width} encoded columns "
-            f"need {needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB are free. Leave columns out of the "
-            "schema, or train from Python with privypurse.oracles.ChunkedOracle, which reads from disk."
+            f"file {file.path.name!r} is too large: about {estimate:.2g} rows of {width} encoded columns need "
+            f"{needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB are free. Leave columns out of the schema, or train from "
+            "Python with privypurse.oracles.ChunkedOracle, which reads from disk."
         )
 
 
@@ -242,3 +262,71 @@ def available_memory() -> int | None:
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration, ValueError):
         return None
+
+
+WHAT = "how many lines are used, and how many are left out"
+SHARE = 0.005
+UNREADABLE, NO_TARGET = "could not be read by themselves", "have no target of the schema"
+_REMEDIES = {
+    UNREADABLE: "Records with line breaks inside quotes? `privypurse data convert` reads those.",
+    NO_TARGET: "Their target is missing, or on no list of the schema: are its classes spelt as in the file?",
+}
+MOST = 0.05  # largest share of lines that may be unreadable
+SURE = 3.0  # noise exceeds so many standard deviations once in 370 runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A noisy count of the lines left out of a file for one cause. All of it is public."""
+
+    why: str
+    count: float
+    low: float  # the interval holds the true number in 369 of 370 runs
+    high: float
+    lines: float  # noisy number of all lines of the file
+
+    @property
+    def remark(self) -> str:
+        """The count, with a remedy if it is not zero."""
+        return f"{self}. {_REMEDIES[self.why]}" if self.low > 0 else f"{self}."
+
+    def __str__(self) -> str:
+        if self.low <= 0:
+            return f"lines that {self.why}: fewer than about {about(self.high)}"
+        return f"about {about(self.count)} lines ({about(self.low)} to {about(self.high)}) {self.why} and are left out"
+
+    def check(self, name: str) -> None:
+        """Raise InvalidArgument if too many lines cannot be read. A missing target is no cause."""
+        lost = self.count - MOST * max(self.lines, 0.0)
+        if self.why == UNREADABLE and self.low > 0 and lost > self.count - self.low:
+            raise InvalidArgument(
+                f"{self}: more than {MOST:.0%} of {name!r}. If records have line breaks inside quotes, use the output of "
+                f"`privypurse data convert {name} OUT.parquet`, with the --dataset of these records. `privypurse schema {name} "
+                "--check SCHEMA` prints the exact counts and causes, for those who may see the records."
+            )
+
+
+def count_left_out(file: TableFile, unused: int, purse: Purse) -> tuple[LeftOut, ...]:
+    """Count unreadable lines, and records without a target, in one release for a share of the purse.
+
+    The file has been read to its end. `unused` is the exact number of records without a target:
+    private. A Parquet file has no unreadable lines.
+    """
+    box, mechanism = file.tally.box(unused=unused), gaussian(purse, SHARE)
+    noisy = [float(count) for count in purse.release(box, mechanism, what=WHAT).value]
+    half = SURE * mechanism.noise_std(box, purse.neighbouring)
+    both = [
+        LeftOut(why=why, count=count, low=max(count - half, 0.0), high=max(count, 0.0) + half, lines=sum(noisy))
+        for why, count in zip((UNREADABLE, NO_TARGET), noisy[1:], strict=True)
+    ]
+    return tuple(both[1:] if file.is_parquet else both)
+
+
+def exactly_left_out(file: TableFile, unused: int) -> list[str]:
+    """Return the exact counts in words, not covered; empty if nothing is left out."""
+    remarks = []
+    if unused:
+        remarks.append(f"{unused:,} rows left out: their target is missing, or on no list of the schema.")
+    if file.tally.left_out:
+        remarks.append(f"{file.tally}. They are left out. {_REMEDIES[UNREADABLE]}")
+    return remarks

@@ -12,7 +12,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,12 @@ from privypurse.training._trace import Trace
 
 __all__ = ["load_model", "save_model"]
 
+MODEL, SCHEMA, CERTIFICATE, TRACE = "model.json", "schema.toml", "certificate.json", "trace.json"
+MANIFEST = "manifest.json"
+# Rewritten later by `evaluate` and `report`, so without checksums.
+MADE_AGAIN = ("report.html", "measurements.json")
+# What must be free on the disk before anything is paid for; a report takes most of it.
+ROOM_BYTES = 24 << 20
 FORMAT = 1
 KINDS: dict[str, type[PrivateLinearModel]] = {
     kind.__name__: kind for kind in (PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge, PrivateHuberRegressor)
@@ -69,10 +74,8 @@ def model_from_json(text: str) -> PrivateLinearModel:
     with refusing("this is not a privypurse model. Pass the output of model_to_json."):
         fields = read_json(text)
         if fields["format"] != FORMAT:
-            raise InvalidArgument(
-                f"the model has format {fields['format']!r}; this version reads format {FORMAT}. Install the version of "
-                f"privypurse that wrote it, {fields.get('version')}."
-            )
+            formats = f"the model has format {fields['format']!r}; this version reads format {FORMAT}"
+            raise InvalidArgument(f"{formats}. Install the privypurse that wrote it, {fields.get('version')}.")
         fitted, method = fields["fitted"], fields["method"]
         model = KINDS[fields["kind"]](**fields["params"], method=method if method in BY_NAME else "auto")
         model.coef_ = np.array(fitted["coef"], dtype=np.float64)
@@ -81,7 +84,10 @@ def model_from_json(text: str) -> PrivateLinearModel:
         model.n_features_in_ = fitted["n_features_in"]
         model.n_iter_, model.stop_reason_ = fitted["n_iter"], fitted["stop_reason"]
         model.privacy_spent_ = Spent(**fitted["spent"])
-        model.preparation_ = _preparation(fitted["preparation"])
+        fields = fitted["preparation"]
+        listed = [name for name in _ARRAYS if isinstance(fields.get(name), list)]
+        arrays = {name: np.array(fields[name], dtype=np.float64) for name in listed}
+        model.preparation_ = Preparation(**fields | arrays | {"target": tuple(fields["target"])})
         if fitted["classes"] is not None:
             model.classes_ = np.array(fitted["classes"])
         _check(model)
@@ -109,13 +115,6 @@ def _check(model: Any) -> None:
         raise TypeError("counts must be whole numbers")
 
 
-def _preparation(fields: dict[str, Any]) -> Preparation:
-    for name in _ARRAYS:
-        if isinstance(fields.get(name), list):
-            fields[name] = np.array(fields[name], dtype=np.float64)
-    return Preparation(**fields | {"target": tuple(fields["target"])})
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
@@ -124,17 +123,8 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple | range) else value
 
 
-MODEL, SCHEMA, CERTIFICATE, TRACE = "model.json", "schema.toml", "certificate.json", "trace.json"
-MANIFEST = "manifest.json"
-# Rewritten later by `evaluate` and `report`, so without checksums.
-MADE_AGAIN = ("report.html", "measurements.json")
-
-
 def replace_folder(new: pathlib.Path, there: pathlib.Path) -> None:
-    """Replace a folder, or a link to one, by another folder beside it.
-
-    If the second rename fails, the replaced folder is put back; see `ModelFolder` for a crash.
-    """
+    """Replace a folder, or a link to one, by another folder beside it, or put it back."""
     old = partial_path(there).with_suffix(".old")
     there.rename(old)
     try:
@@ -148,10 +138,6 @@ def replace_folder(new: pathlib.Path, there: pathlib.Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-# What must be free on the disk before anything is paid for; a report takes most of it.
-ROOM_BYTES = 24 << 20
-
-
 class ModelNotSaved(PrivypurseError, OSError):
     """A trained and paid model could not be written to its folder. The message says where it is."""
 
@@ -159,12 +145,7 @@ class ModelNotSaved(PrivypurseError, OSError):
 class ModelFolder:
     """The folder for one model, checked and locked before training. Use it in a ``with`` statement.
 
-    Parameters
-    ----------
-    folder : str or path
-        Path of the model. Its parent must exist.
-    overwrite : bool, default False
-        Replace an existing model once the new one is complete.
+    Its parent must exist. `overwrite` replaces an existing model once the new one is complete.
 
     Guarantees
     ----------
@@ -186,6 +167,7 @@ class ModelFolder:
         self._claim: int | None = None
 
     def __enter__(self) -> "ModelFolder":
+        out = f"out {str(self.folder)!r}"
         if self.folder.exists() or self.folder.is_symlink():
             try:
                 self._check_replaceable()
@@ -194,25 +176,20 @@ class ModelFolder:
                     raise
                 raise InvalidArgument(f"out exists, and would not be replaced: {error.message}") from None
             if not self._overwrite:
-                raise InvalidArgument(f"out {str(self.folder)!r} exists already. Pass another folder or --overwrite.")
+                raise InvalidArgument(f"{out} exists already. Pass another folder or --overwrite.")
         if not self.folder.parent.is_dir():
-            raise InvalidArgument(
-                f"out {str(self.folder)!r} is in a folder that does not exist. Create {str(self.folder.parent)!r} first."
-            )
+            raise InvalidArgument(f"{out} is in a folder that does not exist. Create {str(self.folder.parent)!r}.")
         try:
             self._claim = _claimed(self._partial)
             if shutil.disk_usage(self._partial).free < ROOM_BYTES:
                 raise OSError(errno.ENOSPC, "No space left on device")
         except BlockingIOError as error:
-            raise InvalidArgument(
-                f"out {str(self.folder)!r} is being written by another run. Pass another folder or wait until that run ends."
-            ) from error
+            why = f"{out} is being written by another run"
+            raise InvalidArgument(f"{why}. Pass another folder or wait until that run ends.") from error
         except OSError as error:
             self._discard()
-            raise FileUnusable(
-                f"out {str(self.folder)!r} cannot be written: {error.strerror}. Make {ROOM_BYTES >> 20} MB of room there, "
-                "or pass another folder."
-            ) from error
+            remedy = f"Make {ROOM_BYTES >> 20} MB of room there, or pass another folder."
+            raise FileUnusable(f"{out} cannot be written: {error.strerror}. {remedy}") from error
         return self
 
     def write(self, files: Mapping[str, str]) -> None:
@@ -250,14 +227,10 @@ class ModelFolder:
         check_is_model(self.folder)
         known = {MANIFEST, *MADE_AGAIN, *_checksums(self.folder)}
         if others := sorted(path.name for path in self.folder.iterdir() if path.name not in known):
-            raise InvalidArgument(
-                f"out {str(self.folder)!r} holds other files, which would be lost: "
-                f"{', '.join(others[:5])[:200]}. Move them elsewhere or pass another folder."
-            )
+            lost = f"holds other files, which would be lost: {', '.join(others[:5])[:200]}"
+            raise InvalidArgument(f"out {str(self.folder)!r} {lost}. Move them elsewhere or pass another folder.")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._discard()
 
     def _discard(self) -> None:
@@ -289,10 +262,8 @@ def model_files(pipeline: Pipeline) -> dict[str, str]:
     """Return the files that hold a pipeline of a `TableEncoder` and a fitted private model."""
     steps = [step for _, step in pipeline.steps] if isinstance(pipeline, Pipeline) else []
     if len(steps) != 2 or not isinstance(steps[0], TableEncoder):
-        raise InvalidArgument(
-            "expected pipeline to be Pipeline([('columns', TableEncoder(schema)), ('model', a fitted "
-            "private model)]). Save other models with skops."
-        )
+        steps_of = "[('columns', TableEncoder(schema)), ('model', a fitted private model)]"
+        raise InvalidArgument(f"expected pipeline to be Pipeline({steps_of}). Save other models with skops.")
     encoder, model = steps
     return {
         MODEL: model_to_json(model),
@@ -335,18 +306,14 @@ def load_model(folder: str | os.PathLike[str]) -> Pipeline:
     """
     place = check_is_model(pathlib.Path(folder))
     damaged = f"{str(folder)!r} is not a privypurse model: one of its files cannot be read. Restore it from a copy."
-    try:
+    with refusing(damaged, also=(OSError,)):
         texts = {name: (place / name).read_text(encoding="utf-8") for name in (MODEL, SCHEMA, CERTIFICATE, TRACE)}
-    except (OSError, ValueError) as error:
-        raise InvalidArgument(damaged) from error
     model: Any = model_from_json(texts[MODEL])
     model.certificate_ = Certificate.from_json(texts[CERTIFICATE])
     model.trace_ = Trace.from_json(texts[TRACE])
     schema = parse_schema(texts[SCHEMA])
     if schema.to_buy or len(schema.features) != model.n_features_in_:
-        raise InvalidArgument(
-            f"the model {str(folder)!r} and its schema do not belong together. Restore it from a copy."
-        )
+        raise InvalidArgument(f"the model {str(folder)!r} and its schema do not fit together. Restore it from a copy.")
     return Pipeline([("columns", TableEncoder(schema)), ("model", model)])
 
 
@@ -357,19 +324,16 @@ def check_is_model(folder: pathlib.Path) -> pathlib.Path:
         if not {MODEL, SCHEMA, CERTIFICATE, TRACE} <= set(checksums):
             raise KeyError
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidArgument(
-            f"{str(folder)!r} is not a privypurse model: it has no readable {MANIFEST}. Pass a folder "
-            "made by `privypurse train --out`."
-        ) from error
+        why = f"{str(folder)!r} is not a privypurse model: it has no readable {MANIFEST}"
+        raise InvalidArgument(f"{why}. Pass a folder made by `privypurse train --out`.") from error
     for name, checksum in checksums.items():
         try:
-            intact = _checksum((folder / pathlib.PurePath(name).name).read_bytes()) == checksum
+            content = (folder / pathlib.PurePath(name).name).read_bytes()
         except (OSError, ValueError):
-            intact = False
-        if not intact:
-            raise InvalidArgument(
-                f"the model {str(folder)!r} is damaged: {name[:80]} is missing or was changed. Restore it from a copy."
-            )
+            content = None
+        if content is None or hashlib.sha256(content).hexdigest() != checksum:
+            what = f"{name[:80]} is missing or was changed"
+            raise InvalidArgument(f"the model {str(folder)!r} is damaged: {what}. Restore it from a copy.")
     return folder
 
 
@@ -412,7 +376,7 @@ def _write_all(folder: pathlib.Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         _write(folder / name, text)
     kept = {name: text for name, text in files.items() if name not in MADE_AGAIN}
-    checksums = {name: _checksum(_bytes(text)) for name, text in kept.items()}
+    checksums = {name: hashlib.sha256(_bytes(text)).hexdigest() for name, text in kept.items()}
     _write(folder / MANIFEST, json.dumps({"version": __version__, "sha256": checksums}, indent=1))
     _sync_folder(folder)
 
@@ -435,7 +399,3 @@ def _sync_folder(folder: pathlib.Path) -> None:
 def _bytes(text: str) -> bytes:
     # Names of files may hold bytes that are not UTF-8.
     return text.encode("utf-8", "backslashreplace")
-
-
-def _checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

@@ -24,23 +24,14 @@ from privypurse.purse._holds import held
 from privypurse.purse._opening import check_delta, check_noise_name, part_of
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Measurement
+from privypurse.runs import _rows as reading
 from privypurse.runs._account import Account
 from privypurse.runs._describe import describe_budget, describe_run, report_of
-from privypurse.runs._left_out import LeftOut, count_left_out, exactly_left_out
 from privypurse.runs._measure import epsilon_beside_measuring, measure
-from privypurse.runs._noise_intervals import noise_intervals
-from privypurse.runs._on_record import Interrupts, counted, held_back, on_record
+from privypurse.runs._on_record import counted, held_back, on_record
 from privypurse.runs._progress import Progress, Silent, TrainingStage
-from privypurse.runs._rows import (
-    CHECKED,
-    EncodedRows,
-    check_readable,
-    check_some,
-    describe_columns,
-    read_columns,
-    read_rows,
-    target_of,
-)
+from privypurse.runs._rehearse import noise_intervals
+from privypurse.runs._rows import CHECKED, EncodedRows, LeftOut, count_left_out, exactly_left_out
 from privypurse.runs.folder import ModelFolder, model_files
 from privypurse.tables._encoder import TableEncoder
 from privypurse.tables._files import TableFile
@@ -51,8 +42,7 @@ __all__ = ["TrainSettings", "train_file"]
 
 # Shares of the budget of a run.
 RANGE_SHARE, MOST_FOR_RANGES = 0.02, 0.15
-# Less extreme quantiles are less noisy. The range is widened by this share of its width on either
-# side.
+# Less extreme quantiles are less noisy. A range is widened by this share of its width on either side.
 RANGE_QUANTILES, WIDER = (0.05, 0.95), 0.2
 # A smaller share of a class gives a remark.
 RARE = 0.01
@@ -70,14 +60,12 @@ class TrainSettings:
 
     Parameters
     ----------
-    data : path
-        A CSV or Parquet file.
+    data, out : path
+        A CSV or Parquet file, and the folder for the model.
     target : str
         Name of the column to predict.
     epsilon : float
         Budget of this run.
-    out : path
-        Folder for the model.
     account : Account
         Account to charge.
     schema : path or None
@@ -90,21 +78,16 @@ class TrainSettings:
         Name of the optimization method.
     hold_out : float
         Share of records held out to measure the model, for 3 % of the run's budget. 0 for none.
-    test : path or None
-        Other records to measure on instead.
-    test_public : bool
-        Whether those are declared public.
-    intervals : bool
-        Whether to estimate how far noise moves the coefficients.
-    overwrite : bool
-        Replace an existing model.
+    test, test_public : path or None, bool
+        Other records to measure on instead, and whether they are declared public.
+    intervals, overwrite : bool
+        Estimate how far noise moves the coefficients; replace an existing model.
     delimiter, encoding
         Of CSV files.
     seed : int or None
         For simulations: NOT PRIVATE.
     noise : {"auto", "secure", "plain"}
-        How noise is drawn: exactly where that is cheap; always exactly, or raise; in floating
-        point.
+        Draw noise exactly where that is cheap; always exactly, or raise; in floating point.
     command : str
         The command line, for the report.
     """
@@ -142,18 +125,15 @@ class TrainSettings:
         if not 0 <= self.hold_out <= 0.5:
             raise InvalidArgument(f"expected hold_out from 0 to 0.5, got {self.hold_out:g}. Leave it out for 0.1.")
         if self.model is not None and self.model not in MODELS:
-            raise InvalidArgument(
-                f"expected model to be one of {', '.join(MODELS)}, got {shown(self.model)}. Pass one of them."
-            )
+            raise InvalidArgument(f"expected model to be one of {', '.join(MODELS)}, got {shown(self.model)}.")
         check_noise_name(self.noise)
         if self.seed is not None:
             NoiseSource(seed=self.seed)
         method_by_name(self.method)
         if self.method == "dp-sgd":
-            raise InvalidArgument(
-                "method dp-sgd is accounted as a list of releases fixed in advance, which allows no other "
-                "release. Use it from Python with training.purse_for, or leave --method out."
-            )
+            why = "is accounted as a list of releases fixed in advance, which allows no other release"
+            remedy = "Use it from Python with training.purse_for, or leave --method out."
+            raise InvalidArgument(f"method dp-sgd {why}. {remedy}")
 
 
 @dataclass
@@ -187,8 +167,7 @@ def train_file(
     opened : callable, optional
         Called with the purse, and whether its account is new, before anything is spent.
     counted_lines : callable, optional
-        Called before the training with the noisy number of lines left out, once for each cause. The
-        run ends there if too many cannot be read.
+        Called before training with the noisy number of lines left out for each cause.
 
     Guarantees
     ----------
@@ -207,19 +186,16 @@ def train_file(
             opened(purse, is_new)
         check_delta(purse.delta, None)
         if not math.isfinite(purse.epsilon):
-            raise InvalidArgument(
-                f"expected a data set with a budget, got {purse.dataset!r}, which is declared not private "
-                "on its ledger. Pass another --dataset."
-            )
+            got = f"got {purse.dataset!r}, which is declared not private on its ledger"
+            raise InvalidArgument(f"expected a data set with a budget, {got}. Pass another --dataset.")
         run = part_of(purse, settings.epsilon)
         stack.enter_context(held(run))
         for what in (*inputs.schema.uncovered, *inputs.file.uncovered, CHECKED):
             run.declare_uncovered(what)
         if settings.test is not None:
-            where = f"{settings.test.name}{f', which {purse.who} declared public' if settings.test_public else ''}"
-            run.declare_uncovered(
-                f"the quality of the model on the records of {where}, and how many are left out, measured exactly"
-            )
+            where = settings.test.name + (f", which {purse.who} declared public" if settings.test_public else "")
+            exact = f"the quality of the model on the records of {where}, and how many are left out, measured exactly"
+            run.declare_uncovered(exact)
         what = f"train {settings.data.name}, target {settings.target}, model {place.folder.name}"
         describe_budget(purse)  # raise now if it cannot be described
         with on_record(purse, run, what) as record, counted(run, "no model was made"):
@@ -228,7 +204,7 @@ def train_file(
                 one.check(settings.data.name)
                 if counted_lines is not None:
                     counted_lines(one)
-            model, schema, aside = _fitted(settings, inputs, run, progress)
+            model, schema, aside = _fit(settings, inputs, run, progress)
             # The model is paid for: do not stop before it is written.
             with held_back() as interrupts:
                 measurements = _measurements(settings, schema, model, aside, inputs.test, run, progress)
@@ -247,10 +223,8 @@ def train_file(
                 about = describe_run(settings, schema, pipeline, purse, intervals, left_out)
                 place.write(_files(pipeline, about, measurements))
         remarks = _remarks(settings, schema, model, measurements, interrupts)
-        if inputs.test is not None:
-            remarks += [
-                f"{inputs.test.path.name}: {remark}" for remark in exactly_left_out(inputs.test, inputs.test_left_out)
-            ]
+        if (test := inputs.test) is not None:
+            remarks += [f"{test.path.name}: {remark}" for remark in exactly_left_out(test, inputs.test_left_out)]
     return TrainResult(place.folder, pipeline, purse, is_new, measurements, remarks, left_out)
 
 
@@ -274,36 +248,34 @@ def _read_all(settings: TrainSettings, progress: Progress) -> _Inputs:
     file, *others = (TableFile(path, delimiter=settings.delimiter, encoding=settings.encoding) for path in paths)
     test = others[0] if others else None
     if test is not None and test.path.samefile(file.path):
-        raise InvalidArgument(
-            f"expected other records in test than in data, got {test.path.name!r} twice. Leave --test out "
-            "to hold out a part of the records."
-        )
-    schema = describe_columns(file, settings.target, settings.schema, progress)
+        twice = f"expected other records in test than in data, got {test.path.name!r} twice"
+        raise InvalidArgument(f"{twice}. Leave --test out to hold out a part of the records.")
+    schema = reading.describe_columns(file, settings.target, settings.schema, progress)
     schema = schema.buying_ranges() if settings.buy_ranges else schema
     file.require(schema.names)
-    inputs = _Inputs(file, test, schema, _model(settings, target_of(schema)))
+    inputs = _Inputs(file, test, schema, unfitted_model(reading.target_of(schema), settings.method, settings.model))
     if test is not None:
         test.require(schema.names)
-        inputs.test_left_out = check_readable(test, schema, progress)
+        inputs.test_left_out = reading.check_readable(test, schema, progress)
     if schema.to_buy:
-        inputs.to_buy, inputs.left_out = read_columns(file, schema, progress)
+        inputs.to_buy, inputs.left_out = reading.read_columns(file, schema, progress)
     else:
-        inputs.rows = read_rows(file, schema, progress, hold_out=settings.share_held_out, seed=settings.seed)
+        inputs.rows = reading.read_rows(file, schema, progress, hold_out=settings.share_held_out, seed=settings.seed)
         inputs.left_out = inputs.rows[0].left_out
-        check_some(len(inputs.rows[0].y), file.path.name)
+        reading.check_some(len(inputs.rows[0].y), file.path.name)
     return inputs
 
 
-def _fitted(
-    settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progress
-) -> tuple[Any, Schema, EncodedRows]:
+def _fit(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progress) -> tuple[Any, Schema, EncodedRows]:
     """Release ranges if needed, and train. Return model, final schema and held-out rows."""
     schema, model = inputs.schema, inputs.model
     if inputs.to_buy is not None:
         schema = _buy_ranges(schema, inputs.to_buy, run, progress, seeded=settings.seed is not None)
         inputs.to_buy = None
     hold_out = settings.share_held_out
-    train, aside = inputs.rows or read_rows(inputs.file, schema, progress, hold_out=hold_out, seed=settings.seed)
+    train, aside = inputs.rows or reading.read_rows(
+        inputs.file, schema, progress, hold_out=hold_out, seed=settings.seed
+    )
     inputs.rows = None  # free the memory
     progress.stage("preparing: counts, lengths, centre and spread")
     before = 1 - run.fraction_left
@@ -328,31 +300,19 @@ def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measure
         return files
 
 
-def _model(settings: TrainSettings, target: Target) -> Any:
-    classifies = isinstance(target, ClassTarget)
-    fitting = _default_model(target)
-    name = settings.model or fitting
-    if MODELS[name][1] != classifies:
-        raise InvalidArgument(
-            f"expected a model for {'classes' if classifies else 'numbers'}, as the schema describes the "
-            f"target {settings.target!r}, got {name}. Pass --model {fitting}, or change the target in the schema."
-        )
-    return unfitted_model(target, settings.method, name)
-
-
-def _default_model(target: Target) -> str:
-    return "logistic" if isinstance(target, ClassTarget) else "ridge"
-
-
 def unfitted_model(target: Target, method: str, name: str | None = None) -> Any:
     """Return a model for encoded rows: one of ``MODELS``, by default the first for such a target."""
-    own: dict[str, Any] = (
-        {"classes": list(range(len(target.classes)))}
-        if isinstance(target, ClassTarget)
-        else {"target_bounds": target.range}
-    )
-    kind, _ = MODELS[name or _default_model(target)]
-    model = kind(method=method, l2=ridge_for(method), **own)
+    classifies = isinstance(target, ClassTarget)
+    what, fitting = ("classes", "logistic") if classifies else ("numbers", "ridge")
+    kind, for_classes = MODELS[name or fitting]
+    if for_classes != classifies:
+        expected = f"expected a model for {what}, as the schema describes the target {target.name!r}, got {name}"
+        raise InvalidArgument(f"{expected}. Pass --model {fitting}, or change the target in the schema.")
+    model = kind(method=method, l2=ridge_for(method))
+    if isinstance(target, ClassTarget):
+        model.set_params(classes=list(range(len(target.classes))))
+    else:
+        model.set_params(target_bounds=target.range)
     model._declared_scales = True
     return model
 
@@ -399,34 +359,29 @@ def _measurements(
             share = run.fraction_left
             measured = measure(model, aside, schema.target, on="records set aside", purse=run)
             return [replace(measured, share=share)]
-        rows, _ = read_rows(test, schema, progress)
+        rows, _ = reading.read_rows(test, schema, progress)
         return [measure(model, rows, schema.target, on=test.path.name, public=settings.test_public)]
     return []
 
 
 def _remarks(
-    settings: TrainSettings, schema: Schema, model: Any, measurements: list[Measurement], interrupts: Interrupts
+    settings: TrainSettings, schema: Schema, model: Any, measurements: list[Measurement], interrupts: list[int]
 ) -> list[str]:
     """Return remarks for the user, from released values only."""
     remarks = []
     if isinstance(schema.target, ClassTarget) and model.preparation_.log_odds is not None:
         for name, share in zip(sorted(schema.target.classes), np.exp(model.preparation_.log_odds), strict=True):
             if share < RARE:
-                remarks.append(
-                    f"class {name!r} has few or no records. Is it spelt as in {settings.data.name}? Rows "
-                    "whose target is not listed were left out."
-                )
+                spelt = f"class {name!r} has few or no records. Is it spelt as in {settings.data.name}?"
+                remarks.append(f"{spelt} Rows whose target is not listed were left out.")
     if model.stop_reason_ == "others":
-        remarks.append(
-            f"{CUT_SHORT} after {model.n_iter_} steps: others spent from the budget of the same data set "
-            "meanwhile, and it does not allow all planned steps."
-        )
+        others = "others spent from the budget of the same data set meanwhile"
+        remarks.append(f"{CUT_SHORT} after {model.n_iter_} steps: {others}, and it does not allow all planned steps.")
     if (settings.hold_out or settings.test is not None) and not measurements:
-        remarks.append(
-            "the model could not be measured: others may have spent the rest of the budget, or the file is gone."
-        )
+        why = "others may have spent the rest of the budget, or the file is gone"
+        remarks.append(f"the model could not be measured: {why}.")
     if settings.buy_ranges and all(column.source is not Source.BOUGHT for column in schema.columns):
         remarks.append("--buy-ranges had nothing to buy: the schema declares all ranges.")
-    if interrupts.pending:
+    if interrupts:
         remarks.append("interrupted after the training: the model was written, the remaining work was skipped.")
     return remarks

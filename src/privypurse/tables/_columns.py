@@ -1,5 +1,6 @@
 """[RAW DATA] Convert columns of tables to Arrow arrays, numbers or list indices, cell by cell."""
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -12,28 +13,31 @@ from numpy.typing import NDArray
 from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
 
-MISSING = -1
-UNKNOWN = -2
+with contextlib.suppress(ImportError):  # `need_pyarrow` says what to install
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+MISSING, UNKNOWN = -1, -2
 _NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
+
+
+def need_pyarrow() -> None:
+    """Raise InvalidArgument if pyarrow is not installed."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise InvalidArgument("tables need pyarrow. Install it: pip install 'privypurse[cli]'.") from error
 
 
 class Mixed:
     """A column of several types. Each value is treated as in a column of its own type."""
 
     def __init__(self, values: Any) -> None:
-        import pyarrow as pa
-
-        listed = list(values)
-        self._rows = len(listed)
-        kinds = np.array([_kind(value) for value in listed], dtype=str)
-        self._parts = []
-        for kind, convert, type_ in (
-            ("bool", bool, pa.bool_()),
-            ("number", _as_float, pa.float64()),
-            ("text", _as_string, pa.string()),
-        ):
-            rows = np.flatnonzero(kinds == kind)
-            self._parts.append((rows, pa.array([convert(listed[row]) for row in rows], type_)))
+        typed = list(map(_typed, values))
+        self._rows, self._parts = len(typed), []
+        for kind in (pa.bool_(), pa.float64(), pa.string()):
+            rows = [row for row, (own, _) in enumerate(typed) if own == kind]
+            self._parts.append((rows, pa.array([typed[row][1] for row in rows], kind)))
 
     def __len__(self) -> int:
         return self._rows
@@ -46,42 +50,34 @@ class Mixed:
         return found
 
 
-def _kind(value: Any) -> str:
+def _typed(value: Any) -> tuple[Any, Any]:
+    """Return the Arrow type of a value, or None if it is missing, and the value in that type."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return "missing"
+        return None, None
     if isinstance(value, bool | np.bool_):
-        return "bool"
-    return "number" if isinstance(value, Real | Decimal) else "text"
-
-
-def _as_float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-    except ValueError:  # a signalling NaN
-        return float("nan")
-
-
-def _as_string(value: Any) -> str:
+        return pa.bool_(), bool(value)
+    if isinstance(value, Real | Decimal):
+        try:
+            return pa.float64(), float(value)
+        except OverflowError:
+            return pa.float64(), math.inf if value > 0 else -math.inf  # type: ignore[operator]
+        except ValueError:  # a signalling NaN
+            return pa.float64(), math.nan
     try:
         raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+        return pa.string(), raw.decode("utf-8", "replace")
     except Exception:  # cannot be converted to text: on no list, and not a number
-        return "?!"
-    return raw.decode("utf-8", "replace")
+        return pa.string(), "?!"
 
 
 def column_of(table: Any, name: str) -> Any:
     """Return a column of an Arrow table, a data frame or a dict as an Arrow array or `Mixed`."""
-    import pyarrow as pa
-
+    need_pyarrow()
     try:
         column = table[name]
     except Exception:  # of any library
-        raise InvalidArgument(
-            f"column {name!r} is not in the table, or the table has no named columns. Pass a data frame "
-            "with the columns of the schema."
-        ) from None
+        remedy = "Pass a data frame with the columns of the schema."
+        raise InvalidArgument(f"column {name!r} is not in the table. {remedy}") from None
     if hasattr(column, "to_arrow"):
         column = column.to_arrow()
     if not isinstance(column, pa.Array | pa.ChunkedArray):
@@ -100,49 +96,32 @@ def column_of(table: Any, name: str) -> Any:
 
 def numbers(column: Any, missing_values: Sequence[str], decimal: str = ".") -> FloatArray:
     """Return a column as numbers, NaN for missing values and for text that is not a number."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
     if isinstance(column, Mixed):
         return column.gather(lambda part: numbers(part, missing_values, decimal), np.nan, np.float64)
     is_numeric = _is_numeric(column.type)
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     elif not is_numeric:
-        column = _parsed(_with_point(as_text(column, missing_values), decimal))
+        column = _parsed(as_text(column, missing_values), decimal)
     found = np.asarray(pc.cast(column, pa.float64(), safe=False).fill_null(float("nan")).to_numpy(zero_copy_only=False))
-    standing_in = _numbers_in(missing_values) if is_numeric else []
+    # Missing values that are numbers, such as 999. Only NaN differs from itself.
+    standing_in = [one for one in map(float_or_nan, missing_values) if one == one] if is_numeric else []
     return np.where(np.isin(found, standing_in), np.nan, found) if standing_in else found
 
 
-def _numbers_in(missing_values: Sequence[str]) -> list[float]:
-    """Return the missing values that are numbers, such as 999."""
-    found = map(_float_or_nan, missing_values)
-    return [value for value in found if value == value]
-
-
-def _float_or_nan(text: str) -> float:
+def float_or_nan(text: str) -> float:
+    """Return a text as a number, NaN if it is none."""
     try:
         return float(text)
     except ValueError:
         return math.nan
 
 
-def _with_point(text: Any, decimal: str) -> Any:
-    """Replace the decimal sign by a point. Text with a point becomes null: not a number here."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
-    if decimal == ".":
-        return text
-    has_point = pc.fill_null(pc.match_substring(text, "."), False)
-    return pc.if_else(has_point, pa.scalar(None, pa.string()), pc.replace_substring(text, decimal, "."))
-
-
-def _parsed(text: Any) -> Any:
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
+def _parsed(text: Any, decimal: str) -> Any:
+    """Parse numbers with a decimal sign. Text that is not a number becomes null."""
+    if decimal != ".":
+        has_point = pc.fill_null(pc.match_substring(text, "."), False)  # not a number here
+        text = pc.if_else(has_point, pa.scalar(None, pa.string()), pc.replace_substring(text, decimal, "."))
     try:
         return pc.cast(text, pa.float64())
     except pa.ArrowInvalid:  # some text is not a number: cast the rest
@@ -152,9 +131,6 @@ def _parsed(text: Any) -> Any:
 
 def places(column: Any, listed: Sequence[str], missing_values: Sequence[str]) -> NDArray[np.int32]:
     """Return the index of each value in a list of texts, or MISSING or UNKNOWN."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
     if isinstance(column, Mixed):
         return column.gather(lambda part: places(part, listed, missing_values), MISSING, np.int32)
     if pa.types.is_boolean(column.type):
@@ -164,41 +140,31 @@ def places(column: Any, listed: Sequence[str], missing_values: Sequence[str]) ->
         values = pc.cast(column, pa.int8()).fill_null(2).to_numpy(zero_copy_only=False)
         return np.asarray(np.array([*by_value, MISSING], dtype=np.int32)[values])
     if _is_numeric(column.type):
-        return _numeric_places(numbers(column, missing_values), listed)
+        # 1, 1.0 and "1" are one category.
+        values = numbers(column, missing_values)
+        codes = np.where(np.isnan(values), MISSING, UNKNOWN).astype(np.int32)
+        for index, one in enumerate(listed):
+            codes[values == float_or_nan(one)] = index
+        return codes
     text = as_text(column, missing_values)
     found = pc.index_in(text, value_set=pa.array(list(listed), pa.string()), skip_nulls=True)
-    codes = pc.if_else(pc.is_null(text), MISSING, found.fill_null(UNKNOWN))
-    return np.asarray(codes.to_numpy(zero_copy_only=False), dtype=np.int32)
-
-
-def _numeric_places(values: FloatArray, listed: Sequence[str]) -> NDArray[np.int32]:
-    """Look numbers up in a list of texts: 1, 1.0 and "1" are one category."""
-    codes = np.where(np.isnan(values), MISSING, UNKNOWN).astype(np.int32)
-    for index, text in enumerate(listed):
-        codes[values == _float_or_nan(text)] = index
-    return codes
+    found = pc.if_else(pc.is_null(text), MISSING, found.fill_null(UNKNOWN))
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int32)
 
 
 def as_text(column: Any, missing_values: Sequence[str]) -> Any:
     """Return a column as stripped text, null for missing values."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
     try:
         text = pc.utf8_trim_whitespace(readable_text(column))
     except (pa.ArrowException, TypeError):
-        raise InvalidArgument(
-            f"a column of type {column.type} cannot be used. Write ignore = true in the schema, or convert it to text."
-        ) from None
+        remedy = "Write ignore = true in the schema, or convert it to text."
+        raise InvalidArgument(f"a column of type {column.type} cannot be used. {remedy}") from None
     missing = pc.is_in(text, value_set=pa.array(["", *missing_values], pa.string()))
     return pc.if_else(missing, pa.scalar(None, pa.string()), text)
 
 
 def readable_text(column: Any) -> Any:
     """Return a column as text, with invalid bytes replaced."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
     try:
         text = pc.cast(column, pa.string())
         text.validate(full=True)
@@ -209,6 +175,4 @@ def readable_text(column: Any) -> Any:
 
 
 def _is_numeric(kind: Any) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

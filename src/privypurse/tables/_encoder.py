@@ -24,10 +24,8 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
     missing number counts as the middle of its range. A category is one-hot encoded; one that is not
     listed is all zeros, or has a column of its own.
 
-    Parameters
-    ----------
-    schema : Schema
-        The public description of the columns, with all ranges.
+    The schema is public and has all ranges. A table is a pandas or polars frame, an Arrow table, or
+    a dict of columns. The result is a float32 array; with more than 512 columns, a sparse matrix.
 
     Guarantees
     ----------
@@ -52,15 +50,7 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
         self.schema = schema
 
     def fit(self, X: Any, y: Any = None) -> "TableEncoder":
-        """Check that the columns exist. Values are not read.
-
-        Parameters
-        ----------
-        X : table with named columns
-            A pandas or polars frame, an Arrow table, or a dict of columns.
-        y : None
-            Ignored.
-        """
+        """Check that the columns exist. Values are not read."""
         for column in self._checked().columns:
             column_of(X, column.name)
         return self
@@ -71,18 +61,7 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
         return len(self.schema.columns)
 
     def transform(self, X: Any) -> Any:
-        """Encode. Works without `fit`, which learns nothing.
-
-        Parameters
-        ----------
-        X : table with named columns
-            A pandas or polars frame, an Arrow table, or a dict of columns.
-
-        Returns
-        -------
-        ndarray of shape (n, d), float32
-            A sparse matrix if there are more than 512 columns.
-        """
+        """Encode. Works without `fit`, which learns nothing."""
         schema = self._checked()
         columns = [column_of(X, column.name) for column in schema.columns]
         rows = {len(column) for column in columns}
@@ -110,35 +89,35 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
 
     def _checked(self) -> Schema:
         if not isinstance(self.schema, Schema):
-            raise InvalidArgument(
-                f"expected schema to be a Schema, got {shown(self.schema)}. Read one with read_schema."
-            )
+            raise InvalidArgument(f"expected schema to be a Schema, got {shown(self.schema)}. Call read_schema.")
         if self.schema.to_buy:
-            raise InvalidArgument(
-                f"column {self.schema.to_buy[0].name!r} has no range yet. `privypurse train` buys it from the "
-                "budget; or call Schema.with_ranges."
-            )
+            column = self.schema.to_buy[0].name
+            raise InvalidArgument(f"column {column!r} has no range yet. `privypurse train` buys it; or declare it.")
         return self.schema
 
 
 def _fill_category(part: NDArray[np.float32], codes: NDArray[np.int32], column: Category) -> None:
-    targets = np.where(codes == UNKNOWN, len(column.categories) if column.other else -1, codes)
-    _mark(part, np.where(codes == MISSING, part.shape[1] - 1 if column.missing else -1, targets))
-
-
-def _mark(part: NDArray[np.float32], targets: NDArray[Any]) -> None:
-    rows = np.flatnonzero(targets >= 0)
-    part[rows, targets[rows]] = 1.0
+    if column.other:
+        codes = np.where(codes == UNKNOWN, len(column.categories), codes)
+    _mark(part, codes)
+    if column.missing:
+        part[codes == MISSING, -1] = 1.0
 
 
 def _fill_number(part: NDArray[np.float32], values: NDArray[np.float64], column: Number) -> None:
     is_missing = np.isnan(values)
     if column.cuts:
         intervals = np.searchsorted(np.array(column.cuts), values, side="right")
-        _mark(part, np.where(is_missing, -1, intervals))
+        _mark(part, np.where(is_missing, MISSING, intervals))
     elif column.range is not None:
         low, high = column.range
         scaled = (np.clip(values, low, high) - low) / (high - low)
         part[:, 0] = np.where(is_missing, 0.5, scaled)
     if column.missing:
         part[is_missing, -1] = 1.0
+
+
+def _mark(part: NDArray[np.float32], places: NDArray[Any]) -> None:
+    """Set one column of each row to one, or none where its place is negative."""
+    rows = np.flatnonzero(places >= 0)
+    part[rows, places[rows]] = 1.0

@@ -1,9 +1,11 @@
 """[RAW DATA] Read CSV and Parquet files in blocks. Messages never quote a record."""
 
 import codecs
+import contextlib
 import csv
 import difflib
 import gzip
+import math
 import os
 import pathlib
 import zlib
@@ -12,7 +14,13 @@ from typing import Any
 
 from privypurse.core._errors import FileUnusable, InvalidArgument
 from privypurse.tables import _lines as lines
+from privypurse.tables._columns import float_or_nan, need_pyarrow
 from privypurse.tables._lines import FIELDS, LONGEST_LINE, Lines, Tally, not_text, not_whole
+
+with contextlib.suppress(ImportError):  # `need_pyarrow` says what to install
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 BLOCK_BYTES = 1 << 20
@@ -21,8 +29,7 @@ BLOCK_ROWS = 16_384
 # Metadata of Parquet files made by `convert_file`.
 BOUNDARIES = b"privypurse.record_boundaries"
 
-# Receives the number of bytes read.
-ProgressCallback = Callable[[int], None]
+ProgressCallback = Callable[[int], None]  # receives the number of bytes read
 
 
 def _no_progress(_: int) -> None:
@@ -30,28 +37,10 @@ def _no_progress(_: int) -> None:
 
 
 class TableFile:
-    """A table in a file.
+    """A table in a CSV file with a header (also ``.gz``), or in a Parquet file.
 
-    Parameters
-    ----------
-    path : str or path
-        A CSV file with a header (also ``.gz``), or a Parquet file.
-    delimiter : str, optional
-        Separator of fields of a CSV file. Default: found in its header.
-    encoding : str, default "utf-8"
-        Encoding of a CSV file.
-
-    Attributes
-    ----------
-    tally : Tally
-        Exact numbers of lines read and left out in the last call of `blocks`. Private.
-    uncovered : tuple of str
-        For certificates: what was read from the records when the file was made.
-
-    Notes
-    -----
-    Lines of a CSV file with another number of fields than the header are left out. With `strict`
-    they raise InvalidArgument.
+    Without a `delimiter` the one of a CSV file is found in its header. Lines with another number of
+    fields than the header are left out.
 
     Guarantees
     ----------
@@ -65,25 +54,20 @@ class TableFile:
             what = "expected a file, got a folder" if self.path.is_dir() else "no such file"
             raise InvalidArgument(f"{what}: {str(path)!r}. Pass a CSV or Parquet file.")
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not 0 < ord(delimiter) < 128):
-            raise InvalidArgument(
-                f"expected delimiter to be one ASCII character, got {delimiter!r}. Pass for example ';'."
-            )
+            raise InvalidArgument(f"expected one ASCII character as delimiter, got {delimiter!r}. Pass for example ;.")
         need_pyarrow()
         with self.path.open("rb") as file:
             start = file.read(4)
         if not start:
             raise self._refusal("is empty. Pass a file with a header line.")
         self.is_parquet = start == b"PAR1"
-        self.tally = Tally()
+        self.tally = Tally()  # exact numbers of lines in the last call of `blocks`: private
         self.delimiter = ","
-        self.uncovered: tuple[str, ...] = ()
+        self.uncovered: tuple[str, ...] = ()  # for certificates: what was read from records to make the file
         self.columns = self._parquet_columns() if self.is_parquet else self._header(delimiter)
-        twice = sorted({name for name in self.columns if self.columns.count(name) > 1})
-        if twice and self._looks_headless:
-            raise InvalidArgument(
-                f"the first line of file {self.path.name!r} holds numbers: it does not look like a header. Add one."
-            )
-        if twice:
+        if twice := sorted({name for name in self.columns if self.columns.count(name) > 1}):
+            if self._looks_headless:
+                raise self._refusal("has numbers in its first line: it does not look like a header. Add one.")
             raise self._refusal(f"has several columns named {twice[0]!r}. Rename them, or check the header line.")
 
     def _refusal(self, why: str) -> InvalidArgument:
@@ -97,26 +81,22 @@ class TableFile:
     def require(self, names: Sequence[str]) -> None:
         """Raise InvalidArgument if the file lacks a column."""
         if lacking := [name for name in names if name not in self.columns]:
-            raise InvalidArgument(
-                f"column {lacking[0]!r} is not in {self.path.name!r}, {self._columns_instead(lacking[0])}"
-            )
+            where = f"column {lacking[0]!r} is not in {self.path.name!r}"
+            if self._looks_headless:
+                what = "whose first line holds numbers: it does not look like a header"
+                raise InvalidArgument(f"{where}, {what}. Add one.")
+            listed = ", ".join(map(repr, self.columns[:12])) + (", ..." if len(self.columns) > 12 else "")
+            near = difflib.get_close_matches(lacking[0], self.columns, 1)
+            remedy = f"Did you mean {near[0]!r}?" if near else "Check the name, and that the first line is a header."
+            only = self.columns[0] if len(self.columns) == 1 and not self.is_parquet else ""
+            if others := [word for sign, word in DELIMITERS.items() if sign != self.delimiter and sign in only]:
+                remedy = f"The header looks separated by a {others[0]}: pass that as --delimiter, or leave it out."
+            raise InvalidArgument(f"{where}, which has {listed}. {remedy}")
 
     @property
     def _looks_headless(self) -> bool:
         """Whether the first line may be a record, which no message may quote."""
-        return not self.is_parquet and any(_is_number(name) for name in self.columns)
-
-    def _columns_instead(self, name: str) -> str:
-        if self._looks_headless:
-            return "whose first line holds numbers: it does not look like a header. Add one."
-        listed = ", ".join(map(repr, self.columns[:12])) + (", ..." if len(self.columns) > 12 else "")
-        near = difflib.get_close_matches(name, self.columns, 1)
-        remedy = f"Did you mean {near[0]!r}?" if near else "Check the name, and that the first line is a header."
-        if len(self.columns) == 1 and not self.is_parquet:
-            others = [word for sign, word in DELIMITERS.items() if sign != self.delimiter and sign in self.columns[0]]
-            if others:
-                remedy = f"The header looks separated by a {others[0]}: pass that as --delimiter, or leave it out."
-        return f"which has {listed}. {remedy}"
+        return not self.is_parquet and any(not math.isnan(float_or_nan(name)) for name in self.columns)
 
     def blocks(
         self,
@@ -128,16 +108,8 @@ class TableFile:
     ) -> Iterator[Any]:
         """Yield Arrow tables of some ten thousand rows with the named columns, in order.
 
-        Parameters
-        ----------
-        names : sequence of str
-            Names of columns. Columns of CSV files are text.
-        strict : bool, default False
-            Raise InvalidArgument for a line that is not a record instead of leaving it out.
-        progress : callable
-            Receives the number of bytes read.
-        may_be_empty : bool, default False
-            Accept a CSV file without records.
+        Columns of CSV files are text. `strict` raises InvalidArgument for a line that is not a
+        record instead of leaving it out. `may_be_empty` accepts a CSV file without records.
         """
         self.require(names)
         if self.is_parquet:
@@ -157,11 +129,9 @@ class TableFile:
             self.delimiter = delimiter or max(DELIMITERS, key=lambda sign: len(_fields(line, sign)))
             names = _fields(line, self.delimiter)
         except csv.Error:
-            why = "has a first line that cannot be a header. Pass a file with a header line."
-            raise self._refusal(why) from None
+            raise self._refusal("has a first line that cannot be a header. Pass a file with one.") from None
         if not lines.is_whole(line.rstrip("\r\n"), self.delimiter):
-            why = "has a first line that is too long for a header, or has an open quotation mark. Check it."
-            raise self._refusal(why)
+            raise self._refusal("has a first line that is too long or has an open quotation mark. Check it.")
         if not any(names):
             raise self._refusal("has no header: its first line is empty. Add one.")
         return names
@@ -186,9 +156,6 @@ class TableFile:
     def _csv_blocks(
         self, names: Sequence[str], strict: bool, progress: ProgressCallback, may_be_empty: bool
     ) -> Iterator[Any]:
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
-
         self.tally = tally = Tally()
         name, given = self.path.name, 0
 
@@ -199,9 +166,7 @@ class TableFile:
         try:
             with self.path.open("rb") as raw:
                 unpacked = pa.input_stream(raw, compression="gzip") if self.is_gzip else raw
-                kept = Lines(
-                    unpacked, delimiter=self.delimiter, encoding=self.encoding, strict=strict, name=name, tally=tally
-                )
+                kept = Lines(unpacked, self.delimiter, self.encoding, strict=strict, name=name, tally=tally)
                 reader = arrow_csv.open_csv(
                     kept,
                     # Threads would read far ahead.
@@ -223,31 +188,24 @@ class TableFile:
                     yield pa.Table.from_batches([batch])
         except (pa.ArrowException, UnicodeError) as error:
             if tally.read or not str(error).startswith(("Empty CSV", "Could not skip")):
-                raise self._unreadable(str(error), strict and tally.left_out[FIELDS] > 0) from None
+                if "utf8" in str(error).lower() or "codec" in str(error):
+                    raise not_text(name, self.encoding) from None
+                if strict and tally.left_out[FIELDS]:
+                    raise not_whole(name, FIELDS) from None
+                why = f"cannot be read as a table separated by {self.delimiter!r}. Check delimiter and quotes."
+                raise self._refusal(why) from None
         except (OSError, EOFError) as error:
             raise FileUnusable(
-                f"file {name!r} cannot be read to its end ({type(error).__name__}). It may be truncated."
+                f"file {name!r} cannot be read to its end ({type(error).__name__}): truncated?"
             ) from None
         if tally.read or may_be_empty:
             return
         if not tally.left_out:
             raise self._refusal("has a header and no rows. Pass a file with records.")
-        raise self._refusal(
-            f"has no line with {len(self.columns)} fields, like its header, and closed quotes. Check the delimiter "
-            "(--delimiter) and the first line."
-        )
-
-    def _unreadable(self, message: str, ragged: bool) -> InvalidArgument:
-        if "UTF8" in message or "utf8" in message or "codec" in message:
-            return not_text(self.path.name, self.encoding)
-        if ragged:
-            return not_whole(self.path.name, FIELDS)
-        return self._refusal(f"cannot be read as a table separated by {self.delimiter!r}. Check delimiter and quotes.")
+        fields = f"{len(self.columns)} fields, like its header"
+        raise self._refusal(f"has no line with {fields}, and closed quotes. Check --delimiter and the first line.")
 
     def _parquet_columns(self) -> list[str]:
-        import pyarrow as pa
-        from pyarrow import parquet
-
         try:
             schema = parquet.read_schema(self.path)
             if BOUNDARIES in (schema.metadata or {}):
@@ -260,9 +218,6 @@ class TableFile:
             raise self._refusal("is not a complete Parquet file. Check it.") from None
 
     def _parquet_blocks(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Any]:
-        import pyarrow as pa
-        from pyarrow import parquet
-
         self.tally = tally = Tally()
         try:
             with parquet.ParquetFile(self.path) as file:
@@ -282,24 +237,6 @@ def _fields(line: str, delimiter: str) -> list[str]:
     return [field.strip() for field in fields]
 
 
-def _is_number(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
-
-
 def release_memory() -> None:
     """Release unused memory of Arrow."""
-    import pyarrow as pa
-
     pa.default_memory_pool().release_unused()
-
-
-def need_pyarrow() -> None:
-    """Raise InvalidArgument if pyarrow is not installed."""
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        raise InvalidArgument("reading files needs pyarrow. Install it: pip install 'privypurse[cli]'.") from error

@@ -19,19 +19,14 @@ from privypurse.core._sensitive import Norm, Sensitive
 
 CHUNK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 18
-# The encoding is wrong if at least FEW lines, and more than one in ODD_LINES, of the first chunk
-# are invalid.
+# The encoding is wrong if at least FEW lines, more than one in ODD_LINES, of the first chunk are invalid.
 ODD_LINES, FEW = 20, 10
 _WIDE = ("utf-16", "utf-32")
 _ONE_BYTE = ("iso8859-", "cp125", "cp437", "cp85", "cp86", "koi8", "mac-", "hp-roman8", "tis-620")
 
 # Why a line is not a record by itself.
-OPEN_QUOTE, FIELDS, RETURN, TOO_LONG = (
-    "with a quotation mark that is not closed",
-    "with too many or too few fields",
-    "with a stray carriage return",
-    "that are too long",
-)
+OPEN_QUOTE, FIELDS = "with a quotation mark that is not closed", "with too many or too few fields"
+RETURN, TOO_LONG = "with a stray carriage return", "that are too long"
 
 
 @dataclass
@@ -39,7 +34,7 @@ class Tally:
     """Exact counts of the lines of a file. Private."""
 
     read: int = 0  # lines, or rows of a Parquet file, read as records
-    left_out: "Counter[str]" = field(default_factory=Counter)  # lines that are no record by themselves, by cause
+    left_out: Counter[str] = field(default_factory=Counter)  # lines that are no record by themselves, by cause
     blank: int = 0  # neither
 
     def __str__(self) -> str:
@@ -59,17 +54,15 @@ class Tally:
 def not_whole(name: str, cause: str) -> InvalidArgument:
     """Return the error for a line that is not a record by itself."""
     return InvalidArgument(
-        f"file {name!r} has lines {cause}, which are not records by themselves. If records have line breaks "
-        f"inside quotes, run `privypurse data convert {name} OUT.parquet` and pass its output. Otherwise "
-        "check the delimiter and the quotes."
+        f"file {name!r} has lines {cause}, which are not records by themselves. If records have line breaks inside quotes, "
+        f"pass the output of `privypurse data convert {name} OUT.parquet`. Otherwise check delimiter and quotes."
     )
 
 
 def not_text(name: str, encoding: str) -> InvalidArgument:
     """Return the error for a file that is not text in its encoding."""
-    return InvalidArgument(
-        f"file {name!r} is not text in {encoding}. Pass its encoding, for example --encoding latin-1, or a Parquet file."
-    )
+    remedy = "Pass its encoding, for example --encoding latin-1, or a Parquet file."
+    return InvalidArgument(f"file {name!r} is not text in {encoding}. {remedy}")
 
 
 def known_encoding(encoding: str) -> str:
@@ -79,19 +72,14 @@ def known_encoding(encoding: str) -> str:
     except (LookupError, ValueError):
         raise InvalidArgument(f"encoding {encoding!r} is not known. Pass for example utf-8 or latin-1.") from None
     name = "utf-8" if name == "utf-8-sig" else name
-    one_byte = name.startswith(_ONE_BYTE) and _keeps_ascii_apart(name)
+    one_byte = name.startswith(_ONE_BYTE)
+    if one_byte:  # quotes and line ends are found in bytes, so exactly those below 128 must be ASCII
+        low, high = (bytes(half).decode(name, "replace") for half in (range(128), range(128, 256)))
+        one_byte = low.encode("utf-8") == bytes(range(128)) and not any(map(str.isascii, high))
     if name not in ("utf-8", "ascii") and not name.startswith(_WIDE) and not one_byte:
-        raise InvalidArgument(
-            f"encoding {encoding!r} cannot be read line by line. Pass utf-8, utf-16 or a single-byte encoding "
-            "such as latin-1, or convert the file to UTF-8."
-        )
+        remedy = "Pass utf-8, utf-16 or latin-1, or convert the file."
+        raise InvalidArgument(f"encoding {encoding!r} cannot be read line by line. {remedy}")
     return name
-
-
-def _keeps_ascii_apart(encoding: str) -> bool:
-    """Whether exactly the bytes below 128 are ASCII: quotes and line ends are found in bytes."""
-    low, high = (bytes(half).decode(encoding, "replace") for half in (range(128), range(128, 256)))
-    return low.encode("utf-8") == bytes(range(128)) and not any(map(str.isascii, high))
 
 
 def is_wide(encoding: str) -> bool:
@@ -119,7 +107,7 @@ class Lines(io.RawIOBase):
     """
 
     def __init__(
-        self, source: Any, *, delimiter: str, encoding: str, strict: bool, name: str, tally: Tally | None = None
+        self, source: Any, delimiter: str, encoding: str, *, strict: bool, name: str, tally: Tally | None = None
     ) -> None:
         self._source, self._strict, self._name, self._asked = source, strict, name, encoding
         self._tally = tally or Tally()
@@ -131,15 +119,14 @@ class Lines(io.RawIOBase):
         self._rest = b""  # start of an incomplete line
         self._skipping = False  # whether that line was too long
         self._ready = memoryview(b"")
-        self._first = True
-        self._ended = False
+        self._first, self._ended = True, False
         self.taken = 0  # bytes passed on
 
     def readable(self) -> bool:
         """Return True."""
         return True
 
-    def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Fill a buffer. Return 0 at the end."""
         while not self._ready and not self._ended:
             self._ready = memoryview(self._next())
@@ -149,14 +136,13 @@ class Lines(io.RawIOBase):
         self.taken += count
         return count
 
-    def _chunk(self) -> bytes:
-        raw = bytes(self._source.read(CHUNK_BYTES))
-        self._ended = not raw
-        return raw if self._decoder is None else self._decoder.decode(raw, final=self._ended).encode("utf-8", "replace")
-
     def _next(self) -> bytes:
         """Return the lines that end in the next chunk."""
-        text = self._rest + self._chunk()
+        raw = bytes(self._source.read(CHUNK_BYTES))
+        self._ended = not raw
+        if self._decoder is not None:
+            raw = self._decoder.decode(raw, final=self._ended).encode("utf-8", "replace")
+        text = self._rest + raw
         cut = len(text) if self._ended else text.rfind(b"\n") + 1
         lines, self._rest = text[:cut], text[cut:]
         if self._skipping and lines:
@@ -177,7 +163,9 @@ class Lines(io.RawIOBase):
                 text = lines.decode(self._encoding)
                 self._first = False
                 return text.encode("utf-8")
-        self._check_encoding(listed)
+        if self._first:
+            self._check_encoding(listed)
+            self._first = False
         checked = map(self._checked, listed[: None if listed[-1] else -1])
         return b"".join(line + b"\n" for line in checked if line is not None)
 
@@ -201,24 +189,19 @@ class Lines(io.RawIOBase):
         self._tally.left_out[cause] += 1
 
     def _check_encoding(self, lines: list[bytes]) -> None:
-        odd = sum(map(self._is_odd, lines)) if self._first else 0
-        if odd >= FEW and odd * ODD_LINES > len(lines):
+        valid = 0
+        for line in lines:
+            with contextlib.suppress(UnicodeDecodeError):
+                line.decode(self._encoding)
+                valid += 1
+        if (odd := len(lines) - valid) >= FEW and odd * ODD_LINES > len(lines):
             raise not_text(self._name, self._asked)
-        self._first = False
-
-    def _is_odd(self, line: bytes) -> bool:
-        try:
-            line.decode(self._encoding)
-        except UnicodeDecodeError:
-            return True
-        return False
 
 
 def _whole_line(delimiter: str) -> "re.Pattern[bytes]":
     """Match a line without an open quotation mark: a field that begins with one ends with one."""
-    raw = delimiter.encode("utf-8")
-    sign = re.escape(raw)
-    other = rb"[^" + sign + rb"]" if len(raw) == 1 else rb"(?:(?!" + sign + rb").)"
+    sign = re.escape(delimiter.encode("utf-8"))  # one byte
+    other = rb"[^" + sign + rb"]"
     # Without possessive quantifiers, which match too much before Python 3.11.5. Each line can be
     # divided in one way only, so that a failed match takes linear time all the same.
     quoted = rb'"[^"]*(?:""[^"]*)*"(?!")' + other + rb"*"

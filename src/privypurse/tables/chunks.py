@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from privypurse.core._checks import FloatArray, positive_integer, shown
 from privypurse.core._errors import InvalidArgument
-from privypurse.tables._columns import column_of, numbers, readable_text
-from privypurse.tables._files import TableFile, need_pyarrow
+from privypurse.tables._columns import column_of, need_pyarrow, numbers, readable_text
+from privypurse.tables._files import TableFile
 
 __all__ = ["from_files"]
 
@@ -22,12 +22,7 @@ FORMATS = ("parquet", "arrow", "csv")
 
 
 def from_files(
-    path: str | os.PathLike[str],
-    *,
-    features: Sequence[str],
-    target: str,
-    format: str = "parquet",
-    rows: int = 65_536,
+    path: str | os.PathLike[str], *, features: Sequence[str], target: str, format: str = "parquet", rows: int = 65_536
 ) -> Callable[[], Iterator[tuple[FloatArray, NDArray[Any]]]]:
     """Read a file, or all files of a folder, in batches of rows.
 
@@ -53,8 +48,7 @@ def from_files(
     """
     rows = positive_integer(rows=rows)
     if format not in FORMATS:
-        message = f"expected format to be one of {', '.join(FORMATS)}, got {shown(format)}. Convert the file first."
-        raise InvalidArgument(message)
+        raise InvalidArgument(f"expected format to be one of {', '.join(FORMATS)}, got {shown(format)}.")
     need_pyarrow()
     names = list(dict.fromkeys([*features, target]))
     read = _csv(path, names) if format == "csv" else _arrow(path, names, format, rows)
@@ -65,20 +59,17 @@ def from_files(
             table = np.column_stack([numbers(column_of(block, name), ()) for name in features])
             yield table, _targets(column_of(block, target), typed=format != "csv")
 
-    chunks.uncovered = (CHECKED,) if format == "csv" else _boundaries(path, format)  # type: ignore[attr-defined]
+    uncovered = [CHECKED] if format == "csv" else []
+    if format == "parquet":  # files may have been converted from CSV
+        files = [one for one in _files(path) if one.is_file() and one.stat().st_size]
+        uncovered = [what for one in files if (table := TableFile(one)).is_parquet for what in table.uncovered]
+    chunks.uncovered = tuple(dict.fromkeys(uncovered))  # type: ignore[attr-defined]
     return chunks
 
 
 def _files(path: str | os.PathLike[str]) -> list[pathlib.Path]:
     place = pathlib.Path(path)
     return sorted(place.iterdir()) if place.is_dir() else [place]
-
-
-def _boundaries(path: str | os.PathLike[str], format: str) -> tuple[str, ...]:
-    """Return the uncovered facts of Parquet files that were converted from CSV."""
-    files = [one for one in _files(path) if one.is_file() and one.stat().st_size] if format == "parquet" else []
-    tables = (table for one in files if (table := TableFile(one)).is_parquet)
-    return tuple(dict.fromkeys(what for table in tables for what in table.uncovered))
 
 
 def _csv(path: str | os.PathLike[str], names: list[str]) -> Callable[[], Iterator[Any]]:
@@ -98,11 +89,9 @@ def _arrow(path: str | os.PathLike[str], names: list[str], format: str, rows: in
         data = pyarrow.dataset.dataset(path, format=format)
     except refused:
         raise InvalidArgument(unreadable) from None
-    missing = sorted(set(names) - set(data.schema.names))
-    if missing:
-        raise InvalidArgument(
-            f"expected features and target among the columns {data.schema.names!r}, got {missing!r}. Check the names."
-        )
+    if missing := sorted(set(names) - set(data.schema.names)):
+        known = f"expected features and target among the columns {data.schema.names!r}"
+        raise InvalidArgument(f"{known}, got {missing!r}. Check the names.")
 
     def blocks() -> Iterator[Any]:
         try:

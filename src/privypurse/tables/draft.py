@@ -10,25 +10,13 @@ import numpy as np
 from privypurse.core._errors import InvalidArgument
 from privypurse.tables._columns import as_text, column_of, numbers
 from privypurse.tables._files import ProgressCallback, TableFile, _no_progress
-from privypurse.tables.schema import (
-    MISSING_VALUES,
-    Category,
-    ClassTarget,
-    Column,
-    Number,
-    NumberTarget,
-    Schema,
-    Source,
-    Target,
-)
+from privypurse.tables.schema import MISSING_VALUES, Category, ClassTarget, Number, NumberTarget, Schema, Source
 
 __all__ = ["draft_schema"]
 
-# Columns of at most so many different whole numbers are categories; targets of so many values are
-# classes.
+# Whole numbers of at most so many values are categories; targets of at most so many are classes.
 FEW_NUMBERS, FEW_CLASSES = 12, 20
-MOST_LISTED = 60
-MOST_COUNTED = 5_000
+MOST_LISTED, MOST_COUNTED = 60, 5_000
 LARGEST = 1e100
 _DATE = r"^(\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4})$"
 _COMMA = r"^[+-]?\d+,\d+$"
@@ -38,6 +26,7 @@ _COMMA = r"^[+-]?\d+,\d+$"
 class _Seen:
     """Statistics of one column."""
 
+    decimal: str
     rows: int = 0
     missing: int = 0
     numbers: int = 0
@@ -46,8 +35,7 @@ class _Seen:
     high: float = -math.inf
     dates: int = 0
     commas: int = 0
-    decimal: str = "."
-    values: "Counter[str]" = field(default_factory=Counter)
+    values: Counter[str] = field(default_factory=Counter)
     counted: int = 0  # records whose values were counted
     too_many: bool = False
     unusable: bool = False
@@ -120,14 +108,14 @@ def draft_schema(
 
 
 def _look(file: TableFile, decimal: str, progress: ProgressCallback) -> dict[str, _Seen]:
-    seen = {name: _Seen(decimal=decimal) for name in file.columns}
+    seen = {name: _Seen(decimal) for name in file.columns}
     for block in file.blocks(file.columns, progress=progress):
         for name in file.columns:
             seen[name].take(column_of(block, name))
     return seen
 
 
-def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:
+def _describe(name: str, seen: _Seen) -> tuple[Number | Category | None, str]:
     missing, distinct = seen.missing > 0, len(seen.values)
     if seen.unusable:
         return None, "left out: its type cannot be used"
@@ -150,15 +138,13 @@ def _describe(name: str, seen: _Seen) -> tuple[Column | None, str]:
     return Category(name=name, categories=listed, other=other, missing=missing, source=Source.DATA), remark
 
 
-def _target(name: str, seen: _Seen) -> Target:
+def _target(name: str, seen: _Seen) -> ClassTarget | NumberTarget:
     if 2 <= len(seen.values) <= FEW_CLASSES and not seen.too_many:
         return ClassTarget(name=name, classes=tuple(sorted(seen.values)), source=Source.DATA)
     if seen.is_number:
         return NumberTarget(name=name, range=_rounded(seen.low, seen.high), source=Source.DATA)
-    raise InvalidArgument(
-        f"target {name!r} has neither numbers nor 2 to {FEW_CLASSES} classes. Pass another column, or "
-        "describe it in a schema."
-    )
+    what = f"has neither numbers nor 2 to {FEW_CLASSES} classes"
+    raise InvalidArgument(f"target {name!r} {what}. Pass another column, or describe it in a schema.")
 
 
 def _rounded(low: float, high: float) -> tuple[float, float]:
@@ -169,5 +155,5 @@ def _rounded(low: float, high: float) -> tuple[float, float]:
         return max(low - room, -LARGEST), min(high + room, LARGEST)
     unit = 10.0 ** math.floor(math.log10(high - low) - 1)
     digits = max(0, -math.floor(math.log10(unit)))
-    bounds = round(math.floor(low / unit) * unit, digits), round(math.ceil(high / unit) * unit, digits)
-    return max(min(bounds[0], low), -LARGEST), min(max(bounds[1], high), LARGEST)
+    below, above = round(math.floor(low / unit) * unit, digits), round(math.ceil(high / unit) * unit, digits)
+    return max(min(below, low), -LARGEST), min(max(above, high), LARGEST)

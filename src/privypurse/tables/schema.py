@@ -7,7 +7,7 @@ import json
 import pathlib
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,37 +32,20 @@ class Source(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A column of numbers.
-
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    range : pair of float or None
-        Numbers are clipped to it. None: to be bought from the purse, unless there are cuts.
-    cuts : tuple of float
-        Public cut points. The column is then one-hot encoded by the intervals between them.
-    missing : bool
-        Whether to add an indicator of missing numbers. These count as the middle of the range.
-    source : Source
-        Origin of range and cuts.
-    """
+    """A column of numbers. Missing ones count as the middle of the range."""
 
     name: str
-    range: tuple[float, float] | None = None
-    cuts: tuple[float, ...] = ()
-    missing: bool = False
-    source: Source = Source.DECLARED
+    range: tuple[float, float] | None = None  # to clip to; None: to be bought, unless there are cuts
+    cuts: tuple[float, ...] = ()  # public; the column is one-hot encoded by the intervals between them
+    missing: bool = False  # whether to add an indicator of missing numbers
+    source: Source = Source.DECLARED  # of range and cuts
 
     def __post_init__(self) -> None:
         if self.range is not None:
             _check_range(f"range of column {self.name!r}", self.range)
-        steps = itertools.pairwise(self.cuts)
-        if not all(_is_number(cut) for cut in self.cuts) or any(low >= high for low, high in steps):
-            raise InvalidArgument(
-                f"expected increasing numbers in cuts of column {self.name!r}, got {shown(list(self.cuts))}. "
-                "Write for example cuts = [25, 40, 65]."
-            )
+        if not all(map(_is_number, self.cuts)) or any(low >= high for low, high in itertools.pairwise(self.cuts)):
+            what = f"expected increasing numbers in cuts of column {self.name!r}, got {shown(self.cuts)}"
+            raise InvalidArgument(f"{what}. Write for example cuts = [25, 40, 65].")
 
     @property
     def features(self) -> list[str]:
@@ -78,27 +61,13 @@ class Number:
 
 @dataclass(frozen=True, kw_only=True)
 class Category:
-    """A column of categories.
-
-    Parameters
-    ----------
-    name : str
-        Name of the column.
-    categories : tuple of str
-        The public list. Values are compared as stripped text.
-    other : bool
-        Whether to add a column for values that are not listed. Otherwise they are all zeros.
-    missing : bool
-        Whether to add a column for missing values.
-    source : Source
-        Origin of the list.
-    """
+    """A column of categories. Values are compared with the public list as stripped text."""
 
     name: str
     categories: tuple[str, ...]
-    other: bool = False
-    missing: bool = False
-    source: Source = Source.DECLARED
+    other: bool = False  # whether to add a column for values that are not listed, else all zeros
+    missing: bool = False  # whether to add a column for missing values
+    source: Source = Source.DECLARED  # of the list
 
     def __post_init__(self) -> None:
         _check_texts(f"categories of column {self.name!r}", self.categories, least=1)
@@ -171,22 +140,16 @@ class Schema:
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
-            raise InvalidArgument(
-                f"expected decimal to be '.' or ',', got {shown(self.decimal)}. Leave it out for a point."
-            )
+            raise InvalidArgument(f"expected '.' or ',' as decimal, got {shown(self.decimal)}. Leave it out for '.'.")
         if not self.columns:
             raise InvalidArgument("expected at least one column in the schema, got none. Add a table [columns.NAME].")
         if twice := sorted(name for name, times in Counter(self.names).items() if times > 1):
-            raise InvalidArgument(
-                f"column {twice[0]!r} is described twice, or is both a column and the target. Describe it once."
-            )
+            raise InvalidArgument(f"column {twice[0]!r} is described twice, or is the target too. Describe it once.")
         for part in self.parts:
             listed = part.categories if isinstance(part, Category) else getattr(part, "classes", ())
             for value in sorted({*listed} & {"", *self.missing_values}):
-                raise InvalidArgument(
-                    f"{value!r} of {part.name!r} is also a missing value. Remove it from the list, or from "
-                    'missing_values: write for example missing_values = ["?"].'
-                )
+                what = f"{value!r} of {part.name!r} is also a missing value. Remove it from the list"
+                raise InvalidArgument(f'{what}, or write for example missing_values = ["?"].')
 
     @property
     def features(self) -> list[str]:
@@ -207,20 +170,17 @@ class Schema:
     @property
     def is_declared(self) -> bool:
         """Whether all of it was declared, or bought in this run."""
-        paid_or_declared = (Source.DECLARED, Source.BOUGHT)
-        return self.kinds in paid_or_declared and all(part.source in paid_or_declared for part in self.parts)
+        return {self.kinds, *(part.source for part in self.parts)} <= {Source.DECLARED, Source.BOUGHT}
 
     @property
     def uncovered(self) -> list[str]:
         """What was read from the data without paying, in words for a certificate."""
-        read, earlier = (
-            [part.name for part in self.columns if part.source is source] for source in (Source.DATA, Source.EARLIER)
-        )
+        read = [part.name for part in self.columns if part.source is Source.DATA]
+        earlier = [part.name for part in self.columns if part.source is Source.EARLIER]
         lines = []
         if self.kinds is Source.DATA:
-            lines.append(
-                "which columns are used, of which kind they are and where values are missing, read from the data"
-            )
+            what = "which columns are used, of which kind they are and where values are missing"
+            lines.append(f"{what}, read from the data")
         if read:
             shortened = ", ".join(read[:8]) + (f" and {len(read) - 8} more" if len(read) > 8 else "")
             lines.append(f"ranges and categories of columns, read from the data without paying: {shortened}")
@@ -234,7 +194,7 @@ class Schema:
     @property
     def parts(self) -> tuple[Column | Target, ...]:
         """The columns, and the target if any."""
-        return (*self.columns, *(() if self.target is None else (self.target,)))
+        return self.columns if self.target is None else (*self.columns, self.target)
 
     def buying_ranges(self) -> "Schema":
         """Return the schema without ranges that were read from the data: they will be bought."""
@@ -244,25 +204,19 @@ class Schema:
 
     def with_ranges(self, bought: Mapping[str, tuple[float, float] | None], source: Source = Source.BOUGHT) -> "Schema":
         """Return the schema with the given ranges of columns of numbers."""
-        columns = (
-            replace(column, range=bought[column.name], source=source)
-            if isinstance(column, Number) and column.name in bought
-            else column
-            for column in self.columns
-        )
+        columns = list(self.columns)
+        for place, column in enumerate(columns):
+            if isinstance(column, Number) and column.name in bought:
+                columns[place] = replace(column, range=bought[column.name], source=source)
         return replace(self, columns=tuple(columns))
 
     def with_target(self, name: str) -> "Schema":
         """Return the schema. Raise InvalidArgument unless its target has this name."""
         if self.target is None:
-            raise InvalidArgument(
-                f"the schema has no [target], which --target {name} needs. Add [target] with column = {name!r} "
-                'and classes = ["no", "yes"] or range = [0, 100].'
-            )
-        if self.target.name != name:
-            raise InvalidArgument(
-                f"expected the target of the schema, {self.target.name!r}, got {name!r}. Change one of them."
-            )
+            own = f'column = {name!r} and classes = ["no", "yes"] or range = [0, 100]'
+            raise InvalidArgument(f"the schema has no [target], which --target {name} needs. Add [target] with {own}.")
+        if (own := self.target.name) != name:
+            raise InvalidArgument(f"expected the target of the schema, {own!r}, got {name!r}. Change one of them.")
         return self
 
 
@@ -272,30 +226,25 @@ def _is_number(value: Any) -> bool:
 
 def _check_range(what: str, pair: Any) -> None:
     if not (isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_number, pair)) and pair[0] < pair[1]):
-        raise InvalidArgument(
-            f"expected two increasing numbers as {what}, got {shown(pair)}. Write for example range = [0, 100]."
-        )
+        raise InvalidArgument(f"expected two increasing numbers as {what}, got {shown(pair)}. Write range = [0, 100].")
 
 
 def _check_texts(what: str, values: Sequence[Any], *, least: int) -> None:
     texts = isinstance(values, Sequence) and not isinstance(values, str) and all(isinstance(v, str) for v in values)
     if not texts or not least <= len(set(values)) == len(values) <= MOST_CATEGORIES:
-        raise InvalidArgument(
-            f"expected {least} to {MOST_CATEGORIES:,} different texts as {what}, got {shown(values)}. "
-            'Write for example ["no", "yes"].'
-        )
+        needed = f"expected {least} to {MOST_CATEGORIES:,} different texts as {what}"
+        raise InvalidArgument(f'{needed}, got {shown(values)}. Write for example ["no", "yes"].')
     for value in values:
-        if value != value.strip():
-            raise InvalidArgument(
-                f"expected {what} without spaces around them, as values are stripped, got {shown(value)}. Write "
-                f"{shown(value.strip())}."
-            )
+        if (bare := value.strip()) != value:
+            got = f"got {shown(value)}. Write {shown(bare)}"
+            raise InvalidArgument(f"expected {what} without spaces around them, as values are stripped, {got}.")
 
 
 # What a file calls bought was bought in an earlier run.
 _SOURCES = {"declared": Source.DECLARED, "data": Source.DATA, "bought": Source.EARLIER}
 _WRITTEN = {Source.DECLARED: "declared", Source.DATA: "data", Source.BOUGHT: "bought", Source.EARLIER: "bought"}
-_COLUMN_KEYS = ("range", "cuts", "categories", "other", "missing", "source", "ignore")
+_FLAGS = ("ignore", "missing", "other")
+_COLUMN_KEYS = ("range", "cuts", "categories", "source", *_FLAGS)
 _TARGET_KEYS = ("column", "classes", "range", "source")
 _KEYS = ("source", "missing_values", "decimal", "target", "columns")
 
@@ -307,9 +256,7 @@ _DRAFT = """\
 # numbers, and its range is bought from the budget. A column of numbers that is skewed, or whose
 # effect bends, does better with cuts = [10, 100, 1000] of your own in place of its range.
 """
-_DECLARED = """\
-# The public description of a table. source = "declared": known without looking at the records.
-"""
+_DECLARED = '# The public description of a table. source = "declared": known without looking at the records.\n'
 
 
 def read_schema(path: "str | pathlib.Path") -> Schema:
@@ -317,9 +264,8 @@ def read_schema(path: "str | pathlib.Path") -> Schema:
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise InvalidArgument(
-            f"schema {str(path)!r} cannot be read: {error.strerror}. `privypurse schema data.csv` drafts one."
-        ) from error
+        what = f"schema {str(path)!r} cannot be read: {error.strerror}"
+        raise InvalidArgument(f"{what}. `privypurse schema data.csv` drafts one.") from error
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"schema {str(path)!r} is not a text file in UTF-8. Save it as one.") from error
     try:
@@ -351,36 +297,31 @@ def parse_schema(text: str) -> Schema:
 def _column(name: str, settings: Any, default: Source) -> Column | None:
     what = f"column {name!r}"
     if not isinstance(settings, dict):
-        raise InvalidArgument(
-            f"expected a table for {what}, got {shown(settings)}. Write [columns.{_key(name)}] and settings below it."
-        )
+        got = f"got {shown(settings)}. Write [columns.{_key(name)}] and settings below it"
+        raise InvalidArgument(f"expected a table for {what}, {got}.")
     _check_keys(settings, _COLUMN_KEYS, what)
     source = _source(settings.get("source"), what, default)
-    flags = {key: _flag(settings, key, what) for key in ("ignore", "missing", "other")}
-    if flags["ignore"]:
+    ignore, missing, other = (settings.get(key, False) for key in _FLAGS)
+    if wrong := [key for key in _FLAGS if not isinstance(settings.get(key, False), bool)]:
+        raise InvalidArgument(f"expected true or false as {wrong[0]} of {what}, got {shown(settings[wrong[0]])}.")
+    if ignore:
         return None
     if ("range" in settings or "cuts" in settings) == ("categories" in settings):
-        raise InvalidArgument(
-            f"{what} needs either range = [low, high] (numbers) or categories = [...]. To leave it out, write "
-            "ignore = true."
-        )
-    missing = flags["missing"]
+        either = "either range = [low, high] (numbers) or categories = [...]"
+        raise InvalidArgument(f"{what} needs {either}. To leave it out, write ignore = true.")
     if "categories" in settings:
-        texts = tuple(map(_as_text, _list(settings["categories"], f"categories of {what}")))
-        own = _unless_bought(source)
-        return Category(name=name, categories=texts, other=flags["other"], missing=missing, source=own)
-    cuts = tuple(map(_as_number, _list(settings.get("cuts", []), f"cuts of {what}")))
-    pair = settings.get("range")
+        texts, own = _each(_as_text, settings["categories"], f"categories of {what}"), _unless_bought(source)
+        return Category(name=name, categories=texts, other=other, missing=missing, source=own)
+    cuts, pair = _each(_as_number, settings.get("cuts", []), f"cuts of {what}"), settings.get("range")
     if pair == "private":
         if cuts:
             raise InvalidArgument(f'{what} has cuts, which need no range. Leave out range = "private".')
         return Number(name=name, missing=missing, source=Source.DECLARED if source is Source.DATA else source)
     if pair is None and not cuts:
         raise InvalidArgument(f"cuts of {what} are empty. Write for example cuts = [25, 40, 65], or a range.")
-    range_ = None if pair is None else _pair(pair, what)
-    return Number(
-        name=name, range=range_, cuts=cuts, missing=missing, source=_unless_bought(source) if cuts else source
-    )
+    own = _unless_bought(source) if cuts else source
+    bounds: Any = None if pair is None else _each(_as_number, pair, f'range of {what}, or "private" to buy it')
+    return Number(name=name, range=bounds, cuts=cuts, missing=missing, source=own)
 
 
 def _target(settings: Any, default: Source) -> Target:
@@ -392,42 +333,28 @@ def _target(settings: Any, default: Source) -> Target:
     if ("classes" in settings) == ("range" in settings):
         raise InvalidArgument('[target] needs either classes = ["no", "yes"] or, for a number, range = [low, high].')
     if "classes" in settings:
-        classes = tuple(map(_as_text, _list(settings["classes"], "classes")))
-        return ClassTarget(name=name, classes=classes, source=source)
-    return NumberTarget(name=name, range=_pair(settings["range"], f"target {name!r}"), source=source)
+        return ClassTarget(name=name, classes=_each(_as_text, settings["classes"], "classes"), source=source)
+    bounds: Any = _each(_as_number, settings["range"], f"range of target {name!r}, such as range = [0, 100]")
+    return NumberTarget(name=name, range=bounds, source=source)
 
 
-def _pair(pair: Any, what: str) -> tuple[float, float]:
-    if not isinstance(pair, list) or len(pair) != 2:
-        raise InvalidArgument(
-            f'expected two numbers or "private" as range of {what}, got {shown(pair)}. Write range = [0, 100].'
-        )
-    return _as_number(pair[0]), _as_number(pair[1])
+def _each(convert: Callable[[Any], Any], values: Any, what: str) -> tuple[Any, ...]:
+    """Convert the items of a list. The schema checks the rest."""
+    if not isinstance(values, list):
+        raise InvalidArgument(f"expected a list as {what}, got {shown(values)}. Write it in square brackets.")
+    return tuple(map(convert, values))
 
 
 def _as_number(value: Any) -> Any:
-    """Convert a large whole number to a float. The schema checks the rest."""
+    """Convert a large whole number to a float."""
     return float(value) if type(value) is int and 2**53 < abs(value) <= 10**100 else value
 
 
-def _list(values: Any, what: str) -> list[Any]:
-    if not isinstance(values, list):
-        raise InvalidArgument(f"expected a list as {what}, got {shown(values)}. Write it in square brackets.")
-    return values
-
-
 def _as_text(value: Any) -> Any:
-    """Convert a category in TOML to text as in a file. The schema checks the rest."""
+    """Convert a category in TOML to text as in a file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value.strip() if isinstance(value, str) else value
-
-
-def _flag(settings: Mapping[str, Any], key: str, what: str) -> bool:
-    value = settings.get(key, False)
-    if not isinstance(value, bool):
-        raise InvalidArgument(f"expected true or false as {key} of {what}, got {shown(value)}.")
-    return value
 
 
 def _unless_bought(source: Source) -> Source:
@@ -439,9 +366,8 @@ def _source(value: Any, what: str, default: Source) -> Source:
     if value is None:
         return default
     if not isinstance(value, str) or value not in _SOURCES:
-        raise InvalidArgument(
-            f'expected "declared", "data" or "bought" as source of {what}, got {shown(value)}. Write one of them.'
-        )
+        known = 'expected "declared", "data" or "bought" as source'
+        raise InvalidArgument(f"{known} of {what}, got {shown(value)}. Write one of them.")
     return _SOURCES[value]
 
 

@@ -26,7 +26,7 @@ from privypurse.estimators._private_statistics import (
 )
 from privypurse.estimators._search import PrivateSearchCV
 from privypurse.purse._purse import Purse
-from privypurse_lab.audits.method_subjects import on_last_column
+from privypurse_lab.audits.canaries import on_last_column
 
 # Few, so that a fit has few steps: audits fit thousands of times.
 RECORDS = 32

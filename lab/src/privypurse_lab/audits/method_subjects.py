@@ -8,7 +8,7 @@ import numpy as np
 
 from privypurse.accounting._totals import Filter
 from privypurse.accounting.convert import gdp_epsilon
-from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS, Subject, contradicted_table
+from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS, Subject
 from privypurse.core._checks import FloatArray
 from privypurse.core._randomness import NoiseSource
 from privypurse.losses._linear import Logistic
@@ -32,29 +32,12 @@ from privypurse.oracles._linear import DenseOracle
 from privypurse.purse._purse import Purse
 from privypurse.training._loop import fit, purse_for
 from privypurse.training._plan import Method
+from privypurse_lab.audits.canaries import on_last_column, with_canary
 
 # Two models at opposite ends of the canary's column, between which a selection is tight.
 OPPOSITE = ((0.0,) * (COLUMNS - 1) + (2.0,), (0.0,) * (COLUMNS - 1) + (-2.0,))
 # Slope clipped on both sides of zero: the canary and its opposite have gradients of full norm.
 SATURATED = Logistic(clip_derivative=0.05)
-
-
-def with_canary(present: bool, *, in_place: bool = False) -> tuple[FloatArray, FloatArray]:
-    """Return a table with the canary as its last row, or without it.
-
-    `in_place`: replace an absent canary by a row of NaN, which contributes nothing, so that samples
-    of both tables are drawn alike.
-    """
-    rows, labels, canary = contradicted_table()
-    if not present and not in_place:
-        return rows, labels
-    last = canary if present else np.full(canary.size, np.nan)
-    return np.vstack([rows, last]), np.append(labels, 1.0)
-
-
-def on_last_column(result: FloatArray) -> float:
-    """Return the weight of the canary's column."""
-    return float(result[COLUMNS - 1])
 
 
 def oracle_of(data: tuple[FloatArray, FloatArray], **settings: Any) -> DenseOracle:

@@ -25,8 +25,9 @@ from privypurse.oracles._softmax import SoftmaxOracle
 from privypurse.purse._purse import Purse
 from privypurse.training._loop import fit
 from privypurse_lab.audits import planted
+from privypurse_lab.audits.canaries import with_canary
 from privypurse_lab.audits.estimator_subjects import ESTIMATORS
-from privypurse_lab.audits.method_subjects import METHODS, method_subject, oracle_of, with_canary
+from privypurse_lab.audits.method_subjects import METHODS, method_subject, oracle_of
 from privypurse_lab.audits.selections import attack_selection
 
 # Audit that must find a bug; `quick` with fewer runs.

@@ -51,14 +51,7 @@ ABOUT_EPSILON = (
 def runs_needed(mu: float, audit: str, confidence: float = 0.95) -> int:
     """Return the fewest runs with which an attack without errors refutes a claim of mu.
 
-    Parameters
-    ----------
-    mu : float
-        The claim.
-    audit : str
-        "white box"; or "black box", which uses half of the runs to choose its threshold.
-    confidence : float
-        Of the bound.
+    A black box uses half of the runs to choose its threshold.
 
     Examples
     --------

@@ -24,8 +24,9 @@ from privypurse.losses._linear import Logistic
 from privypurse.mechanisms._non_private import NonPrivateAnswer
 from privypurse.purse._purse import Purse
 from privypurse.training._loop import fit
+from privypurse_lab.audits.canaries import with_canary
 from privypurse_lab.audits.exact import published_noisy_minimum
-from privypurse_lab.audits.method_subjects import oracle_of, with_canary
+from privypurse_lab.audits.method_subjects import oracle_of
 from privypurse_lab.papers.published_adp_sgd import PublishedADPSGD
 from privypurse_lab.papers.published_dp_agd import NoisyMinimum, PublishedDPAGD
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import functools
 import hashlib
 import importlib.util
 import itertools
@@ -352,7 +353,7 @@ def _subject_task(group: str, name: str, settings: Settings) -> Task:
         lines = _all_lines(results[: len(first)])
         subject, rest = cells.subject_named(group, name), iter(results[len(first) :])
         for each, own in attacks.items():
-            scores = _scores([next(rest) for _ in own])
+            scores = functools.reduce(Scores.joined, [_scores(next(rest)) for _ in own])
             lines.append(white_box_line(subject, scores, each))
             if scores.models_absent.size >= 8 and scores.models_present.size >= 8:
                 models = black_box_line(subject, scores, each)
@@ -370,12 +371,10 @@ def _one_run_mus(settings: Settings) -> tuple[float, ...]:
     return tuple(mu for mu in settings.mus if mu < ceiling_mu()) or (ONE_RUN_MU,)
 
 
-def _scores(results: Sequence[Result]) -> Scores:
-    """Return the scores of several cells as those of one attack."""
+def _scores(result: Result) -> Scores:
     names = ("absent", "present", "models_absent", "models_present")
-    arrays = {name: np.concatenate([np.array(one[name], dtype=np.float64) for one in results]) for name in names}
-    findings = dict.fromkeys(found for one in results for found in one["findings"])
-    return Scores(**arrays, findings=tuple(findings))
+    arrays = {name: np.array(result[name], dtype=np.float64) for name in names}
+    return Scores(**arrays, findings=tuple(result["findings"]))
 
 
 def _exact_cells(name: str, settings: Settings) -> list[Cell]:

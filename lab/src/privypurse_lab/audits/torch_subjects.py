@@ -22,7 +22,7 @@ from privypurse.pytorch._budgets import AdaptiveClip, open_purse
 from privypurse.pytorch._fitting import DeepNesterov, fit
 from privypurse.pytorch._private_loop import make_private
 from privypurse.training._plan import Method
-from privypurse_lab.audits.method_subjects import on_last_column, with_canary
+from privypurse_lab.audits.canaries import on_last_column, with_canary
 
 # Far below any gradient norm, so that the canary is clipped at every step.
 CLIP_NORM = 0.05

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import emit, note, say, stderr, table, warn
-from privypurse.cli._progress import shown_progress
+from privypurse.cli._output import emit, note, say, shown_progress, stderr, table, warn
 from privypurse.core._version import __version__
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import check_folder, emit, note, say, table
-from privypurse.cli._progress import shown_progress
+from privypurse.cli._output import check_folder, emit, note, say, shown_progress, table
 
 
 def reproduce(

@@ -181,7 +181,7 @@ def _runs(problem: Any, schedule: Schedule, steps: int, sound: bool, runs: int, 
     """Train with every seed; return losses, largest spending, and the noise of each step."""
     losses, spent, noise = [], 0.0, [0.0]
     for run in range(seed, seed + runs):
-        purse = problems.open_purse(sound, run)
+        purse = problems.seeded_purse(sound, run)
         loss, noise = problem.train(schedule, purse, steps, run)
         losses.append(loss)
         spent = max(spent, purse.spent.epsilon)

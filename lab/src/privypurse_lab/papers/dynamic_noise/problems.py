@@ -66,7 +66,7 @@ class Records:
     labels: np.ndarray
 
 
-def open_purse(sound: bool, seed: int) -> Purse:
+def seeded_purse(sound: bool, seed: int) -> Purse:
     """Open the paper's budget: rho 0.1963 by the classic conversion, or the exact conversion.
 
     As published, the certificate names the uncharged use of the private records.

@@ -14,7 +14,7 @@ from privypurse.training.schedules import shapes
 from privypurse.training.schedules._base import Weighted
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.cells import Cell, Result, Results
-from privypurse_lab.papers.dynamic_noise.problems import BUDGET, CLIP_NORM, COMPONENTS, RECORDS, STEP_SIZE, open_purse
+from privypurse_lab.papers.dynamic_noise.problems import BUDGET, CLIP_NORM, COMPONENTS, RECORDS, STEP_SIZE, seeded_purse
 from privypurse_lab.papers.exact_measurements import Followed
 from privypurse_lab.papers.intervals import half_width
 from privypurse_lab.papers.items import (
@@ -56,7 +56,7 @@ def trajectories(curvature: float, step_size: float, steps: int, runs: int, seed
     found = []
     for run in range(seed, seed + runs):
         descent = Followed(GradientDescent(step_size, RECORDS))
-        train(oracle, descent, Weighted(shapes.uniform(steps)), open_purse(True, run), steps=steps)
+        train(oracle, descent, Weighted(shapes.uniform(steps)), seeded_purse(True, run), steps=steps)
         found.append([oracle.excess_loss(point) for point in descent.points])
     return {"losses": found}
 

@@ -139,7 +139,7 @@ class DPSGD(PlannedMethod):
         refuse_unsampled_rule(self.name, rate, facts)
         size = self.step_size or 1 / facts.smoothness
         optimizer: Optimizer = GradientDescent(
-            size, facts.records * rate, facts.clip_norm, self.momentum, l2=facts.l2, projection=self.projection
+            size, facts.sampled(rate), facts.clip_norm, self.momentum, l2=facts.l2, projection=self.projection
         )
         if self.average != "last":
             optimizer = Averaged(optimizer, skip=0 if self.average == "all" else steps // 2)

@@ -179,7 +179,7 @@ class Dynamic(PlannedMethod):
         gamma, steps = self._gamma(facts), len(weights)
         # With momentum the paper's contraction, 1 - 1/(2 kappa), is for steps of 1/(2M).
         size = 1 / facts.smoothness if self.momentum == 0 else 1 / (2 * facts.smoothness)
-        records = facts.records * self.sample_prob
+        records = facts.sampled(self.sample_prob)
         optimizer: Optimizer = GradientDescent(size, records, clip_norm=facts.clip_norm, l2=facts.l2)
         if self.momentum > 0:
             optimizer = SmoothedDescent(size, records, facts.clip_norm, self.momentum, facts.l2)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from privypurse.accounting._filters import BY_NAME, DeclaredNonPrivate, GdpFilter
 from privypurse.accounting._totals import Filter, Totals
-from privypurse.core._checks import non_negative, positive, positive_integer
+from privypurse.core._checks import non_negative, positive, positive_integer, probability
 from privypurse.core._errors import BudgetExhausted, InvalidArgument
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.losses._bounds import Bounds
@@ -167,6 +167,10 @@ class Facts:
     def noise_floor(self) -> float:
         """Relative length of the noise of one release of the whole budget."""
         return math.sqrt(self.dimension) * self.sensitivity / (self.records * self.mu * self.gradient_bound)
+
+    def sampled(self, sample_prob: float) -> float:
+        """Return the expected number of records in a Poisson sample."""
+        return self.records * probability(sample_prob=sample_prob)
 
 
 @dataclass(frozen=True)

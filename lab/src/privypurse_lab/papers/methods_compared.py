@@ -119,7 +119,7 @@ class PublishedSGDMA(PlannedMethod):
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the descent."""
         size, steps = 1 / facts.smoothness, min(self.most_steps, self.steps_in(self.filter(facts)))
-        descent = GradientDescent(size, facts.records * self.sample_prob, clip_norm=facts.clip_norm, l2=facts.l2)
+        descent = GradientDescent(size, facts.sampled(self.sample_prob), clip_norm=facts.clip_norm, l2=facts.l2)
         tail = Averaged(descent, skip=steps // 2)
         return Recipe(tail, ConstantNoise(self.noise_multiplier), steps, self.sample_prob, step_sizes=(size,))
 

@@ -12,15 +12,8 @@ from privypurse.core._errors import BudgetExhausted, InvalidArgument
 from privypurse.core.charges import GaussianCharge
 from privypurse.core.queries import Released
 from privypurse.losses import Hinge, Logistic, Squared
-from privypurse.methods._full_batch import (
-    FEWEST_STEPS,
-    MOST_STEPS,
-    balanced_steps,
-    excess_bound,
-    noise_squared,
-    projected_step_size,
-    projected_steps,
-)
+from privypurse.methods._nesterov import FEWEST_STEPS, MOST_STEPS, balanced_steps
+from privypurse.methods._noisy_pgd import excess_bound, noise_squared, projected_step_size, projected_steps
 from privypurse.training._plan import Facts
 from privypurse.training.optimizers import GradientDescent
 from privypurse.training.optimizers._base import Averaged

@@ -11,7 +11,7 @@ from privypurse.accounting.pld import pld_epsilon
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import GaussianCharge
-from privypurse.methods._full_batch import NoisyPGD
+from privypurse.methods._noisy_pgd import NoisyPGD
 from privypurse_lab.papers.cells import Results
 from privypurse_lab.papers.exact_measurements import Exactly
 from privypurse_lab.papers.items import IN_PART, NOT_PRIVATE, NOT_REACHED, REACHED, Settings

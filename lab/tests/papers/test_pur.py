@@ -13,7 +13,7 @@ from privypurse.accounting._filters import ZcdpFilter
 from privypurse.accounting.convert import zcdp_epsilon, zcdp_rho
 from privypurse.core._errors import InvalidArgument
 from privypurse.methods import NonPrivate
-from privypurse.methods._full_batch import Nesterov
+from privypurse.methods._nesterov import Nesterov
 from privypurse_lab import papers
 from privypurse_lab.papers import reproducing
 from privypurse_lab.papers.cells import Results

@@ -20,8 +20,8 @@ from privypurse.estimators._compat import FLOATS, all_or_nothing, same_attribute
 from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget
 from privypurse.estimators._preparation import Preparation, Preparer
 from privypurse.losses._linear import Logistic, Softmax
+from privypurse.methods._auto import Auto
 from privypurse.methods._by_name import method_by_name
-from privypurse.methods._full_batch import Auto
 from privypurse.methods.base import WarmStarted
 from privypurse.oracles._linear import DenseOracle, SparseOracle
 from privypurse.oracles._rows import Rows

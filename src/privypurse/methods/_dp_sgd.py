@@ -17,7 +17,7 @@ from privypurse.core._checks import probability
 from privypurse.core._errors import InvalidArgument, UnsupportedCharge
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
-from privypurse.methods._full_batch import balanced_steps
+from privypurse.methods._nesterov import balanced_steps
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
 from privypurse.training import Facts, Plan, Recipe
 from privypurse.training.optimizers._base import Averaged, Optimizer, Projection

@@ -23,7 +23,7 @@ from privypurse.core._checks import FloatArray, positive, positive_integer, smal
 from privypurse.core._errors import BudgetExhausted, InvalidArgument
 from privypurse.core.queries import GradientAt, Query, Released
 from privypurse.mechanisms._non_private import NoiseAsLongAsTheValue
-from privypurse.methods._full_batch import MOST_MOMENTUM, reach
+from privypurse.methods._auto import MOST_MOMENTUM, reach
 from privypurse.methods.base import PlannedMethod, check_choice
 from privypurse.training._plan import Bound, Facts, Plan, Recipe
 from privypurse.training.optimizers._gradient_descent import GradientDescent, check_momentum

@@ -18,7 +18,7 @@ from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.queries import Count, GradientAt, LossesAlong, Query
 from privypurse.losses._bounds import Bounds
 from privypurse.methods._by_name import method_by_name
-from privypurse.methods._full_batch import balanced_steps
+from privypurse.methods._nesterov import balanced_steps
 from privypurse.methods.base import PlannedMethod, WarmStarted, check_steps_and_size
 from privypurse.oracles._sampling import check_sampling, poisson_rows
 from privypurse.purse._certificate import Certificate

@@ -16,7 +16,9 @@ from privypurse.audit._verdicts import HOLDS, REFUTED, Line, gray_box_line, nois
 from privypurse.audit.subjects import Subject
 from privypurse.audit.white_box import attack
 from privypurse.core._randomness import NoiseSource
-from privypurse.methods._full_batch import Auto, Nesterov, NoisyPGD
+from privypurse.methods._auto import Auto
+from privypurse.methods._nesterov import Nesterov
+from privypurse.methods._noisy_pgd import NoisyPGD
 from privypurse.methods._pur import PUR, AdaptivePUR
 from privypurse.methods.dynamic import Dynamic
 from privypurse.purse._purse import Purse

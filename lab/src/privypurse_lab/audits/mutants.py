@@ -20,7 +20,7 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.losses._linear import Softmax
 from privypurse.mechanisms._selection import ExponentialSelection
 from privypurse.methods._dp_sgd import DPSGD
-from privypurse.methods._full_batch import Nesterov
+from privypurse.methods._nesterov import Nesterov
 from privypurse.oracles._softmax import SoftmaxOracle
 from privypurse.purse._purse import Purse
 from privypurse.training._loop import fit

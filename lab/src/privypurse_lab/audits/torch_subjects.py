@@ -16,7 +16,7 @@ from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS, Subject, gaussian
 from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._randomness import NoiseSource
-from privypurse.methods._line_searches import DPAGD
+from privypurse.methods._dp_agd import DPAGD
 from privypurse.purse._purse import Purse
 from privypurse.pytorch._budgets import AdaptiveClip, open_purse
 from privypurse.pytorch._fitting import DeepNesterov, fit

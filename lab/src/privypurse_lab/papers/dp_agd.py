@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from privypurse.methods._line_searches import DPAGD
+from privypurse.methods._dp_agd import DPAGD
 from privypurse_lab.papers import drawing, prepared_data
 from privypurse_lab.papers.accuracy_study import (
     FOLDS,

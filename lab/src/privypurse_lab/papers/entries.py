@@ -12,7 +12,7 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.queries import Query, Released
 from privypurse.mechanisms._base import Mechanism
-from privypurse.methods._full_batch import Nesterov
+from privypurse.methods._nesterov import Nesterov
 from privypurse.methods.base import PlannedMethod
 from privypurse.purse._purse import Purse
 from privypurse.training._plan import Facts, Method, Recipe

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from privypurse.core._errors import InvalidArgument, PrivypurseError
-from privypurse.methods._line_searches import ADPSGD
+from privypurse.methods._adp_sgd import ADPSGD
 from privypurse_lab.papers import drawing
 from privypurse_lab.papers.adp_sgd.network_runs import DELTA, PlainSGD, followed_run
 from privypurse_lab.papers.cells import Cell, Result, Results

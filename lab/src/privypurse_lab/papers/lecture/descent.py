@@ -9,7 +9,7 @@ import numpy as np
 
 from privypurse.accounting._filters import DeclaredNonPrivate
 from privypurse.core._randomness import NoiseSource
-from privypurse.methods._full_batch import NoisyPGD
+from privypurse.methods._noisy_pgd import NoisyPGD
 from privypurse.purse._purse import Purse
 from privypurse.training._loop import facts_for, fit, purse_for, train
 from privypurse.training._plan import Method

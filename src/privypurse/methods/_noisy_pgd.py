@@ -1,4 +1,4 @@
-"""Full-batch descent with even budgets: `NoisyPGD` and its bounds, `Nesterov`, and the default `Auto`.
+"""Projected noisy descent with averaging, and its bound.
 
 With T gradient releases that share a budget mu, each mean gradient has noise of standard deviation
 ``s = sensitivity sqrt(T) / (n mu)`` in each coordinate. All formulas hold under either relation.
@@ -8,20 +8,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from privypurse.core._checks import positive, positive_integer
+from privypurse.core._checks import positive_integer
 from privypurse.core._errors import InvalidArgument
 from privypurse.methods.base import PlannedMethod, check_choice, check_steps_and_size
 from privypurse.training._plan import Bound, Facts, Recipe
 from privypurse.training.optimizers._base import Averaged, Ball, Optimizer, Projection
-from privypurse.training.optimizers._gradient_descent import GradientDescent, check_momentum
+from privypurse.training.optimizers._gradient_descent import GradientDescent
 from privypurse.training.schedules._base import EvenSplit
-
-FEWEST_STEPS, MOST_STEPS = 10, 200
-
-
-def balanced_steps(facts: Facts, fewest: int = FEWEST_STEPS, most: int = MOST_STEPS) -> int:
-    """Return the number of steps for accelerated descent: ``n mu / sqrt(d)``, within limits."""
-    return min(max(round(1 / facts.noise_floor), fewest), most)
 
 
 def excess_bound(distance: float, gradient: float, noise_squared: float, steps: int) -> float:
@@ -107,99 +100,3 @@ class NoisyPGD(PlannedMethod):
             value = excess_bound(reach, gradient, noise, steps)
             bound = Bound("expected excess loss of the average over the best point within reach", value)
         return Recipe(optimizer, EvenSplit(), steps, step_sizes=(size,), bound=bound)
-
-
-@dataclass(frozen=True)
-class Nesterov(PlannedMethod):
-    """Nesterov's accelerated descent: steps of 1/M, momentum 0.9, an evenly divided budget.
-
-    Nothing is tuned: with rows of length at most 1 and a logistic loss, M is a quarter for any
-    data.
-
-    Parameters
-    ----------
-    steps : int or None
-        By default ``n mu/sqrt(d)``, between 10 and 200.
-    momentum : float, default 0.9
-        Share of the last step that is repeated.
-    step_size : float or None
-        Step size; by default 1/M, with M the largest curvature of the objective.
-    average : {"last", "tail"}, default "last"
-        Return the last point, or the mean of the last quarter of the points with gradients.
-    """
-
-    steps: int | None = None
-    momentum: float = 0.9
-    step_size: float | None = None
-    average: Literal["last", "tail"] = "last"
-    name: ClassVar[str] = "nesterov"
-
-    def __post_init__(self) -> None:
-        check_steps_and_size(self.steps, self.step_size)
-        check_momentum(self.momentum)
-        check_choice("average", self.average, ("last", "tail"))
-
-    def recipe(self, facts: Facts) -> Recipe:
-        steps = self.steps or balanced_steps(facts)
-        size = self.step_size or 1 / facts.smoothness
-        optimizer: Optimizer = GradientDescent(
-            size, facts.records, facts.clip_norm, self.momentum, nesterov=True, l2=facts.l2
-        )
-        if self.average == "tail":
-            optimizer = Averaged(optimizer, skip=steps - max(1, steps // 4))
-        return Recipe(optimizer, EvenSplit(), steps, step_sizes=(size,))
-
-
-MOST_STEPS_OF_FEW = 120
-# Models with this many weights are worse conditioned.
-MANY_WEIGHTS, MOST_STEPS_OF_MANY, MOST_MOMENTUM_OF_MANY = 1_000, 300, 0.98
-# Total reach, in steps of 1/M for each step of ``n mu/sqrt(d)``.
-REACH = 5.0
-# Noise in a score grows with the reach, not with the columns, so few columns do not extend it.
-FEWEST_DIMENSIONS = 64
-MOST_MOMENTUM = 0.95
-
-
-def reach(facts: Facts) -> float:
-    """Return the total reach that the budget pays for, in steps of 1/M."""
-    return REACH * math.sqrt(min(1.0, facts.dimension / FEWEST_DIMENSIONS)) / facts.noise_floor
-
-
-@dataclass(frozen=True)
-class Auto(PlannedMethod):
-    """Default method: Nesterov descent whose reach is set by the budget.
-
-    In a flat direction the noise of a run depends on the number and size of its steps only through
-    their product, the *reach* ``steps * step size / (1 - momentum)``: splitting a budget over more
-    steps adds noise to each and shortens each alike. The reach is proportional to ``n mu/sqrt(d)``,
-    the number of steps whose gradients stand out of their noise. Steps have size 1/M, as many as
-    that number up to 120 (300 for a thousand weights and more); momentum makes up the rest.
-
-    Nothing is tuned on the data; the constants were chosen on public tables
-    (``docs/estimators.md``).
-
-    Parameters
-    ----------
-    slack : float, default 1.0
-        Length of the row limit relative to most rows, 1 or more. The curvature of the mean loss is
-        then below the worst case, and steps may be longer than 1/M.
-    """
-
-    slack: float = 1.0
-    name: ClassVar[str] = "auto"
-
-    def __post_init__(self) -> None:
-        if positive(slack=self.slack) < 1:
-            raise InvalidArgument(f"slack must be 1 or more; got {self.slack!r}. Omit it.")
-
-    def recipe(self, facts: Facts) -> Recipe:
-        many = facts.dimension >= MANY_WEIGHTS
-        steps = balanced_steps(facts, most=MOST_STEPS_OF_MANY if many else MOST_STEPS_OF_FEW)
-        # Less than slack^2, which would require that no row is longer than most.
-        longest = self.slack**1.5 / facts.smoothness
-        # Required reach of one step, momentum included.
-        effective = reach(facts) * longest / steps
-        size = min(longest, effective)
-        momentum = min(1 - size / effective, MOST_MOMENTUM_OF_MANY if many else MOST_MOMENTUM)
-        optimizer = GradientDescent(size, facts.records, facts.clip_norm, momentum, nesterov=True, l2=facts.l2)
-        return Recipe(optimizer, EvenSplit(), steps, step_sizes=(size,))

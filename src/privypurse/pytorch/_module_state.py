@@ -10,6 +10,7 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -214,7 +215,7 @@ class ModuleState:
         for (held, keys, values, kind), (container, items) in zip(self._raw, self._containers, strict=True):
             # Runs at each step: compare identities first.
             now = held.values() if isinstance(held, dict) else held
-            same = len(held) == len(values) and all(map(operator.is_, (*now, *held), (*values, *keys)))
+            same = len(held) == len(values) and all(map(operator.is_, chain(now, held), chain(values, keys)))
             if type(container) is not kind or (not same and not _same(_items(container), items)):
                 return False
         return True
@@ -227,7 +228,7 @@ class ModuleState:
             for path in self._leaves | leaves
             if path not in self.counters and not self._alike(self._leaves.get(path), leaves.get(path))
         )
-        return next(itertools.chain(grads, others), "")
+        return next(chain(grads, others), "")
 
     def _alike(self, old: Any, now: Any) -> bool:
         """Whether two values of one path are equal; a new tensor with the same values is."""
@@ -286,7 +287,7 @@ class ModuleState:
                     ahead.append((path, child, True))
                 else:
                     ahead.append(((f"{path[0]}.{key}".lstrip("."),), child, False))
-        tensors = itertools.chain(self._module.named_parameters(), self._module.named_buffers())
+        tensors = chain(self._module.named_parameters(), self._module.named_buffers())
         return containers, leaves | {(name,): x for name, x in tensors}  # also of scripted modules
 
 

@@ -79,9 +79,7 @@ class Taps:
 
     def __init__(self, module: nn.Module, trained: dict[str, nn.Parameter]) -> None:
         if module in _TAPPED:
-            raise InvalidArgument(
-                "module is private already. Make a new one, or remove the first engine with private.engine.detach()."
-            )
+            raise InvalidArgument("module is private already. Make a new one, or call private.engine.detach().")
         self._module = module
         self._names = {id(parameter): name for name, parameter in trained.items()}
         self.anchor = torch.zeros((), requires_grad=True)  # all recorded outputs depend on it

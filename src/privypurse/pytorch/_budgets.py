@@ -79,10 +79,8 @@ class AdaptiveClip:
         return math.ceil(steps / self.every)
 
     def noise_multiplier(self, expected_batch: float, of_gradients: float) -> float:
-        """Return the noise multiplier of a look, at least twice that of gradients.
-
-        Looks then take at most a fortieth of the budget. A record moves the count by 1/2.
-        """
+        """Return the noise multiplier of a look, at least twice that of gradients."""
+        # Looks then take at most a fortieth of the budget. A record moves the count by 1/2.
         return max(2 * self.error * expected_batch, 2 * of_gradients * math.sqrt(10 / min(self.every, 10)))
 
 
@@ -216,14 +214,11 @@ def check_rule(
     if isinstance(rule, FixedSchedule):
         releases = steps + (0 if clip is None else clip.looks(steps))
         if len(rule.schedule) < releases:
-            raise InvalidArgument(
-                f"purse was opened for {len(rule.schedule)} releases, but the run has {releases}. Pass the same steps, schedule "
-                "and clip_norm to open_purse(...)."
-            )
+            opened = f"purse was opened for {len(rule.schedule)} releases, but the run has {releases}"
+            raise InvalidArgument(f"{opened}. Pass the same steps, schedule and clip_norm to open_purse(...).")
         if not isinstance(schedule, Weighted | EvenSplit):
-            raise InvalidArgument(
-                f"purse has a fixed schedule, but {type(schedule).__name__} is adaptive. Pass it to open_purse(...) too."
-            )
+            adaptive = f"purse has a fixed schedule, but {type(schedule).__name__} is adaptive"
+            raise InvalidArgument(f"{adaptive}. Pass it to open_purse(...) too.")
         charges = [charge for charge in rule.schedule if isinstance(charge, GaussianCharge)]
         # A look comes before every so many gradients.
         of_gradients = [charge for k, charge in enumerate(charges) if clip is None or k % (clip.every + 1)]
@@ -233,9 +228,8 @@ def check_rule(
             raise InvalidArgument("purse was opened for another schedule. Leave schedule out, or pass the same.")
         wrong = sorted({charge.sample_prob for charge in charges} - {sample_prob})
         if wrong:
-            raise InvalidArgument(
-                f"purse was opened for sampling rate {wrong[0]:g}, not {sample_prob:g}. Pass the same batch_size and records."
-            )
+            opened = f"purse was opened for sampling rate {wrong[0]:g}, not {sample_prob:g}"
+            raise InvalidArgument(f"{opened}. Pass the same batch_size and records.")
     elif sample_prob < 1 and rule.name in ("gdp", "zcdp"):
         raise InvalidArgument(
             f"purse has a {rule.name} filter, which cannot price Poisson samples (here {sample_prob:g}). Leave the purse "

@@ -226,8 +226,7 @@ class Engine:
             self.purse.declare_uncovered(LEFT_OUT)
             warning = (
                 "a batch was taken from the private loader and no step was made with it. If that depended on its records, it "
-                "reveals them, and no budget covers that; the certificate now says so. Make a step with each batch, stop by "
-                "steps= or epochs=, and accumulate gradients with accumulate=k."
+                "reveals them; the certificate now says so. Make a step with each batch, and accumulate with accumulate=k."
             )
             warnings.warn(warning, UserWarning, stacklevel=stacklevel)
 

@@ -22,10 +22,6 @@ from privypurse.pytorch._clipping import RUNNING_AGAIN, AnyRule, EmbeddingRule, 
 _TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # modules with hooks
 
 
-def _nothing(*_: Any) -> None:
-    pass
-
-
 class _Tap(torch.autograd.Function):
     """Identity on a layer's output that records its gradient."""
 
@@ -83,10 +79,10 @@ class Taps:
         self._module = module
         self._names = {id(parameter): name for name, parameter in trained.items()}
         self.anchor = torch.zeros((), requires_grad=True)  # all recorded outputs depend on it
-        self.on_call: Callable[[tuple[Any, ...], dict[str, Any]], None] = _nothing  # before a recorded pass
-        self.on_end: Callable[[], None] = _nothing  # after it, also if it failed
-        self.on_outputs: Callable[[Any], None] = _nothing  # an output got a gradient; with its node
-        self.on_backward: Callable[[], None] = _nothing  # after a backward pass that recorded gradients
+        self.on_call: Callable[[tuple[Any, ...], dict[str, Any]], None] = lambda *_: None  # before a recorded pass
+        self.on_end: Callable[[], None] = lambda: None  # after it, also if it failed
+        self.on_outputs: Callable[[Any], None] = lambda _: None  # an output got a gradient; with its node
+        self.on_backward: Callable[[], None] = lambda: None  # after a backward pass that recorded gradients
         self.queued = self._quiet = False  # for the current backward pass; without that callback
         self._depth, self._records = 0, 1
         self._removals = contextlib.ExitStack()
@@ -102,9 +98,8 @@ class Taps:
         for layer in module.modules():
             if isinstance(layer, nn.modules.batchnorm._BatchNorm):
                 # Accepted because it is frozen: it must stay so in training mode.
-                self._removals.callback(
-                    layer.register_forward_pre_hook(lambda frozen, _: frozen.train(False) and None).remove
-                )
+                freeze = layer.register_forward_pre_hook(lambda frozen, _: frozen.train(False) and None)
+                self._removals.callback(freeze.remove)
         self._tap_root(module)
 
     def take(self) -> list[Use]:

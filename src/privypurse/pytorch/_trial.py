@@ -91,10 +91,9 @@ class Trials:
         self._said: set[str] = set()
 
     def ahead(self, batch: Any, *, with_loss: bool, modes: Sequence[bool] = (True,)) -> list[str]:
-        """Try the module in the first way that works, before it is called with batches like this one.
+        """Try the module in the first way that works; return certificate lines on what was not verified.
 
-        `with_loss`: it is called with all parts but the last and in no other way; other calls are
-        tried when they occur. Return certificate lines on what could not be verified.
+        `with_loss`: it is called with all parts but the last, and in no other way.
         """
         like, records = moved(batch, self.device), synthetic.records_in(batch)
         ways = [lambda made: (tuple(made[:-1]), {})] if with_loss else ways_to_call(self.module, batch)
@@ -103,21 +102,17 @@ class Trials:
             with kept_modes(self.module):
                 self.module.train(mode)
                 arguments = next((made for made in (way(like) for way in ways) if self._works(made, records)), None)
-                if arguments is None:
-                    unknown.append(UNTRIED)
-                    continue
+                found = [UNTRIED]
                 try:
-                    found = self._try(arguments, records, exactly=with_loss)
+                    found = found if arguments is None else self._try(arguments, records, exactly=with_loss)
                 except InvalidArgument:
                     raise
                 except Exception as error:
-                    if self._works(arguments, records, backward=True):
-                        unknown.append(UNTRIED)
-                        continue
-                    raise InvalidArgument(
-                        f"per-sample gradients could not be computed for this module ({type(error).__name__}: "
-                        f"{error}). Write it with the layers of torch.nn, without activation checkpointing."
-                    ) from error
+                    if not self._works(arguments, records, backward=True):
+                        raise InvalidArgument(
+                            f"per-sample gradients could not be computed for this module ({type(error).__name__}: "
+                            f"{error}). Write it with the layers of torch.nn, without activation checkpointing."
+                        ) from error
                 if UNTRIED not in found and not synthetic.has_opaque_parts(arguments):
                     self._note(way_of_calling(self.module, arguments, records))
                 unknown += found
@@ -173,11 +168,9 @@ class Trials:
                 return False
 
     def _try(self, arguments: Arguments, records: int, *, exactly: bool) -> list[str]:
-        """Try the module; return certificate lines on what could not be verified.
-
-        `exactly`: it will be called in this way. Only then are ignored labels tried: a loop may
-        never use the model's own loss, in which they mix records.
-        """
+        """Try the module; return certificate lines on what was not verified."""
+        # `exactly`: it will be called in this way. Only then are ignored labels tried: a loop may
+        # never use the model's own loss, in which they mix records.
         told = unfinished = False
         unknown: list[str] = []
         with self._aside(self._state.unchanged()):
@@ -461,12 +454,11 @@ def put_untried(purse: Purse, unknown: Sequence[str]) -> None:
     for line in unknown:
         purse.declare_uncovered(line)
     if UNTRIED in unknown:
-        warnings.warn(
-            "the module could not be tried out on synthetic records, so it is not verified that it keeps records apart; "
-            "the certificate says so. Let it accept the loader's batches, with records in the first dimension of each part.",
-            UserWarning,
-            stacklevel=3,
+        warning = (
+            "the module could not be tried out on synthetic records, so it is not verified that it keeps records apart; the "
+            "certificate says so. Let it accept the loader's batches, with records in the first dimension of each part."
         )
+        warnings.warn(warning, UserWarning, stacklevel=3)
 
 
 def wrong_reduction(what: str, mean: bool) -> InvalidArgument:

@@ -194,9 +194,7 @@ def target_of(
     """Return the budget to plan with, None where a purse is given."""
     if purse is None:
         if epsilon is None or delta is None:
-            raise InvalidArgument(
-                f"epsilon and delta must be given without a purse; got {epsilon!r} and {delta!r}. Pass 2.0 and 1e-5, say."
-            )
+            raise InvalidArgument(f"epsilon and delta must be given without a purse; got {epsilon!r} and {delta!r}.")
         check_delta(small_probability(delta=delta), records)
         return GdpFilter(epsilon, delta, relation)
     if not isinstance(purse, Purse):
@@ -231,10 +229,8 @@ def check_rule(
             opened = f"purse was opened for sampling rate {wrong[0]:g}, not {sample_prob:g}"
             raise InvalidArgument(f"{opened}. Pass the same batch_size and records.")
     elif sample_prob < 1 and rule.name in ("gdp", "zcdp"):
-        raise InvalidArgument(
-            f"purse has a {rule.name} filter, which cannot price Poisson samples (here {sample_prob:g}). Leave the purse "
-            "out and pass epsilon and delta, open it with privypurse.pytorch.open_purse(...), or pass full_batch=True."
-        )
+        cannot = f"purse has a {rule.name} filter, which cannot price Poisson samples"
+        raise InvalidArgument(f"{cannot}. Open it with open_purse(...), or pass full_batch=True.")
 
 
 def _relative_charges(schedule: Weighted | EvenSplit, steps: int, sample_prob: float) -> list[GaussianCharge]:
@@ -313,10 +309,10 @@ class Payments:
         if not self.looking:
             mechanism = self.schedule.propose(ModuleGradient(clip_norm=self.clip_norm), self._past, self._budget)
             if not isinstance(mechanism, Gaussian):
-                raise InvalidArgument(
-                    f"schedule must propose a Gaussian mechanism; {type(self.schedule).__name__} proposed {shown(mechanism)}. "
-                    "Return for example Gaussian(noise_multiplier=2.0), or budget.gaussian(0.01)."
+                proposed = (
+                    f"{type(self.schedule).__name__} proposed {shown(mechanism)}. Return budget.gaussian(0.01), say"
                 )
+                raise InvalidArgument(f"schedule must propose a Gaussian mechanism; {proposed}.")
             multiplier = mechanism.noise_multiplier
         if not self._divides:
             least = self._rule.smallest_noise_multiplier(self.purse.totals, self.settings.sample_prob)

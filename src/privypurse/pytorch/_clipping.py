@@ -180,10 +180,11 @@ class ConvolutionRule(OuterProducts):
         if set(dilation) == {1}:
             # A view and one copy: F.unfold loops over records on GPUs.
             patches = image.unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])
-            split = patches.unflatten(1, (groups, -1)).permute(0, 1, 3, 4, 2, 5, 6)
+            split = torch.unflatten(patches, 1, (groups, -1)).permute(0, 1, 3, 4, 2, 5, 6)
             seen = split.flatten(4).flatten(2, 3)
         else:
-            seen = F.unfold(image, kernel, dilation=dilation, stride=stride).unflatten(1, (groups, -1)).mT
+            columns = F.unfold(image, kernel, dilation=dilation, stride=stride)
+            seen = torch.unflatten(columns, 1, (groups, -1)).mT
         return seen, use.grad.reshape(records, groups, layer.out_channels // groups, seen.shape[2]).mT
 
 
@@ -345,10 +346,8 @@ def clipped_sum(
     for use in uses:
         found = next(x.shape[0] for x in torch.utils._pytree.tree_leaves(use.inputs) if isinstance(x, Tensor))
         if found != records:
-            raise InvalidArgument(
-                f"a layer ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}. Keep records "
-                "as the first dimension of each layer's input: do not repeat, mix or slice them, nor share positions."
-            )
+            run = f"a layer ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}"
+            raise InvalidArgument(f"{run}. Keep records, each once, as the first dimension of each layer's input.")
     times = Counter(name for use in uses for name in use.names.values())
     with torch.autocast(weights.device.type, enabled=False), torch.no_grad(), full_precision():
         squared = weights.new_zeros(records, dtype=torch.float64)

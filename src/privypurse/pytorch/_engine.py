@@ -138,9 +138,7 @@ class Engine:
         values: list[Any] = [None] * self._processes.count
         dist.all_gather_object(values, value)
         if any(other != values[0] for other in values):
-            raise InvalidArgument(
-                f"processes have different {what}. Give each the whole data set in the same order: the first one samples."
-            )
+            raise InvalidArgument(f"processes have different {what}. Give each the whole data set in the same order.")
 
     @property
     def trace(self) -> Trace:
@@ -267,10 +265,8 @@ class Engine:
         if found == ("sum" if self.settings.mean_loss else "mean"):
             raise wrong_reduction("the loss", self.settings.mean_loss)
         if found == "weighted mean":
-            raise InvalidArgument(
-                "the loss is a mean over class weights, which divides each record's loss by the weights of others. Use "
-                "reduction='sum' and pass loss_reduction='sum' to make_private."
-            )
+            remedy = "Use reduction='sum', and pass loss_reduction='sum' to make_private"
+            raise InvalidArgument(f"the loss is a mean over class weights, which mixes records. {remedy}.")
         self._looked = this_pass
         # A loss that the module returns was tried with it.
         if found is None and not self._unread and any(len(x.shape) for x in getattr(outputs, "_input_metadata", ())):
@@ -288,9 +284,9 @@ class Engine:
             )
         for name, parameter in self._trained.items():
             if parameter.grad is not None:  # cleared in _begin_chunk: the batch's own gradient, without noise
+                unrecorded = f"the backward pass computed a gradient of {name} that hooks did not record"
                 raise InvalidArgument(
-                    f"the backward pass computed a gradient of {name} that hooks did not record, as activation checkpointing "
-                    "and penalties in the loss do. Train without; for a penalty use the optimizer's weight_decay."
+                    f"{unrecorded}. Train without activation checkpointing and penalties in the loss."
                 )
         scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
         # A synthetic record has no weight.

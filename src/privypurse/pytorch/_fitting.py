@@ -182,10 +182,6 @@ class ModuleOracle:
         """Remove the hooks from the module."""
         self._taps.remove()
 
-    def __repr__(self) -> str:
-        settings = f"clip_norm={self._clip_norm:g}, loss_range={self._loss_range:g}, records={self._records:g}"
-        return f"<ModuleOracle: {type(self._module).__name__} with {self.dimension} parameters, {settings}>"
-
 
 @dataclass(frozen=True)
 class DeepNesterov(PlannedMethod):

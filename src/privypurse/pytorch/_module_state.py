@@ -95,7 +95,8 @@ class ModuleState:
             self._containers, self._leaves = self._found()
             self._raw = [_raw(container) for container, _ in self._containers]
             once = {id(x): x for x in self._leaves.values()}.values()
-            self._tensors, self._all_arrays = ([x for x in once if isinstance(x, kind)] for kind in (Tensor, _ARRAYS))
+            self._tensors = [x for x in once if isinstance(x, Tensor)]
+            self._all_arrays: list[Any] = [x for x in once if isinstance(x, _ARRAYS)]
             self._hiding = [x for x in once if _has_inner_state(type(x))]  # type: ignore[arg-type]
         self._marks, self._copies = {id(tensor): _mark(tensor) for tensor in self._tensors}, {}
         small: dict[Any, list[Tensor]] = {}
@@ -159,10 +160,10 @@ class ModuleState:
                 else:
                     tensor.copy_(copy)
             self._marks[id(tensor)] = _Mark(*_mark(tensor)[:2], *mark[2:])
-        for one, copy in self._arrays:
-            if not _equal_arrays(one, copy):
-                for place in one.dtype.names or [...]:  # a record of named fields is set field by field
-                    one[place] = copy[place]
+        for one, earlier in self._arrays:
+            # A record of named fields is set field by field.
+            for place in () if _equal_arrays(one, earlier) else one.dtype.names or [...]:
+                one[place] = earlier[place]
         for tensor in self._new_gradients():
             grad = self._grads.get(id(tensor))
             tensor.grad = None if tensor.grad is grad else grad  # added in place: drop it
@@ -299,14 +300,13 @@ def _items(x: Any) -> _Items | None:
         held = vars(x) | {name: getattr(x, name) for name in scripted}
         own = {key: value for key, value in held.items() if key not in _OWN}
         return list(own), list(own.values())
-    if isinstance(x, dict):
-        return list(x), list(x.values())
+    if isinstance(x, dict | Tensor):
+        named: dict[Any, Any] = x if isinstance(x, dict) else vars(x)
+        return list(named), list(named.values())
     if isinstance(x, _SEQUENCES):
         return range(len(x)), list(x)
     if isinstance(x, np.ndarray) and x.dtype == object:
         return range(x.size), list(x.flat)
-    if isinstance(x, Tensor):
-        return list(vars(x)), list(vars(x).values())
     if isinstance(x, functools.partial):
         return ("func", "args", "keywords"), [x.func, x.args, x.keywords]
     if isinstance(x, _BOUND):

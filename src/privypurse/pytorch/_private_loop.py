@@ -97,8 +97,7 @@ def make_private(
     optimizer : Optimizer
         Any optimizer of the module's parameters. It is not wrapped; a hook sets noisy gradients.
     loader : DataLoader, Dataset or tuple of Tensor
-        Source of the records. Only its data set, batch size and collation are used: the engine
-        draws its own samples.
+        Source of the records: its data set, batch size and collation. Samples are the engine's own.
     records : float
         Public number of records, for the sampling rate and the divisor. Under add/remove the true
         number is private; pass a nominal one. Optional under replace-one, where it is public.
@@ -115,9 +114,8 @@ def make_private(
         or "sigmoid" (see `shape`), one weight per step, or an adaptive schedule. By default the
         purse's, where that was fixed in advance, and "uniform" otherwise.
     steps, epochs : int, optional
-        Length of the run in gradients or in epochs. One of the two is needed for samples; full
-        batches take ``n mu/sqrt(d)`` steps by default. One loop over the loader is one epoch where
-        `epochs` is given, and the whole run otherwise.
+        Length of the run in gradients or epochs; ``n mu/sqrt(d)`` steps by default for full batches.
+        One loop over the loader is one epoch where `epochs` is given, and the whole run otherwise.
     batch_size : int, optional
         Expected number of records in a sample; that of the loader by default.
     full_batch : bool, default False
@@ -174,8 +172,7 @@ def make_private(
     relation = purse.neighbouring if isinstance(purse, Purse) else Neighbouring.parse(neighbouring)
     if records is None and relation is Neighbouring.ADD_REMOVE:
         raise InvalidArgument(
-            "records must be given under add/remove, where the true number is private; got None. Pass records=60_000, say: "
-            "it need not be exact."
+            "records must be given under add/remove, where the true number is private; got None. Pass a nominal number."
         )
     public = float(len(rows)) if records is None else positive(records=records)
     accumulate = positive_integer(accumulate=accumulate)
@@ -187,9 +184,8 @@ def make_private(
     target = budgets.target_of(purse, epsilon, delta, relation, noise, public)
     if purse is not None and epsilon is not None:
         if rate < 1:
-            raise InvalidArgument(
-                f"epsilon of Poisson samples is set by the purse; got {shown(epsilon)}. Leave it out, or pass full_batch=True."
-            )
+            remedy = "Leave it out, or pass full_batch=True"
+            raise InvalidArgument(f"epsilon of Poisson samples is set by the purse; got {shown(epsilon)}. {remedy}.")
         purse = part_of(purse, positive(epsilon=epsilon))
     if steps is not None and epochs is not None:
         raise InvalidArgument(f"expected steps or epochs, got both: {steps!r} and {epochs!r}. Pass one of them.")
@@ -211,14 +207,13 @@ def make_private(
     if purse is None:
         assert target is not None
         purse = Purse.with_filter(budgets.rule_for(target, chosen, count, rate, clip, expected), noise=noise)
-    looks = 0 if clip is None else clip.looks(count)
     budgets.check_rule(purse.filter, rate, chosen, count, clip, followed=schedule is None)
     settings = Settings(
         steps=count,
         sample_prob=rate,
         expected_batch=expected,
         chunks=accumulate,
-        samples_per_pass=max(1, round(1 / rate)) if epochs is not None else count + looks,
+        samples_per_pass=count + (clip.looks(count) if clip else 0) if epochs is None else max(1, round(1 / rate)),
         piece=piece_size(expected / accumulate, rate, micro_batch, next(iter(trained.values())).device),
         mean_loss=loss_reduction == "mean",
         block=positive_integer(block=block),
@@ -314,9 +309,7 @@ def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parame
     known = {id(parameter) for parameter in module.parameters()}
     moved = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if any(id(parameter) not in known for parameter in moved):
-        raise InvalidArgument(
-            "optimizer has parameters that are not the module's. Make it from module.parameters(), on the module's device."
-        )
+        raise InvalidArgument("optimizer has parameters that are not the module's. Make it from module.parameters().")
     wanted = {id(parameter) for parameter in moved if parameter.requires_grad}
     trained = {name: parameter for name, parameter in module.named_parameters() if id(parameter) in wanted}
     if not trained:

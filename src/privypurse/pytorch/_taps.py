@@ -135,10 +135,8 @@ class Taps:
             return
         if isinstance(layer, nn.MultiheadAttention) and type(layer).forward is nn.MultiheadAttention.forward:
             if not layer._qkv_same_embed_dim or layer.bias_k is not None or layer.add_zero_attn:
-                raise InvalidArgument(
-                    f"module has {path or 'a layer'}, a MultiheadAttention with kdim, vdim, add_bias_kv or add_zero_attn. "
-                    "Use one without, or write it with nn.Linear layers."
-                )
+                unusual = "a MultiheadAttention with kdim, vdim, add_bias_kv or add_zero_attn"
+                raise InvalidArgument(f"module has {path or 'a layer'}, {unusual}. Use one without.")
 
             def tap(rule: Rule, wanted: dict[str, str], x: Tensor, out: Tensor) -> Tensor:
                 names = {short: own[name] for short, name in wanted.items() if name in own}
@@ -156,9 +154,11 @@ class Taps:
         if isinstance(rule, AnyRule):
             for name, child in layer.named_modules():
                 if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
+                    what = (
+                        f"{path or 'a layer'} ({type(layer).__name__}), with parameters of its own and dropout ({name})"
+                    )
                     raise InvalidArgument(
-                        f"module has {path or 'a layer'} ({type(layer).__name__}) with parameters of its own and dropout "
-                        f"({name}): it is run twice, with different masks. Move the parameters into layers like nn.Linear."
+                        f"module has {what}: it is run twice, with two masks. Move these to nn.Linear."
                     )
             own = self._own(layer, once=True)
 
@@ -216,8 +216,7 @@ class Taps:
                 self.on_call(args, kwargs)
                 if any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
                     raise InvalidArgument(
-                        "the inputs of the private module require a gradient: layers before it would be trained without "
-                        "privacy. Put these into the module, or pass inputs.detach()."
+                        "the inputs of the private module require a gradient. Put the layers before it into it, or detach them."
                     )
                 stack.enter_context(self.open())
             self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)
@@ -235,9 +234,9 @@ class Taps:
                 k for k, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point() and x.requires_grad
             ]
             if self.averaged_over and not places:
+                what = f"the module's output ({shown(type(output))}) holds no tensors that require a gradient"
                 raise InvalidArgument(
-                    f"the module's output ({shown(type(output))}) holds no tensors that require a gradient. Return "
-                    "tensors, tuples or dicts of them, or sum the losses and pass loss_reduction='sum'."
+                    f"{what}. Return tensors, or dicts or tuples of them, or use loss_reduction='sum'."
                 )
             for k in places:
                 leaves[k] = _MeanUndone.apply(leaves[k], self.averaged_over, self.on_outputs)  # type: ignore[no-untyped-call]
@@ -398,7 +397,7 @@ def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs
         q, k, v = project(query, 0, 3 * width).chunk(3, dim=-1)
     else:
         q, k, v = (project(x, k * width, width) for k, x in enumerate((query, key, value)))
-    q, k, v = (x.unflatten(-1, (layer.num_heads, -1)).transpose(1, 2) for x in (q, k, v))
+    q, k, v = (torch.unflatten(x, -1, (layer.num_heads, -1)).transpose(1, 2) for x in (q, k, v))
     mask = _mask(given, q)
     dropout = layer.dropout if layer.training else 0.0
     if given.get("need_weights", True):

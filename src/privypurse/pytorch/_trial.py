@@ -102,17 +102,18 @@ class Trials:
             with kept_modes(self.module):
                 self.module.train(mode)
                 arguments = next((made for made in (way(like) for way in ways) if self._works(made, records)), None)
+                if arguments is None:
+                    unknown.append(UNTRIED)
+                    continue
                 found = [UNTRIED]
                 try:
-                    found = found if arguments is None else self._try(arguments, records, exactly=with_loss)
+                    found = self._try(arguments, records, exactly=with_loss)
                 except InvalidArgument:
                     raise
                 except Exception as error:
                     if not self._works(arguments, records, backward=True):
-                        raise InvalidArgument(
-                            f"per-sample gradients could not be computed for this module ({type(error).__name__}: "
-                            f"{error}). Write it with the layers of torch.nn, without activation checkpointing."
-                        ) from error
+                        failed = f"per-sample gradients could not be computed ({type(error).__name__}: {error})"
+                        raise InvalidArgument(f"{failed}. Use layers of torch.nn, without checkpointing.") from error
                 if UNTRIED not in found and not synthetic.has_opaque_parts(arguments):
                     self._note(way_of_calling(self.module, arguments, records))
                 unknown += found
@@ -230,10 +231,8 @@ class Trials:
             for parameter, value in before.items():
                 parameter.data.copy_(value)
         if name:
-            raise InvalidArgument(
-                f"module stores {name}, which it computes from its parameters on each call, as torch.nn.utils.weight_norm "
-                "does: records could be stored alike. Use torch.nn.utils.parametrizations, or compute it without storing."
-            )
+            stores = f"module stores {name}, which it computes from its parameters, as torch.nn.utils.weight_norm does"
+            raise InvalidArgument(f"{stores}. Use torch.nn.utils.parametrizations, or compute it without storing.")
 
     def _reach(self, arguments: Arguments, records: int) -> tuple[Reach, bool]:
         """Return the integers that the module accepts for each part or column, and whether all were tried."""
@@ -417,8 +416,7 @@ class _Trial:
         for own, difference in zip(torch.split(alone, lengths), torch.split(found - alone, lengths), strict=True):
             if not float(difference.norm()) <= of_own * float(own.norm()) + floor:
                 raise InvalidArgument(
-                    "module mixes records: the gradients of synthetic records depend on the other records in the batch. "
-                    "Remove what is computed over the first dimension."
+                    "module mixes records: gradients depend on others in the batch. Compute nothing over the first dimension."
                 )
 
     def _check_heard(self) -> None:
@@ -443,10 +441,8 @@ class _Trial:
         whole = float(torch.cat(right).norm())
         for name, wrong, part in zip(trained, torch.split(heard, [len(x) for x in right]), right, strict=True):
             if math.isfinite(whole) and float((wrong - part).norm()) > 0.02 * whole + 1e-6:
-                raise InvalidArgument(
-                    f"module uses {name} outside of its layer (as in F.linear(x, layer.weight), in activation checkpointing, "
-                    "or on reshaped records): per-sample gradients would be wrong. Put each use in a layer."
-                )
+                examples = "as in F.linear(x, layer.weight), in activation checkpointing, or on reshaped records"
+                raise InvalidArgument(f"module uses {name} outside of its layer, {examples}. Put each use in a layer.")
 
 
 def put_untried(purse: Purse, unknown: Sequence[str]) -> None:
@@ -464,10 +460,8 @@ def put_untried(purse: Purse, unknown: Sequence[str]) -> None:
 def wrong_reduction(what: str, mean: bool) -> InvalidArgument:
     """Return the error for a loss whose reduction is not `loss_reduction`."""
     said, is_one = ("mean", "sum") if mean else ("sum", "mean")
-    return InvalidArgument(
-        f"{what} is a {is_one} over the records of a batch, but loss_reduction is {said!r}: the batch size would scale "
-        f"each gradient. Pass loss_reduction={is_one!r}, or make it a {said}."
-    )
+    wrong = f"{what} is a {is_one} over the records of a batch, but loss_reduction is {said!r}"
+    return InvalidArgument(f"{wrong}. Pass loss_reduction={is_one!r}, or make it a {said}.")
 
 
 def _seed(seed: int) -> None:

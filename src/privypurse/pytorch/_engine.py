@@ -285,9 +285,7 @@ class Engine:
         for name, parameter in self._trained.items():
             if parameter.grad is not None:  # cleared in _begin_chunk: the batch's own gradient, without noise
                 unrecorded = f"the backward pass computed a gradient of {name} that hooks did not record"
-                raise InvalidArgument(
-                    f"{unrecorded}. Train without activation checkpointing and penalties in the loss."
-                )
+                raise InvalidArgument(f"{unrecorded}. Train without checkpointing; for a penalty use weight_decay.")
         scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
         # A synthetic record has no weight.
         weights = torch.full((drawn.handed,), float(drawn.chunk > 0), device=self._device)
@@ -423,8 +421,7 @@ def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:
         if it is None:
             raise InvalidArgument("the private engine of this optimizer was deleted. Keep what make_private returned.")
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        # A step that extends `step` of its base class calls the hook again. That is read from the
-        # stack: a counter would be wrong after a step that failed.
+        # A step that extends `step` of its base class calls the hook again, as the stack shows.
         caller: types.FrameType | None = sys._getframe(1)
         assert caller is not None
         calls, steps = caller.f_code, 0

@@ -171,9 +171,8 @@ def make_private(
     clip_norm = clip_norm if isinstance(clip_norm, AdaptiveClip) else check_clip_norm(clip_norm=clip_norm)
     relation = purse.neighbouring if isinstance(purse, Purse) else Neighbouring.parse(neighbouring)
     if records is None and relation is Neighbouring.ADD_REMOVE:
-        raise InvalidArgument(
-            "records must be given under add/remove, where the true number is private; got None. Pass a nominal number."
-        )
+        private = "records must be given under add/remove, where the true number is private; got None"
+        raise InvalidArgument(f"{private}. Pass a nominal number, such as 60_000.")
     public = float(len(rows)) if records is None else positive(records=records)
     accumulate = positive_integer(accumulate=accumulate)
     rate = 1.0 if full_batch else _rate(loader, batch_size, accumulate, public)

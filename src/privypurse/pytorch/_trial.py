@@ -170,8 +170,7 @@ class Trials:
 
     def _try(self, arguments: Arguments, records: int, *, exactly: bool) -> list[str]:
         """Try the module; return certificate lines on what was not verified."""
-        # `exactly`: it will be called in this way. Only then are ignored labels tried: a loop may
-        # never use the model's own loss, in which they mix records.
+        # Ignored labels mix records in a model's own loss, which a loop may not use: tried if `exactly` so called.
         told = unfinished = False
         unknown: list[str] = []
         with self._aside(self._state.unchanged()):

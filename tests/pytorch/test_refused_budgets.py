@@ -109,7 +109,7 @@ def test_purses_with_a_schedule_for_another_run(planned):
     def purse():
         return Purse.with_filter(planned)
 
-    refused("opened for sampling rate 0.2, but the loader draws samples at 1", purse=purse())
+    refused("opened for sampling rate 0.2, not 1", purse=purse())
     refused("sampling rate 0.2", purse=purse(), full_batch=False, batch_size=3)
     refused("sampling rate 0.2", purse=purse(), records=31, **SAMPLED)
     refused("opened for 3 releases, but the run has 4", purse=purse(), steps=4, **SAMPLED)

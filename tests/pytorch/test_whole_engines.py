@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from privypurse import NoiseSource, Purse  # noqa: E402
 from privypurse.core._errors import InvalidArgument  # noqa: E402
-from privypurse.core.queries import GradientAt  # noqa: E402
+from privypurse.core.queries import GradientAt, LossesAlong  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
 from privypurse.pytorch._fitting import ModuleOracle  # noqa: E402
 from tests.pytorch.layer_cases import (  # noqa: E402
@@ -101,6 +101,46 @@ def test_the_oracle_answers_with_the_same_sum():
     oracle.release_module()
     LOSS(module(batch[0]), batch[1]).backward()
     assert module[0].weight.grad is not None
+
+
+INF, NAN = float("inf"), float("nan")
+CASES = [
+    (None, (0.0, INF), (0.0, 0.5)),  # relative to the first loss, within half the range on either side
+    (None, (INF, 0.0), (0.0, 0.0)),
+    (None, (0.0, -INF), (0.0, -0.5)),
+    (None, (0.0, NAN), (0.0, 0.0)),
+    (None, (3.0, 3.25), (0.0, 0.25)),
+    (2.0, (1.0, INF), (1.0, 2.0)),
+    (2.0, (INF, INF), (2.0, 2.0)),
+    (2.0, (1.0, -INF), (1.0, 0.0)),
+    (2.0, (1.0, NAN), (0.0, 0.0)),
+]
+
+
+@pytest.mark.parametrize(("clip_loss", "losses", "counted"), CASES)
+def test_a_loss_that_is_not_finite_stays_within_the_bound(clip_loss, losses, counted, monkeypatch):
+    module, batch = made("linear")
+    oracle = ModuleOracle(module, [part[:1] for part in batch], loss=LOSS, records=1, loss_range=1.0)
+    given = iter(losses)
+    monkeypatch.setattr(oracle._sums, "losses", lambda *_: torch.tensor([next(given)]))
+    point = oracle.point
+    box = oracle.answer(LossesAlong(point=point, direction=point, steps=(0.0, 1.0), clip_loss=clip_loss))
+    assert np.allclose(box._value, -np.array(counted), atol=1e-2)
+    assert max(np.ptp(box._value), np.abs(box._value).max()) <= box.add_remove == (clip_loss or 1.0)
+
+
+def test_the_oracle_unwraps_a_module_of_several_processes(monkeypatch):
+    class Wrapped(nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+    monkeypatch.setattr(nn.parallel, "DistributedDataParallel", Wrapped)
+    module, batch = made("linear")
+    plain = ModuleOracle(copy.deepcopy(module), batch, loss=LOSS, records=7)
+    oracle = ModuleOracle(Wrapped(module), batch, loss=LOSS, records=7)
+    assert oracle.settings == plain.settings
+    assert oracle._trained.keys() == dict(module.named_parameters()).keys()
 
 
 @pytest.mark.parametrize("way", ["hooks", "backward"])

@@ -78,10 +78,8 @@ class AdaptiveClip:
         return math.ceil(steps / self.every)
 
     def noise_multiplier(self, expected_batch: float, of_gradients: float) -> float:
-        """Return the noise multiplier of a look, at least twice that of gradients.
-
-        Looks then take at most a fortieth of the budget. A record moves the count by 1/2.
-        """
+        """Return the noise multiplier of a look, at least twice that of gradients."""
+        # Looks then take at most a fortieth of the budget. A record moves the count by 1/2.
         return max(2 * self.error * expected_batch, 2 * of_gradients * math.sqrt(10 / min(self.every, 10)))
 
 
@@ -99,22 +97,19 @@ def shape(name: str, steps: int, *, ratio: float = 4.0, momentum: float = 0.9) -
     """
     steps, ratio = positive_integer(steps=steps), positive(ratio=ratio)
     if name not in SHAPES:
-        raise InvalidArgument(
-            f"schedule must be one of {', '.join(SHAPES)}, or a Schedule; got {shown(name)}. Leave it out."
-        )
+        raise InvalidArgument(f"schedule must be one of {', '.join(SHAPES)}, or a Schedule; got {shown(name)}.")
     gamma = ratio ** (-2 / max(1, steps - 1))  # a module's contraction is unknown: this one leads to the ratio
-    if name == "dynamic":
-        return Weighted(shapes.influence(geometric_influences(steps, gamma).tolist()))
-    if name == "momentum":
-        return Weighted(shapes.influence(momentum_influences(steps, gamma, momentum).tolist()))
-    if name == "exponential":
-        return Weighted(shapes.exponential(steps, ratio))
-    if name == "sigmoid":
-        return Weighted(shapes.sigmoid(steps, 10 / steps, ratio))
-    if name == "step":
-        levels = min(4, steps)
-        return Weighted(shapes.step_decay(steps, ratio ** (1 / max(1, levels - 1)), every=-(-steps // levels)))
-    return Weighted(shapes.uniform(steps))
+    levels = min(4, steps)
+    return Weighted(
+        {
+            "uniform": lambda: shapes.uniform(steps),
+            "dynamic": lambda: shapes.influence(geometric_influences(steps, gamma).tolist()),
+            "momentum": lambda: shapes.influence(momentum_influences(steps, gamma, momentum).tolist()),
+            "exponential": lambda: shapes.exponential(steps, ratio),
+            "step": lambda: shapes.step_decay(steps, ratio ** (1 / max(1, levels - 1)), every=-(-steps // levels)),
+            "sigmoid": lambda: shapes.sigmoid(steps, 10 / steps, ratio),
+        }[name]()
+    )
 
 
 def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Schedule:
@@ -124,23 +119,14 @@ def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Sch
     if isinstance(schedule, tuple | list):
         schedule = Weighted(tuple(schedule))
     if isinstance(schedule, type) or not hasattr(schedule, "propose"):
-        raise InvalidArgument(
-            f"schedule must be one of {', '.join(SHAPES)}, a list of weights or a Schedule; got {shown(schedule)}."
-        )
-    if isinstance(schedule, Weighted) and len(schedule.weights) != steps:
-        raise InvalidArgument(
-            f"schedule has {len(schedule.weights)} weights for {steps} steps. Pass steps={len(schedule.weights)}."
-        )
+        raise InvalidArgument(f"schedule must be a name, a list of weights or a Schedule; got {shown(schedule)}.")
+    if isinstance(schedule, Weighted) and (weights := len(schedule.weights)) != steps:
+        raise InvalidArgument(f"schedule has {weights} weights for {steps} steps. Pass steps={weights}.")
     return schedule  # type: ignore[return-value]
 
 
 def rule_for(
-    target: GdpFilter,
-    schedule: Schedule,
-    steps: int,
-    sample_prob: float,
-    clip: AdaptiveClip | None,
-    expected_batch: float,
+    target: GdpFilter, schedule: Schedule, steps: int, sample_prob: float, clip: AdaptiveClip | None, expected: float
 ) -> Filter:
     """Return the filter of a run: Gaussian DP for full batches, fixed or Rényi for samples."""
     if sample_prob == 1:
@@ -156,7 +142,7 @@ def rule_for(
     factor = rdp_noise_factor(charges, target.epsilon, target.delta, target.neighbouring)
     alone = [GaussianCharge(factor * charge.noise_multiplier, sample_prob) for charge in charges]
     typical = min(charge.noise_multiplier for charge in alone)
-    look = GaussianCharge(clip.noise_multiplier(expected_batch, typical), sample_prob)
+    look = GaussianCharge(clip.noise_multiplier(expected, typical), sample_prob)
     mixed = ([look, charge] if k % clip.every == 0 else [charge] for k, charge in enumerate(alone))
     return calibrated(list(itertools.chain.from_iterable(mixed)), target)
 
@@ -202,25 +188,16 @@ def open_purse(
 
 
 def target_of(
-    purse: Purse | None,
-    epsilon: float | None,
-    delta: float | None,
-    relation: Neighbouring,
-    noise: NoiseSource | None,
-    records: float,
+    purse: Purse | None, epsilon: Any, delta: Any, relation: Neighbouring, noise: NoiseSource | None, records: float
 ) -> GdpFilter | None:
     """Return the budget to plan with, None where a purse is given."""
     if purse is None:
         if epsilon is None or delta is None:
-            raise InvalidArgument(
-                f"epsilon and delta must be given without a purse; got {epsilon!r} and {delta!r}. Pass 2.0 and 1e-5, say."
-            )
+            raise InvalidArgument(f"epsilon and delta must be given without a purse; got {epsilon!r} and {delta!r}.")
         check_delta(small_probability(delta=delta), records)
         return GdpFilter(epsilon, delta, relation)
     if not isinstance(purse, Purse):
-        raise InvalidArgument(
-            f"purse must be a Purse or None; got {shown(purse)}. Open one with privypurse.pytorch.open_purse(...)."
-        )
+        raise InvalidArgument(f"purse must be a Purse or None; got {shown(purse)}. Open one with open_purse(...).")
     for name, value in (("delta", delta), ("noise", noise)):
         if value is not None:
             raise InvalidArgument(f"{name} is set by the purse; got {shown(value)}. Leave it out.")
@@ -234,35 +211,25 @@ def check_rule(
     if isinstance(rule, FixedSchedule):
         releases = steps + (0 if clip is None else clip.looks(steps))
         if len(rule.schedule) < releases:
-            raise InvalidArgument(
-                f"purse was opened for {len(rule.schedule)} releases, but the run has {releases}. Open it with the "
-                "same steps, schedule and clip_norm: privypurse.pytorch.open_purse(...)."
-            )
+            opened = f"purse was opened for {len(rule.schedule)} releases, but the run has {releases}"
+            raise InvalidArgument(f"{opened}. Pass the same steps, schedule and clip_norm to open_purse(...).")
         if not isinstance(schedule, Weighted | EvenSplit):
-            raise InvalidArgument(
-                f"purse has a fixed schedule, but {type(schedule).__name__} is adaptive. Pass it to open_purse(...) too."
-            )
+            adaptive = f"purse has a fixed schedule, but {type(schedule).__name__} is adaptive"
+            raise InvalidArgument(f"{adaptive}. Pass it to open_purse(...) too.")
         charges = [charge for charge in rule.schedule if isinstance(charge, GaussianCharge)]
         # A look comes before every so many gradients.
         of_gradients = [charge for k, charge in enumerate(charges) if clip is None or k % (clip.every + 1)]
-        wanted = _relative_charges(schedule, steps, sample_prob)
-        pairs = zip(of_gradients, wanted, strict=False)
-        ratios = [planned.noise_multiplier / one.noise_multiplier for planned, one in pairs]
+        pairs = zip(of_gradients, _relative_charges(schedule, steps, sample_prob), strict=False)
+        ratios = [planned.noise_multiplier / wanted.noise_multiplier for planned, wanted in pairs]
         if not followed and max(ratios) > min(ratios) * (1 + 1e-6):
-            raise InvalidArgument(
-                "purse was opened for another schedule than the one given here. Leave schedule out, or pass the same."
-            )
-        wrong = {charge.sample_prob for charge in charges} - {sample_prob}
+            raise InvalidArgument("purse was opened for another schedule. Leave schedule out, or pass the same.")
+        wrong = sorted({charge.sample_prob for charge in charges} - {sample_prob})
         if wrong:
-            raise InvalidArgument(
-                f"purse was opened for sampling rate {sorted(wrong)[0]:g}, but the loader draws samples at "
-                f"{sample_prob:g}. Use the same batch_size and records for both."
-            )
+            opened = f"purse was opened for sampling rate {wrong[0]:g}, not {sample_prob:g}"
+            raise InvalidArgument(f"{opened}. Pass the same batch_size and records.")
     elif sample_prob < 1 and rule.name in ("gdp", "zcdp"):
-        raise InvalidArgument(
-            f"purse has a {rule.name} filter, which cannot price Poisson samples (here {sample_prob:g}). Leave the purse "
-            "out and pass epsilon and delta, open it with privypurse.pytorch.open_purse(...), or pass full_batch=True."
-        )
+        cannot = f"purse has a {rule.name} filter, which cannot price Poisson samples"
+        raise InvalidArgument(f"{cannot}. Open it with open_purse(...), or pass full_batch=True.")
 
 
 def _relative_charges(schedule: Weighted | EvenSplit, steps: int, sample_prob: float) -> list[GaussianCharge]:
@@ -288,8 +255,7 @@ class Payments:
     """Chooses the noise of each release before its sample is drawn, and charges it.
 
     The noise depends on earlier releases only. The bound in the box is the clip norm that gradients
-    were clipped to, which changes only after a release. An adaptive clip norm has looks at gradient
-    norms, which are charged separately.
+    were clipped to, which changes only after a look at gradient norms, itself a release.
     """
 
     def __init__(
@@ -303,13 +269,11 @@ class Payments:
         self.purse, self.schedule, self.clip, self.settings = purse, schedule, clip_norm, settings
         self._adaptive = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
         self.clip_norm = clip_norm.start if isinstance(clip_norm, AdaptiveClip) else clip_norm  # the current one
-        self._callbacks = list(callbacks)
         self._looks = 0 if self._adaptive is None else self._adaptive.looks(settings.steps)  # in the whole run
-        self._rule = purse.filter
+        self._rule, self._callbacks = purse.filter, list(callbacks)
         self._fixed = isinstance(purse.filter, FixedSchedule)  # it decides what comes next, not the schedule
         self._divides = isinstance(schedule, Weighted | EvenSplit)  # such schedules always fit, and see no values
-        self.trace = Trace()
-        self.gradients = 0
+        self.trace, self.gradients = Trace(), 0
         self.looking = False  # whether the next release is a look at gradient norms, for an adaptive clip norm
         self._past: tuple[Released, ...] = ()
         self._look_noise, self._budget = self._begin()
@@ -320,10 +284,9 @@ class Payments:
     def plan(self) -> None:
         """Choose the noise of the next release, or end the run if none fits the budget."""
         self._next = None
-        if self.trace.stop_reason:
-            return
         if self.gradients >= self.settings.steps:
             self.finish("steps")
+        if self.trace.stop_reason:
             return
         looks = len(self.trace.steps) - self.gradients
         self.looking = self._adaptive is not None and self.gradients == looks * self._adaptive.every
@@ -335,23 +298,21 @@ class Payments:
                     replace(self._budget, now=now).gaussian(1.0)
             else:
                 multiplier = self._proposed()
+            self._next = TorchGaussian(multiplier)
         except BudgetExhausted:
             self.finish("budget")
-            return
-        self._next = TorchGaussian(multiplier)
 
     def _proposed(self) -> float:
         """Return the noise multiplier of a look, or that which the schedule proposes."""
-        mechanism: Any = None
+        multiplier, least = self._look_noise, 0.0
         if not self.looking:
             mechanism = self.schedule.propose(ModuleGradient(clip_norm=self.clip_norm), self._past, self._budget)
             if not isinstance(mechanism, Gaussian):
-                raise InvalidArgument(
-                    f"schedule must propose a Gaussian mechanism; {type(self.schedule).__name__} proposed "
-                    f"{shown(mechanism)}. Return for example Gaussian(noise_multiplier=2.0), or budget.gaussian(0.01)."
+                proposed = (
+                    f"{type(self.schedule).__name__} proposed {shown(mechanism)}. Return budget.gaussian(0.01), say"
                 )
-        multiplier = self._look_noise if mechanism is None else mechanism.noise_multiplier
-        least = 0.0
+                raise InvalidArgument(f"schedule must propose a Gaussian mechanism; {proposed}.")
+            multiplier = mechanism.noise_multiplier
         if not self._divides:
             least = self._rule.smallest_noise_multiplier(self.purse.totals, self.settings.sample_prob)
         if multiplier < least or math.isinf(multiplier):
@@ -364,21 +325,19 @@ class Payments:
         if not self._reserved:
             self._blocks.enter_context(self.purse.reserve(self.settings.block))
             self._reserved = True
-        looking = self.looking
         # A look counts 1/2 for a record within the norm and -1/2 for others.
-        bound, rate = 0.5 if looking else self.clip_norm, self.settings.sample_prob
+        bound, rate = 0.5 if self.looking else self.clip_norm, self.settings.sample_prob
         box = SensitiveTensor(
             value, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=rate, sample=sample
         )
-        name = (ShareWithin if looking else ModuleGradient).__name__
+        name = (ShareWithin if self.looking else ModuleGradient).__name__
         released = self.purse.release(box, self._next, what=name)
         noisy: Any = released.value
-        if not looking:
-            self.gradients += 1
-            if not self._fixed:
-                seen = np.empty(0) if self._divides else noisy.detach().cpu().numpy()
-                self._past = remembered(self._past, replace(released, value=seen))
-                self._budget = self._budget.after(released.charge)
+        self.gradients += not self.looking
+        if not (self.looking or self._fixed):
+            seen = np.empty(0) if self._divides else noisy.detach().cpu().numpy()
+            self._past = remembered(self._past, replace(released, value=seen))
+            self._budget = self._budget.after(released.charge)
         left, done = self.purse.fraction_left, len(self.trace.steps)
         step = Step(done + 1, name, to_json(released.charge), released.noise_std, None, left)
         self.trace.steps.append(step)
@@ -411,12 +370,8 @@ class Payments:
         self.trace.stop_reason = reason
         self.close()
         if reason == "budget" and not self.trace.steps:
-            warnings.warn(
-                f"no step was made: what is left of the budget of data set {self.purse.dataset!r} does not cover the first "
-                "one. The loader is empty and the module unchanged.",
-                UserWarning,
-                stacklevel=4,
-            )
+            left = f"what is left of the budget of data set {self.purse.dataset!r} does not cover the first one"
+            warnings.warn(f"no step was made: {left}. The module is unchanged.", UserWarning, stacklevel=4)
         for callback in self._callbacks:
             callback.on_end(self.trace)
 
@@ -454,11 +409,10 @@ class Payments:
         self._budget, self._past = replace(self._budget, start=start, now=start), ()
         empty = [np.empty(0)] * (len(gradients) - len(vectors))
         for step, vector in zip(gradients, [*empty, *vectors], strict=True):
-            if step.charge:  # none in a process that does not charge
-                charge = single_charge(step.charge)
-                if not self._fixed:
-                    self._past = (*self._past, Released(vector, charge, step.noise_std))
-                    self._budget = self._budget.after(charge)
+            charge = single_charge(step.charge) if step.charge else None  # none in a process that does not charge
+            if charge is not None and not self._fixed:
+                self._past = (*self._past, Released(vector, charge, step.noise_std))
+                self._budget = self._budget.after(charge)
 
     def _begin(self) -> tuple[float, Budget]:
         """Return the noise of looks, and the budget of gradients: the remaining one less their cost."""

@@ -43,9 +43,7 @@ def save(private: Private, path: str | os.PathLike[str], **others: Any) -> None:
     engine, where = private.engine, _path(path)
     check_durable(engine.purse)
     if engine._drawn.chunk is not None:
-        raise InvalidArgument(
-            "a run can be saved only between two steps. Call save after optimizer.step(). Nothing was saved."
-        )
+        raise InvalidArgument("a run can be saved only between two steps. Call save after optimizer.step().")
     content: dict[str, Any] = {
         "format": FORMAT,
         "facts": json.dumps(_facts(engine)),
@@ -85,21 +83,16 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
     content, facts = _read(where)
     engine = private.engine
     if engine.trace.steps:
-        raise InvalidArgument(
-            "resume must be called before the first step, but this run has begun. Nothing was changed."
-        )
+        raise InvalidArgument("resume must be called before the first step, but this run has begun.")
     now = _facts(engine)
     for name in ("settings", "schedule", "clip", "parameters", "terms", "dataset"):
         if facts.get(name) != now[name]:
             raise InvalidArgument(
-                f"checkpoint {where.name!r} was made with another {name}: {facts.get(name)!r}; got {now[name]!r}. Use the "
-                "same, or pass another file to start anew."
+                f"checkpoint {where.name!r} was made with another {name}: {facts.get(name)!r}; got {now[name]!r}. Use the same."
             )
-    strangers = set(content["others"]) ^ set(_stateful(others))
+    strangers = sorted(set(content["others"]) ^ set(_stateful(others)))
     if strangers:
-        raise InvalidArgument(
-            f"checkpoint and call must name the same objects; {sorted(strangers)} is in one of them only. Pass the same."
-        )
+        raise InvalidArgument(f"checkpoint and call must name the same objects; {strangers} is in one of them only.")
     damaged = f"checkpoint {where.name!r} is damaged or was edited. Pass another file, or start anew without it."
     with refusing(damaged, also=(RuntimeError,)):
         trace = Trace.from_json(facts["trace"])
@@ -136,12 +129,11 @@ def _check_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) ->
             right = isinstance(value, int | float) if single else value is None
             if isinstance(value, torch.Tensor):
                 right = value.shape == own or (single and value.shape == ())
-            if not right:
-                raise ValueError("a memory of the optimizer has another shape than its parameter")
-            if name == "step":
+            if right and name == "step":
                 counted = torch.as_tensor(value)
-                if not bool(((counted >= 0) & counted.isfinite()).all()):
-                    raise ValueError("a number of steps is below zero")
+                right = bool(((counted >= 0) & counted.isfinite()).all())
+            if not right:
+                raise ValueError("a memory of the optimizer does not fit its parameter")
     if any(one != names[0] for one in names):
         raise ValueError("parameters have different memories")
 
@@ -181,22 +173,17 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
         if missing or not isinstance(facts, dict) or not isinstance(content["others"], dict):
             raise ValueError("parts are missing")
     except Exception as error:
-        raise InvalidArgument(
-            f"{path.name!r} is not a checkpoint of the engine ({type(error).__name__}). Pass another file."
-        ) from error
+        what = f"{path.name!r} is not a checkpoint of the engine ({type(error).__name__})"
+        raise InvalidArgument(f"{what}. Pass another file.") from error
     if form != FORMAT:
-        raise InvalidArgument(
-            f"checkpoint {path.name!r} has format {form!r}, expected {FORMAT}. Use the version of privypurse that wrote it."
-        )
+        raise InvalidArgument(f"checkpoint {path.name!r} has format {form!r}, expected {FORMAT}. Pass another file.")
     return content, facts
 
 
 def _stateful(others: dict[str, Any]) -> dict[str, Any]:
     for name, value in others.items():
         if not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
-            raise InvalidArgument(
-                f"{name} must have state_dict and load_state_dict; got {shown(value)}. Pass a scheduler, say."
-            )
+            raise InvalidArgument(f"{name} must have state_dict and load_state_dict; got {shown(value)}.")
     return others
 
 

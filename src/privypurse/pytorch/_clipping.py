@@ -46,20 +46,15 @@ def check_clip_norm(**named: float) -> float:
 
 @dataclass(eq=False)
 class Use:
-    """One use of a layer in a forward pass.
-
-    `names`: full names of trained parameters, by name in the rule. `output_grads`: of the summed
-    loss. `kept`: what the rule needs again for the sum. `broken`: mask of records with infinite
-    inputs, set by the rule where norms would not show it.
-    """
+    """One use of a layer in a forward pass."""
 
     rule: "Rule"
     layer: nn.Module
-    names: dict[str, str]
+    names: dict[str, str]  # full names of trained parameters, by name in the rule
     inputs: tuple[Any, ...]
-    output_grads: list[Tensor | None]
-    kept: dict[str, Tensor] = field(default_factory=dict)
-    broken: Tensor | None = None
+    output_grads: list[Tensor | None]  # of the summed loss
+    kept: dict[str, Tensor] = field(default_factory=dict)  # what the rule needs again for the sum
+    broken: Tensor | None = None  # mask of records with infinite inputs, which norms would not show
 
     @property
     def grad(self) -> Tensor:
@@ -90,8 +85,7 @@ class OuterProducts(Rule):
     """Layers whose gradient is a sum of outer products over places: linear and convolution.
 
     The gradient of a record is ``sum_t g_t a_t'`` over its places t (words, pixels), with a_t the
-    input and g_t the output gradient. Records whose inputs are not finite are `broken`, and their
-    inputs count as zeros.
+    input and g_t the output gradient. Inputs of `broken` records count as zeros.
     """
 
     def places(self, use: Use, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,12 +115,9 @@ class OuterProducts(Rule):
 
     @staticmethod
     def _by_grams(seen: Tensor, back: Tensor) -> Tensor:
-        """Return upper bounds on squared norms, from inner products of all pairs of places.
-
-        Rounding is relative to `loose`, the squared sum of norms over places. Where squares could
-        underflow in single precision, `loose` itself is returned.
-        """
+        """Return upper bounds on squared norms, from inner products of all pairs of places."""
         grams = ((seen @ seen.mT) * (back @ back.mT)).sum((2, 3), dtype=torch.float64)
+        # The squared sum of norms over places: rounding is relative to it. It stands where squares underflow.
         loose = (seen.double().square().sum(3) * back.double().square().sum(3)).sqrt().sum(2).square()
         tiny = [(x.abs().amax((2, 3)) < TINY) & (x != 0).flatten(2).any(2) for x in (seen, back)]
         return torch.where(tiny[0] | tiny[1], loose, grams.clamp(min=0) + GRAM_GUARD * loose).sum(1)
@@ -186,18 +177,15 @@ class ConvolutionRule(OuterProducts):
         if isinstance(layer, nn.Conv1d):
             image, kernel, stride, dilation = image.unsqueeze(2), (1, *kernel), (1, *stride), (1, *dilation)
         records, groups = image.shape[0], layer.groups
-        features = layer.in_channels // groups * kernel[0] * kernel[1]
         if set(dilation) == {1}:
             # A view and one copy: F.unfold loops over records on GPUs.
             patches = image.unfold(2, kernel[0], stride[0]).unfold(3, kernel[1], stride[1])
-            count = patches.shape[2] * patches.shape[3]
-            split = patches.reshape(records, groups, layer.in_channels // groups, *patches.shape[2:])
-            seen = split.permute(0, 1, 3, 4, 2, 5, 6).reshape(records, groups, count, features)
+            split = torch.unflatten(patches, 1, (groups, -1)).permute(0, 1, 3, 4, 2, 5, 6)
+            seen = split.flatten(4).flatten(2, 3)
         else:
             columns = F.unfold(image, kernel, dilation=dilation, stride=stride)
-            count = columns.shape[2]
-            seen = columns.reshape(records, groups, features, count).mT
-        return seen, use.grad.reshape(records, groups, layer.out_channels // groups, count).mT
+            seen = torch.unflatten(columns, 1, (groups, -1)).mT
+        return seen, use.grad.reshape(records, groups, layer.out_channels // groups, seen.shape[2]).mT
 
 
 class EmbeddingRule(Rule):
@@ -314,10 +302,9 @@ def _squared(each: Tensor) -> Tensor:
 
 def _blocks(values: Tensor) -> Tensor:
     """Split records into blocks of equal size, the last one padded with zeros."""
-    records = values.shape[0]
-    count = max(1, math.ceil(records / BLOCK))
-    size = math.ceil(records / count)
-    full = values if count * size == records else padded(values, 0, count * size)
+    count = max(1, math.ceil(len(values) / BLOCK))
+    size = math.ceil(len(values) / count)
+    full = values if count * size == len(values) else padded(values, 0, count * size)
     return full.reshape(count, size, *values.shape[1:])
 
 
@@ -335,26 +322,19 @@ def weigh(each: Tensor, weights: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class ClippedSum:
-    """Sum of clipped gradients, concatenated over parameters, and number within the clip norm.
-
-    `within` is the sum over records of 1/2 if the norm was within the bound, else -1/2.
-    """
+    """Sum of clipped gradients, concatenated over parameters, and number within the clip norm."""
 
     flat: Tensor
-    within: Tensor
+    within: Tensor  # sum over records of 1/2 if the norm was within the bound, else -1/2
 
 
 def clipped_sum(
-    uses: list[Use],
-    sizes: dict[str, torch.Size],
-    weights: Tensor,
-    clip_norm: Tensor | float,
-    scale: Tensor | float = 1.0,
+    uses: list[Use], sizes: dict[str, torch.Size], weights: Tensor, clip_norm: Tensor | float, scale: float = 1.0
 ) -> ClippedSum:
     """Clip each record's gradient and add them up, in the order of `sizes`.
 
-    `weights` is 1 for a record, 0 for padding. `scale` is a factor for gradients before clipping,
-    such as the inverse of a loss scale. Raise InvalidArgument unless each use was over the records.
+    `weights` is 1 for a record, 0 for padding. `scale`: factor for gradients before clipping, such as
+    the inverse of a loss scale.
 
     Guarantees
     ----------
@@ -366,10 +346,8 @@ def clipped_sum(
     for use in uses:
         found = next(x.shape[0] for x in torch.utils._pytree.tree_leaves(use.inputs) if isinstance(x, Tensor))
         if found != records:
-            raise InvalidArgument(
-                f"a layer ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}. Keep records "
-                "as the first dimension of each layer's input: do not repeat, mix or slice them, nor share positions."
-            )
+            run = f"a layer ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}"
+            raise InvalidArgument(f"{run}. Keep records, each once, as the first dimension of each layer's input.")
     times = Counter(name for use in uses for name in use.names.values())
     with torch.autocast(weights.device.type, enabled=False), torch.no_grad(), full_precision():
         squared = weights.new_zeros(records, dtype=torch.float64)

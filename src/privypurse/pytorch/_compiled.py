@@ -27,17 +27,11 @@ def fill_up(batch: Sequence[Tensor], size: int) -> tuple[list[Tensor], Tensor]:
 class Replayed:
     """A compiled function of parameters, a batch, weights and a bound, as a CUDA graph.
 
-    It is captured again when the memory of the parameters moved. Records of an earlier batch that
-    remain in the buffers have weight zero and contribute nothing.
+    Records of an earlier batch that remain in the buffers have weight zero and contribute nothing.
     """
 
     def __init__(
-        self,
-        function: Callable[..., tuple[Tensor, Tensor]],
-        values: list[Tensor],
-        batch: Sequence[Tensor],
-        weights: Tensor,
-        bound: Tensor,
+        self, function: Any, values: list[Tensor], batch: Sequence[Tensor], weights: Tensor, bound: Tensor
     ) -> None:
         self._function = function
         self._batch, self._weights, self._bound = [part.clone() for part in batch], weights.clone(), bound.clone()
@@ -46,7 +40,7 @@ class Replayed:
 
     def __call__(self, values: list[Tensor], batch: Sequence[Tensor], bound: Tensor) -> tuple[Tensor, Tensor]:
         """Replay the graph. The results are copies: the next replay overwrites the originals."""
-        if [value.data_ptr() for value in values] != self._addresses:
+        if [value.data_ptr() for value in values] != self._addresses:  # parameters moved
             self._record(values)
         count = len(batch[0])
         for buffer, part in zip(self._batch, batch, strict=True):
@@ -80,18 +74,15 @@ Function = Callable[[list[Tensor], Sequence[Tensor], Tensor], tuple[Tensor, Tens
 class ClippedSums:
     """Sums of clipped gradients, as `clipped_sum`, by a function that is compiled once per shape.
 
-    Without `compile` (by default on the CPU), or without a working compiler (with a warning), it
-    runs eagerly. The loss of a record cannot depend on other records: it is called with one record
-    at a time (`vmap`), or is a loss of PyTorch with ``reduction="none"``.
+    It runs eagerly without `compile` (by default on the CPU) or a working compiler. The loss of a
+    record cannot depend on other records: see `per_record`.
     """
 
     def __init__(
         self, module: nn.Module, taps: Taps, loss: Loss, trained: dict[str, nn.Parameter], *, compile: bool | None
     ) -> None:
         if not callable(loss):
-            raise InvalidArgument(
-                f"loss must be a function of outputs and targets; got {shown(loss)}. Pass nn.CrossEntropyLoss()."
-            )
+            raise InvalidArgument(f"loss must be a function of outputs and targets; got {shown(loss)}.")
         self._module, self._taps, self._trained = module, taps, trained
         self._losses = per_record(loss)
         on_cpu = next(iter(trained.values())).device.type == "cpu"
@@ -149,12 +140,8 @@ class ClippedSums:
             function = torch.compile(graph, fullgraph=True, dynamic=False)
             function(*arguments)
         except Exception as error:
-            warnings.warn(
-                f"the gradients could not be compiled ({type(error).__name__}) and are computed eagerly: slower, with the "
-                "same result. Pass compile=False to silence this warning.",
-                RuntimeWarning,
-                stacklevel=5,
-            )
+            slower = f"the gradients could not be compiled ({type(error).__name__}) and are computed eagerly: slower"
+            warnings.warn(f"{slower}. Pass compile=False to silence this warning.", RuntimeWarning, stacklevel=5)
             self._compile = False
             function = self._run
         if weights.is_cuda and self._compile:
@@ -168,26 +155,23 @@ class ClippedSums:
 
 
 def per_record(loss: Loss) -> Callable[[Any, Any], Tensor]:
-    """Return a function that computes one loss for each record, whatever the loss reduces to."""
+    """Return a function of one loss for each record: PyTorch's own without reduction, or `vmap`."""
     if isinstance(loss, _KNOWN) and type(loss) in _KNOWN:
         settings = {name: getattr(loss, name) for name in _SETTINGS if hasattr(loss, name)}
         single = type(loss)(**settings | {"reduction": "none"})
 
         def each(outputs: Any, target: Any) -> Tensor:
             if not isinstance(single, nn.CrossEntropyLoss) and outputs.shape != target.shape:
-                raise InvalidArgument(
-                    f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(target.shape)} would be "
-                    "broadcast, records against other records. Give them one shape, for example with targets.unsqueeze(1)."
-                )
+                shapes = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(target.shape)}"
+                raise InvalidArgument(f"{shapes} would be broadcast. Give them one shape, as by targets.unsqueeze(1).")
             values: Tensor = single(outputs, target)
             return values.flatten(1).mean(1) if values.dim() > 1 else values
 
         return each
 
     def one(outputs: Any, target: Any) -> Tensor:
-        add = torch.utils._pytree.tree_map
-        outputs, target = (add(lambda x: x.unsqueeze(0), part) for part in (outputs, target))
-        return loss(outputs, target).reshape(())
+        single = torch.utils._pytree.tree_map(lambda x: x.unsqueeze(0), (outputs, target))
+        return loss(*single).reshape(())
 
     return torch.func.vmap(one)
 
@@ -200,11 +184,9 @@ ON_CPU, ELSEWHERE = 512, 4096
 
 def piece_size(expected: float, sample_prob: float, at_most: int | None, device: torch.device) -> int:
     """Return how many records to process at a time: the expected sample plus three deviations, divided."""
-    if at_most is not None:
-        at_most = positive_integer(micro_batch=at_most)
-    spread = math.sqrt(expected * (1 - sample_prob))
-    largest = max(1, math.ceil(expected + 3 * spread))
-    limit = at_most or (ON_CPU if device.type == "cpu" else ELSEWHERE)
+    largest = max(1, math.ceil(expected + 3 * math.sqrt(expected * (1 - sample_prob))))
+    usual = ON_CPU if device.type == "cpu" else ELSEWHERE
+    limit = usual if at_most is None else positive_integer(micro_batch=at_most)
     passes = max(1, math.ceil(expected / limit)) if sample_prob == 1 else math.ceil(largest / limit)
     size = math.ceil(largest / passes)
     return min(-(-size // 8) * 8, limit) if limit >= 8 else limit
@@ -215,9 +197,8 @@ def sum_in_pieces(
 ) -> ClippedSum:
     """Return the sum over a batch, computed in pieces that are added in double precision."""
     count = sum(shape.numel() for shape in sums.sizes.values())
-    total: ClippedSum | None = None
+    flat, within = (torch.zeros(size, dtype=torch.float64, device=where) for size in ((count,), ()))
     for first in range(0, len(batch[0]), size):
         part = sums([x[first : first + size].to(where, non_blocking=True) for x in batch], size, clip_norm)
-        flat, within = part.flat.double(), part.within.double()
-        total = ClippedSum(flat, within) if total is None else ClippedSum(total.flat + flat, total.within + within)
-    return total or ClippedSum(*(torch.zeros(n, dtype=torch.float64, device=where) for n in ((count,), ())))
+        flat, within = flat + part.flat, within + part.within
+    return ClippedSum(flat, within)

@@ -42,8 +42,7 @@ LEFT_OUT = "batches that were taken from the loader and not trained on: whether 
 class Processes:
     """The processes of a `torch.distributed` group, or this one alone: then nothing is to be shared.
 
-    Only the first process uses the purse. It sends the sample, the noisy sum and the end of the run
-    to the others, so that noise is added once and all processes make the same step.
+    Only the first process uses the purse. It sends sample, noisy sum and end of the run to the others.
     """
 
     def __init__(self) -> None:
@@ -75,9 +74,6 @@ class _Drawn:
 class Engine:
     """One private training run of a module, available as ``private.engine``.
 
-    It has the public ``settings`` of the run and its ``purse``, which this process charges if it
-    ``pays``.
-
     Guarantees
     ----------
     * All results leave through the purse: noisy sums of clipped gradients, and noisy counts for an
@@ -104,13 +100,13 @@ class Engine:
     ) -> None:
         self._processes = processes = Processes()
         self.module, self.optimizer, self.payments = module, optimizer, payments
-        self.settings, self.purse, self.pays = payments.settings, payments.purse, processes.first
+        self.settings, self.purse = payments.settings, payments.purse
+        self.pays = processes.first  # whether this process charges the purse
         self._trained, self._rows, self._sums, self._trials, self._scaler = trained, rows, sums, trials, scaler
-        self._taps = trials.taps
         self.sizes = {name: parameter.shape for name, parameter in trained.items()}
         self._lengths = [size.numel() for size in self.sizes.values()]
         self._dtypes = {parameter.dtype for parameter in trained.values()}
-        self._noise = payments.purse.noise
+        self._noise, self._taps = payments.purse.noise, trials.taps
         self._known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self._device = next(iter(trained.values())).device
         self._records = len(rows)
@@ -142,9 +138,7 @@ class Engine:
         values: list[Any] = [None] * self._processes.count
         dist.all_gather_object(values, value)
         if any(other != values[0] for other in values):
-            raise InvalidArgument(
-                f"processes have different {what}. Give each the whole data set in the same order: the first one samples."
-            )
+            raise InvalidArgument(f"processes have different {what}. Give each the whole data set in the same order.")
 
     @property
     def trace(self) -> Trace:
@@ -181,9 +175,7 @@ class Engine:
             if reason:
                 self._finish(reason)
                 return
-            rows = np.empty(0, dtype=np.intp)
-            if self.pays:
-                rows = poisson_rows(self._records, settings.sample_prob, self._noise)
+            rows: Any = poisson_rows(self._records, settings.sample_prob, self._noise) if self.pays else None
             if not alone:
                 rows = self._processes.tell(rows)[self._processes.rank :: self._processes.count]
             self._drawn = drawn = _Drawn()
@@ -198,9 +190,7 @@ class Engine:
     def _begin_chunk(self, drawn: _Drawn, number: int, rows: Indexes) -> Any:
         """Return the batch of a chunk; the next backward pass must be over its records."""
         if drawn is not self._drawn or number != drawn.number + 1:
-            raise InvalidArgument(
-                "this loop over the loader is out of date: another loop has begun a sample since. Use one at a time."
-            )
+            raise InvalidArgument("this loop over the loader is out of date: another has begun. Use one at a time.")
         if drawn.chunk and not drawn.used:
             self._left_out(stacklevel=4)
         self._state.check(ends=True)
@@ -232,30 +222,21 @@ class Engine:
         if not self._noted and self.pays:
             self._noted = True
             self.purse.declare_uncovered(LEFT_OUT)
-            warnings.warn(
-                "a batch was taken from the private loader and no step was made with it. If that depended on its records "
-                "(on a large loss, say), it reveals them outside of the privacy accounting; the certificate now says so. "
-                "Make a step with each batch, stop by steps= or epochs=, and accumulate gradients with accumulate=k.",
-                UserWarning,
-                stacklevel=stacklevel,
+            warning = (
+                "a batch was taken from the private loader and no step was made with it. If that depended on its records, it "
+                "reveals them; the certificate now says so. Make a step with each batch, and accumulate with accumulate=k."
             )
+            warnings.warn(warning, UserWarning, stacklevel=stacklevel)
 
     def backward(self, *batch: Tensor) -> None:
-        """Run forward and backward over a batch of the loader, inputs and then targets, in one compiled call.
-
-        Faster than ``criterion(module(x), y).backward()``. Needs `loss` in `make_private`.
-        """
+        """Run forward and backward over a batch of the loader, inputs and then targets, in one compiled call."""
         if self._sums is None:
             raise InvalidArgument("backward needs the loss: pass loss=nn.CrossEntropyLoss() to make_private.")
         if not all(isinstance(part, Tensor) for part in batch):
-            raise InvalidArgument(
-                "backward expects inputs and then targets as tensors. For batches in dicts, call loss.backward()."
-            )
-        drawn = self._drawn
-        if any(len(part) != drawn.handed for part in batch):
-            raise InvalidArgument(
-                f"backward expects the whole batch of the loader; got {[len(part) for part in batch]} records."
-            )
+            raise InvalidArgument("backward expects inputs and then targets as tensors. Else call loss.backward().")
+        drawn, lengths = self._drawn, [len(part) for part in batch]
+        if any(length != drawn.handed for length in lengths):
+            raise InvalidArgument(f"backward expects the whole batch of the loader; got {lengths} records.")
         self._on_call(tuple(batch[:-1]), {})
         records = [part[: drawn.chunk] for part in batch]  # without a synthetic one
         clip_norm, size = self.payments.clip_norm, self.settings.piece
@@ -284,10 +265,8 @@ class Engine:
         if found == ("sum" if self.settings.mean_loss else "mean"):
             raise wrong_reduction("the loss", self.settings.mean_loss)
         if found == "weighted mean":
-            raise InvalidArgument(
-                "expected a loss that treats each record by itself, got a mean over class weights: it divides by the weights "
-                "of the whole batch. Use reduction='sum' and pass loss_reduction='sum' to make_private."
-            )
+            remedy = "Use reduction='sum', and pass loss_reduction='sum' to make_private"
+            raise InvalidArgument(f"the loss is a mean over class weights, which mixes records. {remedy}.")
         self._looked = this_pass
         # A loss that the module returns was tried with it.
         if found is None and not self._unread and any(len(x.shape) for x in getattr(outputs, "_input_metadata", ())):
@@ -301,31 +280,25 @@ class Engine:
         uses, drawn = self._taps.take(), self._drawn
         if drawn.chunk is None or drawn.handed is None:
             raise InvalidArgument(
-                "a backward pass was made on records that are not from the private loader. Use batches of the loader that "
-                "make_private returned, and torch.no_grad() or module.eval() for anything else."
+                "a backward pass was made on records that are not from the private loader. Use torch.no_grad() for others."
             )
         for name, parameter in self._trained.items():
             if parameter.grad is not None:  # cleared in _begin_chunk: the batch's own gradient, without noise
-                raise InvalidArgument(
-                    f"the backward pass computed a gradient of {name} that hooks did not record, as activation checkpointing "
-                    "and penalties in the loss do. Train without; for a penalty use the optimizer's weight_decay."
-                )
+                unrecorded = f"the backward pass computed a gradient of {name} that hooks did not record"
+                raise InvalidArgument(f"{unrecorded}. Train without checkpointing; for a penalty use weight_decay.")
         scale = 1.0 if self._scaler is None else 1 / self._scaler.get_scale()
         # A synthetic record has no weight.
         weights = torch.full((drawn.handed,), float(drawn.chunk > 0), device=self._device)
         self._use_chunk(partial(clipped_sum, uses, self.sizes, weights, self.payments.clip_norm, scale))
         if self._scaler is not None:
-            # A scaler skips the step unless there are gradients.
-            for parameter in self._trained.values():
+            for parameter in self._trained.values():  # a scaler skips the step unless there are gradients
                 parameter.grad = torch.zeros_like(parameter)
 
     def _use_chunk(self, compute: Callable[[], ClippedSum]) -> None:
         """Add the sum of a chunk to that of the sample, once."""
         drawn = self._drawn
         if drawn.used:
-            raise InvalidArgument(
-                "a second backward pass was made over one batch: a record would count twice. Add up the losses before."
-            )
+            raise InvalidArgument("a second backward pass was made over one batch. Add up the losses before.")
         part = compute()
         drawn.used = True
         drawn.flat = part.flat.double() if drawn.flat is None else drawn.flat + part.flat
@@ -340,23 +313,17 @@ class Engine:
         for parameter in (parameter for group in self.optimizer.param_groups for parameter in group["params"]):
             if id(parameter) not in self._known:
                 raise InvalidArgument(
-                    "optimizer has a parameter that it did not have when make_private was called: its gradient would "
-                    "not be private. Call make_private after all parameters are added."
+                    "optimizer has a parameter that it did not have when make_private was called. Add all of them before."
                 )
             parameter.grad = None
         drawn = self._drawn
         if drawn.chunk is None:
             if self.stop_reason:
-                raise BudgetExhausted(
-                    f"the run has ended ({self.stop_reason}): there is no budget for another step. Stop when the loader does."
-                )
-            raise InvalidArgument(
-                "step was called without a batch. Take batches from the loader that make_private returned, one per step."
-            )
+                raise BudgetExhausted(f"the run has ended ({self.stop_reason}). Stop when the loader does.")
+            raise InvalidArgument("step was called without a batch. Take one from the private loader for each step.")
         if not drawn.used and drawn.chunk > 0:
             raise InvalidArgument(
-                "step was called and no backward pass came through the module. Put it in training mode "
-                "(module.train()), and compute the loss from its output."
+                "step was called and no backward pass came through the module. Put it in training mode: module.train()."
             )
         self._state.check(ends=True)
         if drawn.number == self.settings.chunks:  # else the sample continues in the next batch
@@ -367,13 +334,11 @@ class Engine:
         """Release the sample; without budget for it, the run ends and the step has no gradient."""
         looking, drawn = self.payments.looking, self._drawn
         value, length = (drawn.within, 1) if looking else (drawn.flat, sum(self._lengths))
-        if value is None:  # an empty sample
-            value = torch.zeros(length, dtype=torch.float64, device=self._device)
-        value = value.double().reshape(length)
+        value = torch.zeros(length, device=self._device) if value is None else value.reshape(length)  # an empty sample
         self._drawn = _Drawn()
         pay = self.payments.pay if self._processes.alone else self._pay_together
         try:
-            noisy = pay(value, drawn.token)
+            noisy = pay(value.double(), drawn.token)
         except BudgetExhausted:
             self._finish("budget")
             return
@@ -399,10 +364,9 @@ class Engine:
             except Exception as error:  # sent to the other processes, which wait
                 failure = error
         failed, refused = self._processes.tell((failure is not None, isinstance(failure, BudgetExhausted)))
-        if refused:
-            raise failure or BudgetExhausted("the process that charges the purse has no budget left.")
         if failed:
-            raise failure or SharedAcrossProcesses("the process that charges the purse failed; no step was made.")
+            kind = BudgetExhausted if refused else SharedAcrossProcesses
+            raise failure or kind("the process that charges the purse failed or has no budget left; no step was made.")
         dist.broadcast(noisy, 0)
         if not self.pays:
             self.payments.follow()
@@ -429,12 +393,9 @@ class Engine:
 class PrivateLoader:
     """Loader of a private run: one sample for each step, until the run ends; empty afterwards.
 
-    One pass is an epoch where the length of the run was given in epochs: as many samples as would
-    cover the records once. Otherwise it is the whole run. With ``accumulate``, each sample comes in
-    exactly that many batches.
-
-    Samples are drawn from the purse's noise source at the rate that is priced, independently of the
-    original loader and of the number of records.
+    One pass is an epoch, as many samples as would cover the records once, where the length of the
+    run was given in epochs; otherwise it is the whole run. With ``accumulate``, each sample comes in
+    exactly that many batches. Samples are drawn from the purse's noise source.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -458,12 +419,9 @@ def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:
     def hook(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         it = engine()
         if it is None:
-            raise InvalidArgument(
-                "the private engine of this optimizer was deleted: no step is private without. Keep what make_private returned."
-            )
+            raise InvalidArgument("the private engine of this optimizer was deleted. Keep what make_private returned.")
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        # A step that extends `step` of its base class calls the hook again. That is read from the
-        # stack: a counter would be wrong after a step that failed.
+        # A step that extends `step` of its base class calls the hook again, as the stack shows.
         caller: types.FrameType | None = sys._getframe(1)
         assert caller is not None
         calls, steps = caller.f_code, 0

@@ -48,16 +48,13 @@ MOST_STEPS = 2_000
 class ModuleOracle:
     """Answers queries on a module and its records with sealed boxes, for `train` and all methods.
 
-    A point is the concatenation of the trained parameters. `curvature` is the smoothness constant
-    for methods, whose steps are its inverse; by default the clip norm: a step is then as long as the
-    mean of unit gradients. `loss_range` is the range to which line searches clip the change of one
-    record's loss. Other parameters are as for `fit`.
+    A point is the concatenation of the trained parameters. Parameters are as for `fit`.
 
     Guarantees
     ----------
     Gradients: as for `clipped_sum`. Losses along a search are taken relative to the first loss of
     the record and clipped to half the range on either side, or to [0, clip_loss] where the query
-    sets it. Losses of a record that are not all finite count as zero.
+    sets it; infinite ones count as a limit. A record counts as zero if one of them is NaN.
     """
 
     has_constant = False
@@ -75,7 +72,7 @@ class ModuleOracle:
         micro_batch: int | None = None,
         compile: bool | None = None,
     ) -> None:
-        self._module = check_module(module)
+        self._module = module = check_module(module)
         self.rows = rows_of(data)
         self._trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
         if not self._trained:
@@ -133,9 +130,7 @@ class ModuleOracle:
             return self._losses(query, rows, size, sample_prob)
         if isinstance(query, Count):
             return Sensitive(float(len(rows)), norm=Norm.L2, add_remove=1.0, replace_one=1.0, sample_prob=sample_prob)
-        raise InvalidArgument(
-            f"expected a GradientAt, LossesAlong or Count query, got {shown(type(query))}. Use Nesterov, DPAGD, ..."
-        )
+        raise InvalidArgument(f"expected a GradientAt, LossesAlong or Count query, got {shown(type(query))}.")
 
     def _gradient(self, query: GradientAt, rows: Indexes, size: int, sample_prob: float) -> Sensitive:
         bound = self._clip_norm if query.clip_norm is None else check_clip_norm(clip_norm=query.clip_norm)
@@ -160,8 +155,8 @@ class ModuleOracle:
                     losses = (losses - losses[:, :1]).clamp(-bound / 2, bound / 2)
                 else:
                     losses = losses.clamp(0, bound)
-                known = torch.isfinite(losses).all(dim=1, keepdim=True)
-                totals += torch.where(known, losses, 0.0).sum(0).cpu().numpy()
+                unknown = torch.isnan(losses).any(dim=1, keepdim=True)
+                totals += torch.where(unknown, 0.0, losses).sum(0).cpu().numpy()
         totals = -totals * (1 - MARGIN)
         if query.public_terms is not None:
             totals = totals - query.public_terms
@@ -178,19 +173,13 @@ class ModuleOracle:
 
     def _values(self, point: FloatArray) -> dict[str, Tensor]:
         flat = torch.from_numpy(np.array(point)).to(self._device)
-        sizes = [parameter.numel() for parameter in self._trained.values()]
-        return {
-            name: part.view(parameter.shape).to(parameter.dtype)
-            for (name, parameter), part in zip(self._trained.items(), torch.split(flat, sizes), strict=True)
-        }
+        parts = torch.split(flat, [own.numel() for own in self._trained.values()])
+        named = zip(self._trained.items(), parts, strict=True)
+        return {name: part.view(own.shape).to(own.dtype) for (name, own), part in named}
 
     def release_module(self) -> None:
         """Remove the hooks from the module."""
         self._taps.remove()
-
-    def __repr__(self) -> str:
-        settings = f"clip_norm={self._clip_norm:g}, loss_range={self._loss_range:g}, records={self._records:g}"
-        return f"<ModuleOracle: {type(self._module).__name__} with {self.dimension} parameters, {settings}>"
 
 
 @dataclass(frozen=True)
@@ -228,24 +217,15 @@ class DeepNesterov(PlannedMethod):
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the descent."""
         if facts.clip_norm is None:
-            raise InvalidArgument(
-                "clip_norm must be given: nothing else bounds the gradients of a module. Pass clip_norm=0.1."
-            )
+            raise InvalidArgument("clip_norm must be given: nothing else bounds gradients. Pass clip_norm=0.1.")
         steps = self.steps or balanced_steps(facts, most=MOST_STEPS)
         optimizer = self._optimizer(steps, facts.records, facts.clip_norm, facts.l2)
         return Recipe(optimizer, EvenSplit(), steps, step_sizes=(optimizer.step_size,))
 
     def _optimizer(self, steps: int, records: float, clip_norm: float, l2: float) -> ShrinkingNesterov:
-        return ShrinkingNesterov(
-            step_size=self.pace / clip_norm,
-            records=records,
-            steps=steps,
-            clip_norm=clip_norm,
-            momentum=self.momentum,
-            shrink=self.shrink,
-            tail=self.tail,
-            l2=l2,
-        )
+        own = {"momentum": self.momentum, "shrink": self.shrink, "tail": self.tail}
+        pace = self.pace / clip_norm
+        return ShrinkingNesterov(step_size=pace, records=records, steps=steps, clip_norm=clip_norm, l2=l2, **own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,20 +313,9 @@ def fit(
     """
     chosen = method_by_name(method) if isinstance(method, str) else DeepNesterov() if method is None else method
     if Processes().count > 1:
-        raise InvalidArgument(
-            "fit supports one process, but there are several, which would all charge. Use make_private, or one process."
-        )
-    oracle = ModuleOracle(
-        module,
-        data,
-        loss=loss,
-        records=records,
-        clip_norm=clip_norm,
-        loss_range=loss_range,
-        curvature=curvature,
-        micro_batch=micro_batch,
-        compile=compile,
-    )
+        raise InvalidArgument("fit supports one process, and there are several. Use make_private, or one process.")
+    of_oracle: dict[str, Any] = {"loss_range": loss_range, "curvature": curvature, "micro_batch": micro_batch}
+    oracle = ModuleOracle(module, data, loss=loss, records=records, clip_norm=clip_norm, compile=compile, **of_oracle)
     try:
         settings: dict[str, Any] = {"records": records, "l2": l2, "clip_norm": clip_norm}
         target = target_of(purse, epsilon, delta, Neighbouring.parse(neighbouring), noise, records)
@@ -357,11 +326,9 @@ def fit(
         if target is None and epsilon is not None:
             purse = part_of(purse, positive(epsilon=epsilon))
         put_on_record(purse, oracle.untried, oracle.rows)
-        begun = WarmStarted(chosen, oracle.point)
+        settings |= {"callbacks": callbacks, "checkpoint": checkpoint, "block": block}
         with held(purse):
-            result = train_with(
-                oracle, begun, purse, callbacks=callbacks, checkpoint=checkpoint, block=block, **settings
-            )
+            result = train_with(oracle, WarmStarted(chosen, oracle.point), purse, **settings)
         oracle.set_point(result.point)
     finally:
         oracle.release_module()

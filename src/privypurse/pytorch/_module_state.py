@@ -10,6 +10,7 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,10 +35,7 @@ _NAMED = ("_parameters", "_buffers", "_modules")
 _OWN = frozenset(vars(nn.Module())) - {*_NAMED, "_non_persistent_buffers_set"} | {"_current_fx_name"}
 # Objects that a module may refer to without owning them, and that change in any loop.
 _OUTSIDE = ("lightning", "pytorch_lightning", "lightning_fabric", "privypurse")
-_OUTSIDE_LIBRARIES = (
-    *("torch.optim", "torch.utils", "torch.cuda", "torch.distributed", "torch.amp", "torch._"),
-    "numpy.random",
-)
+_OUTSIDE_LIBRARIES = tuple(f"torch.{name}" for name in ("optim", "utils", "cuda", "distributed", "amp", "_"))
 PICKLED = 8 * COPIED  # objects that pickle to more bytes are compared in a trial, not in a loop
 _PLAIN = ("collections", "types")  # standard containers
 _Items = tuple[Sequence[Any], list[Any]]
@@ -81,34 +79,26 @@ class ModuleState:
     """
 
     def __init__(self, module: nn.Module, counters: "set[_Path] | None" = None) -> None:
-        self._module, self._whole, self._watching = module, False, False
+        self._module, self._watching = module, False
         self._containers: list[tuple[Any, _Items]] = []
-        self._raw: list[_Raw] = []
-        self._leaves: dict[_Path, Any] = {}
         self._tensors: list[Tensor] = []
         self._marks: dict[int, _Mark] = {}
         self._copies: dict[int, Tensor] = {}
-        self._digests: dict[int, int] = {}
-        self._flats: list[tuple[list[Tensor], Tensor]] = []
-        self._arrays: list[tuple[Any, Any]] = []
-        self._held: tuple[list[Any], list[Any]] = [], []
-        self._inner: list[tuple[Any, bytes]] = []
         self._large: set[int] = set()
-        self._grads: dict[int, Tensor | None] = {}
         self.counters: set[_Path] = set() if counters is None else counters
 
     def take(self, *, whole: bool = False) -> None:
         """Record the current state; with `whole`, for comparison of all values."""
-        self._watching = True
+        self._watching, self._whole = True, whole
         earlier, marks, copies = self._tensors, self._marks, self._copies  # kept alive: ids stay unique
         if not self._containers or not self._same_containers():
             self._containers, self._leaves = self._found()
             self._raw = [_raw(container) for container, _ in self._containers]
             once = {id(x): x for x in self._leaves.values()}.values()
             self._tensors = [x for x in once if isinstance(x, Tensor)]
-            arrays = [x for x in once if isinstance(x, _ARRAYS)]
-            self._held = arrays, [x for x in once if _has_inner_state(type(x))]  # type: ignore[arg-type]
-        self._whole, self._marks, self._copies = whole, {id(t): _mark(t) for t in self._tensors}, {}
+            self._all_arrays: list[Any] = [x for x in once if isinstance(x, _ARRAYS)]
+            self._hiding = [x for x in once if _has_inner_state(type(x))]  # type: ignore[arg-type]
+        self._marks, self._copies = {id(tensor): _mark(tensor) for tensor in self._tensors}, {}
         small: dict[Any, list[Tensor]] = {}
         uncopied: list[Tensor] = []
         for tensor in self._tensors:
@@ -128,9 +118,8 @@ class ModuleState:
         for tensors, flat in self._flats:
             parts = torch.split(flat, [tensor.numel() for tensor in tensors])
             self._copies |= {id(t): part.view(t.shape) for t, part in zip(tensors, parts, strict=True)}
-        arrays, hiding = self._held
-        self._arrays = [(one, one.copy()) for one in arrays if whole or one.size <= COPIED]
-        found = [(x, _pickled(x)) for x in hiding if whole or id(x) not in self._large]
+        self._arrays = [(one, one.copy()) for one in self._all_arrays if whole or one.size <= COPIED]
+        found = [(x, _pickled(x)) for x in self._hiding if whole or id(x) not in self._large]
         self._inner = [(x, content) for x, content in found if content is not None]
         self._large |= {id(x) for x, content in self._inner if len(content) > PICKLED}
         self._grads = {id(x): x.grad for x in self._tensors if self._marks[id(x)].gradient}  # kept alive too
@@ -161,19 +150,20 @@ class ModuleState:
                 _put_back(container, items)
         possible = all(_put_inner_state_back(x, content) for x, content in self._inner)
         for tensor in filter(self._is_changed, self._tensors):
-            copy = self._copies.get(id(tensor))
-            possible &= copy is not None
-            if copy is not None:
-                with torch.no_grad():  # in new memory where the storage changed
-                    if tensor.shape != copy.shape or _mark(tensor).address != self._marks[id(tensor)].address:
-                        tensor.data = copy.clone()
-                    else:
-                        tensor.copy_(copy)
-                self._marks[id(tensor)] = _Mark(*_mark(tensor)[:2], *self._marks[id(tensor)][2:])
-        for one, copy in self._arrays:
-            if not _equal_arrays(one, copy):
-                for place in one.dtype.names or [...]:  # a record of named fields is set field by field
-                    one[place] = copy[place]
+            copy, mark = self._copies.get(id(tensor)), self._marks[id(tensor)]
+            if copy is None:
+                possible = False
+                continue
+            with torch.no_grad():  # in new memory where the storage changed
+                if tensor.shape != copy.shape or _mark(tensor).address != mark.address:
+                    tensor.data = copy.clone()
+                else:
+                    tensor.copy_(copy)
+            self._marks[id(tensor)] = _Mark(*_mark(tensor)[:2], *mark[2:])
+        for one, earlier in self._arrays:
+            # A record of named fields is set field by field.
+            for place in () if _equal_arrays(one, earlier) else one.dtype.names or [...]:
+                one[place] = earlier[place]
         for tensor in self._new_gradients():
             grad = self._grads.get(id(tensor))
             tensor.grad = None if tensor.grad is grad else grad  # added in place: drop it
@@ -193,20 +183,17 @@ class ModuleState:
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
         """Run a block and restore the state; raise if it had changed."""
-        self.take(whole=True)
-        try:
-            yield
-        except BaseException as error:
-            if isinstance(error, Exception):
+        with self.put_back():
+            try:
+                yield
+            except Exception:
                 self.check()  # the change is more likely the cause than the exception
-            self.restore()
-            raise
-        self.check()
-        self.restore()  # counters too
+                raise
+            self.check()
 
     @contextlib.contextmanager
     def put_back(self) -> Iterator[None]:
-        """Run a block and restore the state."""
+        """Run a block and restore the state, counters too."""
         self.take(whole=True)
         try:
             yield
@@ -229,22 +216,20 @@ class ModuleState:
         for (held, keys, values, kind), (container, items) in zip(self._raw, self._containers, strict=True):
             # Runs at each step: compare identities first.
             now = held.values() if isinstance(held, dict) else held
-            same = len(held) == len(values) and all(map(operator.is_, now, values))
-            same = same and all(map(operator.is_, held, keys))
+            same = len(held) == len(values) and all(map(operator.is_, chain(now, held), chain(values, keys)))
             if type(container) is not kind or (not same and not _same(_items(container), items)):
                 return False
         return True
 
     def _difference(self) -> str:
-        leaves = self._found()[1]
-        added_to = {id(tensor) for tensor in self._new_gradients()}
-        for path, leaf in leaves.items():
-            if id(leaf) in added_to:
-                return f"{path[0]}.grad"
-        for path in self._leaves | leaves:
-            if path not in self.counters and not self._alike(self._leaves.get(path), leaves.get(path)):
-                return str(path[0]) or "an attribute"
-        return ""
+        leaves, added_to = self._found()[1], {id(tensor) for tensor in self._new_gradients()}
+        grads = [f"{path[0]}.grad" for path, leaf in leaves.items() if id(leaf) in added_to]
+        others = (
+            str(path[0]) or "an attribute"
+            for path in self._leaves | leaves
+            if path not in self.counters and not self._alike(self._leaves.get(path), leaves.get(path))
+        )
+        return next(chain(grads, others), "")
 
     def _alike(self, old: Any, now: Any) -> bool:
         """Whether two values of one path are equal; a new tensor with the same values is."""
@@ -303,7 +288,7 @@ class ModuleState:
                     ahead.append((path, child, True))
                 else:
                     ahead.append(((f"{path[0]}.{key}".lstrip("."),), child, False))
-        tensors = itertools.chain(self._module.named_parameters(), self._module.named_buffers())
+        tensors = chain(self._module.named_parameters(), self._module.named_buffers())
         return containers, leaves | {(name,): x for name, x in tensors}  # also of scripted modules
 
 
@@ -315,24 +300,22 @@ def _items(x: Any) -> _Items | None:
         held = vars(x) | {name: getattr(x, name) for name in scripted}
         own = {key: value for key, value in held.items() if key not in _OWN}
         return list(own), list(own.values())
-    if isinstance(x, dict):
-        return list(x), list(x.values())
+    if isinstance(x, dict | Tensor):
+        named: dict[Any, Any] = x if isinstance(x, dict) else vars(x)
+        return list(named), list(named.values())
     if isinstance(x, _SEQUENCES):
         return range(len(x)), list(x)
     if isinstance(x, np.ndarray) and x.dtype == object:
         return range(x.size), list(x.flat)
-    kind: Any = type(x)
-    if isinstance(x, Tensor):
-        return list(vars(x)), list(vars(x).values())
     if isinstance(x, functools.partial):
         return ("func", "args", "keywords"), [x.func, x.args, x.keywords]
     if isinstance(x, _BOUND):
         return ("__self__",), [x.__self__]
+    kind: Any = type(x)
     if not _is_looked_into(kind):
         return None
-    slots = [name for name in _slots(kind) if hasattr(x, name)]
-    own_names = getattr(x, "__dict__", {})
-    return [*own_names, *slots], [*own_names.values(), *(getattr(x, name) for name in slots)]
+    named = getattr(x, "__dict__", {}) | {name: getattr(x, name) for name in _slots(kind) if hasattr(x, name)}
+    return list(named), list(named.values())
 
 
 @functools.cache
@@ -342,7 +325,7 @@ def _is_looked_into(kind: type) -> bool:
     root = name.partition(".")[0]
     if issubclass(kind, (type, *_LEAVES)) or (root in sys.stdlib_module_names and root not in _PLAIN):
         return False
-    return root not in _OUTSIDE and not name.startswith(_OUTSIDE_LIBRARIES)
+    return root not in _OUTSIDE and not name.startswith((*_OUTSIDE_LIBRARIES, "numpy.random"))
 
 
 @functools.cache
@@ -396,10 +379,8 @@ def _same(one: _Items | None, other: _Items) -> bool:
 
 def _put_back(x: Any, items: _Items) -> None:
     keys, values = items
-    if isinstance(x, list):
+    if isinstance(x, list | bytearray):
         x[:] = values
-    elif isinstance(x, bytearray):
-        x[:] = bytes(values)
     elif isinstance(x, array.array):
         x[:] = array.array(x.typecode, values)
     elif isinstance(x, dict):

@@ -97,8 +97,7 @@ def make_private(
     optimizer : Optimizer
         Any optimizer of the module's parameters. It is not wrapped; a hook sets noisy gradients.
     loader : DataLoader, Dataset or tuple of Tensor
-        Source of the records. Only its data set, batch size and collation are used: the engine
-        draws its own samples.
+        Source of the records: its data set, batch size and collation. Samples are the engine's own.
     records : float
         Public number of records, for the sampling rate and the divisor. Under add/remove the true
         number is private; pass a nominal one. Optional under replace-one, where it is public.
@@ -115,9 +114,8 @@ def make_private(
         or "sigmoid" (see `shape`), one weight per step, or an adaptive schedule. By default the
         purse's, where that was fixed in advance, and "uniform" otherwise.
     steps, epochs : int, optional
-        Length of the run in gradients or in epochs. One of the two is needed for samples; full
-        batches take ``n mu/sqrt(d)`` steps by default. One loop over the loader is one epoch where
-        `epochs` is given, and the whole run otherwise.
+        Length of the run in gradients or epochs; ``n mu/sqrt(d)`` steps by default for full batches.
+        One loop over the loader is one epoch where `epochs` is given, and the whole run otherwise.
     batch_size : int, optional
         Expected number of records in a sample; that of the loader by default.
     full_batch : bool, default False
@@ -128,9 +126,9 @@ def make_private(
         ``loss(module(*inputs), target)``. With it ``private.engine.backward(*batch)`` runs forward
         and backward in one compiled call, several times faster than hooks.
     loss_reduction : {"mean", "sum"}, default "mean"
-        Reduction of the loop's own loss over records. The loss must treat records alike: weights
-        that depend on other records, as in the mean of ``CrossEntropyLoss(weight=...)``, mix
-        records, and hooks cannot detect it. Pass `loss` instead, or use ``reduction="sum"``.
+        Reduction of the loop's own loss over records. The loss must treat records alike. A mean over
+        weights, as of ``CrossEntropyLoss(weight=...)``, mixes records: hooks detect it for NLL
+        losses, and not for others. Pass `loss` instead, or use ``reduction="sum"``.
     micro_batch : int, optional
         Records at a time in the compiled call. Changes memory and speed, not the result.
     compile : bool, optional
@@ -168,16 +166,13 @@ def make_private(
     """
     module = check_module(module)
     trained = trained_parameters(module, optimizer)
-    _check_fresh(optimizer)
     rows = rows_of(loader)
     clip = clip_norm if isinstance(clip_norm, AdaptiveClip) else None
     clip_norm = clip_norm if isinstance(clip_norm, AdaptiveClip) else check_clip_norm(clip_norm=clip_norm)
     relation = purse.neighbouring if isinstance(purse, Purse) else Neighbouring.parse(neighbouring)
     if records is None and relation is Neighbouring.ADD_REMOVE:
-        raise InvalidArgument(
-            "records must be given under add/remove, where the true number of records is private; got None. Pass a public or "
-            "nominal number, such as records=60_000 (it need not be exact), or neighbouring='replace-one'."
-        )
+        private = "records must be given under add/remove, where the true number is private; got None"
+        raise InvalidArgument(f"{private}. Pass a nominal number, such as 60_000.")
     public = float(len(rows)) if records is None else positive(records=records)
     accumulate = positive_integer(accumulate=accumulate)
     rate = 1.0 if full_batch else _rate(loader, batch_size, accumulate, public)
@@ -188,10 +183,8 @@ def make_private(
     target = budgets.target_of(purse, epsilon, delta, relation, noise, public)
     if purse is not None and epsilon is not None:
         if rate < 1:
-            raise InvalidArgument(
-                f"epsilon of Poisson samples is set by the purse, which prices the whole schedule; got {shown(epsilon)}. "
-                "Leave it out, open a purse of that epsilon with open_purse(...), or pass full_batch=True."
-            )
+            remedy = "Leave it out, or pass full_batch=True"
+            raise InvalidArgument(f"epsilon of Poisson samples is set by the purse; got {shown(epsilon)}. {remedy}.")
         purse = part_of(purse, positive(epsilon=epsilon))
     if steps is not None and epochs is not None:
         raise InvalidArgument(f"expected steps or epochs, got both: {steps!r} and {epochs!r}. Pass one of them.")
@@ -202,8 +195,7 @@ def make_private(
         # Looks at the clip norm use samples too.
         count = samples if clip is None else max(1, samples - math.ceil(samples / (clip.every + 1)))
     elif hasattr(schedule, "weights") or isinstance(schedule, tuple | list):
-        weights: Any = getattr(schedule, "weights", schedule)
-        count = len(weights)
+        count = len(getattr(schedule, "weights", schedule))  # type: ignore[arg-type]
     elif purse is not None and isinstance(purse.filter, FixedSchedule) and clip is None:
         count = len(purse.filter.schedule) - purse.totals.quanta[0] or 1
     elif rate == 1:
@@ -214,16 +206,14 @@ def make_private(
     if purse is None:
         assert target is not None
         purse = Purse.with_filter(budgets.rule_for(target, chosen, count, rate, clip, expected), noise=noise)
-    looks = 0 if clip is None else clip.looks(count)
     budgets.check_rule(purse.filter, rate, chosen, count, clip, followed=schedule is None)
-    device = next(iter(trained.values())).device
     settings = Settings(
         steps=count,
         sample_prob=rate,
         expected_batch=expected,
         chunks=accumulate,
-        samples_per_pass=max(1, round(1 / rate)) if epochs is not None else count + looks,
-        piece=piece_size(expected / accumulate, rate, micro_batch, device),
+        samples_per_pass=count + (clip.looks(count) if clip else 0) if epochs is None else max(1, round(1 / rate)),
+        piece=piece_size(expected / accumulate, rate, micro_batch, next(iter(trained.values())).device),
         mean_loss=loss_reduction == "mean",
         block=positive_integer(block=block),
     )
@@ -242,17 +232,14 @@ def make_private(
 
 
 def _rate(loader: Any, batch_size: int | None, accumulate: int, records: float) -> float:
+    if batch_size is None and isinstance(loader, DataLoader):
+        batch_size = loader.batch_size
     if batch_size is None:
-        batch_size = loader.batch_size if isinstance(loader, DataLoader) else None
-    if batch_size is None:
-        raise InvalidArgument(
-            "batch_size must be given without a DataLoader that has one; got None. Pass batch_size=256, or full_batch=True."
-        )
+        raise InvalidArgument("batch_size must be given, as the loader has none. Pass it, or full_batch=True.")
     rate = positive_integer(batch_size=batch_size) * accumulate / records
     if not LEAST_RATE <= rate <= 1:
-        raise InvalidArgument(
-            f"batch_size={batch_size} (times accumulate={accumulate}) must be at most records={records:g}. Pass a smaller one."
-        )
+        size = f"batch_size={batch_size} (times accumulate={accumulate})"
+        raise InvalidArgument(f"{size} must be at most records={records:g}. Pass a smaller one.")
     return rate
 
 
@@ -274,25 +261,14 @@ def put_on_record(purse: Purse, untried: Sequence[str], rows: RecordSource) -> N
         purse.declare_uncovered(COLLATED)
 
 
-def _check_fresh(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse an optimizer that has an engine already."""
-    for hook in optimizer._optimizer_step_pre_hooks.values():
-        if getattr(hook, "__module__", "") == Engine.__module__:
-            raise InvalidArgument(
-                "optimizer is private already. Make a new one, or remove the first engine with private.engine.detach()."
-            )
-
-
 def check_module(module: Any) -> nn.Module:
-    """Return the module; raise InvalidArgument for non-modules and layers that mix records."""
+    """Return the module, unwrapped; raise InvalidArgument for non-modules and layers that mix records."""
     if not isinstance(module, nn.Module):
         raise InvalidArgument(f"module must be a torch.nn.Module; got {shown(module)}. Pass the module to train.")
     if isinstance(module, nn.parallel.DistributedDataParallel):
         module = module.module
     if hasattr(module, "_orig_mod"):
-        raise InvalidArgument(
-            "module was compiled with torch.compile, but the engine compiles it itself. Pass the original module."
-        )
+        raise InvalidArgument("module was compiled with torch.compile; the engine does so itself. Pass the original.")
     for name, layer in module.named_modules():
         where = f"{name} ({type(layer).__name__})" if name else type(layer).__name__
         for why, remedy in _faults(layer):
@@ -312,8 +288,7 @@ def _faults(layer: nn.Module) -> Iterator[tuple[str, str]]:
             remedy = f"nn.LayerNorm({channels})" if flat else f"nn.GroupNorm({groups}, {channels})"
             yield "which normalises over the records of a batch: each record's gradient depends on the others", remedy
     if isinstance(layer, instancenorm._InstanceNorm) and layer.track_running_stats:
-        why = "which keeps a mean over records outside of the privacy accounting"
-        yield why, "the same layer with track_running_stats=False"
+        yield "which keeps a mean over records, without privacy", "the same layer with track_running_stats=False"
     if isinstance(layer, rnn.RNNBase):
         yield "for which there are no per-sample gradients", "nn.TransformerEncoderLayer, or cells of nn.Linear"
     if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.sparse or layer.scale_grad_by_freq):
@@ -323,20 +298,17 @@ def _faults(layer: nn.Module) -> Iterator[tuple[str, str]]:
 def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:
     """Return the optimizer's parameters by name; raise unless they are the module's."""
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InvalidArgument(
-            f"optimizer must be a torch.optim.Optimizer; got {shown(optimizer)}. Pass for example torch.optim.SGD(...)."
-        )
+        raise InvalidArgument(f"optimizer must be a torch.optim.Optimizer; got {shown(optimizer)}. Pass SGD(...), say.")
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise InvalidArgument(
-            "optimizer uses the loss itself (LBFGS), which is not private. Use SGD, Adam or another one."
-        )
-    known = {id(parameter): name for name, parameter in module.named_parameters()}
+        raise InvalidArgument("optimizer uses the loss itself (LBFGS), which is not private. Use SGD or Adam, say.")
+    if any(
+        getattr(hook, "__module__", "") == Engine.__module__ for hook in optimizer._optimizer_step_pre_hooks.values()
+    ):
+        raise InvalidArgument("optimizer is private already. Make a new one, or call private.engine.detach().")
+    known = {id(parameter) for parameter in module.parameters()}
     moved = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if any(id(parameter) not in known for parameter in moved):
-        raise InvalidArgument(
-            "optimizer has parameters that are not the module's: their gradients would not be private. Make the optimizer "
-            "from module.parameters(), after the module was moved to its device."
-        )
+        raise InvalidArgument("optimizer has parameters that are not the module's. Make it from module.parameters().")
     wanted = {id(parameter) for parameter in moved if parameter.requires_grad}
     trained = {name: parameter for name, parameter in module.named_parameters() if id(parameter) in wanted}
     if not trained:

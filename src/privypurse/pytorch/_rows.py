@@ -68,10 +68,7 @@ RecordSource = TensorRows | DatasetRows
 
 
 def rows_of(data: Any) -> RecordSource:
-    """Return the records of a loader, a data set or a tuple of tensors.
-
-    The loader's sampling is not used, and custom samplers are refused: the engine's own is priced.
-    """
+    """Return the records of a loader, a data set or a tuple of tensors; refuse custom samplers."""
     rows = _source(data)
     if len(rows) == 0:
         raise InvalidArgument("loader has no records. Pass a data set that is not empty.")
@@ -80,7 +77,13 @@ def rows_of(data: Any) -> RecordSource:
 
 def _source(data: Any) -> RecordSource:
     if isinstance(data, DataLoader):
-        _check_sampler(data)
+        streams, sampler = isinstance(data.dataset, IterableDataset), data.sampler
+        plain = type(sampler) in (RandomSampler, SequentialSampler) and not getattr(sampler, "replacement", False)
+        if streams or not plain or type(data.batch_sampler) not in (BatchSampler, type(None)):
+            kind = type(data.dataset if streams else sampler).__name__
+            raise InvalidArgument(
+                f"loader has a custom sampler ({kind}). Leave it out: the engine draws Poisson samples."
+            )
         if not isinstance(data.dataset, TensorDataset) or data.collate_fn is not default_collate:
             return DatasetRows(data.dataset, data.collate_fn, data.num_workers)
         data = data.dataset
@@ -92,24 +95,11 @@ def _source(data: Any) -> RecordSource:
     expected = "loader must be a DataLoader, a data set with a length, or a tuple of tensors"
     arrays = several and any(hasattr(part, "shape") or isinstance(part, DataLoader) for part in data)
     if arrays or isinstance(data, Mapping):
-        raise InvalidArgument(
-            f"{expected}; got {shown(type(data))} of other types. Convert arrays with torch.from_numpy."
-        )
+        raise InvalidArgument(f"{expected}; got {shown(type(data))} of other types. Convert with torch.from_numpy.")
     indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
     if isinstance(data, IterableDataset | str) or not indexed:
         raise InvalidArgument(f"{expected}; got {shown(data)}. Load a stream into memory first.")
     return DatasetRows(data, default_collate)
-
-
-def _check_sampler(loader: "DataLoader[Any]") -> None:
-    streams = isinstance(loader.dataset, IterableDataset)
-    plain = type(loader.sampler) in (RandomSampler, SequentialSampler)
-    plain = plain and type(loader.batch_sampler) in (BatchSampler, type(None))
-    if streams or not plain or getattr(loader.sampler, "replacement", False):
-        kind = type(loader.dataset if streams else loader.sampler).__name__
-        raise InvalidArgument(
-            f"loader has a custom sampler ({kind}), which cannot be priced. Leave it out: the engine draws Poisson samples."
-        )
 
 
 def each_part(batch: Any, change: Callable[[Any, str], Any], name: str = "") -> Any:
@@ -129,16 +119,11 @@ def each_part(batch: Any, change: Callable[[Any, str], Any], name: str = "") -> 
 
 def parts_of(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the name and content of each part of a batch, as `each_part` names them."""
-    if isinstance(batch, MutableMapping):
-        for key in batch:
+    if isinstance(batch, MutableMapping | tuple | list):
+        for key in batch if isinstance(batch, MutableMapping) else range(len(batch)):
             yield from parts_of(batch[key], f"{name}/{key}")
-    elif isinstance(batch, tuple | list):
-        for place, part in enumerate(batch):
-            yield from parts_of(part, f"{name}/{place}")
-    elif isinstance(batch, Tensor):
-        yield name, batch
     else:
-        for part in torch.utils._pytree.tree_leaves(batch):
+        for part in [batch] if isinstance(batch, Tensor) else torch.utils._pytree.tree_leaves(batch):
             yield name, part
 
 
@@ -215,39 +200,30 @@ def made_up(like: Any, count: int, records: Sequence[Record], reach: Reach = Map
     the range of the integers of each part, 0 and 1 by default.
     """
 
-    def one(x: Tensor, name: str) -> Tensor:
+    def one(x: Any, name: str) -> Any:
+        if not of_records(x, count):
+            return x.detach().clone() if isinstance(x, Tensor) else x
         shape, where = x.shape[1:], x.device
         if "mask" in name and shape:  # masks differ between records, and never hide the first place
             places = torch.ones((len(records), *shape), dtype=x.dtype, device=where)
             places[[bool(record.side) for record in records], ..., 1:] = 0
             return places
         if has_numbers(x):
-            rows = [
-                (math.nan if record.broken else FAR * record.side or 1.0)
-                * torch.randn(shape, generator=_generator(record, name))
-                for record in records
-            ]
+            scales = [math.nan if record.broken else FAR * record.side or 1.0 for record in records]
+            made = [torch.randn(shape, generator=_generator(record, name)) for record in records]
+            rows = [scale * row for scale, row in zip(scales, made, strict=True)]
         else:
             rows = [_integers(record, name, reach.get(name, Integers()), shape, x.dtype) for record in records]
             for column, of_column in enumerate(column_names(name, x.shape[1] if x.dim() == 2 else 0)):
-                if of_column in reach:
-                    for row, record in zip(rows, records, strict=True):
-                        row[column] = _integers(record, of_column, reach[of_column], x.shape[2:], x.dtype)
+                for row, record in zip(rows, records, strict=True) if of_column in reach else ():
+                    row[column] = _integers(record, of_column, reach[of_column], x.shape[2:], x.dtype)
         return torch.stack(rows).to(where, x.dtype)
 
-    def part(x: Any, name: str) -> Any:
-        if of_records(x, count):
-            return one(x, name)
-        return x.detach().clone() if isinstance(x, Tensor) else x
-
-    return each_part(like, part)
+    return each_part(like, one)
 
 
 def integer_parts(like: Any, count: int) -> dict[str, tuple[float, bool]]:
-    """Return the per-record integer parts: number of columns, and whether labels may be ignored.
-
-    Parts of one dimension have 0 columns, those of more than two have infinitely many.
-    """
+    """Return the per-record integer parts: number of columns, and whether labels may be ignored."""
     names: dict[str, tuple[float, bool]] = {}
     for name, x in parts_of(like):
         whole_numbers = of_records(x, count) and not has_numbers(x) and x.dtype != torch.bool
@@ -302,15 +278,13 @@ def _integers(record: Record, name: str, reach: Integers, shape: torch.Size, dty
         limits = torch.iinfo(dtype)
         smallest, largest = max(smallest, limits.min), min(largest, limits.max)
     # One place gets the extreme value, so that a maximum or a presence changes with the record.
-    row = torch.zeros(shape.numel(), dtype=torch.long)
-    place = torch.randint(0, max(1, len(row)), (1,), generator=generator)[: len(row)]
+    place = torch.randint(0, max(1, shape.numel()), (1,), generator=generator)[: shape.numel()]
     if record.side > 0:
-        row, furthest = torch.randint((largest + 1) // 2, largest + 1, row.shape, generator=generator), largest
+        low, high, furthest = (largest + 1) // 2, largest, largest
     elif record.side < 0:
-        row, furthest = torch.randint(smallest, smallest // 2 + 1, row.shape, generator=generator), smallest
-    else:
-        furthest = 1
-        if largest > 1:  # below the largest, so that records above it change a maximum
-            row = torch.randint(0, min(largest - 1, 3) + 1, row.shape, generator=generator)
+        low, high, furthest = smallest, smallest // 2, smallest
+    else:  # below the largest, so that records above it change a maximum
+        low, high, furthest = 0, min(max(largest - 1, 0), 3), 1
+    row = torch.randint(low, high + 1, (shape.numel(),), generator=generator)
     row[place] = furthest
     return row.reshape(shape)

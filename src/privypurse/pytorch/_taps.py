@@ -22,10 +22,6 @@ from privypurse.pytorch._clipping import RUNNING_AGAIN, AnyRule, EmbeddingRule, 
 _TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # modules with hooks
 
 
-def _nothing(*_: Any) -> None:
-    pass
-
-
 class _Tap(torch.autograd.Function):
     """Identity on a layer's output that records its gradient."""
 
@@ -48,10 +44,9 @@ class _Tap(torch.autograd.Function):
 class _MeanUndone(torch.autograd.Function):
     """Undoes the mean of a loss: multiplies gradients by the number of records, if there is one.
 
-    A mean divides each record's gradient by a number that depends on the other records, and rounds.
-    The output is passed on in double precision; its gradient is multiplied again and rounded to 37
-    leading bits (Veltkamp). That removes the dependence but for values exactly between two such
-    numbers. `look` is called with the node first.
+    A mean divides by a number that depends on other records, and rounds. So the output is passed on
+    in double precision; its gradient, multiplied again, is rounded to 37 leading bits (Veltkamp),
+    which removes that dependence but for ties. `look` is called with the node first.
     """
 
     @staticmethod
@@ -80,20 +75,17 @@ class Taps:
 
     def __init__(self, module: nn.Module, trained: dict[str, nn.Parameter]) -> None:
         if module in _TAPPED:
-            raise InvalidArgument(
-                "module is private already. Make a new one, or remove the first engine with private.engine.detach()."
-            )
+            raise InvalidArgument("module is private already. Make a new one, or call private.engine.detach().")
         self._module = module
         self._names = {id(parameter): name for name, parameter in trained.items()}
         self.anchor = torch.zeros((), requires_grad=True)  # all recorded outputs depend on it
-        self.on_call: Callable[[tuple[Any, ...], dict[str, Any]], None] = _nothing  # before a recorded pass
-        self.on_end: Callable[[], None] = _nothing  # after it, also if it failed
-        self.on_outputs: Callable[[Any], None] = _nothing  # an output got a gradient; with its node
-        self.on_backward: Callable[[], None] = _nothing  # after a backward pass that recorded gradients
+        self.on_call: Callable[[tuple[Any, ...], dict[str, Any]], None] = lambda *_: None  # before a recorded pass
+        self.on_end: Callable[[], None] = lambda: None  # after it, also if it failed
+        self.on_outputs: Callable[[Any], None] = lambda _: None  # an output got a gradient; with its node
+        self.on_backward: Callable[[], None] = lambda: None  # after a backward pass that recorded gradients
         self.queued = self._quiet = False  # for the current backward pass; without that callback
         self._depth, self._records = 0, 1
-        self._handles: list[Any] = []
-        self._covered: set[str] = set()
+        self._removals = contextlib.ExitStack()
         self.uses: list[Use] = []
         self.listening = True
         self.averaged_over: float | None = None
@@ -106,8 +98,8 @@ class Taps:
         for layer in module.modules():
             if isinstance(layer, nn.modules.batchnorm._BatchNorm):
                 # Accepted because it is frozen: it must stay so in training mode.
-                self._handles.append(layer.register_forward_pre_hook(lambda frozen, _: frozen.train(False) and None))
-        assert set(trained) == self._covered, f"no layer holds {sorted(set(trained) - self._covered)}"
+                freeze = layer.register_forward_pre_hook(lambda frozen, _: frozen.train(False) and None)
+                self._removals.callback(freeze.remove)
         self._tap_root(module)
 
     def take(self) -> list[Use]:
@@ -117,8 +109,7 @@ class Taps:
 
     def remove(self) -> None:
         """Remove the hooks."""
-        while self._handles:
-            self._handles.pop().remove()
+        self._removals.close()
         _TAPPED.discard(self._module)
 
     @contextlib.contextmanager
@@ -144,17 +135,16 @@ class Taps:
             return
         if isinstance(layer, nn.MultiheadAttention) and type(layer).forward is nn.MultiheadAttention.forward:
             if not layer._qkv_same_embed_dim or layer.bias_k is not None or layer.add_zero_attn:
-                raise InvalidArgument(
-                    f"module has {path or 'a layer'}, a MultiheadAttention with kdim, vdim, add_bias_kv or add_zero_attn, for "
-                    "which there are no per-sample gradients. Use one without, or write it with nn.Linear layers."
-                )
-            self._covered |= set(own.values())
+                unusual = "a MultiheadAttention with kdim, vdim, add_bias_kv or add_zero_attn"
+                raise InvalidArgument(f"module has {path or 'a layer'}, {unusual}. Use one without.")
 
             def tap(rule: Rule, wanted: dict[str, str], x: Tensor, out: Tensor) -> Tensor:
                 names = {short: own[name] for short, name in wanted.items() if name in own}
                 return self._tap(rule, nn.Identity(), names, (x,), out) if names else out
 
-            self._handles.append(Listening(layer, lambda: tap if self._depth and not RUNNING_AGAIN.get() else None))
+            layer.__class__ = TappedAttention
+            _LISTENERS[layer] = lambda: tap if self._depth and not RUNNING_AGAIN.get() else None
+            self._removals.callback(setattr, layer, "__class__", nn.MultiheadAttention)
             return
         rule = AnyRule() if parametrize.is_parametrized(layer) or layer._forward_pre_hooks else rule_for(layer)
         if rule is None:
@@ -162,24 +152,22 @@ class Taps:
                 self._tap_layers(child, f"{path}.{name}".lstrip("."))
             return
         if isinstance(rule, AnyRule):
-            # The layer runs twice: dropout in it would draw another mask.
             for name, child in layer.named_modules():
                 if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
+                    what = (
+                        f"{path or 'a layer'} ({type(layer).__name__}), with parameters of its own and dropout ({name})"
+                    )
                     raise InvalidArgument(
-                        f"module has {path or 'a layer'} ({type(layer).__name__}) with parameters of its own and dropout "
-                        f"({name}): it is run twice, with different masks. Move the parameters into layers like nn.Linear."
+                        f"module has {what}: it is run twice, with two masks. Move these to nn.Linear."
                     )
             own = self._own(layer, once=True)
-        self._covered |= set(own.values())
 
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
             if not self._depth or RUNNING_AGAIN.get() or module is not layer:  # hooks are copied along with modules
                 return None
             if kwargs and isinstance(rule, AnyRule):
-                raise InvalidArgument(
-                    f"{path or 'the module'} ({type(layer).__name__}) was called with keywords {sorted(kwargs)}; per-sample "
-                    "gradients need positional inputs. Call it without keywords."
-                )
+                what = f"{path or 'the module'} ({type(layer).__name__})"
+                raise InvalidArgument(f"{what} was called with keywords {sorted(kwargs)}. Pass its inputs by position.")
             return self._tap(rule, layer, own, args or tuple(kwargs.values()), output)
 
         def expand(module: nn.Module, args: tuple[Any, ...]) -> Any:
@@ -188,9 +176,9 @@ class Taps:
                 return (args[0].expand(self._records, *args[0].shape[1:]), *args[1:])
             return None
 
-        self._handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+        self._removals.callback(layer.register_forward_hook(hook, with_kwargs=True).remove)
         if isinstance(rule, EmbeddingRule):
-            self._handles.append(layer.register_forward_pre_hook(expand))
+            self._removals.callback(layer.register_forward_pre_hook(expand).remove)
 
     def _own(self, layer: nn.Module, *, once: bool = False) -> dict[str, str]:
         """Return full names of a layer's trained parameters by local name."""
@@ -207,10 +195,10 @@ class Taps:
             self.anchor = torch.zeros((), device=tensors[0].device, requires_grad=True)
         taps = None if self._quiet else self
         tapped: list[Any] = [_Tap.apply(out, self.anchor, use, k, taps) for k, out in enumerate(tensors)]  # type: ignore[no-untyped-call]
-        if isinstance(output, Tensor):
-            return tapped[0]
-        kind = type(output)
         mixed = [tapped.pop(0) if isinstance(out, Tensor) else out for out in outputs]
+        if isinstance(output, Tensor):
+            return mixed[0]
+        kind = type(output)
         return kind(mixed) if kind in (tuple, list) else kind(*mixed)
 
     def _tap_root(self, root: nn.Module) -> None:
@@ -226,19 +214,15 @@ class Taps:
             passes.append(stack)
             if stack is not None:
                 self.on_call(args, kwargs)
-            self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)
-            if stack is not None:
                 if any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
                     raise InvalidArgument(
-                        "the inputs of the private module require a gradient: layers before it would be trained without "
-                        "privacy. Put these into the module, or pass inputs.detach()."
+                        "the inputs of the private module require a gradient. Put the layers before it into it, or detach them."
                     )
                 stack.enter_context(self.open())
+            self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)
 
         def end(module: nn.Module, args: Any, output: Any) -> Any:
-            if module is not root or RUNNING_AGAIN.get():
-                return None
-            stack = passes.pop()
+            stack = None if module is not root or RUNNING_AGAIN.get() else passes.pop()
             if stack is None:
                 return None
             stack.close()
@@ -246,21 +230,20 @@ class Taps:
             if output is None:
                 return None
             leaves, shape = torch.utils._pytree.tree_flatten(output)
-            undone = [
-                _MeanUndone.apply(x, self.averaged_over, self.on_outputs)  # type: ignore[no-untyped-call]
-                if isinstance(x, Tensor) and x.is_floating_point() and x.requires_grad
-                else x
-                for x in leaves
+            places = [
+                k for k, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point() and x.requires_grad
             ]
-            if self.averaged_over and all(new is old for new, old in zip(undone, leaves, strict=True)):
+            if self.averaged_over and not places:
+                what = f"the module's output ({shown(type(output))}) holds no tensors that require a gradient"
                 raise InvalidArgument(
-                    f"the module's output ({shown(type(output))}) holds no tensors that require a gradient. Return "
-                    "tensors, tuples or dicts of them, or sum the losses and pass loss_reduction='sum'."
+                    f"{what}. Return tensors, or dicts or tuples of them, or use loss_reduction='sum'."
                 )
-            return torch.utils._pytree.tree_unflatten(undone, shape)
+            for k in places:
+                leaves[k] = _MeanUndone.apply(leaves[k], self.averaged_over, self.on_outputs)  # type: ignore[no-untyped-call]
+            return torch.utils._pytree.tree_unflatten(leaves, shape)
 
-        self._handles.append(root.register_forward_pre_hook(begin, prepend=True, with_kwargs=True))
-        self._handles.append(root.register_forward_hook(end, always_call=True))
+        self._removals.callback(root.register_forward_pre_hook(begin, prepend=True, with_kwargs=True).remove)
+        self._removals.callback(root.register_forward_hook(end, always_call=True).remove)
 
 
 # Operations on a scalar that keep it up to sign; operations on rows that act on each record alone.
@@ -277,9 +260,8 @@ _MOST_NODES = 10_000
 def reduction_of_loss(outputs: Any, *, scaled: bool, recent: bool = False) -> str | None:
     """Return the reduction over records of the loss of the current backward pass, read from its graph.
 
-    "mean" or "sum", where all operations from the node `outputs` to the loss are known; "weighted
-    mean" where it divides by the class weights of the batch; else None. `scaled`: the loss was
-    multiplied by the scale of a `GradScaler`. `recent`: look among recent objects only: fast.
+    "mean", "sum" or "weighted mean" (by class weights), where all operations from the node `outputs`
+    to the loss are known, else None. `scaled`: by a `GradScaler`. `recent`: search recent objects only.
     """
     roots: dict[Any, set[Any]] = {}
     for generation in range(2 if recent else 3):  # the loss is mostly among the youngest
@@ -355,6 +337,7 @@ def _within_rows(name: str, node: Any) -> bool:
         dims, sizes = (node._saved_dim0, node._saved_dim1), node._input_metadata[0].shape
     elif name not in ("Mean", "Sum", "Select") or dims is None or sizes is None:
         return False
+    # PyTorch saves a negative dimension as an unsigned number.
     wrapped = [dim - 2**64 if dim >= 2**63 else dim for dim in (dims if isinstance(dims, tuple) else (dims,))]
     return bool(wrapped) and all(dim % len(sizes) != 0 for dim in wrapped)
 
@@ -380,7 +363,7 @@ class RowsOfLinear(LinearRule):
 
 
 class TappedAttention(nn.MultiheadAttention):
-    """Attention that is written out while a tap is active; copies have none."""
+    """Attention that is written out while a tap is active."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run `attend` with an active tap, the original forward otherwise."""
@@ -388,35 +371,21 @@ class TappedAttention(nn.MultiheadAttention):
         return super().forward(*args, **kwargs) if tap is None else attend(self, tap, args, kwargs)
 
 
+# Taps of attention layers; not attributes, which copies of a layer would share.
 _LISTENERS: "weakref.WeakKeyDictionary[nn.Module, Callable[[], Tap | None]]" = weakref.WeakKeyDictionary()
 _ATTENTION = inspect.signature(nn.MultiheadAttention.forward)
-
-
-class Listening:
-    """Replaces the forward of one attention layer until it is removed."""
-
-    def __init__(self, layer: nn.MultiheadAttention, tap: "Callable[[], Tap | None]") -> None:
-        self._layer = layer
-        layer.__class__ = TappedAttention
-        _LISTENERS[layer] = tap
-
-    def remove(self) -> None:
-        """Restore the class of the layer."""
-        _LISTENERS.pop(self._layer, None)
-        self._layer.__class__ = nn.MultiheadAttention
 
 
 def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute the layer's forward, with taps on its linear maps."""
     given = _ATTENTION.bind(layer, *args, **kwargs).arguments
-    query, key, value = given["query"], given["key"], given["value"]
+    query, key, value = (given[name] for name in ("query", "key", "value"))
     if query.dim() != 3:
         raise InvalidArgument("attention expects inputs with a dimension for records; got none. Add it with unsqueeze.")
-    same = query is key and key is value
+    same = query is key is value
     if not layer.batch_first:
         query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-    width = layer.embed_dim
-    weight, bias = layer.in_proj_weight, layer.in_proj_bias
+    width, weight, bias = layer.embed_dim, layer.in_proj_weight, layer.in_proj_bias
 
     def project(x: Tensor, first: int, rows: int) -> Tensor:
         part = slice(first, first + rows)
@@ -428,8 +397,7 @@ def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs
         q, k, v = project(query, 0, 3 * width).chunk(3, dim=-1)
     else:
         q, k, v = (project(x, k * width, width) for k, x in enumerate((query, key, value)))
-    heads = layer.num_heads
-    q, k, v = (x.reshape(x.shape[0], x.shape[1], heads, width // heads).transpose(1, 2) for x in (q, k, v))
+    q, k, v = (torch.unflatten(x, -1, (layer.num_heads, -1)).transpose(1, 2) for x in (q, k, v))
     mask = _mask(given, q)
     dropout = layer.dropout if layer.training else 0.0
     if given.get("need_weights", True):

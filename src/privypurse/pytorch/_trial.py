@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import math
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -46,6 +47,7 @@ def floats(answer: Any, *, scalar: bool | None = None) -> list[Tensor]:
 
 UNTRIED = "that the module keeps records apart: it could not be tried out on synthetic records"
 SMALL_INTEGERS = "that the module keeps records apart for integers other than 0 and 1: it was not tried out on others"
+COUNTED = "that {} of the module, which it changes when it is run, does not depend on records: on synthetic records it did not"
 NUMBERS = (
     "that the module keeps records apart whatever whole numbers it is called with: it was tried out with the first ten"
 )
@@ -71,12 +73,9 @@ MOST_NUMBERS = 10  # distinct integer arguments that get a trial each
 class Trials:
     """Trials of a module, one for each way in which it is called, before anything is spent.
 
-    `records`: public expected number of records in a batch. `mean_loss`: a loss that the module
-    returns is a mean over records, not a sum. `counters`: paths of numbers that the module changes
-    on each call, independently of the records.
-
-    Values of records are not used. A module that stores anything of synthetic records is refused.
-    The module, its modes and the states of random number generators are restored.
+    `records`: public expected number in a batch. `mean_loss`: a loss that the module returns is a
+    mean over records, not a sum. `counters`: paths of numbers that each call changes, whatever the
+    records. Values of records are not used; the module and random number generators are restored.
     """
 
     def __init__(
@@ -92,10 +91,9 @@ class Trials:
         self._said: set[str] = set()
 
     def ahead(self, batch: Any, *, with_loss: bool, modes: Sequence[bool] = (True,)) -> list[str]:
-        """Try the module in the first way that works, before it is called with batches like this one.
+        """Try the module in the first way that works; return certificate lines on what was not verified.
 
-        `with_loss`: it is called with all parts but the last and in no other way; other calls are
-        tried when they occur. Return certificate lines on what could not be verified.
+        `with_loss`: it is called with all parts but the last, and in no other way.
         """
         like, records = moved(batch, self.device), synthetic.records_in(batch)
         ways = [lambda made: (tuple(made[:-1]), {})] if with_loss else ways_to_call(self.module, batch)
@@ -103,22 +101,19 @@ class Trials:
         for mode in modes:
             with kept_modes(self.module):
                 self.module.train(mode)
-                arguments = next((way(like) for way in ways if self._answers(way, like, records)), None)
+                arguments = next((made for made in (way(like) for way in ways) if self._works(made, records)), None)
                 if arguments is None:
                     unknown.append(UNTRIED)
                     continue
+                found = [UNTRIED]
                 try:
                     found = self._try(arguments, records, exactly=with_loss)
                 except InvalidArgument:
                     raise
                 except Exception as error:
-                    if self._has_gradients(arguments, records):
-                        unknown.append(UNTRIED)
-                        continue
-                    raise InvalidArgument(
-                        f"per-sample gradients could not be computed for this module ({type(error).__name__}: "
-                        f"{error}). Write it with the layers of torch.nn, without activation checkpointing."
-                    ) from error
+                    if not self._works(arguments, records, backward=True):
+                        failed = f"per-sample gradients could not be computed ({type(error).__name__}: {error})"
+                        raise InvalidArgument(f"{failed}. Use layers of torch.nn, without checkpointing.") from error
                 if UNTRIED not in found and not synthetic.has_opaque_parts(arguments):
                     self._note(way_of_calling(self.module, arguments, records))
                 unknown += found
@@ -144,7 +139,7 @@ class Trials:
             return self._news(unknown if earlier else [UNTRIED])
         arguments = moved(arguments, self.device)
         found = [UNTRIED]
-        if self._answers(lambda made: made, arguments, records):
+        if self._works(arguments, records):
             try:
                 found = self._try(arguments, records, exactly=True)
             except InvalidArgument:
@@ -162,20 +157,20 @@ class Trials:
         self._said |= set(news)
         return news
 
-    def _answers(self, way: Callable[[Any], Arguments], like: Any, records: int) -> bool:
-        """Whether the module, called in a way, returns floats for synthetic records."""
+    def _works(self, arguments: Arguments, records: int, *, backward: bool = False) -> bool:
+        """Whether the module returns floats for synthetic records, and these have gradients."""
         with self._aside(self._state.put_back()):
             try:
-                return bool(floats(self.quietly(way(made_up(like, records, (*KEPT, COMPANY))))))
+                made = made_up(arguments, records, (*KEPT, COMPANY))
+                if backward:
+                    self.heard(lambda: sum(x.sum() for x in floats(self.module(*made[0], **made[1]))), [1.0] * 3)
+                return bool(floats(self.quietly(made)))
             except Exception:
                 return False
 
     def _try(self, arguments: Arguments, records: int, *, exactly: bool) -> list[str]:
-        """Try the module; return certificate lines on what could not be verified.
-
-        `exactly`: it will be called in this way. Ignored labels are tried only then: a mean over
-        the other labels mixes records, and the loop may never ask the model for that loss.
-        """
+        """Try the module; return certificate lines on what was not verified."""
+        # Ignored labels mix records in a model's own loss, which a loop may not use: tried if `exactly` so called.
         told = unfinished = False
         unknown: list[str] = []
         with self._aside(self._state.unchanged()):
@@ -197,16 +192,6 @@ class Trials:
                     unknown += trial.unknown
         return [*unknown, *[UNTRIED] * (not told or unfinished), *[SMALL_INTEGERS] * (not whole)]
 
-    def _has_gradients(self, arguments: Arguments, records: int) -> bool:
-        """Whether per-sample gradients of synthetic records can be computed at all."""
-        with self._aside(self._state.put_back()):
-            try:
-                made = made_up(arguments, records, (*KEPT, COMPANY))
-                self.heard(lambda: sum(x.sum() for x in floats(self.module(*made[0], **made[1]))), [1.0] * 3)
-            except Exception:
-                return False
-        return True
-
     def heard(self, total: Callable[[], Any], weights: Sequence[float]) -> Tensor:
         """Return the weighted sum of per-sample gradients of a scalar, as hooks record them."""
         self.taps.take()
@@ -227,11 +212,7 @@ class Trials:
             self.quietly(made[0])
         self._state.check()
         self.counters |= self._state.counters
-        return [
-            f"that {path[0]} of the module, which it changes when it is run, does not depend on records: on synthetic records it "
-            "did not"
-            for path in self._state.counters
-        ]
+        return [COUNTED.format(path[0]) for path in self._state.counters]
 
     def _check_derived(self, made: Arguments) -> None:
         """Refuse a module that stores values derived from its parameters."""
@@ -249,16 +230,11 @@ class Trials:
             for parameter, value in before.items():
                 parameter.data.copy_(value)
         if name:
-            raise InvalidArgument(
-                f"module stores {name}, which it computes from its parameters on each call, as torch.nn.utils.weight_norm "
-                "does: records could be stored alike. Use torch.nn.utils.parametrizations, or compute it without storing."
-            )
+            stores = f"module stores {name}, which it computes from its parameters, as torch.nn.utils.weight_norm does"
+            raise InvalidArgument(f"{stores}. Use torch.nn.utils.parametrizations, or compute it without storing.")
 
     def _reach(self, arguments: Arguments, records: int) -> tuple[Reach, bool]:
-        """Return the integers that the module accepts for each part, and whether all were tried.
-
-        Where a small table accepts only 0 and 1, its columns are tried one by one.
-        """
+        """Return the integers that the module accepts for each part or column, and whether all were tried."""
         parts = synthetic.integer_parts(arguments, records)
         module = self.module
         if parts and self.device.type != "cpu":
@@ -295,17 +271,24 @@ class Trials:
 
     @contextlib.contextmanager
     def _aside(self, guard: contextlib.AbstractContextManager[None]) -> Iterator[None]:
-        """Run the module without side effects; `guard` restores its state."""
+        """Run the module without dropout and side effects; `guard` restores its state."""
         uses, self.taps.uses = self.taps.uses, []
         silent = getattr(self.module, "silent", contextlib.nullcontext)
+        devices = {parameter.device for parameter in self.module.parameters() if parameter.is_cuda}
+        drawn, drawn_by_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
         try:
-            # `silent` sets attributes of the module, so it comes before the state is taken.
-            with _without_dropout(self.module), warnings.catch_warnings(), silent(), full_precision(), guard:
+            with kept_modes(self.module), torch.random.fork_rng(list(devices)), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                with torch.autocast(self.device.type, enabled=False):
+                for layer in self.module.modules():
+                    if isinstance(layer, nn.modules.dropout._DropoutNd | nn.MultiheadAttention):
+                        layer.training = False
+                # `silent` sets attributes of the module, so it comes before the state is taken.
+                with silent(), full_precision(), guard, torch.autocast(self.device.type, enabled=False):
                     yield
         finally:
             self.taps.uses = uses
+            random.setstate(drawn)
+            np.random.set_state(drawn_by_numpy)  # noqa: NPY002
 
     def quietly(self, made: Arguments) -> Any:
         """Run the module without gradients."""
@@ -316,17 +299,11 @@ class Trials:
 class _Trial:
     """Comparison of per-sample gradients of synthetic records, for losses or other outputs of a module.
 
-    `two`, `three`: outputs for two and three records. `unknown` holds certificate lines on what a
-    run could not verify.
+    `two`, `three`: outputs for as many records. `unknown`: certificate lines on what was not verified.
     """
 
     def __init__(
-        self,
-        its: Trials,
-        of_loss: bool,
-        two: list[Tensor],
-        three: list[Tensor],
-        make: Callable[[Sequence[Record]], Arguments],
+        self, its: Trials, of_loss: bool, two: list[Tensor], three: list[Tensor], make: Callable[[Any], Arguments]
     ) -> None:
         self._its, self._of_loss, self._make, self._mean = its, of_loss, make, its.mean_loss
         self.unknown: list[str] = []
@@ -336,7 +313,7 @@ class _Trial:
             for one, other in zip(two, three, strict=True)
         ]
         largest = [float(x.detach().abs().max()) if x.numel() else 1.0 for x in two]
-        self._sizes = [size if 1 < size < float("inf") else 1.0 for size in largest]
+        self._sizes = [size if 1 < size < math.inf else 1.0 for size in largest]
         low = any(value.dtype in (torch.float16, torch.bfloat16) for value in its.trained.values())
         # Relative to the gradient of a parameter, and to the whole gradient.
         self._tolerance = (0.05, 0.01) if low else (1e-3, 1e-5)
@@ -344,12 +321,12 @@ class _Trial:
     def run(self, *, leaves_out: bool) -> bool:
         """Compare gradients across batches and with autograd; return whether any is nonzero."""
         there = self._gradients((*KEPT, COMPANY))
-        self._check_all(there, [(*KEPT, ABOVE), (*KEPT, BELOW)])
+        self._check_apart(there, [(*KEPT, ABOVE), (*KEPT, BELOW)])
         self._check_heard()
         with contextlib.ExitStack() as stack:
             if not torch.equal(there, self._gradients((*KEPT, COMPANY), seed=1)):
                 for seed in range(TIMES):  # positions stay fixed: random numbers depend on them
-                    self._check_apart(self._gradients((*KEPT, *CROWD), seed), (*KEPT, *FAR_CROWD), seed)
+                    self._check_apart(self._gradients((*KEPT, *CROWD), seed), [(*KEPT, *FAR_CROWD)], seed)
                 # Randomness outside of dropout layers may be off in eval mode.
                 stack.enter_context(kept_modes(self._its.module))
                 self._its.module.train(False)
@@ -366,7 +343,7 @@ class _Trial:
                 companies.append((COMPANY, KEPT[0], *CROWD, KEPT[1]))  # ordinary records
             alone = self._gradients(KEPT)
             try:
-                self._check_all(alone, companies)
+                self._check_apart(alone, companies)
             except InvalidArgument:
                 if self._of_loss:
                     self._check_reduction(companies)
@@ -374,35 +351,26 @@ class _Trial:
         return bool(there.any()) or bool(alone.any())
 
     def run_on_unusual(self, *, with_integers: bool) -> None:
-        """Compare gradients beside a record without numbers, and of records with equal integers.
-
-        A module that fails on them is not refused: such records may not be valid inputs.
-        """
-        module = self._its.module
-        held = (*module.parameters(), *module.buffers())
+        """Compare gradients beside a record without numbers, and of records with equal integers."""
+        held = (*self._its.module.parameters(), *self._its.module.buffers())
         small = [x for x in held if not nn.parameter.is_lazy(x) and x.numel() <= COMPARED]
-        cases = [((*KEPT, COMPANY), BROKEN), *(UNIFORM if with_integers else ())]
-        for records, other in cases:
+        for records, other in [((*KEPT, COMPANY), BROKEN), *(UNIFORM if with_integers else ())]:
             kept, before = records[:2], [x.detach().clone() for x in small]
             try:
                 alone, found = (self._gradients((*kept, one), kept=kept) for one in (records[2], other))
             except Exception:
-                continue
+                continue  # such records may not be valid inputs
             finally:
                 # Also here: an average that took in a NaN would stay NaN for good.
                 for x, value in zip(small, before, strict=True):
                     x.data.copy_(value)
             self._compare(alone, found)
 
-    def _check_all(self, alone: Tensor, companies: Sequence[tuple[Record, ...]]) -> None:
-        for company in companies:
-            self._check_apart(alone, company)
-
     def _check_reduction(self, companies: Sequence[tuple[Record, ...]]) -> None:
         """Refuse a loss that keeps records apart only with the other reduction."""
         self._mean = not self._mean
         try:
-            self._check_all(self._gradients(KEPT), companies)
+            self._check_apart(self._gradients(KEPT), companies)
         except InvalidArgument:
             return
         finally:
@@ -431,57 +399,49 @@ class _Trial:
             total = total + ((rows + torch.asinh(rows)) * places * (1 if dimension is None else each[:, None])).sum()
         return total
 
-    def _check_apart(self, alone: Tensor, company: Sequence[Record], seed: int = 0) -> None:
+    def _check_apart(self, alone: Tensor, companies: Sequence[tuple[Record, ...]], seed: int = 0) -> None:
         """Refuse gradients that differ with other records in the batch."""
-        try:
-            found = self._gradients(company, seed)
-        except InvalidArgument:
-            raise
-        except Exception:
-            self.unknown.append(UNTRIED)
-            return
-        self._compare(alone, found)
+        for company in companies:
+            try:
+                self._compare(alone, self._gradients(company, seed))
+            except InvalidArgument:
+                raise
+            except Exception:
+                self.unknown.append(UNTRIED)
 
     def _compare(self, alone: Tensor, found: Tensor) -> None:
-        lengths = [parameter.numel() for parameter in self._its.trained.values()]
-        of_own, of_whole = self._tolerance
+        lengths, (of_own, of_whole) = [x.numel() for x in self._its.trained.values()], self._tolerance
         floor = of_whole * float(alone.norm()) + 1e-6
         for own, difference in zip(torch.split(alone, lengths), torch.split(found - alone, lengths), strict=True):
             if not float(difference.norm()) <= of_own * float(own.norm()) + floor:
                 raise InvalidArgument(
-                    "module mixes records: the gradients of synthetic records depend on the other records in the batch. "
-                    "Remove what is computed over the first dimension."
+                    "module mixes records: gradients depend on others in the batch. Compute nothing over the first dimension."
                 )
 
     def _check_heard(self) -> None:
         """Compare the sum of per-sample gradients with the gradient of autograd."""
-        made, trained = (*KEPT, COMPANY), self._its.trained
+        made, trained, taps = (*KEPT, COMPANY), self._its.trained, self._its.taps
         heard = self._gradients(made, kept=made)
         _seed(0)
-        before, listening = {p: p.grad for p in self._its.module.parameters()}, self._its.taps.listening
+        before, listening = {p: p.grad for p in self._its.module.parameters()}, taps.listening
         try:
             for parameter in before:
                 parameter.grad = None
-            self._its.taps.listening = False
+            taps.listening = False
             with torch.enable_grad():
                 number = self._total(made)
                 if number.requires_grad:
                     number.backward()  # type: ignore[no-untyped-call]  # plain, which checkpointing supports
             right = [(torch.zeros_like(p) if p.grad is None else p.grad).double().flatten() for p in trained.values()]
         finally:
-            self._its.taps.listening = listening
+            taps.listening = listening
             for parameter, grad in before.items():
                 parameter.grad = grad
-        if not all(bool(torch.isfinite(part).all()) for part in right):
-            return
         whole = float(torch.cat(right).norm())
-        parts = torch.split(heard, [len(part) for part in right])
-        for name, wrong, part in zip(trained, parts, right, strict=True):
-            if float((wrong - part).norm()) > 0.02 * whole + 1e-6:
-                raise InvalidArgument(
-                    f"module uses {name} outside of its layer (as in F.linear(x, layer.weight), in activation checkpointing, "
-                    "or on reshaped records): per-sample gradients would be wrong. Put each use in a layer."
-                )
+        for name, wrong, part in zip(trained, torch.split(heard, [len(x) for x in right]), right, strict=True):
+            if math.isfinite(whole) and float((wrong - part).norm()) > 0.02 * whole + 1e-6:
+                examples = "as in F.linear(x, layer.weight), in activation checkpointing, or on reshaped records"
+                raise InvalidArgument(f"module uses {name} outside of its layer, {examples}. Put each use in a layer.")
 
 
 def put_untried(purse: Purse, unknown: Sequence[str]) -> None:
@@ -489,21 +449,18 @@ def put_untried(purse: Purse, unknown: Sequence[str]) -> None:
     for line in unknown:
         purse.declare_uncovered(line)
     if UNTRIED in unknown:
-        warnings.warn(
-            "the module could not be tried out on synthetic records, so it is not verified that it keeps records apart; "
-            "the certificate says so. Let it accept the loader's batches, with records in the first dimension of each part.",
-            UserWarning,
-            stacklevel=3,
+        warning = (
+            "the module could not be tried out on synthetic records, so it is not verified that it keeps records apart; the "
+            "certificate says so. Let it accept the loader's batches, with records in the first dimension of each part."
         )
+        warnings.warn(warning, UserWarning, stacklevel=3)
 
 
 def wrong_reduction(what: str, mean: bool) -> InvalidArgument:
     """Return the error for a loss whose reduction is not `loss_reduction`."""
     said, is_one = ("mean", "sum") if mean else ("sum", "mean")
-    return InvalidArgument(
-        f"{what} is a {is_one} over the records of a batch, but loss_reduction is {said!r}: the batch size would scale "
-        f"each gradient. Pass loss_reduction={is_one!r}, or make it a {said}."
-    )
+    wrong = f"{what} is a {is_one} over the records of a batch, but loss_reduction is {said!r}"
+    return InvalidArgument(f"{wrong}. Pass loss_reduction={is_one!r}, or make it a {said}.")
 
 
 def _seed(seed: int) -> None:
@@ -521,19 +478,3 @@ def kept_modes(module: nn.Module) -> Iterator[None]:
     finally:
         for layer, mode in modes.items():
             layer.training = mode
-
-
-@contextlib.contextmanager
-def _without_dropout(module: nn.Module) -> Iterator[None]:
-    """Turn dropout off, and restore modes and the states of random number generators on exit."""
-    devices = {parameter.device for parameter in module.parameters() if parameter.is_cuda}
-    drawn, drawn_by_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        with kept_modes(module), torch.random.fork_rng(list(devices)):
-            for layer in module.modules():
-                if isinstance(layer, nn.modules.dropout._DropoutNd | nn.MultiheadAttention):
-                    layer.training = False
-            yield
-    finally:
-        random.setstate(drawn)
-        np.random.set_state(drawn_by_numpy)  # noqa: NPY002

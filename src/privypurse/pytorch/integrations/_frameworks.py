@@ -41,8 +41,7 @@ def check_updates(private: Private, updates: int) -> None:
     releases = len(private.engine.trace.steps)
     if releases != updates and not private.engine.stop_reason:
         raise InvalidArgument(
-            f"the framework made {updates} updates, and {releases} were paid for: the model is not private. Call the "
-            "private optimizer for each update."
+            f"the framework made {updates} updates, and {releases} were paid for. Call the private optimizer for each."
         )
 
 
@@ -65,7 +64,7 @@ def second_budget(where: str) -> InvalidArgument:
     """Return the error for a checkpoint that has no private run."""
     return InvalidArgument(
         f"{where} has no private run: continuing would start a second budget on top of the first. Train with a purse that "
-        "has a ledger file (privypurse.pytorch.open_purse), so that the run is saved too."
+        "has a ledger file, so that the run is saved too."
     )
 
 

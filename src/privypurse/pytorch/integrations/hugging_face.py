@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import itertools
 import math
 import pathlib
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from privypurse.core._checks import positive_integer
 from privypurse.core._errors import InvalidArgument
 from privypurse.pytorch._checkpoint import resume
 from privypurse.pytorch._private_loop import Private, make_private
+from privypurse.pytorch._rows import IGNORED_INDEX
 from privypurse.pytorch.integrations import _frameworks as frameworks
 
 __all__ = ["private_trainer"]
@@ -25,7 +27,6 @@ with contextlib.suppress(ImportError):
     _Base = importlib.import_module("transformers").TrainerCallback
 
 FILE = "privypurse.pt"
-IGNORED = -100  # label that losses ignore
 SECRET = ("loss", "train_loss", "grad_norm", "total_flos", "num_input_tokens_seen")  # of the Trainer's own logs
 _NOT_HERE = {
     "accumulate": "It is gradient_accumulation_steps of the Trainer",
@@ -128,13 +129,9 @@ class PrivateCallback(_Base):  # type: ignore[misc]
         """Check optimizer and loader of the Trainer, and resume a saved run."""
         optimizer = kwargs["optimizer"]
         if getattr(optimizer, "optimizer", optimizer) is not self._private.optimizer:
-            raise InvalidArgument(
-                "the Trainer has another optimizer than the private one. Call private_trainer after the last change to it."
-            )
+            raise InvalidArgument("the Trainer has another optimizer than the private one. Call private_trainer last.")
         if kwargs["train_dataloader"] is not self._private.loader:
-            raise InvalidArgument(
-                "the Trainer has another loader than the private one. Leave get_train_dataloader as private_trainer set it."
-            )
+            raise InvalidArgument("the Trainer has another loader than the private one. Call private_trainer last.")
         if state.global_step and not self._engine.trace.steps:
             saved = pathlib.Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE
             if not resume(self._private, saved):
@@ -163,15 +160,13 @@ class Batches:
     """Batches of one sample for the Trainer, fetched lazily: the engine needs each used first."""
 
     def __init__(self, first: Any, rest: Iterator[Any], count: int) -> None:
-        self._first, self._rest, self._count = first, rest, count
+        self._batches, self._count = itertools.chain([first], itertools.islice(rest, count - 1)), count
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Any]:
-        yield self._first
-        for _ in range(self._count - 1):
-            yield next(self._rest)
+        return self._batches
 
 
 def get_batch_samples(iterator: Iterator[Any], count: int, *device: Any) -> tuple[Any, None]:
@@ -189,10 +184,8 @@ def mean_of(loss: Callable[[Any, Any], Tensor]) -> Callable[..., Tensor]:
             raise InvalidArgument("a batch has no labels. Name them 'labels' in the training data.")
         each = loss(outputs, labels)
         if each.dim() != 1 or len(each) != len(labels):
-            raise InvalidArgument(
-                f"loss must return one loss for each of {len(labels)} records; got shape {tuple(each.shape)}. Use "
-                "reduction='none', and average over each record separately."
-            )
+            got = f"got shape {tuple(each.shape)}. Use reduction='none'"
+            raise InvalidArgument(f"loss must return one loss for each of {len(labels)} records; {got}.")
         return each.mean()
 
     return mean
@@ -208,10 +201,9 @@ def usual_loss(*, shift: bool, smoothing: float, task: str | None) -> Callable[[
             return error(logits.float(), labels.reshape(logits.shape).float(), reduction="none").flatten(1).mean(1)
         if shift:
             logits, labels = logits[:, :-1], labels[:, 1:]
-        each = F.cross_entropy(
-            logits.movedim(-1, 1).float(), labels, reduction="none", ignore_index=IGNORED, label_smoothing=smoothing
-        )
-        counts = (labels != IGNORED).reshape(len(labels), -1)
+        # Words with the label -100 are ignored, as by the models' own losses.
+        each = F.cross_entropy(logits.movedim(-1, 1).float(), labels, reduction="none", label_smoothing=smoothing)
+        counts = (labels != IGNORED_INDEX).reshape(len(labels), -1)
         return each.reshape(counts.shape).sum(1) / counts.sum(1).clamp(min=1)
 
     return loss

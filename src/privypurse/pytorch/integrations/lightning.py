@@ -116,13 +116,10 @@ class PrivateTraining(_Base):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that batches come from the private loader and cover whole samples."""
         if trainer.train_dataloader is not self.private.loader:
-            raise InvalidArgument(
-                f"the Trainer takes batches from {shown(trainer.train_dataloader)}, not from the private loader. Leave it there."
-            )
+            raise InvalidArgument("the Trainer does not take batches from the private loader. Leave it there.")
         if trainer.num_training_batches % trainer.accumulate_grad_batches:
             raise InvalidArgument(
-                f"limit_train_batches must be a multiple of accumulate_grad_batches={trainer.accumulate_grad_batches}; got "
-                f"{trainer.num_training_batches} batches. Change one of them."
+                f"limit_train_batches must be a multiple of accumulate_grad_batches; got {trainer.num_training_batches}."
             )
         self._before = trainer.global_step - len(self.private.engine.trace.steps)
 

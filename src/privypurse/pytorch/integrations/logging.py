@@ -50,13 +50,12 @@ class PublicLog:
 
     def on_end(self, trace: Trace) -> None:
         """Write the budget spent and the stop reason."""
-        if not self._opened:
-            return
-        if trace.steps:
+        if self._opened and trace.steps:
             last = trace.steps[-1]
             values = {} if last.number == self._written else self._values(last)
             self._write(last, values | self._epsilon(True), trace.stop_reason)
-        self._close()
+        if self._opened:
+            self._close()
         self._opened = False
 
     def _values(self, step: Step) -> dict[str, float]:
@@ -96,9 +95,7 @@ class TensorBoardLog(PublicLog):
         self._target = _path(target) if isinstance(target, str | os.PathLike) else target
         self._writer: Any = None
         if not isinstance(self._target, pathlib.Path) and not hasattr(target, "add_scalar"):
-            raise InvalidArgument(
-                f"target must be a folder or a SummaryWriter; got {shown(target)}. Pass 'runs/first'."
-            )
+            raise InvalidArgument(f"target must be a folder or a SummaryWriter; got {shown(target)}.")
 
     def _open(self, steps: int, done: int) -> None:
         self._writer = self._target

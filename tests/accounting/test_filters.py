@@ -3,6 +3,7 @@
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -240,9 +241,13 @@ def test_impossible_rdp_filters_are_refused(arguments):
         RdpFilter(**arguments)
 
 
-def test_a_reference_that_costs_nothing_is_refused():
-    with pytest.raises(InvalidArgument, match="to account for"):
-        RdpFilter(1.0, 1e-6, "add-remove", reference=GaussianCharge(1e200))
+@pytest.mark.parametrize("reference", [GaussianCharge(1e200), GaussianCharge(1e-200), GaussianCharge(1.0, 1e-300)])
+def test_a_reference_that_costs_nothing_or_infinity_is_refused(reference):
+    with (
+        np.errstate(over="ignore"),
+        pytest.raises(InvalidArgument, match="neither 0 nor infinity"),
+    ):
+        RdpFilter(1.0, 1e-6, "add-remove", reference=reference)
 
 
 def test_a_charge_without_noise_makes_the_record_infinite(rule):

@@ -8,7 +8,7 @@ from typing import Any
 
 from privypurse.accounting import pld
 from privypurse.accounting._totals import Totals, float_down, quanta_down, quanta_up
-from privypurse.core._errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
+from privypurse.core._errors import BudgetExhausted, UnsupportedCharge
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import (
     BoundedRangeCharge,
@@ -49,14 +49,7 @@ class AdditiveFilter(abc.ABC):
     refundable = True
 
     def __init__(self, epsilon: float, delta: float, neighbouring: Neighbouring | str, limits: Sequence[float]) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbouring = Neighbouring.parse(neighbouring)
-        if not all(map(math.isfinite, limits)):
-            raise InvalidArgument(
-                f"epsilon is too large to account for: got {epsilon:g}. A release at that cost is not private: "
-                "use Purse.not_private, which declares so."
-            )
+        self.epsilon, self.delta, self.neighbouring = epsilon, delta, Neighbouring.parse(neighbouring)
         self.limits = tuple(quanta_down(limit) for limit in limits)
         self._float_limits = tuple(limits)
         self._prices: dict[tuple[SingleCharge, Neighbouring], tuple[int, ...] | None] = {}

@@ -1,5 +1,6 @@
 """Reservations: charging a block of releases at once, so that each need not wait for the disk."""
 
+import contextlib
 import secrets
 import threading
 from collections import Counter
@@ -69,7 +70,13 @@ class Reservation:
         with self._lock:
             if self._closed:
                 return False
-            if not self._take(charge):
+            after = None
+            if self._ceiling is not None:
+                with contextlib.suppress(BudgetExhausted):
+                    after = self._filter.admit(self._current, charge)
+            if after is not None and after.fits_within(self._ceiling):
+                self._current = after
+            else:
                 self._settle()
                 self._reserve(charge, other)
             self._lines[charge, other, what] += 1
@@ -111,18 +118,6 @@ class Reservation:
             return spent.minus(unused)
 
         self._append(SETTLE, body, decide)
-
-    def _take(self, charge: SingleCharge) -> bool:
-        if self._ceiling is None:
-            return False
-        try:
-            after = self._filter.admit(self._current, charge)
-        except BudgetExhausted:
-            return False
-        if not after.fits_within(self._ceiling):
-            return False
-        self._current = after
-        return True
 
     def _reserve(self, charge: SingleCharge, other: SingleCharge | None) -> None:
         """Reserve the requested block, but at most half of what is left, and take its first release."""

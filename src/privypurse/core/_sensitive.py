@@ -190,13 +190,19 @@ class Sensitive:
         _set(self, "shape", shape)
 
     def bound(self, neighbouring: Neighbouring, norm: Norm) -> float:
-        """Return the bound enforced under a relation, if it was enforced in this norm."""
+        """Return the bound under a relation, if it was enforced in this norm.
+
+        For a Poisson sample, in L2 under replace-one, it is twice the add/remove bound, which prices
+        of sampled charges assume: the record may be sampled on one side only.
+        """
         if norm is not self.norm:
             raise UnboundedSensitivity(
                 f"this box is bounded in the {self.norm.value} norm, but the mechanism needs the {norm.value} norm. "
                 "Gaussian noise needs Norm.L2, a selection Norm.RANGE, a perturbed objective Norm.GRADIENT, "
                 "repeat-and-select Norm.MU."
             )
+        if norm is Norm.L2 and neighbouring is Neighbouring.REPLACE_ONE and self.sample_prob < 1:
+            return 2 * self.bound(Neighbouring.ADD_REMOVE, norm)
         bound: float | None = getattr(self, _BOUND_UNDER[neighbouring])
         if bound is None:
             raise UnboundedSensitivity(

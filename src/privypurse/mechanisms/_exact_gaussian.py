@@ -167,26 +167,37 @@ def exact_gaussian(count: int, std: int, discrete: bool, noise: NoiseSource) -> 
     cells = 1 if discrete and std % 8 else 8
     keep_rate = _keep_rate(cells)
     kernels = compiled_kernels()
-    slack = DOUBLE_ERROR * 2.0**_KEEP_BITS
-    settings = (std // cells if discrete else std, cells, discrete, *_cell_table(cells), slack)
-    out, filled = np.empty(count, dtype=np.int64), 0
+    out = np.empty(count, dtype=np.int64)
+    filled = 0
     while filled < count:
         wanted = (count - filled) / keep_rate
         candidates = min(_BLOCK, math.ceil(wanted + 2 * math.sqrt(wanted * (1 - keep_rate))) + 1)
         words = noise.words(2 * candidates)
-        if kernels is None:
-            kept = _candidates(words[:candidates], words[candidates:], std, cells, discrete, noise)[: count - filled]
-            out[filled : filled + kept.size] = kept
-            filled += kept.size
+        if kernels is not None:
+            filled = _fill(kernels, words, std, cells, discrete, noise, out, filled)
             continue
-        index, filled = kernels.fill(words, 0, *settings, out, filled)
-        while index < candidates:
-            decided = _decide(int(words[index]), int(words[candidates + index]), std, cells, discrete, noise)
-            if decided is not None and filled < count:
-                out[filled] = max(-LARGEST_NOISE, min(LARGEST_NOISE, decided))
-                filled += 1
-            index, filled = kernels.fill(words, index + 1, *settings, out, filled)
+        kept = _candidates(words[:candidates], words[candidates:], std, cells, discrete, noise)[: count - filled]
+        out[filled : filled + kept.size] = kept
+        filled += kept.size
     return out
+
+
+def _fill(
+    kernels: Any, words: Any, std: int, cells: int, discrete: bool, noise: NoiseSource, out: Integers, filled: int
+) -> int:
+    """Do as `_candidates`, compiled: append accepted draws to ``out`` and return their number."""
+    edges, guide = _cell_table(cells)
+    width = std // cells if discrete else std
+    slack = DOUBLE_ERROR * 2.0**_KEEP_BITS
+    candidates = words.size // 2
+    index, filled = kernels.fill(words, 0, width, cells, discrete, edges, guide, slack, out, filled)
+    while index < candidates:
+        decided = _decide(int(words[index]), int(words[candidates + index]), std, cells, discrete, noise)
+        if decided is not None and filled < out.size:
+            out[filled] = max(-LARGEST_NOISE, min(LARGEST_NOISE, decided))
+            filled += 1
+        index, filled = kernels.fill(words, index + 1, width, cells, discrete, edges, guide, slack, out, filled)
+    return filled
 
 
 def _candidates(first: Any, second: Any, std: int, cells: int, discrete: bool, noise: NoiseSource) -> Integers:

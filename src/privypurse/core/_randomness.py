@@ -50,14 +50,10 @@ os.register_at_fork(after_in_child=_draw_process_token)
 class Shared:
     """Makes copies of an object the object itself: a copied ledger would be a second budget."""
 
-    def __copy__(self) -> Any:
+    def __copy__(self, *_: Any) -> Any:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self
-
-    def __sklearn_clone__(self) -> Any:
-        return self
+    __deepcopy__ = __sklearn_clone__ = __copy__
 
 
 class NoiseSource(Shared):

@@ -77,7 +77,6 @@ class Gaussian:
         return self.noise_multiplier * box.bound(neighbouring, Norm.L2)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> GaussianCharge:
-        """Return the charge. Raise InvalidArgument if the noise over- or underflows."""
         noise_std = self.noise_std(box, neighbouring)
         if not 1e-290 < noise_std < 1e290:
             raise InvalidArgument(
@@ -88,7 +87,6 @@ class Gaussian:
         return GaussianCharge(self.noise_multiplier, box.sample_prob)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> GaussianCharge:
-        """Return the replace-one charge of an add/remove release: a larger sensitivity."""
         return GaussianCharge(self.noise_std(box, neighbouring) / box.bound(other, Norm.L2), box.sample_prob)
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice | None:
@@ -104,7 +102,6 @@ class Gaussian:
         return Lattice.of(sensitivity, self.noise_multiplier, count, noise.sampler != "secure", moves)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Return the value plus noise."""
         # A subclass may have a check_noise of its own, which need not return a lattice.
         lattice = Gaussian.check_noise(self, box, neighbouring, noise)
         if lattice is not None:

@@ -14,7 +14,7 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive, SensitiveObjective
-from privypurse.core.charges import GaussianCharge, ObjectivePerturbationCharge
+from privypurse.core.charges import GaussianCharge, ObjectivePerturbationCharge, SingleCharge
 from privypurse.mechanisms._exact_gaussian import Lattice
 
 # Gradient norm at which the search ends, relative to the perturbation or one record's gradient.
@@ -54,7 +54,6 @@ class ObjectivePerturbation(_Perturbation):
         return self.noise_multiplier * box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> ObjectivePerturbationCharge:
-        """Return the charge."""
         ratio = check_objective(box, self.ridge).curvature / self.ridge
         check_noise(self.noise_std(box, neighbouring), self.ridge)
         if ratio >= 1:
@@ -63,10 +62,7 @@ class ObjectivePerturbation(_Perturbation):
             )
         return ObjectivePerturbationCharge(self.noise_multiplier, ratio, OUTPUT_NOISE_MULTIPLIER)
 
-    def charge_seen_under(
-        self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring
-    ) -> ObjectivePerturbationCharge:
-        """Return the charge, which is priced under either relation."""
+    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> SingleCharge:
         return self.charge(box, other)
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
@@ -78,7 +74,6 @@ class ObjectivePerturbation(_Perturbation):
             )
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Perturb, minimise, and add noise that covers the tolerance."""
         std = self.noise_std(box, neighbouring)
         minimise: Any = box._value
         minimiser = minimise(std * noise.normal(box.shape), self.ridge, TOLERANCE * std)
@@ -104,17 +99,14 @@ class OutputPerturbation(_Perturbation):
         return (box.bound(neighbouring, Norm.GRADIENT) + 2 * TOLERANCE * gradient) / self.ridge
 
     def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
-        """Return the standard deviation of the noise on the minimiser."""
         return self.noise_multiplier * self.sensitivity(box, neighbouring)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> GaussianCharge:
-        """Return the charge."""
         check_objective(box, self.ridge)
         check_noise(self.noise_std(box, neighbouring), 1.0)
         return GaussianCharge(self.noise_multiplier)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> GaussianCharge:
-        """Return the replace-one charge of an add/remove release: a larger sensitivity."""
         return GaussianCharge(self.noise_std(box, neighbouring) / self.sensitivity(box, other))
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
@@ -127,7 +119,6 @@ class OutputPerturbation(_Perturbation):
         return Lattice.of(sensitivity, self.noise_multiplier, math.prod(box.shape), discrete)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Minimise and add noise."""
         tolerance = TOLERANCE * box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
         minimise: Any = box._value
         minimiser = minimise(np.zeros(box.shape), self.ridge, tolerance)

@@ -16,7 +16,7 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive, SensitiveTrials
 from privypurse.core._trial_counts import draw_below, draw_trial_count
-from privypurse.core.charges import RepeatAndSelectCharge
+from privypurse.core.charges import RepeatAndSelectCharge, SingleCharge
 
 LARGEST_MEAN = 1e6
 
@@ -59,15 +59,11 @@ class RepeatAndSelect:
         object.__setattr__(self, "shape", shape)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> RepeatAndSelectCharge:
-        """Return the charge."""
         if not isinstance(box, SensitiveTrials):
             raise InvalidArgument(f"box must hold trials; got {box!r}. Make it with SensitiveTrials.")
         return RepeatAndSelectCharge(_multiplier(box.bound(neighbouring, Norm.MU)), self.mean, self.shape)
 
-    def charge_seen_under(
-        self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring
-    ) -> RepeatAndSelectCharge:
-        """Return the replace-one charge of an add/remove release: the trials have another mu."""
+    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> SingleCharge:
         return self.charge(box, other)
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:

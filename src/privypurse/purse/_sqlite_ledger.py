@@ -147,7 +147,7 @@ class _View:
 
 
 class SqliteLedger(Shared):
-    """A durable ledger in one file.
+    """A durable ledger in one file, with the methods of `Ledger`.
 
     Parameters
     ----------
@@ -203,7 +203,6 @@ class SqliteLedger(Shared):
 
     @property
     def location(self) -> str:
-        """The file's name."""
         return self._path.name
 
     @property
@@ -212,7 +211,6 @@ class SqliteLedger(Shared):
         return self._path
 
     def append(self, dataset: str, kind: str, body: Any, *, who: str, what: str, decide: Decide) -> Entry:
-        """Record one line in one transaction."""
         with self._transaction(write=True) as connection:
             view = self._catch_up(connection)
             check_not_frozen(kind, dataset, view.frozen)
@@ -222,7 +220,6 @@ class SqliteLedger(Shared):
         return entry
 
     def open_account(self, dataset: str, terms: dict[str, Any], start: Totals, *, who: str) -> None:
-        """Fix the terms of a data set at first use; refuse other terms later."""
         if self.terms(dataset) is None:
             with self._transaction(write=True) as connection:
                 view = self._catch_up(connection)
@@ -238,15 +235,12 @@ class SqliteLedger(Shared):
             )
 
     def terms(self, dataset: str) -> dict[str, Any] | None:
-        """Return the terms a data set was opened with, or None if it is not on the ledger."""
         return self._read().terms.get(dataset)
 
     def is_frozen(self, dataset: str) -> bool:
-        """Whether nothing more may be spent on a data set."""
         return dataset in self._read().frozen
 
     def entries(self, dataset: str | None = None) -> Iterator[Entry]:
-        """Return the lines in order."""
         query = sa.select(_entries).order_by(_entries.c.seq)
         if dataset is not None:
             query = query.where(_entries.c.dataset == dataset)
@@ -255,16 +249,13 @@ class SqliteLedger(Shared):
         return (_checked(row) for row in rows)
 
     def totals(self, dataset: str) -> Totals:
-        """Return what is recorded as spent on a data set."""
         return _known(self._read(), dataset, self.location)
 
     def head(self) -> tuple[int, str]:
-        """Return the number of lines and the digest of the last one."""
         view = self._read()
         return view.seq, view.digest
 
     def verify(self, head: tuple[int, str] | None = None) -> int:
-        """Verify the whole chain; return the number of lines or raise LedgerCorrupt."""
         with self._transaction(write=False) as connection:
             found = self._catch_up(connection, _View())
             seen = self._view

@@ -351,7 +351,7 @@ class TestFixedSchedule:
         assert rule.smallest_noise_multiplier(spent) == math.inf
 
     def test_schedules_and_grids_that_would_fill_the_memory_are_refused(self):
-        with pytest.raises(InvalidArgument, match="whose grid would fill the memory"):
+        with pytest.raises(InvalidArgument, match="of epsilon, to fit the memory"):
             FixedSchedule(self.schedule, 1.0, 1e-6, "add-remove", interval=1e-9)
         with pytest.raises(InvalidArgument, match=r"at most 2,000,000 in all; got 2,000,001"):
             FixedSchedule([RepeatedCharge(GaussianCharge(1e9), 2_000_001)], 1.0, 1e-6, "add-remove")

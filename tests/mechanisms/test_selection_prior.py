@@ -114,7 +114,7 @@ def test_the_prior_speaks_where_the_scores_do_not():
 def test_a_prior_of_another_length_is_refused_before_payment(prior):
     purse = Purse(1.0, 1e-6, neighbouring="add-remove")
     lines = purse.ledger.head()
-    with pytest.raises(InvalidArgument, match="one number for each of the 3 candidates"):
+    with pytest.raises(InvalidArgument, match="3 numbers, one for each candidate"):
         purse.release(box([1.0, 2.0, 3.0]), ExponentialSelection(0.1, prior))
     assert purse.ledger.head() == lines
     assert int(purse.release(box([1.0, 2.0, 3.0]), ExponentialSelection(0.1, (0.0, 1.0, 2.0))).value) in (0, 1, 2)

@@ -27,12 +27,30 @@ SELECTION = BoundedRangeCharge(1.0)
 _DUST = 1e-9
 
 
-def two_steps(epsilon: float, delta: float) -> tuple[float, float]:
-    """Return the (epsilon, delta) for two changes given that for one (group privacy)."""
-    return 2 * epsilon, min(1.0, (1 + math.exp(min(epsilon, 700.0))) * delta)
+class Target:
+    """The (epsilon, delta) of a filter, its relation, and what follows under the other relation."""
+
+    name: str
+
+    def __init__(self, epsilon: float, delta: float, neighbouring: Neighbouring | str) -> None:
+        self.epsilon, self.delta, self.neighbouring = epsilon, delta, Neighbouring.parse(neighbouring)
+
+    def guarantee_under(self, neighbouring: Neighbouring) -> tuple[float, float]:
+        # From add/remove to replace-one, group privacy applies: a replacement is two changes.
+        if neighbouring is self.neighbouring:
+            return self.epsilon, self.delta
+        return (math.inf, 1.0) if neighbouring is Neighbouring.ADD_REMOVE else self._two_steps()
+
+    def _two_steps(self) -> tuple[float, float]:
+        """Return the (epsilon, delta) for two changes."""
+        return 2 * self.epsilon, min(1.0, (1 + math.exp(min(self.epsilon, 700.0))) * self.delta)
+
+    def terms(self) -> dict[str, Any]:
+        target = {"epsilon": self.epsilon, "delta": self.delta, "neighbouring": self.neighbouring.value}
+        return {"filter": self.name, **target}
 
 
-class AdditiveFilter(abc.ABC):
+class AdditiveFilter(Target, abc.ABC):
     """A filter whose costs add up and must stay within fixed limits.
 
     Guarantees
@@ -43,13 +61,12 @@ class AdditiveFilter(abc.ABC):
       charge that fits is admitted. A refusal reads only public numbers and may be repeated freely.
     """
 
-    name: str
     theorem: str
     currency: str  # unit of the sums, for messages
     refundable = True
 
     def __init__(self, epsilon: float, delta: float, neighbouring: Neighbouring | str, limits: Sequence[float]) -> None:
-        self.epsilon, self.delta, self.neighbouring = epsilon, delta, Neighbouring.parse(neighbouring)
+        super().__init__(epsilon, delta, neighbouring)
         self.limits = tuple(quanta_down(limit) for limit in limits)
         self._float_limits = tuple(limits)
         self._prices: dict[tuple[SingleCharge, Neighbouring], tuple[int, ...] | None] = {}
@@ -159,23 +176,6 @@ class AdditiveFilter(abc.ABC):
     def epsilon_left(self, spent: Totals) -> float:
         left = tuple(limit - used for limit, used in zip(self.limits, spent.quanta, strict=True))
         return self.epsilon_of(Totals(left), self.delta)
-
-    def guarantee_under(self, neighbouring: Neighbouring) -> tuple[float, float]:
-        # From add/remove to replace-one, group privacy applies: a replacement is two changes.
-        if neighbouring is self.neighbouring:
-            return self.epsilon, self.delta
-        return (math.inf, 1.0) if neighbouring is Neighbouring.ADD_REMOVE else self._two_steps()
-
-    def _two_steps(self) -> tuple[float, float]:
-        return two_steps(self.epsilon, self.delta)
-
-    def terms(self) -> dict[str, Any]:
-        return {
-            "filter": self.name,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "neighbouring": self.neighbouring.value,
-        }
 
     def epsilon_under(self, neighbouring: Neighbouring, charges: Iterable[Charge], delta: float) -> float:
         spent = self.start()

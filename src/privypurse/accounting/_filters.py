@@ -81,10 +81,8 @@ class ZcdpFilter(AdditiveFilter):
 
     Parameters
     ----------
-    epsilon, delta : float
-        The target, converted as `conversion` says.
-    neighbouring
-        As for `GdpFilter`.
+    epsilon, delta, neighbouring
+        As for `GdpFilter`, converted as `conversion` says.
     conversion : {"optimal", "classic"}
         Conversion from rho to (epsilon, delta); "optimal" is Canonne, Kamath and Steinke (2020).
 
@@ -129,10 +127,8 @@ class RdpFilter(AdditiveFilter):
 
     Parameters
     ----------
-    epsilon, delta : float
-        The target.
-    neighbouring : Neighbouring or str
-        The relation.
+    epsilon, delta, neighbouring
+        As for `GdpFilter`.
     reference : GaussianCharge, optional
         The kind of release that will use most of the budget, such as
         ``GaussianCharge(3.0, sample_prob=0.05)``. The target curve is this charge's curve, scaled
@@ -168,9 +164,7 @@ class RdpFilter(AdditiveFilter):
         relation = Neighbouring.parse(neighbouring)
         self.orders = rdp.ORDERS if orders is None else tuple(sorted(set(orders)))
         if not self.orders or not all(type(order) is int and 2 <= order <= 65536 for order in self.orders):
-            raise InvalidArgument(
-                f"orders must be whole numbers from 2 to 65536; got {orders!r}. Omit it for the default orders."
-            )
+            raise InvalidArgument(f"orders must be whole numbers from 2 to 65536; got {orders!r}. Omit it.")
         # A reference without noise, or of another kind, has no curve to scale.
         unit = rdp.curve(reference, relation, self.orders) if isinstance(reference, GaussianCharge) else (math.inf,)
         reach = [rdp.largest_cost(a, epsilon, delta) / cost for a, cost in zip(self.orders, unit, strict=False)]
@@ -233,9 +227,7 @@ class DeclaredNonPrivate(AdditiveFilter):
         return 1.0
 
     def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
-        raise InvalidArgument(
-            "a purse declared not private has no budget to divide. Use ConstantNoise, or a purse with an epsilon."
-        )
+        raise InvalidArgument("a purse declared not private has no budget to divide. Use ConstantNoise.")
 
     def epsilon_left(self, spent: Totals) -> float:
         return math.inf

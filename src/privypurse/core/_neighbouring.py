@@ -26,19 +26,12 @@ class Neighbouring(enum.Enum):
 
     @classmethod
     def parse(cls, neighbouring: "Neighbouring | str") -> "Neighbouring":
-        """Read a relation from the enum itself or from its name.
-
-        Examples
-        --------
-        >>> Neighbouring.parse("add-remove")
-        <Neighbouring.ADD_REMOVE: 'add-remove'>
-        """
+        """Read a relation from the enum itself or from its name."""
         given = neighbouring.strip().lower().replace("_", "-") if isinstance(neighbouring, str) else neighbouring
         try:
             return cls(given)
         except ValueError:
             raise InvalidArgument(
-                f"neighbouring must be 'add-remove' or 'replace-one'; got {neighbouring!r}. "
-                "Pass neighbouring='add-remove' if a person may be in the data or not, "
-                "'replace-one' if the number of records is public and one record may differ."
+                f"neighbouring must be 'add-remove' or 'replace-one'; got {neighbouring!r}. Pass neighbouring="
+                "'add-remove', or 'replace-one' if the number of records is public."
             ) from None

@@ -27,10 +27,7 @@ MISSHAPEN: tuple[type[Exception], ...] = (
 def refusing(
     message: str, also: tuple[type[Exception], ...] = (), raising: type[PrivypurseError] = InvalidArgument
 ) -> Iterator[None]:
-    """Raise `raising` with a message where reading fails because the input is malformed.
-
-    `also` are further errors that mean malformed input, from the library that reads it.
-    """
+    """Raise `raising` where reading fails because the input is malformed; `also` are further such errors."""
     try:
         yield
     except PrivypurseError:

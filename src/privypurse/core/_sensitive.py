@@ -66,15 +66,11 @@ class Sample:
     def take(self) -> Iterator[None]:
         """Hold the sample during a charge; it is used up unless the charge raises."""
         if this_process() != self._process:
-            raise SharedAcrossProcesses(
-                "a sample was carried into a forked process, where it could be released a second time. "
-                "Draw a sample in that process."
-            )
+            raise SharedAcrossProcesses("a sample was carried into a forked process. Draw a sample in that process.")
         with self._lock:
             if self._taken:
                 raise UnsupportedCharge(
-                    "this sample was already released once; its sampling rate does not price a second release. "
-                    "Draw a fresh sample for each release."
+                    "this sample was already released once, which is all that its rate prices. Draw a fresh sample."
                 )
             yield
             self._taken = True
@@ -154,17 +150,14 @@ class Sensitive:
         sample: Sample | None = None,
     ) -> None:
         if not isinstance(norm, Norm):
-            raise InvalidArgument(
-                f"norm must be Norm.L2, Norm.RANGE or Norm.GRADIENT; got {norm!r}. Pass for example norm=Norm.L2."
-            )
+            raise InvalidArgument(f"norm must be a Norm; got {norm!r}. Pass for example norm=Norm.L2.")
         sample_prob = probability(sample_prob=sample_prob)
         add_remove = None if add_remove is None else ordinary(add_remove=add_remove)
         replace_one = None if replace_one is None else ordinary(replace_one=replace_one)
         if add_remove is not None and replace_one is not None and not add_remove <= replace_one <= 2 * add_remove:
             raise InvalidArgument(
                 f"replace_one must lie between add_remove and twice add_remove; got replace_one={replace_one!r} with "
-                f"add_remove={add_remove!r}. A replacement is one removal and one addition: pass "
-                f"replace_one={2 * add_remove!r} if in doubt."
+                f"add_remove={add_remove!r}. Pass replace_one={2 * add_remove!r} if in doubt."
             )
         # A private copy, so that the caller cannot read or change it.
         array = np.array(value, dtype=np.float64)

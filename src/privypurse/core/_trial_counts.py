@@ -37,8 +37,6 @@ def mean_of(log_inverse: float, shape: float) -> float:
 def draw_trial_count(mean: float, shape: float, noise: NoiseSource) -> int:
     """Draw the number of trials, exact up to the 64 bits of each coin and without a maximum.
 
-    Guarantees
-    ----------
     Counting goes on with probability 1 - g, and each further count k is kept with
     probability ``(k + shape)/(k + 1)``; otherwise counting restarts from 1. So it stops at k with
     probability proportional to ``(1 - g)^(k - 1)`` times the product of these: the distribution

@@ -57,9 +57,7 @@ class ObjectivePerturbation(_Perturbation):
         ratio = check_objective(box, self.ridge).curvature / self.ridge
         check_noise(self.noise_std(box, neighbouring), self.ridge)
         if ratio >= 1:
-            raise InvalidArgument(
-                f"ridge must be above the largest curvature of one record; got {self.ridge!r}. Raise it."
-            )
+            raise InvalidArgument(f"ridge must be above the largest curvature; got {self.ridge!r}. Raise it.")
         return ObjectivePerturbationCharge(self.noise_multiplier, ratio, OUTPUT_NOISE_MULTIPLIER)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> SingleCharge:
@@ -142,6 +140,6 @@ def check_objective(box: Sensitive, ridge: float) -> SensitiveObjective:
         raise InvalidArgument(f"box must hold an objective; got {box!r}. Ask the oracle for Objective().")
     if ridge < box.curvature:
         raise InvalidArgument(
-            f"ridge must be at least the largest curvature of one record, {box.curvature:g}; got {ridge!r}. Raise it."
+            f"ridge must be at least the largest curvature, {box.curvature:g}; got {ridge!r}. Raise it."
         )
     return box

@@ -48,13 +48,9 @@ class RepeatAndSelect:
     def __post_init__(self) -> None:
         mean, shape = positive(mean=self.mean), non_negative(shape=self.shape)
         if not 1 <= mean <= LARGEST_MEAN:
-            raise InvalidArgument(
-                f"mean must be between 1 and {LARGEST_MEAN:g}; got {mean!r}. Pass for example mean=5.0."
-            )
+            raise InvalidArgument(f"mean must be between 1 and {LARGEST_MEAN:g}; got {mean!r}. Pass mean=5.0.")
         if shape > 1:
-            raise InvalidArgument(
-                f"shape must be between 0 (logarithmic) and 1 (geometric); got {shape!r}. Pass shape=0.0."
-            )
+            raise InvalidArgument(f"shape must be between 0 and 1; got {shape!r}. Pass shape=0.0.")
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "shape", shape)
 

@@ -26,17 +26,14 @@ class _Selection:
 
     def __post_init__(self) -> None:
         if positive(epsilon=self.epsilon) > MOST_EPSILON:
-            raise InvalidArgument(
-                f"epsilon must be at most {MOST_EPSILON:g}; got {self.epsilon!r}. Larger values give no privacy."
-            )
+            raise InvalidArgument(f"epsilon must be at most {MOST_EPSILON:g}; got {self.epsilon!r}. Lower it.")
         object.__setattr__(self, "epsilon", float(self.epsilon))
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:
         box.bound(neighbouring, Norm.RANGE)
         if len(box.shape) != 1 or box.shape[0] < 1:
             raise InvalidArgument(
-                f"box must hold one score for each candidate, in one dimension; got shape {box.shape}. "
-                "Build it from an array of shape (k,)."
+                f"box must hold scores in one dimension; got shape {box.shape}. Build it from an array of shape (k,)."
             )
         return self.kind(self.epsilon, box.sample_prob)
 
@@ -97,8 +94,7 @@ class ExponentialSelection(_Selection):
         charge = super().charge(box, neighbouring)
         if self.log_prior is not None and len(self.log_prior) != box.shape[0]:
             raise InvalidArgument(
-                f"log_prior must have one number for each of the {box.shape[0]} candidates; got {len(self.log_prior)}. "
-                "Omit it for equal weights."
+                f"log_prior must have {box.shape[0]} numbers, one for each candidate; got {len(self.log_prior)}. Omit it."
             )
         return charge
 

@@ -144,8 +144,7 @@ class Certificate:
             fields = read_json(text)
             if fields["format"] != FORMAT:
                 raise InvalidArgument(
-                    f"the certificate has format {fields['format']!r}; this version reads format {FORMAT}. "
-                    "Install the version of privypurse that wrote it."
+                    f"expected format {FORMAT}; got {fields['format']!r}. Install the version that wrote the certificate."
                 )
             for name in ("epsilon", "recorded_epsilon"):
                 fields[name] = math.inf if fields[name] is None else fields[name]
@@ -357,10 +356,9 @@ def _prose(c: Certificate) -> Iterable[str]:
         elif reason is not None or under.epsilon is None:
             yield f"  {name}: not stated; {reason}"
         else:
-            recorded = (
-                "" if under.recorded_epsilon is None else f"; recorded epsilon {rounded_up(under.recorded_epsilon)}"
-            )
-            yield f"  {name}: epsilon {rounded_up(under.epsilon)}, delta {rounded_up(under.delta or 0.0)}{recorded}"
+            recorded = under.recorded_epsilon
+            spent = "" if recorded is None else f"; recorded epsilon {rounded_up(recorded)}"
+            yield f"  {name}: epsilon {rounded_up(under.epsilon)}, delta {rounded_up(under.delta or 0.0)}{spent}"
     yield f"Rule: {c.theorem}"
     yield ""
     yield f"Released: {c.releases} value{'' if c.releases == 1 else 's'}"
@@ -409,8 +407,6 @@ def check_certificate(ledger: Ledger, certificate: Certificate) -> bool:
     it is only known to name a line of this ledger, which may have grown since. A line that
     `states_too_much` is not checked here.
 
-    Guarantees
-    ----------
     For a whole data set, everything but the issuer, the time, the version and the name of the
     ledger's file is recomputed from the lines up to the pinned one. For the part of a run from the
     command line, everything is compared by a hash that the run put on the ledger.

@@ -46,8 +46,7 @@ def part_of(purse: Purse, epsilon: float | None) -> Purse:
     if isinstance(purse.filter, FixedSchedule):
         if epsilon is not None and epsilon < purse.epsilon:
             raise InvalidArgument(
-                f"epsilon must be None for a purse with a fixed schedule, which cannot be divided; got {epsilon!r}. "
-                "Omit it."
+                f"epsilon must be None for a schedule fixed in advance, which cannot be divided; got {epsilon!r}. Omit it."
             )
         return purse
     others = held_by_others(purse)

@@ -39,9 +39,7 @@ def open_ledger(ledger: "Ledger | str | os.PathLike[str] | None") -> Ledger:
     if isinstance(ledger, str | os.PathLike):
         return SqliteLedger(ledger)
     if not hasattr(ledger, "open_account"):
-        raise InvalidArgument(
-            f"ledger must be None, a file name or a Ledger; got {ledger!r}. Pass for example ledger='budget.db'."
-        )
+        raise InvalidArgument(f"ledger must be None, a file name or a Ledger; got {ledger!r}. Pass 'budget.db'.")
     return ledger
 
 
@@ -128,7 +126,7 @@ def choose_filter(filter: "Filter | str", epsilon: float, delta: float, neighbou
     for name, mine in (("epsilon", epsilon), ("delta", delta), ("neighbouring", neighbouring)):
         if mine != (its := getattr(filter, name)):
             raise InvalidArgument(
-                f"{name} must agree between purse and filter; got {mine!r} and {its!r}. Build both from the same numbers."
+                f"{name} must agree between purse and filter; got {mine!r} and {its!r}. Pass the same."
             )
     return filter  # type: ignore[return-value]
 
@@ -369,6 +367,17 @@ class Purse(Shared):
         UnsupportedCharge
             The filter has no price for it, or the box's Poisson sample was already released.
         """
+        observer, released = Purse.observer, None
+        if observer is None:
+            return self._release(box, mechanism, what)
+        watched = observer.watch(self, mechanism)
+        try:
+            released = self._release(box, watched, what)
+            return released
+        finally:
+            observer.hear(self, box, watched, what, released)
+
+    def _release(self, box: Sensitive, mechanism: Mechanism, what: str) -> Released:
         if not isinstance(box, Sensitive):
             raise InvalidArgument(
                 f"box must be a Sensitive value from an oracle; got {type(box).__name__}. A plain array carries no bound, "
@@ -376,29 +385,21 @@ class Purse(Shared):
             )
         if not (hasattr(mechanism, "charge") and hasattr(mechanism, "draw")) or isinstance(mechanism, type):
             raise InvalidArgument(
-                f"mechanism must have charge and draw; got {shown(mechanism)}. "
-                "Pass for example Gaussian(noise_multiplier=2.0)."
+                f"mechanism must have charge and draw; got {shown(mechanism)}. Pass for example Gaussian(2.0)."
             )
         text(what=what)
-        relation, sample, observer, released = self._filter.neighbouring, box.sample, Purse.observer, None
-        if observer is not None:
-            mechanism = observer.watch(self, mechanism)
-        try:
-            charge = mechanism.charge(box, relation)
-            noise = noise_for(mechanism, box, self._filter, self._noise)
-            other: SingleCharge | None = None  # the replace-one charge of an add/remove release, where it is known
-            if relation is Neighbouring.ADD_REMOVE and box.replace_one is not None:
-                seen_under = getattr(mechanism, "charge_seen_under", None)
-                other = seen_under and seen_under(box, relation, Neighbouring.REPLACE_ONE)
-            with contextlib.nullcontext() if sample is None else sample.take():
-                self._pay(charge, other, what, exact=noise.sampler if noise.secure else None)
-            value = mechanism.draw(box, relation, noise)
-            noise_std = mechanism.noise_std(box, relation) if hasattr(mechanism, "noise_std") else None
-            released = Released(value, charge, noise_std)
-            return released
-        finally:
-            if observer is not None:
-                observer.hear(self, box, mechanism, what, released)
+        relation, sample = self._filter.neighbouring, box.sample
+        charge = mechanism.charge(box, relation)
+        noise = noise_for(mechanism, box, self._filter, self._noise)
+        other: SingleCharge | None = None  # the replace-one charge of an add/remove release, where it is known
+        if relation is Neighbouring.ADD_REMOVE and box.replace_one is not None:
+            seen_under = getattr(mechanism, "charge_seen_under", None)
+            other = seen_under and seen_under(box, relation, Neighbouring.REPLACE_ONE)
+        with contextlib.nullcontext() if sample is None else sample.take():
+            self._pay(charge, other, what, exact=noise.sampler if noise.secure else None)
+        value = mechanism.draw(box, relation, noise)
+        noise_std = mechanism.noise_std(box, relation) if hasattr(mechanism, "noise_std") else None
+        return Released(value, charge, noise_std)
 
     @staticmethod
     @contextlib.contextmanager

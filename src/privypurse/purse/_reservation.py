@@ -70,11 +70,11 @@ class Reservation:
         with self._lock:
             if self._closed:
                 return False
-            after = None
-            if self._ceiling is not None:
+            after, ceiling = None, self._ceiling
+            if ceiling is not None:
                 with contextlib.suppress(BudgetExhausted):
                     after = self._filter.admit(self._current, charge)
-            if after is not None and after.fits_within(self._ceiling):
+            if after is not None and ceiling is not None and after.fits_within(ceiling):
                 self._current = after
             else:
                 self._settle()

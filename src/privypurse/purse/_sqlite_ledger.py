@@ -39,9 +39,7 @@ def check_one_name(path: pathlib.Path) -> None:
             _remove_first_name(path)
         names = os.stat(path).st_nlink
     except OSError as error:
-        raise LedgerCorrupt(
-            f"the ledger {path.name} has disappeared. Restore it from a backup before spending more."
-        ) from error
+        raise LedgerCorrupt(f"the ledger {path.name} has disappeared. Restore it from a backup.") from error
     if names != 1:
         raise LedgerUnavailable(
             f"the ledger {path.name} must have one name; got a file with {names} (hard links): after a crash under "
@@ -177,18 +175,14 @@ class SqliteLedger(Shared):
 
     def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = False) -> None:
         if not isinstance(path, str | os.PathLike) or not str(path) or str(path) == ":memory:":
-            raise InvalidArgument(
-                f"path must be a file name; got {path!r}. Pass for example 'budget.db', or ledger=None for memory."
-            )
+            raise InvalidArgument(f"path must be a file name; got {path!r}. Pass for example 'budget.db'.")
         if "\x00" in str(path):
             raise InvalidArgument(f"path must be a file name; got {path!r}, with a null byte. Pass another.")
         self._path = at_home(path).absolute()
         if os.path.isdir(self._path):
             raise InvalidArgument(f"path must be a file name; got the folder {str(path)!r}. Pass a file in it.")
         if not os.path.isdir(self._path.parent):
-            raise LedgerUnavailable(
-                f"the folder of the ledger, {str(self._path.parent)!r}, does not exist. Make it, or pass another path."
-            )
+            raise LedgerUnavailable(f"the folder {str(self._path.parent)!r} of the ledger does not exist. Make it.")
         self._engine = sa.create_engine("sqlite://", poolclass=pool.NullPool, creator=lambda: _connect(self._path))
         sa.event.listen(self._engine, "begin", _begin)
         self._view, self._view_lock = _View(), threading.Lock()
@@ -230,9 +224,7 @@ class SqliteLedger(Shared):
             self._remember(view)
         check_terms(dataset, self.location, self.terms(dataset) or {}, terms)
         if len(self.totals(dataset).quanta) != len(start.quanta):
-            raise LedgerCorrupt(
-                f"{self.location}: the totals of {dataset!r} do not match its terms. Restore it from a backup."
-            )
+            raise LedgerCorrupt(f"{self.location}: the totals of {dataset!r} do not match its terms. Restore a backup.")
 
     def terms(self, dataset: str) -> dict[str, Any] | None:
         return self._read().terms.get(dataset)
@@ -296,13 +288,11 @@ class SqliteLedger(Shared):
             version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
         if application != _APPLICATION_ID:
             raise LedgerCorrupt(
-                f"{self.location} is not a privypurse ledger, or was emptied. "
-                "Pass another path, or restore it from a backup."
+                f"{self.location} is not a privypurse ledger, or was emptied. Restore it from a backup."
             )
         if version != _FORMAT:
             raise LedgerCorrupt(
-                f"{self.location} has ledger format {version}; this version of privypurse reads format {_FORMAT}. "
-                "Install the version that wrote it."
+                f"{self.location} has format {version}; this version reads {_FORMAT}. Install the version that wrote it."
             )
 
     @contextlib.contextmanager
@@ -331,7 +321,7 @@ class SqliteLedger(Shared):
             raise LedgerCorrupt(f"{self.location} has lost its head. Restore it from a backup.") from error
         except UnicodeEncodeError as error:  # a lone surrogate, or bytes of a file's name
             raise InvalidArgument(
-                "names on a ledger must be valid Unicode text. Pass another --dataset or --who."
+                "names on a ledger must be valid Unicode. Pass another --dataset or --who."
             ) from error
         except UnicodeDecodeError as error:  # in SQLite's message about a damaged file
             raise LedgerCorrupt(f"{self.location} is damaged. Restore it from a backup.") from error

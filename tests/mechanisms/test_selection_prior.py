@@ -90,7 +90,7 @@ def test_the_range_is_reached_under_a_prior():
     without = ExponentialSelection(0.7)
     held = box([0.0, 1.0, 2.0])
     assert mechanism.charge(held, ADD_REMOVE) == without.charge(held, ADD_REMOVE)
-    seen = [m.charge_seen_under(held, ADD_REMOVE, ADD_REMOVE.other) for m in (mechanism, without)]
+    seen = [m.charge_seen_under(held, ADD_REMOVE, Neighbouring.REPLACE_ONE) for m in (mechanism, without)]
     assert seen[0] == seen[1]
 
 

@@ -145,7 +145,8 @@ class AdditiveFilter(Target, abc.ABC):
         return self._bisect(lambda z: self._fits(spent, GaussianCharge(z, sample_prob)), multiplier, 1e-3 * multiplier)
 
     def largest_epsilon(self, spent: Totals, like: BoundedRangeCharge | PureCharge = SELECTION) -> float:
-        if any(value < _DUST * limit for value, limit in zip(self.affordable(spent), self._float_limits, strict=True)):
+        left = self.affordable(spent)
+        if any(value < _DUST * limit for value, limit in zip(left, self._float_limits, strict=True)):
             return 0.0
 
         def fits(epsilon: float) -> bool:
@@ -154,7 +155,7 @@ class AdditiveFilter(Target, abc.ABC):
         if not fits(1e-12):
             return 0.0
         # Costs grow about as epsilon squared: a few corrections replace dozens of bisections.
-        left, epsilon = self.affordable(spent), 1.0
+        epsilon = 1.0
         for _ in range(20):
             price = self._price(dataclasses.replace(like, epsilon=epsilon), self.neighbouring)
             room = min(value / cost for value, cost in zip(left, price, strict=True))

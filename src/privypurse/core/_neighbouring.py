@@ -19,11 +19,6 @@ class Neighbouring(enum.Enum):
     ADD_REMOVE = "add-remove"
     REPLACE_ONE = "replace-one"
 
-    @property
-    def other(self) -> "Neighbouring":
-        """The other relation."""
-        return Neighbouring.REPLACE_ONE if self is Neighbouring.ADD_REMOVE else Neighbouring.ADD_REMOVE
-
     @classmethod
     def parse(cls, neighbouring: "Neighbouring | str") -> "Neighbouring":
         """Read a relation from the enum itself or from its name."""

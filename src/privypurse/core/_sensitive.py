@@ -102,8 +102,6 @@ class Sensitive:
 
     Attributes
     ----------
-    norm, add_remove, replace_one, sample_prob
-        The parameters.
     sample : Sample or None
         Token of the sample behind the value; None where all records took part.
     shape : tuple of int
@@ -191,16 +189,14 @@ class Sensitive:
         if norm is not self.norm:
             raise UnboundedSensitivity(
                 f"this box is bounded in the {self.norm.value} norm, but the mechanism needs the {norm.value} norm. "
-                "Gaussian noise needs Norm.L2, a selection Norm.RANGE, a perturbed objective Norm.GRADIENT, "
-                "repeat-and-select Norm.MU."
+                "Gaussian noise needs Norm.L2, a selection Norm.RANGE."
             )
         if norm is Norm.L2 and neighbouring is Neighbouring.REPLACE_ONE and self.sample_prob < 1:
             return 2 * self.bound(Neighbouring.ADD_REMOVE, norm)
         bound: float | None = getattr(self, _BOUND_UNDER[neighbouring])
         if bound is None:
             raise UnboundedSensitivity(
-                f"this box has no bound under the relation {neighbouring.value!r}. "
-                f"Use a purse with neighbouring={neighbouring.other.value!r}, or a query that bounds both."
+                f"this box has no bound under the relation {neighbouring.value!r}. Use a purse with the other relation."
             )
         return bound
 

@@ -12,6 +12,7 @@ from typing import Any
 from privypurse.accounting import _filters as filters
 from privypurse.accounting._filters import DeclaredNonPrivate
 from privypurse.accounting._totals import Filter
+from privypurse.core._checks import shown
 from privypurse.core._errors import FileUnusable, InvalidArgument, LedgerCorrupt
 from privypurse.core._formats import rounded_up
 from privypurse.core._neighbouring import Neighbouring
@@ -456,7 +457,7 @@ def _difference(one: Any, other: Any, path: str) -> str | None:
     elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
         inner = ((*values, f"{path}[{place}]") for place, values in enumerate(zip(one, other, strict=True)))
     else:
-        return None if _same(one, other) else f"{path} is {_short(one)} in it and {_short(other)} by the ledger"
+        return None if _same(one, other) else f"{path} is {shown(one)} in it and {shown(other)} by the ledger"
     return next((found for each in inner if (found := _difference(*each)) is not None), None)
 
 
@@ -465,10 +466,3 @@ def _same(one: Any, other: Any) -> bool:
         numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
         return numbers and (one == other or math.isclose(one, other, rel_tol=_TOLERANCE))
     return type(one) is type(other) and bool(one == other)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, dict | list | tuple):
-        return f"{len(value)} entries"
-    written = repr(value)
-    return written if len(written) <= 60 else f"{written[:57]}..."

@@ -28,8 +28,7 @@ def check_delta(delta: float, records: float | None) -> None:
     """
     if delta * (1e4 if records is None else positive(n_public=records)) >= 1:
         raise InvalidArgument(
-            f"delta must be far below one over the number of records; got {delta:g}, with which publishing a "
-            "whole record could count as private. Pass for example delta=1e-6"
+            f"delta must be far below one over the number of records; got {delta:g}. Pass for example delta=1e-6"
             + (", or declare n_public=... if there are so few records." if records is None else ".")
         )
 

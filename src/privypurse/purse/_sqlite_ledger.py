@@ -42,9 +42,8 @@ def check_one_name(path: pathlib.Path) -> None:
         raise LedgerCorrupt(f"the ledger {path.name} has disappeared. Restore it from a backup.") from error
     if names != 1:
         raise LedgerUnavailable(
-            f"the ledger {path.name} must have one name; got a file with {names} (hard links): after a crash under "
-            "one name, lines written under another could be lost. Remove the other names, which `find / -samefile "
-            f"{path.name}` lists."
+            f"the ledger {path.name} must have one name; got a file with {names} (hard links): lines could be "
+            f"lost after a crash. Remove the other names, which `find / -samefile {path.name}` lists."
         )
 
 

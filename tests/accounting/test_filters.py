@@ -3,6 +3,7 @@
 import math
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -240,9 +241,13 @@ def test_impossible_rdp_filters_are_refused(arguments):
         RdpFilter(**arguments)
 
 
-def test_a_reference_that_costs_nothing_is_refused():
-    with pytest.raises(InvalidArgument, match="to account for"):
-        RdpFilter(1.0, 1e-6, "add-remove", reference=GaussianCharge(1e200))
+@pytest.mark.parametrize("reference", [GaussianCharge(1e200), GaussianCharge(1e-200), GaussianCharge(1.0, 1e-300)])
+def test_a_reference_that_costs_nothing_or_infinity_is_refused(reference):
+    with (
+        np.errstate(over="ignore"),
+        pytest.raises(InvalidArgument, match="neither 0 nor infinity"),
+    ):
+        RdpFilter(1.0, 1e-6, "add-remove", reference=reference)
 
 
 def test_a_charge_without_noise_makes_the_record_infinite(rule):
@@ -346,7 +351,7 @@ class TestFixedSchedule:
         assert rule.smallest_noise_multiplier(spent) == math.inf
 
     def test_schedules_and_grids_that_would_fill_the_memory_are_refused(self):
-        with pytest.raises(InvalidArgument, match="whose grid would fill the memory"):
+        with pytest.raises(InvalidArgument, match="of epsilon, to fit the memory"):
             FixedSchedule(self.schedule, 1.0, 1e-6, "add-remove", interval=1e-9)
         with pytest.raises(InvalidArgument, match=r"at most 2,000,000 in all; got 2,000,001"):
             FixedSchedule([RepeatedCharge(GaussianCharge(1e9), 2_000_001)], 1.0, 1e-6, "add-remove")

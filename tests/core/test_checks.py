@@ -74,7 +74,7 @@ def test_values_without_a_short_text_are_shown_by_their_type():
 
 
 def test_the_home_folder_of_an_unknown_user_is_refused():
-    with pytest.raises(InvalidArgument, match="begins with the home folder of a user that is not known here"):
+    with pytest.raises(InvalidArgument, match="names the home of an unknown user"):
         checks.at_home("~no-such-user/budget.db")
 
 

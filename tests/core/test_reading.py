@@ -15,7 +15,7 @@ from privypurse.core._reading import check_fields, finite_or_none, read_json, re
     [
         ("[" * 100_000, "nested too deeply"),
         ('{"a": 1, "a": 2}', "occurs twice"),
-        ("NaN", "NaN is not JSON"),
+        ("NaN", "NaN is not a number of JSON"),
         ("1e999", "too large"),
         ("{", "Expecting"),
     ],

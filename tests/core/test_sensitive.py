@@ -148,7 +148,7 @@ def test_nothing_in_a_box_can_be_set_again(name):
 def test_a_missing_bound_or_the_wrong_norm_is_an_error_with_the_remedy():
     one_sided = box(replace_one=None)
     assert one_sided.replace_one is None
-    with pytest.raises(UnboundedSensitivity, match="neighbouring='add-remove'"):
+    with pytest.raises(UnboundedSensitivity, match="a purse with the other relation"):
         one_sided.bound(Neighbouring.REPLACE_ONE, Norm.L2)
     with pytest.raises(UnboundedSensitivity, match=r"Norm\.RANGE"):
         one_sided.bound(Neighbouring.ADD_REMOVE, Norm.RANGE)

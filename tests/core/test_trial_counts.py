@@ -28,6 +28,12 @@ def test_the_parameter_gives_the_mean():
         assert trial_counts.mean_of(trial_counts.log_inverse_g(5.0, shape), shape) == pytest.approx(5.0)
 
 
+@pytest.mark.parametrize("shape", [5e-324, 1e-320, 1e-300])
+@pytest.mark.parametrize("mean", [1 + 2**-52, 1 + 1e-9, 5.0])
+def test_a_shape_too_small_for_floating_point_counts_as_zero(mean, shape):
+    assert trial_counts.log_inverse_g(mean, shape) == trial_counts.log_inverse_g(mean, 0.0)
+
+
 def test_a_mean_that_no_parameter_gives_is_refused():
     with pytest.raises(InvalidArgument, match="mean must be a number from 1 to 1e300"):
         trial_counts.log_inverse_g(1e307, 1.0)

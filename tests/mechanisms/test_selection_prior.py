@@ -90,7 +90,7 @@ def test_the_range_is_reached_under_a_prior():
     without = ExponentialSelection(0.7)
     held = box([0.0, 1.0, 2.0])
     assert mechanism.charge(held, ADD_REMOVE) == without.charge(held, ADD_REMOVE)
-    seen = [m.charge_seen_under(held, ADD_REMOVE, ADD_REMOVE.other) for m in (mechanism, without)]
+    seen = [m.charge_seen_under(held, ADD_REMOVE, Neighbouring.REPLACE_ONE) for m in (mechanism, without)]
     assert seen[0] == seen[1]
 
 
@@ -114,7 +114,7 @@ def test_the_prior_speaks_where_the_scores_do_not():
 def test_a_prior_of_another_length_is_refused_before_payment(prior):
     purse = Purse(1.0, 1e-6, neighbouring="add-remove")
     lines = purse.ledger.head()
-    with pytest.raises(InvalidArgument, match="one number for each of the 3 candidates"):
+    with pytest.raises(InvalidArgument, match="3 numbers, one for each candidate"):
         purse.release(box([1.0, 2.0, 3.0]), ExponentialSelection(0.1, prior))
     assert purse.ledger.head() == lines
     assert int(purse.release(box([1.0, 2.0, 3.0]), ExponentialSelection(0.1, (0.0, 1.0, 2.0))).value) in (0, 1, 2)

@@ -41,7 +41,8 @@ def test_normals_from_a_key_are_normal_and_differ_in_every_block():
 
 
 def test_on_the_processor_the_noise_is_that_of_the_source():
-    drawn = normals((3, 5), CPU, NoiseSource(seed=2))
+    box = SensitiveTensor(torch.zeros(3, 5), **BOUNDS)
+    drawn = TorchGaussian(1.0).draw(box, Neighbouring.ADD_REMOVE, NoiseSource(seed=2))
     assert drawn.numpy().tolist() == NoiseSource(seed=2).normal((3, 5)).tolist()
 
 

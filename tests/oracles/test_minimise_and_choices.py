@@ -378,7 +378,7 @@ def test_models_of_another_length_are_refused(points):
 
 @pytest.mark.parametrize("points", [np.zeros((0, 3)), np.zeros((2, 2, 2)), [[1.0, math.nan]], [[math.inf]]])
 def test_models_that_are_no_table_of_numbers_are_refused(points):
-    with pytest.raises(InvalidArgument, match="points must be a table of finite numbers"):
+    with pytest.raises(InvalidArgument, match="points must be finite"):
         LossesAt(points=points)
 
 

@@ -30,7 +30,7 @@ def test_details_that_are_no_object_are_refused():
 def test_a_line_of_an_unknown_kind_is_refused():
     """It may restrict spending."""
     a_line("charge").check_follows(0, GENESIS)
-    with pytest.raises(LedgerCorrupt, match="of a kind that this version does not know"):
+    with pytest.raises(LedgerCorrupt, match="of an unknown kind"):
         a_line("loan").check_follows(0, GENESIS)
 
 

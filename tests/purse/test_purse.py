@@ -348,7 +348,7 @@ def test_a_forked_child_settles_nothing_of_its_parent(tmp_path, box):
         purse.release(box, Gaussian(100.0))
         child = os.fork()
         if child == 0:
-            purse._reservation.close()
+            purse._reservation.settle(close=True)
             purse._reservation.settle()
             os._exit(0 if purse.block is None else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -361,7 +361,7 @@ def test_a_closed_reservation_takes_no_charge(ledger, box):
         purse.release(box, Gaussian(100.0))
         reservation = purse._reservation
     assert not reservation.pay(GaussianCharge(100.0), None, "late")
-    reservation.close()
+    reservation.settle(close=True)
     assert [entry.kind for entry in lines(purse)] == ["open", "reserve", "settle"]
 
 
@@ -593,7 +593,7 @@ def test_replay_checks_what_a_block_gives_back(ledger, box):
         ledger.append("default", SETTLE, body, who="m", what="x", decide=lambda totals: totals.minus(reserved))
         with pytest.raises(LedgerCorrupt, match="returns more"):
             replay(ledger, "default", purse.filter)
-        purse._reservation._forget()  # so that the end of the block adds nothing more
+        purse._reservation._ceiling = None  # so that the end of the block adds nothing more
 
 
 def test_an_error_inside_a_reservation_settles_it(ledger, box):

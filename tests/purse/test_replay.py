@@ -58,7 +58,7 @@ def forged(used, returned=None):
             what="x",
             decide=lambda totals: totals if returned is None else totals.minus(returned(rule)),
         )
-        purse._reservation._forget()  # so that the end of the block adds nothing more
+        purse._reservation._ceiling = None  # so that the end of the block adds nothing more
     return ledger, rule
 
 

@@ -214,7 +214,7 @@ def test_a_null_byte_in_a_name_is_refused(tmp_path):
 
 def test_names_that_are_no_text_are_refused(path):
     ledger = SqliteLedger(path)
-    with pytest.raises(InvalidArgument, match="must be valid Unicode text"):
+    with pytest.raises(InvalidArgument, match="must be valid Unicode"):
         Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger, dataset="bad \ud800 name")
     assert ledger.verify() == 8
 

@@ -107,7 +107,7 @@ def test_a_part_of_a_part_freezes_the_account(tmp_path):
 def test_lines_of_a_kind_that_is_not_known_are_refused(tmp_path):
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "l.db", dataset="d")
     purse.ledger.append("d", "note", {}, who="a", what="b", decide=lambda totals: totals)
-    with pytest.raises(LedgerCorrupt, match="kind that this version does not know"):
+    with pytest.raises(LedgerCorrupt, match="of an unknown kind"):
         purse.ledger.append("d", "lower the limit", {}, who="a", what="b", decide=lambda totals: totals)
     with pytest.raises(LedgerCorrupt, match="kind"):
         Purse.reopen(tmp_path / "l.db", "d")

@@ -8,7 +8,7 @@ from typing import Any
 
 from privypurse.accounting import pld
 from privypurse.accounting._totals import Totals, float_down, quanta_down, quanta_up
-from privypurse.core._errors import BudgetExhausted, InvalidArgument, UnsupportedCharge
+from privypurse.core._errors import BudgetExhausted, UnsupportedCharge
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import (
     BoundedRangeCharge,
@@ -27,12 +27,30 @@ SELECTION = BoundedRangeCharge(1.0)
 _DUST = 1e-9
 
 
-def two_steps(epsilon: float, delta: float) -> tuple[float, float]:
-    """Return the (epsilon, delta) for two changes given that for one (group privacy)."""
-    return 2 * epsilon, min(1.0, (1 + math.exp(min(epsilon, 700.0))) * delta)
+class Target:
+    """The (epsilon, delta) of a filter, its relation, and what follows under the other relation."""
+
+    name: str
+
+    def __init__(self, epsilon: float, delta: float, neighbouring: Neighbouring | str) -> None:
+        self.epsilon, self.delta, self.neighbouring = epsilon, delta, Neighbouring.parse(neighbouring)
+
+    def guarantee_under(self, neighbouring: Neighbouring) -> tuple[float, float]:
+        # From add/remove to replace-one, group privacy applies: a replacement is two changes.
+        if neighbouring is self.neighbouring:
+            return self.epsilon, self.delta
+        return (math.inf, 1.0) if neighbouring is Neighbouring.ADD_REMOVE else self._two_steps()
+
+    def _two_steps(self) -> tuple[float, float]:
+        """Return the (epsilon, delta) for two changes."""
+        return 2 * self.epsilon, min(1.0, (1 + math.exp(min(self.epsilon, 700.0))) * self.delta)
+
+    def terms(self) -> dict[str, Any]:
+        target = {"epsilon": self.epsilon, "delta": self.delta, "neighbouring": self.neighbouring.value}
+        return {"filter": self.name, **target}
 
 
-class AdditiveFilter(abc.ABC):
+class AdditiveFilter(Target, abc.ABC):
     """A filter whose costs add up and must stay within fixed limits.
 
     Guarantees
@@ -43,20 +61,12 @@ class AdditiveFilter(abc.ABC):
       charge that fits is admitted. A refusal reads only public numbers and may be repeated freely.
     """
 
-    name: str
     theorem: str
     currency: str  # unit of the sums, for messages
     refundable = True
 
     def __init__(self, epsilon: float, delta: float, neighbouring: Neighbouring | str, limits: Sequence[float]) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbouring = Neighbouring.parse(neighbouring)
-        if not all(map(math.isfinite, limits)):
-            raise InvalidArgument(
-                f"epsilon is too large to account for: got {epsilon:g}. A release at that cost is not private: "
-                "use Purse.not_private, which declares so."
-            )
+        super().__init__(epsilon, delta, neighbouring)
         self.limits = tuple(quanta_down(limit) for limit in limits)
         self._float_limits = tuple(limits)
         self._prices: dict[tuple[SingleCharge, Neighbouring], tuple[int, ...] | None] = {}
@@ -135,7 +145,8 @@ class AdditiveFilter(abc.ABC):
         return self._bisect(lambda z: self._fits(spent, GaussianCharge(z, sample_prob)), multiplier, 1e-3 * multiplier)
 
     def largest_epsilon(self, spent: Totals, like: BoundedRangeCharge | PureCharge = SELECTION) -> float:
-        if any(value < _DUST * limit for value, limit in zip(self.affordable(spent), self._float_limits, strict=True)):
+        left = self.affordable(spent)
+        if any(value < _DUST * limit for value, limit in zip(left, self._float_limits, strict=True)):
             return 0.0
 
         def fits(epsilon: float) -> bool:
@@ -144,7 +155,7 @@ class AdditiveFilter(abc.ABC):
         if not fits(1e-12):
             return 0.0
         # Costs grow about as epsilon squared: a few corrections replace dozens of bisections.
-        left, epsilon = self.affordable(spent), 1.0
+        epsilon = 1.0
         for _ in range(20):
             price = self._price(dataclasses.replace(like, epsilon=epsilon), self.neighbouring)
             room = min(value / cost for value, cost in zip(left, price, strict=True))
@@ -166,23 +177,6 @@ class AdditiveFilter(abc.ABC):
     def epsilon_left(self, spent: Totals) -> float:
         left = tuple(limit - used for limit, used in zip(self.limits, spent.quanta, strict=True))
         return self.epsilon_of(Totals(left), self.delta)
-
-    def guarantee_under(self, neighbouring: Neighbouring) -> tuple[float, float]:
-        # From add/remove to replace-one, group privacy applies: a replacement is two changes.
-        if neighbouring is self.neighbouring:
-            return self.epsilon, self.delta
-        return (math.inf, 1.0) if neighbouring is Neighbouring.ADD_REMOVE else self._two_steps()
-
-    def _two_steps(self) -> tuple[float, float]:
-        return two_steps(self.epsilon, self.delta)
-
-    def terms(self) -> dict[str, Any]:
-        return {
-            "filter": self.name,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "neighbouring": self.neighbouring.value,
-        }
 
     def epsilon_under(self, neighbouring: Neighbouring, charges: Iterable[Charge], delta: float) -> float:
         spent = self.start()

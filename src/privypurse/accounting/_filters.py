@@ -81,10 +81,8 @@ class ZcdpFilter(AdditiveFilter):
 
     Parameters
     ----------
-    epsilon, delta : float
-        The target, converted as `conversion` says.
-    neighbouring
-        As for `GdpFilter`.
+    epsilon, delta, neighbouring
+        As for `GdpFilter`, converted as `conversion` says.
     conversion : {"optimal", "classic"}
         Conversion from rho to (epsilon, delta); "optimal" is Canonne, Kamath and Steinke (2020).
 
@@ -129,10 +127,8 @@ class RdpFilter(AdditiveFilter):
 
     Parameters
     ----------
-    epsilon, delta : float
-        The target.
-    neighbouring : Neighbouring or str
-        The relation.
+    epsilon, delta, neighbouring
+        As for `GdpFilter`.
     reference : GaussianCharge, optional
         The kind of release that will use most of the budget, such as
         ``GaussianCharge(3.0, sample_prob=0.05)``. The target curve is this charge's curve, scaled
@@ -168,27 +164,27 @@ class RdpFilter(AdditiveFilter):
         relation = Neighbouring.parse(neighbouring)
         self.orders = rdp.ORDERS if orders is None else tuple(sorted(set(orders)))
         if not self.orders or not all(type(order) is int and 2 <= order <= 65536 for order in self.orders):
-            raise InvalidArgument(
-                f"orders must be whole numbers from 2 to 65536; got {orders!r}. Omit it for the default orders."
-            )
-        if not isinstance(reference, GaussianCharge) or reference.noise_multiplier == 0:
-            raise InvalidArgument(
-                f"reference must be a GaussianCharge with noise; got {reference!r}. "
-                "Pass for example reference=GaussianCharge(noise_multiplier=1.1, sample_prob=0.01)."
-            )
-        self.reference = reference
-        unit = rdp.curve(reference, relation, self.orders)
-        reach = [rdp.largest_cost(a, epsilon, delta) / cost for a, cost in zip(self.orders, unit, strict=True)]
+            raise InvalidArgument(f"orders must be whole numbers from 2 to 65536; got {orders!r}. Omit it.")
+        # A reference without noise, or of another kind, has no curve to scale.
+        unit = rdp.curve(reference, relation, self.orders) if isinstance(reference, GaussianCharge) else (math.inf,)
+        reach = [rdp.largest_cost(a, epsilon, delta) / cost for a, cost in zip(self.orders, unit, strict=False)]
         scale = max(reach)
         if orders is None:
             best = reach.index(scale)
             self.orders, unit = (self.orders[best],), (unit[best],)
+        limits = [scale * cost * (1 - 1e-12) for cost in unit]
+        if not all(map(math.isfinite, limits)):
+            raise InvalidArgument(
+                f"reference must be a GaussianCharge whose cost is neither 0 nor infinity; got {reference!r}. "
+                "Pass for example reference=GaussianCharge(noise_multiplier=1.1, sample_prob=0.01)."
+            )
+        self.reference = reference
         if scale <= 0:
             raise InvalidArgument(
                 f"epsilon={epsilon!r} at delta={delta!r} is below what the orders {self.orders[0]} to "
                 f"{self.orders[-1]} can express. Pass larger orders, a larger epsilon, or filter='gdp'."
             )
-        super().__init__(epsilon, delta, relation, [scale * cost * (1 - 1e-12) for cost in unit])
+        super().__init__(epsilon, delta, relation, limits)
 
     def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
         return rdp.curve(charge, neighbouring, self.orders)
@@ -231,9 +227,7 @@ class DeclaredNonPrivate(AdditiveFilter):
         return 1.0
 
     def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
-        raise InvalidArgument(
-            "a purse declared not private has no budget to divide. Use ConstantNoise, or a purse with an epsilon."
-        )
+        raise InvalidArgument("a purse declared not private has no budget to divide. Use ConstantNoise.")
 
     def epsilon_left(self, spent: Totals) -> float:
         return math.inf

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from privypurse.accounting import convert, pld
-from privypurse.accounting._additive import two_steps
+from privypurse.accounting._additive import Target
 from privypurse.accounting._totals import Totals
 from privypurse.core import charges as charge_format
 from privypurse.core._checks import positive, small_probability
@@ -28,7 +28,7 @@ from privypurse.core.charges import (
 MOST_RELEASES = 2_000_000
 
 
-class FixedSchedule:
+class FixedSchedule(Target):
     """A list of charges fixed before the data is seen, priced as a whole by PLD accounting.
 
     Parameters
@@ -65,13 +65,11 @@ class FixedSchedule:
         *,
         interval: float | None = None,
     ) -> None:
-        self.epsilon, self.delta = positive(epsilon=epsilon), small_probability(delta=delta)
-        self.neighbouring = Neighbouring.parse(neighbouring)
+        super().__init__(positive(epsilon=epsilon), small_probability(delta=delta), neighbouring)
         self.interval = pld.default_interval(self.epsilon) if interval is None else positive(interval=interval)
         if self.interval < pld.SMALLEST_INTERVAL * self.epsilon:
             raise InvalidArgument(
-                f"interval must be at least {pld.SMALLEST_INTERVAL:g} of epsilon; got {interval!r}, whose grid would "
-                "fill the memory. Omit it."
+                f"interval must be at least {pld.SMALLEST_INTERVAL:g} of epsilon, to fit the memory; got {interval!r}. Omit it."
             )
         self.schedule = _unfold(charges)
         if any(isinstance(charge, ObjectivePerturbationCharge) for charge in self.schedule):
@@ -84,8 +82,7 @@ class FixedSchedule:
         if self.scheduled_epsilon > self.epsilon:
             raise InvalidArgument(
                 f"this schedule costs epsilon={self.scheduled_epsilon:.6g} at delta={self.delta:g}, more than "
-                f"epsilon={self.epsilon:g}. Scale its noise with "
-                "privypurse.accounting.calibrate.scale_to_budget, or shorten it."
+                f"epsilon={self.epsilon:g}. Shorten it, or scale its noise with accounting.calibrate.scale_to_budget."
             )
 
     def start(self) -> Totals:
@@ -157,23 +154,13 @@ class FixedSchedule:
         rest = self.schedule[spent.quanta[0] :]
         return self._epsilon(rest, self.delta) if rest else 0.0
 
-    def guarantee_under(self, neighbouring: Neighbouring) -> tuple[float, float]:
-        if neighbouring is self.neighbouring:
-            return self.epsilon, self.delta
-        return (math.inf, 1.0) if neighbouring is Neighbouring.ADD_REMOVE else two_steps(self.epsilon, self.delta)
-
     def terms(self) -> dict[str, Any]:
         listed = json.dumps([charge_format.to_json(charge) for charge in self.schedule], sort_keys=True)
+        runs = [[charge_format.to_json(one), sum(1 for _ in same)] for one, same in itertools.groupby(self.schedule)]
         return {
-            "filter": self.name,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "neighbouring": self.neighbouring.value,
+            **super().terms(),
             "interval": self.interval,
-            "schedule": [
-                [charge_format.to_json(charge), sum(1 for _ in same)]
-                for charge, same in itertools.groupby(self.schedule)
-            ],
+            "schedule": runs,
             "schedule_length": len(self.schedule),
             "schedule_sha256": hashlib.sha256(listed.encode()).hexdigest(),
         }
@@ -184,9 +171,7 @@ class FixedSchedule:
         runs = [RepeatedCharge(charge_format.from_json(charge), count) for charge, count in terms["schedule"]]  # type: ignore[arg-type]
         schedule = cls(runs, terms["epsilon"], terms["delta"], terms["neighbouring"], interval=terms["interval"])
         if schedule.terms() != terms:
-            raise LedgerCorrupt(
-                "the terms of a schedule fixed in advance are inconsistent: the ledger line was changed."
-            )
+            raise LedgerCorrupt("the terms of a fixed schedule are inconsistent: the ledger line was changed.")
         return schedule
 
     def __repr__(self) -> str:
@@ -222,7 +207,7 @@ def _unfold(charges: Iterable[Charge]) -> tuple[SingleCharge, ...]:
     if wrong or not listed:
         raise InvalidArgument(
             f"charges must be a list of charges, at least one; got {wrong[0] if wrong else listed!r}. "
-            "Pass for example [GaussianCharge(20.0)] * 10; pass charges, not mechanisms."
+            "Pass for example [GaussianCharge(20.0)] * 10."
         )
     length = sum(charge.count if isinstance(charge, RepeatedCharge) else 1 for charge in listed)
     if length > MOST_RELEASES:

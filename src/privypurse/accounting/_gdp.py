@@ -48,8 +48,7 @@ def _priced(charge: SingleCharge, name: str, notion: str) -> GaussianCharge | Bo
     if charge.sample_prob < 1:
         raise UnsupportedCharge(
             f"a Poisson-sampled release has no {notion} bound, so this filter cannot price {charge!r}. "
-            "Use a purse with filter='rdp' for adaptive budgets, a FixedSchedule for a list known in advance, "
-            "or query all records."
+            "Use a purse with filter='rdp', a FixedSchedule for a list known in advance, or all records."
         )
     return None if isinstance(charge, GaussianCharge) and charge.noise_multiplier == 0 else charge
 

@@ -9,6 +9,7 @@ Tests compare the two. The conversion to (epsilon, delta) is dp-accounting's.
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,9 +144,7 @@ def _sampled_gaussian(sample_prob: float, noise_multiplier: float, orders: NDArr
 
 
 @functools.lru_cache(maxsize=16)
-def _binomials(
-    orders: tuple[int, ...],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
+def _binomials(orders: tuple[int, ...]) -> tuple[NDArray[Any], ...]:
     """Return order, count and log-binomial for k = 2..order, concatenated, and the starts."""
     counts = [np.arange(2, order + 1, dtype=np.float64) for order in orders]
     count = np.concatenate(counts)

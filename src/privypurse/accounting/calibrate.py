@@ -74,13 +74,10 @@ def scale_to_budget(
     listed = tuple(charges)
     wrong = [charge for charge in listed if not isinstance(charge, SingleCharge | RepeatedCharge)]
     if wrong:
-        raise InvalidArgument(
-            f"charges must be a list of charges; got {wrong[0]!r}. Pass for example [GaussianCharge(1.0)]."
-        )
+        raise InvalidArgument(f"charges must be a list of charges; got {wrong[0]!r}. Pass [GaussianCharge(1.0)].")
     if not any(isinstance(charge, GaussianCharge) for charge in tally(listed)):
         raise InvalidArgument(
-            f"charges must hold a Gaussian release whose noise can be scaled; got {listed!r}. "
-            "Pass for example [GaussianCharge(1.0)] * 10."
+            f"charges must hold a Gaussian release whose noise can be scaled; got {listed!r}. Add one."
         )
 
     def log_overshoot(log_factor: float, grid: float) -> float:

@@ -33,11 +33,6 @@ def gdp_delta(mu: float, epsilon: float) -> float:
     equal numbers. With ``a = epsilon/mu - mu/2`` and ``b = epsilon/mu + mu/2`` it equals
     ``exp(-a^2/2)/2 * (erfcx(a/sqrt2) - erfcx(b/sqrt2))``. For small mu the difference is the
     integral of the derivative of erfcx, whose terms are all positive, so nothing cancels.
-
-    Examples
-    --------
-    >>> round(gdp_delta(1.0, 1.0), 6)
-    0.126937
     """
     mu, epsilon = non_negative(mu=mu), non_negative(epsilon=epsilon)
     return min(1.0, math.exp(_log_delta(mu, epsilon)))
@@ -89,11 +84,6 @@ def zcdp_epsilon(rho: float, delta: float, conversion: Conversion = "optimal") -
     "optimal": Canonne, Kamath and Steinke (2020, arXiv:2004.00010), minimised over the order; any
     order is valid, so an inexact minimum is still an upper bound. "classic":
     ``rho + 2 sqrt(rho ln(1/delta))``, Bun and Steinke (2016, arXiv:1605.02065).
-
-    Examples
-    --------
-    >>> round(zcdp_epsilon(0.1, 1e-5), 4)
-    1.9142
     """
     rho, delta = non_negative(rho=rho), small_probability(delta=delta)
     if rho == 0:
@@ -142,10 +132,7 @@ def bounded_range_mu(epsilon: float) -> float:
 
 def _conversion(conversion: str) -> str:
     if conversion not in ("optimal", "classic"):
-        raise InvalidArgument(
-            f"conversion must be 'optimal' or 'classic'; got {conversion!r}. "
-            "Pass conversion='optimal' unless you reproduce a published number."
-        )
+        raise InvalidArgument(f"conversion must be 'optimal' or 'classic'; got {conversion!r}. Omit it.")
     return conversion
 
 
@@ -198,7 +185,4 @@ def _smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
             middle = high * 1e-3
         if not low < middle < high:
             return high
-        if holds(middle):
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if holds(middle) else (middle, high)

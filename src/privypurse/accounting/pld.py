@@ -81,9 +81,7 @@ def pld_epsilon(
     perturbed = [charge for charge in counts.elements() if isinstance(charge, ObjectivePerturbationCharge)]
     if perturbed:
         if len(perturbed) > 1 or len(counts) > 1:
-            raise UnsupportedCharge(
-                f"{perturbed[0]!r} has a price on its own, not in a list. Use a purse with filter='rdp'."
-            )
+            raise UnsupportedCharge(f"{perturbed[0]!r} has a price on its own, not in a list. Use filter='rdp'.")
         return objective_perturbation.epsilon_of(perturbed[0], delta, neighbouring)
     relations = dp_accounting.NeighboringRelation
     sampled = {c: k for c, k in counts.items() if isinstance(c, GaussianCharge) and c.sample_prob < 1}

@@ -6,6 +6,7 @@ checked value as a plain Python number::
     clip_norm = positive(clip_norm=clip_norm)
 """
 
+import contextlib
 import math
 import numbers
 import os
@@ -23,9 +24,8 @@ FloatArray = NDArray[np.float64]
 
 def shown(value: object) -> str:
     """Format a value for an error message: a possible table of records by type and shape only."""
-    numbers_too = bool | int | float | complex | np.generic
     try:
-        if value is None or isinstance(value, numbers_too):
+        if value is None or isinstance(value, bool | int | float | complex | np.generic):
             return repr(value)
         described = isinstance(value, str | tuple | list | dict) or type(value).__module__.startswith("privypurse")
         text = repr(value) if described else ""
@@ -52,15 +52,12 @@ class _Range:
     def __call__(self, **named: Any) -> float:
         """Return the number as a float, or raise InvalidArgument."""
         ((name, value),) = named.items()
+        number = math.nan
         if type(value) is float:  # the common case: checks run at every release
             number = value
-        else:
-            if isinstance(value, bool) or not isinstance(value, numbers.Real):
-                _refuse(name, value, self._must, self._example)
-            try:
+        elif isinstance(value, numbers.Real) and not isinstance(value, bool):
+            with contextlib.suppress(OverflowError):
                 number = float(value)
-            except OverflowError:
-                _refuse(name, value, self._must, self._example)
         if not self._low <= number <= self._high:
             _refuse(name, value, self._must, self._example)
         return number
@@ -100,9 +97,7 @@ def at_home(path: str | os.PathLike[str]) -> pathlib.Path:
     try:
         return pathlib.Path(path).expanduser()
     except RuntimeError:  # no such user, or a user without a folder
-        raise InvalidArgument(
-            f"{str(path)!r} begins with the home folder of a user that is not known here. Write the path out."
-        ) from None
+        raise InvalidArgument(f"{str(path)!r} names the home of an unknown user. Write the path out.") from None
 
 
 def finite_vector(**named: Any) -> FloatArray:
@@ -138,10 +133,7 @@ def check_positions(matrix: Any) -> None:
     except (KeyError, AttributeError, IndexError, OverflowError, TypeError, ValueError):
         hold = False
     if not hold:
-        raise InvalidArgument(
-            "X has column numbers, row starts or entry lists that are outside its shape or inconsistent. "
-            "Rebuild the matrix."
-        )
+        raise InvalidArgument("X has positions outside its shape, or inconsistent lists of them. Rebuild the matrix.")
 
 
 def _compressed_hold(matrix: Any) -> bool:

@@ -111,11 +111,7 @@ def spending_noted(since: int | None = None, *, call: str | None) -> Iterator[No
     """Set `PrivypurseError.spent` and `call` on errors that leave the block; also a decorator.
 
     The operation began at `since`, a value of `charges_so_far`; by default at the start of the block.
-
-    Guarantees
-    ----------
-    `spent` is False only if this process made no charge since the operation began. Charges of other
-    threads count too, so the statement errs on the safe side.
+    `spent` is False only if this process, in any thread, made no charge since then.
     """
     began = _charges if since is None else since
     try:

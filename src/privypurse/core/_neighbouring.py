@@ -19,26 +19,14 @@ class Neighbouring(enum.Enum):
     ADD_REMOVE = "add-remove"
     REPLACE_ONE = "replace-one"
 
-    @property
-    def other(self) -> "Neighbouring":
-        """The other relation."""
-        return Neighbouring.REPLACE_ONE if self is Neighbouring.ADD_REMOVE else Neighbouring.ADD_REMOVE
-
     @classmethod
     def parse(cls, neighbouring: "Neighbouring | str") -> "Neighbouring":
-        """Read a relation from the enum itself or from its name.
-
-        Examples
-        --------
-        >>> Neighbouring.parse("add-remove")
-        <Neighbouring.ADD_REMOVE: 'add-remove'>
-        """
+        """Read a relation from the enum itself or from its name."""
         given = neighbouring.strip().lower().replace("_", "-") if isinstance(neighbouring, str) else neighbouring
         try:
             return cls(given)
         except ValueError:
             raise InvalidArgument(
-                f"neighbouring must be 'add-remove' or 'replace-one'; got {neighbouring!r}. "
-                "Pass neighbouring='add-remove' if a person may be in the data or not, "
-                "'replace-one' if the number of records is public and one record may differ."
+                f"neighbouring must be 'add-remove' or 'replace-one'; got {neighbouring!r}. Pass neighbouring="
+                "'add-remove', or 'replace-one' if the number of records is public."
             ) from None

@@ -50,14 +50,10 @@ os.register_at_fork(after_in_child=_draw_process_token)
 class Shared:
     """Makes copies of an object the object itself: a copied ledger would be a second budget."""
 
-    def __copy__(self) -> Any:
+    def __copy__(self, *_: Any) -> Any:
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self
-
-    def __sklearn_clone__(self) -> Any:
-        return self
+    __deepcopy__ = __sklearn_clone__ = __copy__
 
 
 class NoiseSource(Shared):
@@ -120,24 +116,20 @@ class NoiseSource(Shared):
     def __init__(self, seed: int | None = None, *, secure: bool | str | None = None) -> None:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
             raise InvalidArgument(
-                f"seed must be None or a whole number of 0 or more; got {seed!r}. "
-                "Pass seed=None for private noise, seed=7 for a repeatable simulation."
+                f"seed must be None or a whole number of 0 or more; got {seed!r}. Pass seed=7 for a simulation."
             )
         named = isinstance(secure, str) and secure in ("discrete", "opendp")
         if not (secure is None or isinstance(secure, bool) or named):
             raise InvalidArgument(
-                f"secure must be None, False, True, 'discrete' or 'opendp'; got {secure!r}. "
-                "Pass secure=True for exact noise."
+                f"secure must be None, False, True, 'discrete' or 'opendp'; got {secure!r}. Pass secure=True."
             )
         if secure == "opendp" and importlib.util.find_spec("opendp") is None:
             raise InvalidArgument(
-                "noise 'opendp' needs the package opendp, which is not installed. Run pip install "
-                "'privypurse[opendp]', or use 'discrete' for the same distribution, in a purse with filter='zcdp'."
+                "noise 'opendp' needs the package opendp: pip install 'privypurse[opendp]'. Or use 'discrete'."
             )
         if secure == "opendp" and seed is not None:
             raise InvalidArgument(
-                f"seed must be None with secure='opendp', which uses its own random numbers; got {seed!r}. "
-                "Pass secure='discrete' for a simulation of the same distribution."
+                f"seed must be None with secure='opendp'; got {seed!r}. Pass secure='discrete' for a simulation."
             )
         exact = seed is None if secure is None else secure
         self.sampler = exact if isinstance(exact, str) else "secure" if exact else "plain"

@@ -27,10 +27,7 @@ MISSHAPEN: tuple[type[Exception], ...] = (
 def refusing(
     message: str, also: tuple[type[Exception], ...] = (), raising: type[PrivypurseError] = InvalidArgument
 ) -> Iterator[None]:
-    """Raise `raising` with a message where reading fails because the input is malformed.
-
-    `also` are further errors that mean malformed input, from the library that reads it.
-    """
+    """Raise `raising` where reading fails because the input is malformed; `also` are further such errors."""
     try:
         yield
     except PrivypurseError:
@@ -41,7 +38,7 @@ def refusing(
 
 def read_json(text: "str | bytes", *, strict: bool = True) -> Any:
     """Read JSON. Raise ValueError if invalid, too deep, ambiguous or, if `strict`, not finite."""
-    numbers: Any = {"parse_constant": _no_number, "parse_float": _finite} if strict else {}
+    numbers: Any = {"parse_constant": _finite, "parse_float": _finite} if strict else {}
     try:
         return json.loads(text, object_pairs_hook=_once, **numbers)
     except RecursionError as error:
@@ -56,14 +53,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError("a number is too large")
+        raise ValueError(f"{text} is not a number of JSON, or too large")
     return number
 
 

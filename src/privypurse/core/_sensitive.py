@@ -66,15 +66,11 @@ class Sample:
     def take(self) -> Iterator[None]:
         """Hold the sample during a charge; it is used up unless the charge raises."""
         if this_process() != self._process:
-            raise SharedAcrossProcesses(
-                "a sample was carried into a forked process, where it could be released a second time. "
-                "Draw a sample in that process."
-            )
+            raise SharedAcrossProcesses("a sample was carried into a forked process. Draw a sample in that process.")
         with self._lock:
             if self._taken:
                 raise UnsupportedCharge(
-                    "this sample was already released once; its sampling rate does not price a second release. "
-                    "Draw a fresh sample for each release."
+                    "this sample was already released once, which is all that its rate prices. Draw a fresh sample."
                 )
             yield
             self._taken = True
@@ -106,8 +102,6 @@ class Sensitive:
 
     Attributes
     ----------
-    norm, add_remove, replace_one, sample_prob
-        The parameters.
     sample : Sample or None
         Token of the sample behind the value; None where all records took part.
     shape : tuple of int
@@ -154,17 +148,14 @@ class Sensitive:
         sample: Sample | None = None,
     ) -> None:
         if not isinstance(norm, Norm):
-            raise InvalidArgument(
-                f"norm must be Norm.L2, Norm.RANGE or Norm.GRADIENT; got {norm!r}. Pass for example norm=Norm.L2."
-            )
+            raise InvalidArgument(f"norm must be a Norm; got {norm!r}. Pass for example norm=Norm.L2.")
         sample_prob = probability(sample_prob=sample_prob)
         add_remove = None if add_remove is None else ordinary(add_remove=add_remove)
         replace_one = None if replace_one is None else ordinary(replace_one=replace_one)
         if add_remove is not None and replace_one is not None and not add_remove <= replace_one <= 2 * add_remove:
             raise InvalidArgument(
                 f"replace_one must lie between add_remove and twice add_remove; got replace_one={replace_one!r} with "
-                f"add_remove={add_remove!r}. A replacement is one removal and one addition: pass "
-                f"replace_one={2 * add_remove!r} if in doubt."
+                f"add_remove={add_remove!r}. Pass replace_one={2 * add_remove!r} if in doubt."
             )
         # A private copy, so that the caller cannot read or change it.
         array = np.array(value, dtype=np.float64)
@@ -190,18 +181,22 @@ class Sensitive:
         _set(self, "shape", shape)
 
     def bound(self, neighbouring: Neighbouring, norm: Norm) -> float:
-        """Return the bound enforced under a relation, if it was enforced in this norm."""
+        """Return the bound under a relation, if it was enforced in this norm.
+
+        For a Poisson sample, in L2 under replace-one, it is twice the add/remove bound, which prices
+        of sampled charges assume: the record may be sampled on one side only.
+        """
         if norm is not self.norm:
             raise UnboundedSensitivity(
                 f"this box is bounded in the {self.norm.value} norm, but the mechanism needs the {norm.value} norm. "
-                "Gaussian noise needs Norm.L2, a selection Norm.RANGE, a perturbed objective Norm.GRADIENT, "
-                "repeat-and-select Norm.MU."
+                "Gaussian noise needs Norm.L2, a selection Norm.RANGE."
             )
+        if norm is Norm.L2 and neighbouring is Neighbouring.REPLACE_ONE and self.sample_prob < 1:
+            return 2 * self.bound(Neighbouring.ADD_REMOVE, norm)
         bound: float | None = getattr(self, _BOUND_UNDER[neighbouring])
         if bound is None:
             raise UnboundedSensitivity(
-                f"this box has no bound under the relation {neighbouring.value!r}. "
-                f"Use a purse with neighbouring={neighbouring.other.value!r}, or a query that bounds both."
+                f"this box has no bound under the relation {neighbouring.value!r}. Use a purse with the other relation."
             )
         return bound
 

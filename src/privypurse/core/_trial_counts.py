@@ -28,16 +28,15 @@ def log_inverse_g(mean: float, shape: float) -> float:
 
 def mean_of(log_inverse: float, shape: float) -> float:
     """Return the mean for a positive value of ``ln(1/g)``; increasing."""
-    # shape (1 - g) / (g (1 - g^shape)), and its limit at shape 0.
-    below = -math.expm1(-shape * log_inverse) / shape if shape > 0 else log_inverse
+    # shape (1 - g) / (g (1 - g^shape)), and its limit where the exponent would underflow.
+    exponent = shape * log_inverse
+    below = -math.expm1(-exponent) / shape if exponent > 1e-200 else log_inverse
     return math.expm1(log_inverse) / below
 
 
 def draw_trial_count(mean: float, shape: float, noise: NoiseSource) -> int:
     """Draw the number of trials, exact up to the 64 bits of each coin and without a maximum.
 
-    Guarantees
-    ----------
     Counting goes on with probability 1 - g, and each further count k is kept with
     probability ``(k + shape)/(k + 1)``; otherwise counting restarts from 1. So it stops at k with
     probability proportional to ``(1 - g)^(k - 1)`` times the product of these: the distribution

@@ -146,9 +146,7 @@ class RepeatedCharge:
 
     def __post_init__(self) -> None:
         if not isinstance(self.charge, SingleCharge):
-            raise InvalidArgument(
-                f"charge must be a single charge; got {self.charge!r}. Pass for example GaussianCharge(2.0)."
-            )
+            raise InvalidArgument(f"charge must be a single charge; got {self.charge!r}. Pass GaussianCharge(2.0).")
         object.__setattr__(self, "count", positive_integer(count=self.count))
 
 

@@ -64,16 +64,14 @@ class LossesAlong:
         point, direction = finite_vector(point=self.point), finite_vector(direction=self.direction)
         if direction.shape != point.shape:
             raise InvalidArgument(
-                f"direction must have the shape of point, {point.shape}; got shape {direction.shape}. "
-                "Pass one number for each parameter of the model."
+                f"direction must have the shape of point, {point.shape}; got shape {direction.shape}. Reshape it."
             )
         object.__setattr__(self, "point", point)
         object.__setattr__(self, "direction", direction)
         steps = finite_vector(steps=self.steps)
         if steps.size == 0 or (steps < 0).any() or (steps > 1e100).any():
             raise InvalidArgument(
-                f"steps must hold one or more numbers from 0 to 1e100; got {steps.tolist()!r}. "
-                "Pass for example steps=[0.0, 0.5, 1.0]."
+                f"steps must hold one or more numbers from 0 to 1e100; got {steps.tolist()!r}. Pass [0.0, 1.0]."
             )
         object.__setattr__(self, "steps", steps)
         if self.public_terms is not None:
@@ -98,8 +96,7 @@ class LossesAt:
         points = np.array(self.points, dtype=np.float64, ndmin=2)
         if points.ndim != 2 or points.size == 0 or not np.isfinite(points).all():
             raise InvalidArgument(
-                f"points must be a table of finite numbers, one row for each model; got shape {points.shape}. "
-                "Check for NaN and infinity."
+                f"points must be finite, one row for each model; got shape {points.shape}. Check for NaN and infinity."
             )
         points.setflags(write=False)
         object.__setattr__(self, "points", points)

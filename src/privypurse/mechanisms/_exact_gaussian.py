@@ -57,11 +57,10 @@ class Digits:
 def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
     """Return integers with ``low <= 2^bits exp(-exponent) <= high``, at most two apart.
 
-    Guarantees
-    ----------
-    For exponents of zero or more, in integer arithmetic only. The exponent is halved until it is at most 1/2. There the series of
-    ``exp(-x)`` alternates with decreasing terms, so two successive partial sums enclose it. Every
-    rounding, in the series and in the squarings that undo the halvings, widens the interval.
+    For exponents of zero or more, in integer arithmetic only. The exponent is halved until it is at
+    most 1/2. There the series of ``exp(-x)`` alternates with decreasing terms, so two successive
+    partial sums enclose it. Every rounding, in the series and in the squarings that undo the
+    halvings, widens the interval.
     """
     if exponent == 0:
         return 1 << bits, 1 << bits
@@ -84,9 +83,7 @@ def _shift_up(value: int, bits: int) -> int:
 
 def _series(x: int, precision: int) -> tuple[int, int]:
     """Bound ``2^precision exp(-x/2^precision)`` for x of at most ``2^precision / 2``."""
-    one = 1 << precision
-    smallest = largest = one
-    term_low = term_high = one
+    smallest = largest = term_low = term_high = 1 << precision
     count = 0
     while term_high > 1 or count % 2 == 0:
         count += 1
@@ -152,8 +149,6 @@ def compiled_kernels() -> ModuleType | None:
 def exact_gaussian(count: int, std: int, discrete: bool, noise: NoiseSource) -> Integers:
     """Draw from the floored or the discrete distribution; ``std`` is that of a `Lattice`.
 
-    Guarantees
-    ----------
     The distribution is exact if the bits of `noise` are uniform. Each decision (which cell, whether
     to accept, which integer part) is made in double precision or 64-bit words only where a proved
     error bound shows that it is right whatever the further bits are. All others,
@@ -308,8 +303,6 @@ _CUMULATIVE_GUARD = 32
 def _cumulative_bounds(cells: int, bits: int) -> tuple[tuple[int, int], ...]:
     """Bound ``2^(bits + 32)`` times the cumulative probabilities of the cells.
 
-    Guarantees
-    ----------
     The weights of omitted cells at least halve from one to the next, because ``exp(-j/cells^2)`` is
     below 1/2, so together they weigh at most twice the bound on the first of them.
     """
@@ -402,8 +395,7 @@ class Lattice:
         bits = min(bits, LARGEST_STD.bit_length() - 3 - math.frexp(noise_multiplier)[1])
         if bits < root.bit_length() + _LEAST_ROUNDING_BITS:
             raise InvalidArgument(
-                f"noise_multiplier={noise_multiplier!r} is too large for exact noise on {count} numbers. Lower it, "
-                "or pass noise='plain'."
+                f"noise_multiplier={noise_multiplier!r} is too large for exact noise on {count} numbers. Pass noise='plain'."
             )
         exponent = math.frexp(sensitivity)[1] - 1 - bits
         # multiplier (sensitivity/unit + root), rounded up, as one fraction of integers. Fraction

@@ -69,8 +69,6 @@ def _rate(epsilon: float, score_range: float, exponent: int) -> Fraction:
 def select(gaps: Gaps, log_prior: tuple[float, ...] | None, noise: NoiseSource) -> int:
     """Draw candidate j with probability proportional to ``exp(log_prior_j - rate gap_j)``.
 
-    Guarantees
-    ----------
     Uses one random word, and no decision that depends on the scores, where the uniform number is
     further from the cumulative weights in double precision than their proved error; otherwise
     integer bounds and as many further bits as needed.
@@ -90,8 +88,6 @@ def select(gaps: Gaps, log_prior: tuple[float, ...] | None, noise: NoiseSource) 
 def _sums_of_weights(gaps: Gaps, log_prior: tuple[float, ...] | None) -> tuple[FloatArray, float]:
     """Return cumulative weights relative to the largest, and a bound on their error.
 
-    Guarantees
-    ----------
     Gap and prior have one sign, so an exponent has a relative error of a few roundings. After
     subtraction of the smallest, s, the absolute error of ``D = exponent - s`` is at most
     ``DOUBLE_ERROR (2 s + D)``. A weight ``e^-D`` errs by as much times ``e^-D``, less than
@@ -112,9 +108,7 @@ def _select_slowly(gaps: Gaps, log_prior: tuple[float, ...] | None, uniform: Dig
     exponents = [gaps.rate * gap for gap in gaps.units.tolist()]
     if log_prior is not None:
         largest = Fraction(max(log_prior))
-        exponents = [
-            exponent + largest - Fraction(weight) for exponent, weight in zip(exponents, log_prior, strict=True)
-        ]
+        exponents = [each + largest - Fraction(weight) for each, weight in zip(exponents, log_prior, strict=True)]
     smallest = min(exponents)
     while True:
         # Bounds on each cumulative weight, and on the uniform number times the last of them.
@@ -133,17 +127,14 @@ def _select_slowly(gaps: Gaps, log_prior: tuple[float, ...] | None, uniform: Dig
 def permute_and_flip(gaps: Gaps, noise: NoiseSource) -> int:
     """Take candidates in random order, each with probability ``exp(-rate gap)``; return the first.
 
-    Guarantees
-    ----------
     Uses two words for each candidate, whatever the scores are, except for ties among 64-bit keys,
     after which all keys are drawn again, and for coins that 64 bits do not decide.
     """
     count = gaps.units.size
     keys = noise.words(count)
-    order = np.argsort(keys)
-    while (keys[order][1:] == keys[order][:-1]).any():
+    while np.unique(keys).size < count:
         keys = noise.words(count)
-        order = np.argsort(keys)
+    order = np.argsort(keys)
     coins = noise.words(count)
     exponents = gaps.units * float(gaps.rate)
     # Exponents are capped at 700, where the error of the coin is below 1e-300.

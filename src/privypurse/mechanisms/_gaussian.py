@@ -30,9 +30,7 @@ class Gaussian:
     Guarantees
     ----------
     The standard deviation is ``noise_multiplier`` times the box's bound under the relation, and the
-    charge states `noise_multiplier`: price and noise come from one number and one bound. For a
-    Poisson-sampled box under replace-one the bound is twice the add/remove bound, which is what
-    prices of sampled charges assume.
+    charge states `noise_multiplier`: price and noise come from one number and one bound.
 
     With a source of exact noise the value is rounded to a lattice and the noise is a whole number
     of units, never less than stated (``docs/proofs/exact_noise.md``). It is larger by at most two
@@ -62,7 +60,7 @@ class Gaussian:
     def with_noise_std(cls, noise_std: float, box: Sensitive, neighbouring: Neighbouring | str) -> "Gaussian":
         """Make a mechanism whose noise on this box has a given standard deviation."""
         noise_std = positive(noise_std=noise_std)
-        return cls(noise_std / _sensitivity(box, Neighbouring.parse(neighbouring)))
+        return cls(noise_std / box.bound(Neighbouring.parse(neighbouring), Norm.L2))
 
     @classmethod
     def spending(cls, remaining: Any) -> "Gaussian":
@@ -76,22 +74,19 @@ class Gaussian:
 
     def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
         """Return the standard deviation of the noise on this box; a lower bound for exact noise."""
-        return self.noise_multiplier * _sensitivity(box, neighbouring)
+        return self.noise_multiplier * box.bound(neighbouring, Norm.L2)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> GaussianCharge:
-        """Return the charge. Raise InvalidArgument if the noise over- or underflows."""
         noise_std = self.noise_std(box, neighbouring)
         if not 1e-290 < noise_std < 1e290:
             raise InvalidArgument(
-                f"noise_multiplier={self.noise_multiplier!r} on a box with bound {_sensitivity(box, neighbouring)!r} "
-                f"gives noise of standard deviation {noise_std!r}, which floating point cannot add. "
-                "Rescale the data or the clip norm to ordinary numbers."
+                f"noise_multiplier={self.noise_multiplier!r} on a box with bound {box.bound(neighbouring, Norm.L2)!r} "
+                f"gives noise of standard deviation {noise_std!r}. Rescale the data or the clip norm."
             )
         return GaussianCharge(self.noise_multiplier, box.sample_prob)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> GaussianCharge:
-        """Return the replace-one charge of an add/remove release: a larger sensitivity."""
-        return GaussianCharge(self.noise_std(box, neighbouring) / _sensitivity(box, other), box.sample_prob)
+        return GaussianCharge(self.noise_std(box, neighbouring) / box.bound(other, Norm.L2), box.sample_prob)
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Lattice | None:
         """Return the lattice of exact noise, None for plain noise.
@@ -102,20 +97,12 @@ class Gaussian:
             return None
         # A replacement is a removal and an addition, each of which is rounded.
         moves = 2 if neighbouring is Neighbouring.REPLACE_ONE else 1
-        sensitivity, count = _sensitivity(box, neighbouring), math.prod(box.shape)
+        sensitivity, count = box.bound(neighbouring, Norm.L2), math.prod(box.shape)
         return Lattice.of(sensitivity, self.noise_multiplier, count, noise.sampler != "secure", moves)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Return the value plus noise."""
         # A subclass may have a check_noise of its own, which need not return a lattice.
         lattice = Gaussian.check_noise(self, box, neighbouring, noise)
         if lattice is not None:
             return lattice.add_noise(box._value, noise)
         return np.asarray(box._value + self.noise_std(box, neighbouring) * noise.normal(box.shape))
-
-
-def _sensitivity(box: Sensitive, neighbouring: Neighbouring) -> float:
-    if box.sample_prob < 1 and neighbouring is Neighbouring.REPLACE_ONE:
-        # The record may be sampled on one side only: twice the add/remove bound covers both.
-        return 2 * box.bound(Neighbouring.ADD_REMOVE, Norm.L2)
-    return box.bound(neighbouring, Norm.L2)

@@ -33,7 +33,6 @@ class NonPrivateRelease:
         text(reason=self.reason)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
-        """Describe the release, which costs infinity."""
         if box.norm is Norm.GRADIENT:
             raise InvalidArgument(f"box holds an objective, not a value; got {box!r}. Use NonPrivateMinimiser.")
         return NonPrivateCharge(self.reason)
@@ -42,7 +41,6 @@ class NonPrivateRelease:
         """Accept any noise, since none is drawn."""
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Return a copy of the value."""
         return np.array(box._value)
 
 
@@ -57,7 +55,6 @@ class NonPrivateAnswer(NonPrivateRelease):
     make: Callable[[FloatArray, NoiseSource], FloatArray]
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Return the function of a copy of the value."""
         return np.asarray(self.make(np.array(box._value), noise))
 
 
@@ -75,12 +72,10 @@ class NonPrivateMinimiser:
         ordinary(tolerance=self.tolerance)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
-        """Describe the release, which costs infinity."""
         check_objective(box, self.ridge)
         return NonPrivateCharge(self.reason)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Return the minimiser."""
         minimise: Any = box._value
         return np.asarray(minimise(np.zeros(box.shape), self.ridge, self.tolerance))
 
@@ -96,7 +91,6 @@ class NoiseAsLongAsTheValue:
     added: tuple[float, ...] = ()  # public vector, such as a ridge gradient, that counts in the length
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> NonPrivateCharge:
-        """Describe the release, which costs infinity."""
         box.bound(neighbouring, Norm.L2)
         return NonPrivateCharge("noise scaled by the true length of the value (PUR with an oracle)")
 
@@ -106,5 +100,4 @@ class NoiseAsLongAsTheValue:
         return float(np.linalg.norm(whole) / np.sqrt(whole.size))
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Return the value plus noise."""
         return np.asarray(box._value + self.noise_std(box, neighbouring) * noise.normal(box.shape))

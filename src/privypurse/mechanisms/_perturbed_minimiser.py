@@ -14,7 +14,7 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive, SensitiveObjective
-from privypurse.core.charges import GaussianCharge, ObjectivePerturbationCharge
+from privypurse.core.charges import GaussianCharge, ObjectivePerturbationCharge, SingleCharge
 from privypurse.mechanisms._exact_gaussian import Lattice
 
 # Gradient norm at which the search ends, relative to the perturbation or one record's gradient.
@@ -54,19 +54,13 @@ class ObjectivePerturbation(_Perturbation):
         return self.noise_multiplier * box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> ObjectivePerturbationCharge:
-        """Return the charge."""
         ratio = check_objective(box, self.ridge).curvature / self.ridge
         check_noise(self.noise_std(box, neighbouring), self.ridge)
         if ratio >= 1:
-            raise InvalidArgument(
-                f"ridge must be above the largest curvature of one record; got {self.ridge!r}. Raise it."
-            )
+            raise InvalidArgument(f"ridge must be above the largest curvature; got {self.ridge!r}. Raise it.")
         return ObjectivePerturbationCharge(self.noise_multiplier, ratio, OUTPUT_NOISE_MULTIPLIER)
 
-    def charge_seen_under(
-        self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring
-    ) -> ObjectivePerturbationCharge:
-        """Return the charge, which is priced under either relation."""
+    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> SingleCharge:
         return self.charge(box, other)
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
@@ -78,7 +72,6 @@ class ObjectivePerturbation(_Perturbation):
             )
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Perturb, minimise, and add noise that covers the tolerance."""
         std = self.noise_std(box, neighbouring)
         minimise: Any = box._value
         minimiser = minimise(std * noise.normal(box.shape), self.ridge, TOLERANCE * std)
@@ -104,17 +97,14 @@ class OutputPerturbation(_Perturbation):
         return (box.bound(neighbouring, Norm.GRADIENT) + 2 * TOLERANCE * gradient) / self.ridge
 
     def noise_std(self, box: Sensitive, neighbouring: Neighbouring) -> float:
-        """Return the standard deviation of the noise on the minimiser."""
         return self.noise_multiplier * self.sensitivity(box, neighbouring)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> GaussianCharge:
-        """Return the charge."""
         check_objective(box, self.ridge)
         check_noise(self.noise_std(box, neighbouring), 1.0)
         return GaussianCharge(self.noise_multiplier)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> GaussianCharge:
-        """Return the replace-one charge of an add/remove release: a larger sensitivity."""
         return GaussianCharge(self.noise_std(box, neighbouring) / self.sensitivity(box, other))
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
@@ -127,7 +117,6 @@ class OutputPerturbation(_Perturbation):
         return Lattice.of(sensitivity, self.noise_multiplier, math.prod(box.shape), discrete)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Minimise and add noise."""
         tolerance = TOLERANCE * box.bound(Neighbouring.ADD_REMOVE, Norm.GRADIENT)
         minimise: Any = box._value
         minimiser = minimise(np.zeros(box.shape), self.ridge, tolerance)
@@ -151,6 +140,6 @@ def check_objective(box: Sensitive, ridge: float) -> SensitiveObjective:
         raise InvalidArgument(f"box must hold an objective; got {box!r}. Ask the oracle for Objective().")
     if ridge < box.curvature:
         raise InvalidArgument(
-            f"ridge must be at least the largest curvature of one record, {box.curvature:g}; got {ridge!r}. Raise it."
+            f"ridge must be at least the largest curvature, {box.curvature:g}; got {ridge!r}. Raise it."
         )
     return box

@@ -16,7 +16,7 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive, SensitiveTrials
 from privypurse.core._trial_counts import draw_below, draw_trial_count
-from privypurse.core.charges import RepeatAndSelectCharge
+from privypurse.core.charges import RepeatAndSelectCharge, SingleCharge
 
 LARGEST_MEAN = 1e6
 
@@ -48,26 +48,18 @@ class RepeatAndSelect:
     def __post_init__(self) -> None:
         mean, shape = positive(mean=self.mean), non_negative(shape=self.shape)
         if not 1 <= mean <= LARGEST_MEAN:
-            raise InvalidArgument(
-                f"mean must be between 1 and {LARGEST_MEAN:g}; got {mean!r}. Pass for example mean=5.0."
-            )
+            raise InvalidArgument(f"mean must be between 1 and {LARGEST_MEAN:g}; got {mean!r}. Pass mean=5.0.")
         if shape > 1:
-            raise InvalidArgument(
-                f"shape must be between 0 (logarithmic) and 1 (geometric); got {shape!r}. Pass shape=0.0."
-            )
+            raise InvalidArgument(f"shape must be between 0 and 1; got {shape!r}. Pass shape=0.0.")
         object.__setattr__(self, "mean", mean)
         object.__setattr__(self, "shape", shape)
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> RepeatAndSelectCharge:
-        """Return the charge."""
         if not isinstance(box, SensitiveTrials):
             raise InvalidArgument(f"box must hold trials; got {box!r}. Make it with SensitiveTrials.")
         return RepeatAndSelectCharge(_multiplier(box.bound(neighbouring, Norm.MU)), self.mean, self.shape)
 
-    def charge_seen_under(
-        self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring
-    ) -> RepeatAndSelectCharge:
-        """Return the replace-one charge of an add/remove release: the trials have another mu."""
+    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> SingleCharge:
         return self.charge(box, other)
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:

@@ -1,6 +1,7 @@
 """Selection of one of several candidates by noisy score."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy import special
@@ -17,7 +18,45 @@ MOST_EPSILON = 1e3
 
 
 @dataclass(frozen=True)
-class ExponentialSelection:
+class _Selection:
+    """A selection by scores, released as the index of the candidate in a zero-dimensional array."""
+
+    epsilon: float
+    kind: ClassVar[type[BoundedRangeCharge | PureCharge]]
+
+    def __post_init__(self) -> None:
+        if positive(epsilon=self.epsilon) > MOST_EPSILON:
+            raise InvalidArgument(f"epsilon must be at most {MOST_EPSILON:g}; got {self.epsilon!r}. Lower it.")
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+
+    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:
+        box.bound(neighbouring, Norm.RANGE)
+        if len(box.shape) != 1 or box.shape[0] < 1:
+            raise InvalidArgument(
+                f"box must hold scores in one dimension; got shape {box.shape}. Build it from an array of shape (k,)."
+            )
+        return self.kind(self.epsilon, box.sample_prob)
+
+    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> SingleCharge:
+        """Return the replace-one charge of an add/remove selection: same noise, larger range."""
+        epsilon = self.epsilon * (box.bound(other, Norm.RANGE) / box.bound(neighbouring, Norm.RANGE))
+        return self.kind(epsilon, box.sample_prob)
+
+    def _scaled_scores(self, box: Sensitive, neighbouring: Neighbouring) -> FloatArray:
+        """Return the scores relative to the best, scaled so that the noise has scale one.
+
+        Scaled before the difference: values are below 1e200, bounds above 1e-100 and epsilons at
+        most 1000, so nothing overflows.
+        """
+        scaled = box._value * (self.epsilon / box.bound(neighbouring, Norm.RANGE))
+        return np.asarray(scaled - scaled.max())
+
+    def _gaps(self, box: Sensitive, neighbouring: Neighbouring) -> exact_selection.Gaps:
+        return exact_selection.Gaps.of(box._value, self.epsilon, box.bound(neighbouring, Norm.RANGE))
+
+
+@dataclass(frozen=True)
+class ExponentialSelection(_Selection):
     """Select the candidate with the highest score, by the exponential mechanism (Gumbel noise).
 
     Candidate j is chosen with probability proportional to ``exp(epsilon * score_j / range)``, where
@@ -43,36 +82,29 @@ class ExponentialSelection:
     on a lattice, with a range larger by at most 2e-12 of itself (``docs/proofs/exact_noise.md``).
     """
 
-    epsilon: float
     log_prior: tuple[float, ...] | None = None
+    kind = BoundedRangeCharge
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _check_epsilon(self.epsilon))
+        super().__post_init__()
         if self.log_prior is not None:
             object.__setattr__(self, "log_prior", tuple(finite_vector(log_prior=np.asarray(self.log_prior)).tolist()))
 
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:
-        """Return the charge."""
-        _check_scores(box, neighbouring)
+        charge = super().charge(box, neighbouring)
         if self.log_prior is not None and len(self.log_prior) != box.shape[0]:
             raise InvalidArgument(
-                f"log_prior must have one number for each of the {box.shape[0]} candidates; got {len(self.log_prior)}. "
-                "Omit it for equal weights."
+                f"log_prior must have {box.shape[0]} numbers, one for each candidate; got {len(self.log_prior)}. Omit it."
             )
-        return BoundedRangeCharge(self.epsilon, box.sample_prob)
-
-    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> SingleCharge:
-        """Return the replace-one charge of an add/remove selection: same noise, larger range."""
-        return BoundedRangeCharge(_epsilon_seen_under(self.epsilon, box, neighbouring, other), box.sample_prob)
+        return charge
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
         """Accept any noise: both samplers are implemented."""
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Return the index of the selected candidate, as a zero-dimensional array."""
         if noise.secure:
-            return np.asarray(exact_selection.select(_gaps(self.epsilon, box, neighbouring), self.log_prior, noise))
-        scores = _scaled_scores(self.epsilon, box, neighbouring) + self._weights
+            return np.asarray(exact_selection.select(self._gaps(box, neighbouring), self.log_prior, noise))
+        scores = self._scaled_scores(box, neighbouring) + self._weights
         return np.asarray(np.argmax(scores + noise.gumbel(box.shape)))
 
     def log_probabilities(self, scores: FloatArray, score_range: float) -> FloatArray:
@@ -87,7 +119,7 @@ class ExponentialSelection:
 
 
 @dataclass(frozen=True)
-class PermuteAndFlip:
+class PermuteAndFlip(_Selection):
     """Select the candidate with the highest score by permute-and-flip (exponential noise).
 
     The best selection under pure epsilon-DP (McKenna and Sheldon 2020). Under zCDP and GDP it costs
@@ -106,28 +138,15 @@ class PermuteAndFlip:
     noise gives epsilon-DP (Ding et al. 2021).
     """
 
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", _check_epsilon(self.epsilon))
-
-    def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:
-        """Return the charge."""
-        _check_scores(box, neighbouring)
-        return PureCharge(self.epsilon, box.sample_prob)
-
-    def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> SingleCharge:
-        """Return the replace-one charge of an add/remove selection: same noise, larger range."""
-        return PureCharge(_epsilon_seen_under(self.epsilon, box, neighbouring, other), box.sample_prob)
+    kind = PureCharge
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
         """Accept any noise: both samplers are implemented."""
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
-        """Return the index of the selected candidate, as a zero-dimensional array."""
         if noise.secure:
-            return np.asarray(exact_selection.permute_and_flip(_gaps(self.epsilon, box, neighbouring), noise))
-        return np.asarray(np.argmax(_scaled_scores(self.epsilon, box, neighbouring) + noise.exponential(box.shape)))
+            return np.asarray(exact_selection.permute_and_flip(self._gaps(box, neighbouring), noise))
+        return np.asarray(np.argmax(self._scaled_scores(box, neighbouring) + noise.exponential(box.shape)))
 
     def log_probabilities(self, scores: FloatArray, score_range: float) -> FloatArray:
         """Return the exact log-probability of each candidate for *public* scores.
@@ -143,38 +162,3 @@ class PermuteAndFlip:
         u, du = (nodes + 1) / 2, weights / 2
         others = np.array([np.prod(1 - np.outer(u, np.delete(weight, j)), axis=1) for j in range(scaled.size)])
         return np.asarray(scaled - scaled.max() + np.log(others @ du))
-
-
-def _check_epsilon(epsilon: float) -> float:
-    if positive(epsilon=epsilon) > MOST_EPSILON:
-        raise InvalidArgument(
-            f"epsilon must be at most {MOST_EPSILON:g}; got {epsilon!r}. Larger values give no privacy."
-        )
-    return float(epsilon)
-
-
-def _scaled_scores(epsilon: float, box: Sensitive, neighbouring: Neighbouring) -> FloatArray:
-    """Return the scores relative to the best, scaled so that the noise has scale one.
-
-    Scaled before the difference: values are below 1e200, bounds above 1e-100 and epsilons at most
-    1000, so nothing overflows.
-    """
-    scaled = box._value * (epsilon / box.bound(neighbouring, Norm.RANGE))
-    return np.asarray(scaled - scaled.max())
-
-
-def _gaps(epsilon: float, box: Sensitive, neighbouring: Neighbouring) -> exact_selection.Gaps:
-    return exact_selection.Gaps.of(box._value, epsilon, box.bound(neighbouring, Norm.RANGE))
-
-
-def _epsilon_seen_under(epsilon: float, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> float:
-    return epsilon * (box.bound(other, Norm.RANGE) / box.bound(neighbouring, Norm.RANGE))
-
-
-def _check_scores(box: Sensitive, neighbouring: Neighbouring) -> None:
-    box.bound(neighbouring, Norm.RANGE)
-    if len(box.shape) != 1 or box.shape[0] < 1:
-        raise InvalidArgument(
-            f"box must hold one score for each candidate, in one dimension; got shape {box.shape}. "
-            "Build it from an array of shape (k,)."
-        )

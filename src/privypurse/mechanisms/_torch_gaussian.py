@@ -156,7 +156,6 @@ class TorchGaussian(Gaussian):
         return super().check_noise(box, neighbouring, noise)
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Any:
-        """Return the value plus noise, as a tensor in double precision."""
         value: torch.Tensor = box._value  # type: ignore[assignment]
         if noise.secure:
             lattice = super().check_noise(box, neighbouring, noise)

@@ -38,8 +38,7 @@ class Allowance(Purse):
     def __init__(self, purse: Purse, filter: Filter) -> None:
         if filter.neighbouring is not purse.neighbouring:
             raise InvalidArgument(
-                f"neighbouring must be that of the purse, {purse.neighbouring.value!r}; got "
-                f"{filter.neighbouring.value!r}. Omit it."
+                f"neighbouring must be that of the purse; got {filter.neighbouring.value!r}. Omit it."
             )
         self._purse = purse
         self.hold: Any = None  # notified of charges (`holds.held`)

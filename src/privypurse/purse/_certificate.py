@@ -12,6 +12,7 @@ from typing import Any
 from privypurse.accounting import _filters as filters
 from privypurse.accounting._filters import DeclaredNonPrivate
 from privypurse.accounting._totals import Filter
+from privypurse.core._checks import shown
 from privypurse.core._errors import FileUnusable, InvalidArgument, LedgerCorrupt
 from privypurse.core._formats import rounded_up
 from privypurse.core._neighbouring import Neighbouring
@@ -144,8 +145,7 @@ class Certificate:
             fields = read_json(text)
             if fields["format"] != FORMAT:
                 raise InvalidArgument(
-                    f"the certificate has format {fields['format']!r}; this version reads format {FORMAT}. "
-                    "Install the version of privypurse that wrote it."
+                    f"expected format {FORMAT}; got {fields['format']!r}. Install the version that wrote the certificate."
                 )
             for name in ("epsilon", "recorded_epsilon"):
                 fields[name] = math.inf if fields[name] is None else fields[name]
@@ -357,10 +357,9 @@ def _prose(c: Certificate) -> Iterable[str]:
         elif reason is not None or under.epsilon is None:
             yield f"  {name}: not stated; {reason}"
         else:
-            recorded = (
-                "" if under.recorded_epsilon is None else f"; recorded epsilon {rounded_up(under.recorded_epsilon)}"
-            )
-            yield f"  {name}: epsilon {rounded_up(under.epsilon)}, delta {rounded_up(under.delta or 0.0)}{recorded}"
+            recorded = under.recorded_epsilon
+            spent = "" if recorded is None else f"; recorded epsilon {rounded_up(recorded)}"
+            yield f"  {name}: epsilon {rounded_up(under.epsilon)}, delta {rounded_up(under.delta or 0.0)}{spent}"
     yield f"Rule: {c.theorem}"
     yield ""
     yield f"Released: {c.releases} value{'' if c.releases == 1 else 's'}"
@@ -409,8 +408,6 @@ def check_certificate(ledger: Ledger, certificate: Certificate) -> bool:
     it is only known to name a line of this ledger, which may have grown since. A line that
     `states_too_much` is not checked here.
 
-    Guarantees
-    ----------
     For a whole data set, everything but the issuer, the time, the version and the name of the
     ledger's file is recomputed from the lines up to the pinned one. For the part of a run from the
     command line, everything is compared by a hash that the run put on the ledger.
@@ -460,7 +457,7 @@ def _difference(one: Any, other: Any, path: str) -> str | None:
     elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
         inner = ((*values, f"{path}[{place}]") for place, values in enumerate(zip(one, other, strict=True)))
     else:
-        return None if _same(one, other) else f"{path} is {_short(one)} in it and {_short(other)} by the ledger"
+        return None if _same(one, other) else f"{path} is {shown(one)} in it and {shown(other)} by the ledger"
     return next((found for each in inner if (found := _difference(*each)) is not None), None)
 
 
@@ -469,10 +466,3 @@ def _same(one: Any, other: Any) -> bool:
         numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
         return numbers and (one == other or math.isclose(one, other, rel_tol=_TOLERANCE))
     return type(one) is type(other) and bool(one == other)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, dict | list | tuple):
-        return f"{len(value)} entries"
-    written = repr(value)
-    return written if len(written) <= 60 else f"{written[:57]}..."

@@ -77,8 +77,7 @@ class Entry:
         self.check_digest()
         if self.kind not in KINDS:  # it may restrict spending
             raise LedgerCorrupt(
-                f"line {self.seq} of the ledger is of a kind that this version does not know. "
-                "Install the version that wrote it."
+                f"line {self.seq} of the ledger is of an unknown kind. Install the version that wrote it."
             )
         if self.seq != seq + 1 or self.previous != digest:
             raise LedgerCorrupt(

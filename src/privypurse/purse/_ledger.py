@@ -85,7 +85,7 @@ def check_terms(dataset: str, location: str, recorded: dict[str, Any], asked: di
 
 
 class MemoryLedger(Shared):
-    """A ledger in the memory of one process.
+    """A ledger in the memory of one process, with the methods of `Ledger`.
 
     Threads may share it. Another process may not: a forked or pickled copy would be a second
     budget, so both raise `SharedAcrossProcesses`.
@@ -101,11 +101,9 @@ class MemoryLedger(Shared):
 
     @property
     def location(self) -> str:
-        """Location of the ledger."""
         return "memory of this process"
 
     def append(self, dataset: str, kind: str, body: Any, *, who: str, what: str, decide: Decide) -> Entry:
-        """Record one line, atomically among threads."""
         self._check_process()
         with self._lock:
             check_not_frozen(kind, dataset, self._frozen)
@@ -113,7 +111,6 @@ class MemoryLedger(Shared):
             return self._record(dataset, kind, body, who, what, totals)
 
     def open_account(self, dataset: str, terms: dict[str, Any], start: Totals, *, who: str) -> None:
-        """Fix the terms of a data set at first use; refuse other terms later."""
         self._check_process()
         with self._lock:
             if dataset in self._terms:
@@ -123,31 +120,25 @@ class MemoryLedger(Shared):
                 self._terms[dataset] = terms
 
     def terms(self, dataset: str) -> dict[str, Any] | None:
-        """Return the terms a data set was opened with, or None if it is not on the ledger."""
         return self._terms.get(dataset)
 
     def is_frozen(self, dataset: str) -> bool:
-        """Return whether nothing more may be spent on a data set."""
         return dataset in self._frozen
 
     def entries(self, dataset: str | None = None) -> Iterator[Entry]:
-        """Return the lines in order."""
         with self._lock:
             lines = tuple(self._entries)
         return (entry for entry in lines if dataset is None or entry.dataset == dataset)
 
     def totals(self, dataset: str) -> Totals:
-        """Return what is recorded as spent on a data set."""
         self._check_process()
         return self._totals[dataset]
 
     def head(self) -> tuple[int, str]:
-        """Return the number of lines and the digest of the last one."""
         with self._lock:
             return len(self._entries), self._entries[-1].digest if self._entries else GENESIS
 
     def verify(self, head: tuple[int, str] | None = None) -> int:
-        """Verify the whole chain; return the number of lines or raise LedgerCorrupt."""
         lines = list(self.entries())
         seq, digest = 0, GENESIS
         for entry in lines:

@@ -28,8 +28,7 @@ def check_delta(delta: float, records: float | None) -> None:
     """
     if delta * (1e4 if records is None else positive(n_public=records)) >= 1:
         raise InvalidArgument(
-            f"delta must be far below one over the number of records; got {delta:g}, with which publishing a "
-            "whole record could count as private. Pass for example delta=1e-6"
+            f"delta must be far below one over the number of records; got {delta:g}. Pass for example delta=1e-6"
             + (", or declare n_public=... if there are so few records." if records is None else ".")
         )
 
@@ -46,8 +45,7 @@ def part_of(purse: Purse, epsilon: float | None) -> Purse:
     if isinstance(purse.filter, FixedSchedule):
         if epsilon is not None and epsilon < purse.epsilon:
             raise InvalidArgument(
-                f"epsilon must be None for a purse with a fixed schedule, which cannot be divided; got {epsilon!r}. "
-                "Omit it."
+                f"epsilon must be None for a schedule fixed in advance, which cannot be divided; got {epsilon!r}. Omit it."
             )
         return purse
     others = held_by_others(purse)

@@ -27,25 +27,26 @@ from privypurse.core.queries import Released
 from privypurse.mechanisms._base import Mechanism
 from privypurse.purse._certificate import Certificate, certify
 from privypurse.purse._entries import CHARGE, FREEZE, NOTE, UNCOVERED
-from privypurse.purse._ledger import Ledger, MemoryLedger, current_user
+from privypurse.purse._ledger import Decide, Ledger, MemoryLedger, current_user
 from privypurse.purse._reservation import Reservation, describe
 from privypurse.purse._sqlite_ledger import SqliteLedger
 
+LedgerLike = Ledger | str | os.PathLike[str] | None
+NoiseLike = NoiseSource | str | None
 
-def open_ledger(ledger: "Ledger | str | os.PathLike[str] | None") -> Ledger:
+
+def open_ledger(ledger: LedgerLike) -> Ledger:
     """Open or create a ledger, or return the one that is given."""
     if ledger is None:
         return MemoryLedger()
     if isinstance(ledger, str | os.PathLike):
         return SqliteLedger(ledger)
     if not hasattr(ledger, "open_account"):
-        raise InvalidArgument(
-            f"ledger must be None, a file name or a Ledger; got {ledger!r}. Pass for example ledger='budget.db'."
-        )
+        raise InvalidArgument(f"ledger must be None, a file name or a Ledger; got {ledger!r}. Pass 'budget.db'.")
     return ledger
 
 
-def choose_noise(noise: NoiseSource | str | None, filter: Filter) -> NoiseSource:
+def choose_noise(noise: NoiseLike, filter: Filter) -> NoiseSource:
     """Return a noise source. Raise InvalidArgument if it is unfit for the filter."""
     source = NoiseSource.parse(noise)
     if source.strict:
@@ -128,7 +129,7 @@ def choose_filter(filter: "Filter | str", epsilon: float, delta: float, neighbou
     for name, mine in (("epsilon", epsilon), ("delta", delta), ("neighbouring", neighbouring)):
         if mine != (its := getattr(filter, name)):
             raise InvalidArgument(
-                f"{name} must agree between purse and filter; got {mine!r} and {its!r}. Build both from the same numbers."
+                f"{name} must agree between purse and filter; got {mine!r} and {its!r}. Pass the same."
             )
     return filter  # type: ignore[return-value]
 
@@ -229,10 +230,10 @@ class Purse(Shared):
         delta: float,
         *,
         neighbouring: Neighbouring | str,
-        ledger: "Ledger | str | os.PathLike[str] | None" = None,
+        ledger: LedgerLike = None,
         dataset: str = "default",
         filter: "Filter | str" = "gdp",
-        noise: NoiseSource | str | None = None,
+        noise: NoiseLike = None,
         who: str | None = None,
     ) -> None:
         chosen = choose_filter(filter, epsilon, delta, Neighbouring.parse(neighbouring))
@@ -244,9 +245,9 @@ class Purse(Shared):
         *,
         delta: float = 1e-6,
         neighbouring: Neighbouring | str = Neighbouring.ADD_REMOVE,
-        ledger: "Ledger | str | os.PathLike[str] | None" = None,
+        ledger: LedgerLike = None,
         dataset: str = "default",
-        noise: NoiseSource | str | None = None,
+        noise: NoiseLike = None,
         who: str | None = None,
     ) -> "Purse":
         """Make a purse without a limit, declared NOT PRIVATE on its ledger and certificate."""
@@ -258,9 +259,9 @@ class Purse(Shared):
         cls,
         filter: Filter,
         *,
-        ledger: "Ledger | str | os.PathLike[str] | None" = None,
+        ledger: LedgerLike = None,
         dataset: str = "default",
-        noise: NoiseSource | str | None = None,
+        noise: NoiseLike = None,
         who: str | None = None,
     ) -> "Purse":
         """Make a purse from a filter, which has epsilon, delta and the relation."""
@@ -270,12 +271,7 @@ class Purse(Shared):
 
     @classmethod
     def reopen(
-        cls,
-        ledger: "Ledger | str | os.PathLike[str]",
-        dataset: str = "default",
-        *,
-        noise: NoiseSource | str | None = None,
-        who: str | None = None,
+        cls, ledger: LedgerLike, dataset: str = "default", *, noise: NoiseLike = None, who: str | None = None
     ) -> "Purse":
         """Open a data set on an existing ledger, under its recorded terms."""
         opened = SqliteLedger(ledger, must_exist=True) if isinstance(ledger, str | os.PathLike) else open_ledger(ledger)
@@ -288,14 +284,7 @@ class Purse(Shared):
             )
         return cls.with_filter(filters.from_terms(terms), ledger=opened, dataset=dataset, noise=noise, who=who)
 
-    def _set_up(
-        self,
-        filter: Filter,
-        ledger: "Ledger | str | os.PathLike[str] | None",
-        dataset: str,
-        noise: NoiseSource | str | None,
-        who: str | None,
-    ) -> None:
+    def _set_up(self, filter: Filter, ledger: LedgerLike, dataset: str, noise: NoiseLike, who: str | None) -> None:
         self._filter, self._unspent = filter, filter.start()
         self._dataset = text(dataset=dataset)
         self._noise = choose_noise(noise, filter)
@@ -387,8 +376,7 @@ class Purse(Shared):
             )
         if not (hasattr(mechanism, "charge") and hasattr(mechanism, "draw")) or isinstance(mechanism, type):
             raise InvalidArgument(
-                f"mechanism must have charge and draw; got {shown(mechanism)}. "
-                "Pass for example Gaussian(noise_multiplier=2.0)."
+                f"mechanism must have charge and draw; got {shown(mechanism)}. Pass for example Gaussian(2.0)."
             )
         text(what=what)
         relation, sample = self._filter.neighbouring, box.sample
@@ -425,20 +413,9 @@ class Purse(Shared):
         reservation = self._reservation
         try:
             if reservation is None or not reservation.pay(charge, other, what, exact=exact):
-                body = {
-                    "charge": describe(charge),
-                    "other": describe(other),
-                    "simulation": self._noise.simulation,
-                    "exact": exact,
-                }
-                self._ledger.append(
-                    self._dataset,
-                    CHARGE,
-                    body,
-                    who=self._who,
-                    what=what,
-                    decide=lambda spent: self._filter.admit(spent, charge),
-                )
+                body: dict[str, Any] = {"charge": describe(charge), "other": describe(other)}
+                body |= {"simulation": self._noise.simulation, "exact": exact}
+                self._append(CHARGE, body, what, lambda spent: self._filter.admit(spent, charge))
         except (BudgetExhausted, UnsupportedCharge):
             raise
         except BaseException:  # an interrupted charge may be on the ledger
@@ -472,7 +449,7 @@ class Purse(Shared):
             yield self
         finally:
             self._reservation = None
-            reservation.close()
+            reservation.settle(close=True)
 
     @property
     def spent(self) -> Spent:
@@ -514,19 +491,19 @@ class Purse(Shared):
 
     def declare_uncovered(self, what: str) -> None:
         """Record something done with the data outside this purse, for the certificate."""
-        self._remark(UNCOVERED, {}, text(what=what))
+        self._append(UNCOVERED, {}, text(what=what))
 
     def note(self, what: str, details: dict[str, Any]) -> None:
         """Put a remark on the ledger, such as which job begins; of public things only."""
-        self._remark(NOTE, details, text(what=what))
+        self._append(NOTE, details, text(what=what))
 
     def freeze(self, why: str) -> None:
         """Close the account permanently, except for blocks that a running job has reserved."""
-        self._remark(FREEZE, {}, text(why=why))
+        self._append(FREEZE, {}, text(why=why))
 
-    def _remark(self, kind: str, details: dict[str, Any], what: str) -> None:
-        """Put a line on the ledger that spends nothing."""
-        self._ledger.append(self._dataset, kind, details, who=self._who, what=what, decide=lambda spent: spent)
+    def _append(self, kind: str, body: Any, what: str, decide: Decide = lambda spent: spent) -> None:
+        """Put a line on the ledger, by default one that spends nothing."""
+        self._ledger.append(self._dataset, kind, body, who=self._who, what=what, decide=decide)
 
     def certificate(self) -> Certificate:
         """Certify the guarantee and the spending. Settles an open reservation."""

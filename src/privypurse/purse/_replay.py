@@ -27,9 +27,7 @@ def replay(ledger: Ledger, dataset: str, filter: Filter) -> Totals:
             with refusing(f"the details of line {entry.seq} of the ledger cannot be read.", raising=LedgerCorrupt):
                 totals = _after(totals, entry, filter, blocks)
         except (BudgetExhausted, UnsupportedCharge) as error:
-            raise LedgerCorrupt(
-                f"line {entry.seq} of the ledger has a charge that the budget does not admit."
-            ) from error
+            raise LedgerCorrupt(f"line {entry.seq} of the ledger has a charge that does not fit.") from error
         if totals != entry.totals:
             raise LedgerCorrupt(f"line {entry.seq} of the ledger records other totals than its charge comes to.")
     return totals

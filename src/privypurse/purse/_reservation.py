@@ -1,5 +1,6 @@
 """Reservations: charging a block of releases at once, so that each need not wait for the disk."""
 
+import contextlib
 import secrets
 import threading
 from collections import Counter
@@ -60,33 +61,31 @@ class Reservation:
         """Take a charge from the block. If it does not fit, settle and reserve the next one.
 
         `exact` names the sampler of the noise, if exact; a block names it where all releases agree.
-
-        Returns False, without effect, where the reservation is closed or belongs to another
-        process.
+        Returns False, without effect, where the reservation is not usable.
         """
         if this_process() != self._process:
             return False
         with self._lock:
             if self._closed:
                 return False
-            if not self._take(charge):
+            after, ceiling = None, self._ceiling
+            if ceiling is not None:
+                with contextlib.suppress(BudgetExhausted):
+                    after = self._filter.admit(self._current, charge)
+            if after is not None and ceiling is not None and after.fits_within(ceiling):
+                self._current = after
+            else:
                 self._settle()
                 self._reserve(charge, other)
             self._lines[charge, other, what] += 1
             self._samplers.add(exact)
             return True
 
-    def close(self) -> None:
-        """Settle permanently. Does nothing in another process."""
+    def settle(self, *, close: bool = False) -> None:
+        """Record what the block was used for and return the rest, if usable; `close` permanently."""
         if self.usable:
             with self._lock:
-                self._closed = True
-                self._settle()
-
-    def settle(self) -> None:
-        """Record what the block was used for and return the rest."""
-        if self.usable:
-            with self._lock:
+                self._closed = self._closed or close
                 self._settle()
 
     def _settle(self) -> None:
@@ -101,7 +100,7 @@ class Reservation:
         }
         # Forgotten before it is settled: an interrupt in between leaves the block spent, whereas
         # the other order could settle and return it twice.
-        self._forget()
+        self._current, self._ceiling, self._lines, self._samplers = self._filter.start(), None, Counter(), set()
 
         def decide(spent: Totals) -> Totals:
             # Positions of a fixed schedule are returned only while they are the last ones taken.
@@ -112,26 +111,10 @@ class Reservation:
 
         self._append(SETTLE, body, decide)
 
-    def _take(self, charge: SingleCharge) -> bool:
-        if self._ceiling is None:
-            return False
-        try:
-            after = self._filter.admit(self._current, charge)
-        except BudgetExhausted:
-            return False
-        if not after.fits_within(self._ceiling):
-            return False
-        self._current = after
-        return True
-
     def _reserve(self, charge: SingleCharge, other: SingleCharge | None) -> None:
         """Reserve the requested block, but at most half of what is left, and take its first release."""
-        body: dict[str, Any] = {
-            "reservation": secrets.token_hex(8),
-            "charge": describe(charge),
-            "other": describe(other),
-            "simulation": self._simulation,
-        }
+        body: dict[str, Any] = {"reservation": secrets.token_hex(8), "simulation": self._simulation}
+        body |= {"charge": describe(charge), "other": describe(other)}
         states: list[Totals] = []
 
         def decide(spent: Totals) -> Totals:
@@ -154,10 +137,6 @@ class Reservation:
 
     def _append(self, kind: str, body: Any, decide: Decide) -> None:
         self._ledger.append(self._dataset, kind, body, who=self._who, what="block of releases", decide=decide)
-
-    def _forget(self) -> None:
-        self._current, self._ceiling = self._filter.start(), None
-        self._lines, self._samplers = Counter(), set()
 
 
 def describe(charge: SingleCharge | None) -> dict[str, Any] | None:

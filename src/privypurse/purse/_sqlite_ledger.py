@@ -39,14 +39,11 @@ def check_one_name(path: pathlib.Path) -> None:
             _remove_first_name(path)
         names = os.stat(path).st_nlink
     except OSError as error:
-        raise LedgerCorrupt(
-            f"the ledger {path.name} has disappeared. Restore it from a backup before spending more."
-        ) from error
+        raise LedgerCorrupt(f"the ledger {path.name} has disappeared. Restore it from a backup.") from error
     if names != 1:
         raise LedgerUnavailable(
-            f"the ledger {path.name} must have one name; got a file with {names} (hard links): after a crash under "
-            "one name, lines written under another could be lost. Remove the other names, which `find / -samefile "
-            f"{path.name}` lists."
+            f"the ledger {path.name} must have one name; got a file with {names} (hard links): lines could be "
+            f"lost after a crash. Remove the other names, which `find / -samefile {path.name}` lists."
         )
 
 
@@ -147,7 +144,7 @@ class _View:
 
 
 class SqliteLedger(Shared):
-    """A durable ledger in one file.
+    """A durable ledger in one file, with the methods of `Ledger`.
 
     Parameters
     ----------
@@ -177,18 +174,14 @@ class SqliteLedger(Shared):
 
     def __init__(self, path: str | os.PathLike[str], *, must_exist: bool = False) -> None:
         if not isinstance(path, str | os.PathLike) or not str(path) or str(path) == ":memory:":
-            raise InvalidArgument(
-                f"path must be a file name; got {path!r}. Pass for example 'budget.db', or ledger=None for memory."
-            )
+            raise InvalidArgument(f"path must be a file name; got {path!r}. Pass for example 'budget.db'.")
         if "\x00" in str(path):
             raise InvalidArgument(f"path must be a file name; got {path!r}, with a null byte. Pass another.")
         self._path = at_home(path).absolute()
         if os.path.isdir(self._path):
             raise InvalidArgument(f"path must be a file name; got the folder {str(path)!r}. Pass a file in it.")
         if not os.path.isdir(self._path.parent):
-            raise LedgerUnavailable(
-                f"the folder of the ledger, {str(self._path.parent)!r}, does not exist. Make it, or pass another path."
-            )
+            raise LedgerUnavailable(f"the folder {str(self._path.parent)!r} of the ledger does not exist. Make it.")
         self._engine = sa.create_engine("sqlite://", poolclass=pool.NullPool, creator=lambda: _connect(self._path))
         sa.event.listen(self._engine, "begin", _begin)
         self._view, self._view_lock = _View(), threading.Lock()
@@ -203,7 +196,6 @@ class SqliteLedger(Shared):
 
     @property
     def location(self) -> str:
-        """The file's name."""
         return self._path.name
 
     @property
@@ -212,7 +204,6 @@ class SqliteLedger(Shared):
         return self._path
 
     def append(self, dataset: str, kind: str, body: Any, *, who: str, what: str, decide: Decide) -> Entry:
-        """Record one line in one transaction."""
         with self._transaction(write=True) as connection:
             view = self._catch_up(connection)
             check_not_frozen(kind, dataset, view.frozen)
@@ -222,7 +213,6 @@ class SqliteLedger(Shared):
         return entry
 
     def open_account(self, dataset: str, terms: dict[str, Any], start: Totals, *, who: str) -> None:
-        """Fix the terms of a data set at first use; refuse other terms later."""
         if self.terms(dataset) is None:
             with self._transaction(write=True) as connection:
                 view = self._catch_up(connection)
@@ -233,20 +223,15 @@ class SqliteLedger(Shared):
             self._remember(view)
         check_terms(dataset, self.location, self.terms(dataset) or {}, terms)
         if len(self.totals(dataset).quanta) != len(start.quanta):
-            raise LedgerCorrupt(
-                f"{self.location}: the totals of {dataset!r} do not match its terms. Restore it from a backup."
-            )
+            raise LedgerCorrupt(f"{self.location}: the totals of {dataset!r} do not match its terms. Restore a backup.")
 
     def terms(self, dataset: str) -> dict[str, Any] | None:
-        """Return the terms a data set was opened with, or None if it is not on the ledger."""
         return self._read().terms.get(dataset)
 
     def is_frozen(self, dataset: str) -> bool:
-        """Whether nothing more may be spent on a data set."""
         return dataset in self._read().frozen
 
     def entries(self, dataset: str | None = None) -> Iterator[Entry]:
-        """Return the lines in order."""
         query = sa.select(_entries).order_by(_entries.c.seq)
         if dataset is not None:
             query = query.where(_entries.c.dataset == dataset)
@@ -255,16 +240,13 @@ class SqliteLedger(Shared):
         return (_checked(row) for row in rows)
 
     def totals(self, dataset: str) -> Totals:
-        """Return what is recorded as spent on a data set."""
         return _known(self._read(), dataset, self.location)
 
     def head(self) -> tuple[int, str]:
-        """Return the number of lines and the digest of the last one."""
         view = self._read()
         return view.seq, view.digest
 
     def verify(self, head: tuple[int, str] | None = None) -> int:
-        """Verify the whole chain; return the number of lines or raise LedgerCorrupt."""
         with self._transaction(write=False) as connection:
             found = self._catch_up(connection, _View())
             seen = self._view
@@ -305,13 +287,11 @@ class SqliteLedger(Shared):
             version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
         if application != _APPLICATION_ID:
             raise LedgerCorrupt(
-                f"{self.location} is not a privypurse ledger, or was emptied. "
-                "Pass another path, or restore it from a backup."
+                f"{self.location} is not a privypurse ledger, or was emptied. Restore it from a backup."
             )
         if version != _FORMAT:
             raise LedgerCorrupt(
-                f"{self.location} has ledger format {version}; this version of privypurse reads format {_FORMAT}. "
-                "Install the version that wrote it."
+                f"{self.location} has format {version}; this version reads {_FORMAT}. Install the version that wrote it."
             )
 
     @contextlib.contextmanager
@@ -340,7 +320,7 @@ class SqliteLedger(Shared):
             raise LedgerCorrupt(f"{self.location} has lost its head. Restore it from a backup.") from error
         except UnicodeEncodeError as error:  # a lone surrogate, or bytes of a file's name
             raise InvalidArgument(
-                "names on a ledger must be valid Unicode text. Pass another --dataset or --who."
+                "names on a ledger must be valid Unicode. Pass another --dataset or --who."
             ) from error
         except UnicodeDecodeError as error:  # in SQLite's message about a damaged file
             raise LedgerCorrupt(f"{self.location} is damaged. Restore it from a backup.") from error

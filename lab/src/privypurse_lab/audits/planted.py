@@ -22,7 +22,6 @@ from privypurse.core.queries import GradientAt, Released
 from privypurse.estimators import _search_trial as search_trial
 from privypurse.mechanisms import _exact_gaussian as exact_noise
 from privypurse.mechanisms import _exact_selection as exact_selection
-from privypurse.mechanisms import _selection as selection
 from privypurse.mechanisms._base import Mechanism
 from privypurse.mechanisms._exact_gaussian import exact_gaussian
 from privypurse.mechanisms._selection import ExponentialSelection
@@ -174,7 +173,7 @@ def exact_free_argmin() -> Planted:
 @contextlib.contextmanager
 def _selecting(choose: Any) -> Planted:
     def drawn(self: ExponentialSelection, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> Any:
-        return np.asarray(choose(selection._scaled_scores(self.epsilon, box, neighbouring) + self._weights, noise))
+        return np.asarray(choose(self._scaled_scores(box, neighbouring) + self._weights, noise))
 
     with mock.patch.object(ExponentialSelection, "draw", drawn):
         yield

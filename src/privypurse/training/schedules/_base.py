@@ -88,7 +88,7 @@ class Budget:
         return self._costing("selection" if isinstance(query, LossesAlong | LossesAt) else "gaussian", share)
 
     def _costing(self, kind: str, share: float) -> Gaussian | ExponentialSelection:
-        left = self.left
+        left = self.rule.fraction_left(self.start, self.now)
         if left < DUST or share <= 0:
             raise BudgetExhausted("nothing is left of the run's budget.")
         is_fixed, is_rest = isinstance(self.rule, FixedSchedule), share > left * (1 - DUST)

@@ -37,8 +37,7 @@ app = typer.Typer(cls=_Commands, help=HELP, rich_markup_mode="markdown")
 def convert(
     source: Annotated[pathlib.Path, typer.Argument(help="CSV with a header (also .gz).", show_default=False)],
     out: Annotated[
-        pathlib.Path,
-        typer.Argument(help="Parquet file to write.", writable=True, dir_okay=False, show_default=False),
+        pathlib.Path, typer.Argument(help="Parquet file to write.", writable=True, dir_okay=False, show_default=False)
     ],
     delimiter: options.Delimiter = None,
     encoding: options.Encoding = "utf-8",

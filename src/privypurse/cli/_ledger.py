@@ -33,10 +33,8 @@ NOT_UPHELD = (
     "public, so it guarantees nothing under add-remove. Issue a new one: privypurse ledger certificate."
 )
 
-Path = Annotated[
-    pathlib.Path | None,
-    typer.Argument(help="File. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db here.", show_default=False),
-]
+_PATH_HELP = "File. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db here."
+Path = Annotated[pathlib.Path | None, typer.Argument(help=_PATH_HELP, show_default=False)]
 
 
 def _open(path: pathlib.Path | None) -> Any:

@@ -58,9 +58,8 @@ def plan(
     from privypurse.runs._rehearse import METHODS, PlanSettings, plan_for, rehearse_accuracy
 
     columns, classes = _columns(features, schema, classes)
-    settings = PlanSettings(
-        records=records, features=columns, epsilon=epsilon, delta=delta, neighbouring=neighbouring, classes=classes
-    )
+    terms: Any = {"epsilon": epsilon, "delta": delta, "neighbouring": neighbouring}
+    settings = PlanSettings(records=records, features=columns, classes=classes, **terms)
     names = METHODS if compare else (method,)
     plans = {name: plan_for(name, settings) for name in names}
     rehearsed: dict[str, Any] = dict.fromkeys(names)

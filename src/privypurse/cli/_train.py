@@ -30,8 +30,7 @@ def train(
     ] = None,
     method: Annotated[str, typer.Option("--method", help="Optimization method; see `privypurse plan`.")] = "auto",
     hold_out: Annotated[
-        float,
-        typer.Option("--hold-out", help="Share of records to measure the model on, for 3 % of the run's budget."),
+        float, typer.Option("--hold-out", help="Share of records to measure the model on, for 3 % of the run's budget.")
     ] = 0.1,
     test: Annotated[
         pathlib.Path | None, options.option("--test", help="Measure on these records instead, exactly, not covered.")

@@ -70,9 +70,8 @@ def plain_numbers(values: ArrayLike, dimensions: int, expected: str, remedy: str
     except (TypeError, ValueError, OverflowError):
         plain, numbers = np.empty(0), np.empty(())
     if numbers.ndim != dimensions or numbers.dtype.kind not in "iufb":
-        raise InvalidArgument(
-            f"{expected}; got {type(values).__name__} with shape {plain.shape} of {plain.dtype}. {remedy}"
-        )
+        got = f"{type(values).__name__} with shape {plain.shape} of {plain.dtype}"
+        raise InvalidArgument(f"{expected}; got {got}. {remedy}")
     return numbers
 
 
@@ -192,9 +191,8 @@ def check_target_bounds(target_bounds: tuple[float, float] | None) -> tuple[floa
     except (TypeError, ValueError):
         low, high = math.nan, math.nan
     if not -LARGEST_TARGET <= low < high <= LARGEST_TARGET:
-        raise InvalidArgument(
-            f"target_bounds must be the public range of y, within 1e30; got {shown(target_bounds)}. Pass such as (0.0, 100.0)."
-        )
+        needed = "target_bounds must be the public range of y, within 1e30"
+        raise InvalidArgument(f"{needed}; got {shown(target_bounds)}. Pass such as (0.0, 100.0).")
     return low, high
 
 
@@ -207,9 +205,8 @@ def _number(entry: Any) -> float:
 
 def _encode_labels(labels: NDArray[Any], classes: Sequence[Any], strict: bool) -> NDArray[np.float64]:
     if isinstance(classes, str) or len(classes) != 2 or classes[0] == classes[1]:
-        raise InvalidArgument(
-            f"classes must be two different labels, the second one positive; got {shown(classes)}. Pass (0, 1)."
-        )
+        needed = "classes must be two different labels, the second one positive"
+        raise InvalidArgument(f"{needed}; got {shown(classes)}. Pass (0, 1).")
     positive, negative = labels == classes[1], labels == classes[0]
     known = np.asarray(positive | negative)
     if known.shape != labels.shape:  # incomparable types

@@ -118,10 +118,8 @@ class Rows:
     def total(self, *, clip_norm: float, power: int = 1) -> Sensitive:
         """Return the sum of the rows, or of their squared entries, each row clipped to `clip_norm`."""
         clip_norm = ordinary(clip_norm=clip_norm)
-        limit = clip_norm * (1 - ROUNDING_MARGIN)
-        sums = [
-            np.asarray(block.T @ (limit / np.maximum(length, limit))).ravel() for block, length in self._blocks(power)
-        ]
+        limit, blocks = clip_norm * (1 - ROUNDING_MARGIN), self._blocks(power)
+        sums = [np.asarray(block.T @ (limit / np.maximum(length, limit))).ravel() for block, length in blocks]
         total = pairwise_sum(sums, np.zeros(self.columns))
         return Sensitive(total, norm=Norm.L2, add_remove=clip_norm, replace_one=2 * clip_norm)
 
@@ -163,6 +161,6 @@ class Rows:
         vector = finite_vector(numbers=numbers)
         if vector.size != self.columns:
             raise InvalidArgument(
-                f"numbers must be {self.columns}, one for each column; got {vector.size}. Check the length."
+                f"numbers must be one for each of {self.columns} columns; got {vector.size}. Check X."
             )
         return vector

@@ -16,13 +16,11 @@ def check_sampling(sample_prob: float, noise: NoiseSource | None) -> float:
     """Check a sampling rate. Raise InvalidArgument if it needs a noise source and has none."""
     sample_prob = probability(sample_prob=sample_prob)
     if sample_prob < LEAST_RATE:
-        raise InvalidArgument(
-            f"sample_prob must be at least {LEAST_RATE:g}, the resolution of the coins; got {sample_prob!r}. Pass 0.01."
-        )
+        needed = f"sample_prob must be at least {LEAST_RATE:g}, the resolution of the coins"
+        raise InvalidArgument(f"{needed}; got {sample_prob!r}. Pass 0.01.")
     if sample_prob < 1 and not isinstance(noise, NoiseSource):
-        raise InvalidArgument(
-            f"noise must be a NoiseSource where sample_prob is below 1; got {noise!r}. Pass noise=purse.noise, which is secret."
-        )
+        needed = "noise must be a NoiseSource where sample_prob is below 1"
+        raise InvalidArgument(f"{needed}; got {noise!r}. Pass noise=purse.noise, which is secret.")
     return sample_prob
 
 

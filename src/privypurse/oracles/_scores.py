@@ -195,9 +195,8 @@ def _tally(values: ArrayLike, grid: FloatArray, negated: bool = False) -> NDArra
 def _grid(candidates: ArrayLike) -> FloatArray:
     grid = finite_vector(candidates=candidates)
     if not grid.size or not (np.diff(grid) > 0).all():
-        raise InvalidArgument(
-            f"candidates must be different numbers in increasing order; got {shown(candidates)}. Pass np.linspace(0, 100, 101)."
-        )
+        needed = "candidates must be different numbers in increasing order"
+        raise InvalidArgument(f"{needed}; got {shown(candidates)}. Pass np.linspace(0, 100, 101).")
     return grid
 
 

@@ -109,9 +109,7 @@ _DRAWN = ("data", "layout", "spoken", "caption")
 Links = Sequence[tuple[str, str]]
 
 
-def whole_page(
-    *, title: str, header: str, links: Links, main: Sequence[str], figures: Sequence[Figure], closing: str
-) -> str:
+def whole_page(*, title: str, header: str, links: Links, main: list[str], figures: list[Figure], closing: str) -> str:
     """Return a page. `header` and `main` are HTML; `links` are keys and names of sections."""
     drawn = [[{name: getattr(part, name) for name in _DRAWN} for part in one.drawings] for one in figures]
     described = [{"key": one.key, "title": one.title, "drawings": own} for one, own in zip(figures, drawn, strict=True)]

@@ -119,9 +119,7 @@ def predict_blocks(
         yield pipeline.predict(block), pipeline.predict_proba(block) if has_chances else None, kept
 
 
-def write_predictions(
-    pipeline: Pipeline, file: TableFile, target: TextIO, progress: Progress, keep: Sequence[str] = ()
-) -> Odd:
+def write_predictions(pipeline: Pipeline, file: TableFile, target: TextIO, progress: Progress, keep: list[str]) -> Odd:
     """Write a CSV line for each record: kept columns, prediction and probabilities of classes."""
     odd, writer = Odd(), csv.writer(target, lineterminator="\n")
     classes = [f"probability of {name}" for name in getattr(pipeline[-1], "classes_", [])]

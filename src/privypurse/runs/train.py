@@ -273,9 +273,8 @@ def _fit(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progres
         schema = _buy_ranges(schema, inputs.to_buy, run, progress, seeded=settings.seed is not None)
         inputs.to_buy = None
     hold_out = settings.share_held_out
-    train, aside = inputs.rows or reading.read_rows(
-        inputs.file, schema, progress, hold_out=hold_out, seed=settings.seed
-    )
+    how: Any = {"hold_out": hold_out, "seed": settings.seed}
+    train, aside = inputs.rows or reading.read_rows(inputs.file, schema, progress, **how)
     inputs.rows = None  # free the memory
     progress.stage("preparing: counts, lengths, centre and spread")
     before = 1 - run.fraction_left

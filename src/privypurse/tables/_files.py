@@ -29,11 +29,11 @@ BLOCK_ROWS = 16_384
 # Metadata of Parquet files made by `convert_file`.
 BOUNDARIES = b"privypurse.record_boundaries"
 
-ProgressCallback = Callable[[int], None]  # receives the number of bytes read
+BytesRead = Callable[[int], None]  # receives the number of bytes read so far
 
 
-def _no_progress(_: int) -> None:
-    pass
+def ignored(_: int) -> None:
+    """Ignore it."""
 
 
 class TableFile:
@@ -99,12 +99,7 @@ class TableFile:
         return not self.is_parquet and any(not math.isnan(float_or_nan(name)) for name in self.columns)
 
     def blocks(
-        self,
-        names: Sequence[str],
-        *,
-        strict: bool = False,
-        progress: ProgressCallback = _no_progress,
-        may_be_empty: bool = False,
+        self, names: Sequence[str], *, strict: bool = False, progress: BytesRead = ignored, may_be_empty: bool = False
     ) -> Iterator[Any]:
         """Yield Arrow tables of some ten thousand rows with the named columns, in order.
 
@@ -153,9 +148,7 @@ class TableFile:
         with self.path.open("rb") as file:
             return file.read(2) == b"\x1f\x8b"
 
-    def _csv_blocks(
-        self, names: Sequence[str], strict: bool, progress: ProgressCallback, may_be_empty: bool
-    ) -> Iterator[Any]:
+    def _csv_blocks(self, names: Sequence[str], strict: bool, progress: BytesRead, may_be_empty: bool) -> Iterator[Any]:
         self.tally = tally = Tally()
         name, given = self.path.name, 0
 
@@ -195,9 +188,7 @@ class TableFile:
                 why = f"cannot be read as a table separated by {self.delimiter!r}. Check delimiter and quotes."
                 raise self._refusal(why) from None
         except (OSError, EOFError) as error:
-            raise FileUnusable(
-                f"file {name!r} cannot be read to its end ({type(error).__name__}): truncated?"
-            ) from None
+            raise FileUnusable(f"file {name!r} cannot be read to its end ({type(error).__name__}). Check it.") from None
         if tally.read or may_be_empty:
             return
         if not tally.left_out:
@@ -217,7 +208,7 @@ class TableFile:
         except (pa.ArrowException, OSError, UnicodeError):
             raise self._refusal("is not a complete Parquet file. Check it.") from None
 
-    def _parquet_blocks(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Any]:
+    def _parquet_blocks(self, names: Sequence[str], progress: BytesRead) -> Iterator[Any]:
         self.tally = tally = Tally()
         try:
             with parquet.ParquetFile(self.path) as file:

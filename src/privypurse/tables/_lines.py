@@ -106,11 +106,9 @@ class Lines(io.RawIOBase):
     lines of the first chunk are not text in `encoding`, the file is refused.)
     """
 
-    def __init__(
-        self, source: Any, delimiter: str, encoding: str, *, strict: bool, name: str, tally: Tally | None = None
-    ) -> None:
+    def __init__(self, source: Any, delimiter: str, encoding: str, *, strict: bool, name: str, tally: Tally) -> None:
         self._source, self._strict, self._name, self._asked = source, strict, name, encoding
-        self._tally = tally or Tally()
+        self._tally = tally
         # Decode UTF-16 and UTF-32 before splitting lines.
         wide = is_wide(encoding)
         self._decoder = codecs.getincrementaldecoder(encoding)("replace") if wide else None

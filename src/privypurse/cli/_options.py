@@ -45,22 +45,11 @@ def tab(delimiter: str | None) -> str | None:
     return "\t" if delimiter in ("\\t", "tab") else delimiter
 
 
-def account_for(
-    data: pathlib.Path,
-    ledger: pathlib.Path | None,
-    dataset: str | None,
-    budget: float | None,
-    delta: float | None,
-    neighbouring: str | None,
-    who: str | None,
-    *,
-    simulated: bool = False,
-) -> Any:
+def account_for(data: pathlib.Path, dataset: str | None, *, simulated: bool = False, **terms: Any) -> Any:
     """Return the account to charge, by default named after the file that `data` resolves to."""
     from privypurse.runs._account import Account
 
     file = data.resolve()
     # A simulation has its own account, so that the real one stays private.
     dataset = dataset or (f"{file.name} (simulation)" if simulated else file.name)
-    terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring}
-    return Account(ledger=ledger, beside=file.parent, dataset=dataset, who=who, **terms)
+    return Account(beside=file.parent, dataset=dataset, **terms)

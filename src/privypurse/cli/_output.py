@@ -35,6 +35,14 @@ def say(text: str) -> None:
     stdout.print(text, markup=False)
 
 
+def answer(as_json: bool, result: dict[str, Any], text: str) -> None:
+    """Print a result as JSON or as a line."""
+    if as_json:
+        emit(result)
+    else:
+        say(text)
+
+
 def note(text: str) -> None:
     """Print a remark that is not part of the result."""
     stderr.print(text, markup=False, style="dim")
@@ -173,10 +181,7 @@ def paths_of(command: Callable[..., None]) -> dict[str, Any]:
 
 
 def check_outputs(files: Mapping[str, Path], inputs: Sequence[Path] = (), *, overwrite: bool = False) -> None:
-    """Raise InvalidArgument or FileUnusable for files that a command must not or cannot write.
-
-    `files` are by the name of their option; `inputs` are files or folders that the command reads.
-    """
+    """Raise InvalidArgument or FileUnusable for files, by option, that a command may not or cannot write."""
     read = list(inputs)
     for folder in inputs:
         with contextlib.suppress(OSError, ValueError):

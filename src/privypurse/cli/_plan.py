@@ -90,8 +90,7 @@ def _columns(features: int | None, schema: pathlib.Path | None, classes: int) ->
     from privypurse.tables.schema import ClassTarget, read_schema
 
     if (features is None) == (schema is None):
-        remedy = "Pass --features 124 or --schema people.toml."
-        raise InvalidArgument(f"expected one of features and schema, got both or none. {remedy}")
+        raise InvalidArgument("expected one of features and schema, got both or none. Pass for example --features 124.")
     if schema is None:
         return features or 0, classes
     described = read_schema(schema)
@@ -206,7 +205,8 @@ def compare(
     purse: Any = None
     with shown_progress(quiet) as progress:
         described = describe_columns(file, target, schema, progress)
-        account = options.account_for(data, ledger, dataset, budget, delta, neighbouring, who)
+        terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring, "who": who}
+        account = options.account_for(data, dataset, ledger=ledger, **terms)
         if pay:
 
             def purse_to_charge() -> Any:

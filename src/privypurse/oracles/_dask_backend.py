@@ -41,8 +41,7 @@ class DaskOracle(LinearOracle):
     def __init__(self, X: Any, y: Any, *, client: Any, retries: int = 3, **settings: Any) -> None:
         blocks_x, blocks_y = _row_blocks(X, "X"), _row_blocks(y, "y")
         if len(blocks_x) != len(blocks_y):
-            needed = f"y must have the {len(blocks_x)} partitions of X"
-            raise InvalidArgument(f"{needed}; got {len(blocks_y)}. Pass y.rechunk(X.chunks[0]).")
+            raise InvalidArgument(f"y must have the {len(blocks_x)} partitions of X; got {len(blocks_y)}. Rechunk y.")
         super().__init__(features=int(X.shape[1]), **{"threads": 1} | settings)
         self._client, self._retries = client, retries
         # One type for all partitions, declared by Dask, not taken from what a partition holds.
@@ -80,8 +79,7 @@ def _row_blocks(data: Any, name: str) -> list[Any]:
             f"{name} must be a Dask array or dataframe, not {type(data).__name__}. Use da.from_array."
         )
     if hasattr(data, "chunks") and data.ndim == 2 and len(data.chunks[1]) > 1:
-        got = f"got {len(data.chunks[1])} parts of columns"
-        raise InvalidArgument(f"{name} must be partitioned by rows only; {got}. Pass X.rechunk({{1: -1}}).")
+        raise InvalidArgument(f"{name} must be split by rows only; got {data.chunks[1]!r}. Use X.rechunk({{1: -1}}).")
     return list(np.ravel(data.to_delayed()))
 
 

@@ -30,8 +30,7 @@ from privypurse.oracles._sampling import check_sampling, poisson_rows
 
 # A sum of n losses of size L errs by about n 2^-52 L, on both neighbouring tables: for 10^8 rows.
 LOSS_ROUNDING = 1e-7
-# Far beyond any model, but small enough that scores stay finite.
-LARGEST_SCORE = 1e100
+LARGEST_SCORE = 1e100  # far beyond any model, but small enough that scores stay finite
 
 
 class LinearOracle:
@@ -204,10 +203,9 @@ class LinearOracle:
     def _objective(self, sample_prob: float) -> SensitiveObjective:
         bounds = self.bounds
         if sample_prob < 1 or not (math.isfinite(bounds.gradient) and math.isfinite(bounds.smoothness)):
-            raise InvalidArgument(
-                f"a minimiser needs all records, a smooth loss with a bounded derivative and a row limit; got {self!r} "
-                f"with sample_prob={sample_prob!r}. Pass for example loss=Logistic(clip_derivative=0.5)."
-            )
+            needed = "a minimiser needs all records, a smooth loss with a bounded derivative and a row limit"
+            got = f"got {self!r} with sample_prob={sample_prob!r}"
+            raise InvalidArgument(f"{needed}; {got}. Pass for example loss=Logistic(clip_derivative=0.5).")
         limits = {"gradient": bounds.gradient, "curvature": bounds.smoothness}
         return SensitiveObjective(self._minimise, dimension=self.dimension, **limits)
 
@@ -258,18 +256,16 @@ class LinearOracle:
         """Return the smaller of a query's clip and the implied bound; one must be finite."""
         bound = min(math.inf if clip is None else clip, implied)
         if not math.isfinite(bound):
-            raise UnboundedSensitivity(
-                f"{self._loss!r} with row_limit={self._frame.row_limit!r} does not bound this query. "
-                f"Pass {name}=1.0 with it, or a loss with clip_derivative=... and a row_limit."
-            )
+            what = f"{self._loss!r} with row_limit={self._frame.row_limit!r} does not bound this query"
+            remedy = f"Pass {name}=1.0 with it, or a loss with clip_derivative=... and a row_limit."
+            raise UnboundedSensitivity(f"{what}. {remedy}")
         return max(bound, 1e-100)
 
     def _weights(self, point: FloatArray, name: str) -> FloatArray:
         """Check the length of a point and append a weight for the constant if there is none."""
         if point.size != self.dimension:
             kinds = f"{self._frame.features} columns" + (" and the constant" if self._frame.constant else "")
-            needed = f"{name} must have {self.dimension} entries, for {kinds}"
-            raise InvalidArgument(f"{needed}; got {point.size}. Pass np.zeros({self.dimension}).")
+            raise InvalidArgument(f"{name} must have {self.dimension} entries ({kinds}); got {point.size}. Check it.")
         if np.linalg.norm(point) * min(self._frame.row_limit, 1.0) > LARGEST_SCORE:
             raise InvalidArgument(f"{name} has diverged: its length is above {LARGEST_SCORE:g}. Use smaller steps.")
         return point if self._frame.constant else np.append(point, 0.0)
@@ -283,8 +279,7 @@ def sealed_scores(query: LossesAlong, losses: FloatArray, bound: float, sample_p
     return Sensitive(-losses, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
 
-# So many labels without a declared one are a mistake; fewer may be due to a few records.
-FEW = 10
+FEW = 10  # so many labels without a declared one are a mistake; fewer may be due to a few records
 
 
 class DenseOracle(LinearOracle):
@@ -373,8 +368,7 @@ class ChunkedOracle(LinearOracle):
         self, chunks: Callable[[], Iterable[tuple[Any, Any]]], *, features: int, dtype: Any = None, **settings: Any
     ) -> None:
         if not callable(chunks):
-            needed = "chunks must be a callable that returns new (X, y) pairs"
-            raise InvalidArgument(f"{needed}; got {shown(chunks)}. Pass lambda: iter(pairs).")
+            raise InvalidArgument(f"chunks must be a callable for (X, y) pairs; got {shown(chunks)}. Pass a function.")
         super().__init__(features=features, **settings)
         self._chunks, self._dtype = chunks, np.dtype(getattr(chunks, "dtype", np.float64) if dtype is None else dtype)
         if self._dtype not in (np.float32, np.float64):
@@ -387,17 +381,13 @@ class ChunkedOracle(LinearOracle):
     def _parts(self) -> Iterable[Partition]:
         source = self._chunks()
         if source is self._last and iter(source) is source:
-            raise InvalidArgument(
-                "chunks returned the same iterator twice, and it is exhausted. Pass a function that makes a new one each "
-                "time, such as the generator function itself: chunks=read_file, not chunks=lambda: generator."
-            )
+            remedy = "Pass a function that makes a new one each time: chunks=read_file, not chunks=lambda: generator."
+            raise InvalidArgument(f"chunks returned the same iterator twice, and it is exhausted. {remedy}")
         is_first, self._last = self._last is None, source
         for X, y in source:
             part = parts.make_partition(X, y, self._dtype, self._frame, *self._labels, strict=False)
             if is_first and self._loss.classification and part.rows >= FEW and not sum(part.tally()[:2]):
-                raise InvalidArgument(
-                    f"y must hold the declared classes {tuple(self._classes)!r}, and of their type; none of the first labels "
-                    "is one of them. Pass classes=... as they are in y."
-                )
+                needed = f"y must hold the declared classes {tuple(self._classes)!r}, and of their type"
+                raise InvalidArgument(f"{needed}; none of the first labels is. Pass classes=... as they are in y.")
             is_first = False
             yield part

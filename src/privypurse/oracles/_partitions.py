@@ -32,8 +32,7 @@ _BITS = 22
 # There are enough of them to share evenly among threads.
 _LEAST_ROWS = 256
 _MOST_SEGMENTS = 64
-# Below this many numbers, waking a thread takes longer than the work.
-_WORTH_A_THREAD = 400_000
+_WORTH_A_THREAD = 400_000  # with fewer numbers, waking a thread takes longer than the work
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,7 @@ class QuadraticOracle:
         self.curvatures = finite_vector(curvatures=curvatures)
         self.best = finite_vector(best=best)
         if self.curvatures.shape != self.best.shape or not (self.curvatures > 0).all():
-            needed = f"curvatures must be {self.best.size} positive numbers"
-            raise InvalidArgument(f"{needed}; got {self.curvatures.tolist()!r}. Pass one for each.")
+            raise InvalidArgument(f"curvatures must be a positive number for each of best; got {curvatures!r}.")
         self.records = positive(records=records)
         self.gradient_bound = positive(gradient_bound=gradient_bound)
 

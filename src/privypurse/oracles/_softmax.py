@@ -107,8 +107,7 @@ class SoftmaxOracle:
         if isinstance(query, ClassCounts):
             counts = np.bincount(chosen, minlength=self._loss.classes)
             return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2), sample_prob=sample_prob)
-        needed = "query must be GradientAt, LossesAlong, Count or ClassCounts"
-        raise InvalidArgument(f"{needed}; got {type(query).__name__}. Use another method.")
+        raise InvalidArgument(f"query must be one of gradients, losses along a line and counts; got {shown(query)}.")
 
     def _gradient(self, query: GradientAt, rows: Chosen, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
         implied = self._loss.lipschitz * self._row_limit
@@ -158,8 +157,9 @@ class SoftmaxOracle:
 
     def _matrix(self, point: FloatArray) -> FloatArray:
         if point.size != self.dimension:
-            needed = f"{self.dimension} entries, {self._columns} for each class"
-            raise InvalidArgument(f"point must have {needed}; got {point.size}. Check point.")
+            raise InvalidArgument(
+                f"point must have {self.dimension} entries, {self._columns} a class; got {point.size}."
+            )
         if np.linalg.norm(point) * max(self._row_limit, 1.0) > LARGEST_SCORE:
             raise InvalidArgument(f"point has diverged: its length is above {LARGEST_SCORE:g}. Use smaller steps.")
         return point.reshape(self._columns, self._loss.classes)

@@ -70,8 +70,7 @@ def counts(labels: Iterable[Hashable], *, categories: Sequence[Hashable]) -> Sen
     ordered = list(categories) if isinstance(categories, Sequence | np.ndarray) else []
     position = {category: index for index, category in enumerate(ordered)}
     if not position or len(position) != len(ordered):
-        needed = "categories must be a list of different values"
-        raise InvalidArgument(f"{needed}; got {shown(categories)}. Pass ['no', 'yes'].")
+        raise InvalidArgument(f"categories must be a list of different values; got {shown(categories)}. Pass [0, 1].")
     if (dimensions := getattr(labels, "ndim", 1)) != 1:
         raise InvalidArgument(f"labels must be in one dimension; got {dimensions}. Pass for example labels.ravel().")
     tally = np.zeros(len(position))

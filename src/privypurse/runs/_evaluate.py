@@ -104,15 +104,11 @@ def evaluate_file(
 def predict_blocks(
     pipeline: Pipeline, file: TableFile, odd: Odd, progress: Progress, keep: Sequence[str] = ()
 ) -> Iterator[tuple[Any, Any, list[Any]]]:
-    """Yield predictions, class probabilities or None, and kept columns of each block of a file.
-
-    Values that do not match the schema are counted in `odd`. An unreadable line raises
-    InvalidArgument, so that predictions stay aligned with rows.
-    """
+    """Yield predictions, class probabilities or None, and kept columns of blocks. Count odd values."""
     schema: Schema = pipeline[0].schema
     names = list(dict.fromkeys([*(column.name for column in schema.columns), *keep]))
     progress.stage(f"predicting {file.path.name}", file.size)
-    for block in file.blocks(names, strict=True, progress=progress.update):
+    for block in file.blocks(names, strict=True, progress=progress.update):  # a prediction for every line
         odd.take(block, schema)
         has_chances = hasattr(pipeline[-1], "predict_proba")
         kept = [block[name].to_pylist() for name in keep]

@@ -77,8 +77,7 @@ def known_encoding(encoding: str) -> str:
         low, high = (bytes(half).decode(name, "replace") for half in (range(128), range(128, 256)))
         one_byte = low.encode("utf-8") == bytes(range(128)) and not any(map(str.isascii, high))
     if name not in ("utf-8", "ascii") and not name.startswith(_WIDE) and not one_byte:
-        remedy = "Pass utf-8, utf-16 or latin-1, or convert the file."
-        raise InvalidArgument(f"encoding {encoding!r} cannot be read line by line. {remedy}")
+        raise InvalidArgument(f"encoding {encoding!r} cannot be read line by line. Pass utf-8, or convert the file.")
     return name
 
 

@@ -143,8 +143,7 @@ def _target(name: str, seen: _Seen) -> ClassTarget | NumberTarget:
         return ClassTarget(name=name, classes=tuple(sorted(seen.values)), source=Source.DATA)
     if seen.is_number:
         return NumberTarget(name=name, range=_rounded(seen.low, seen.high), source=Source.DATA)
-    what = f"has neither numbers nor 2 to {FEW_CLASSES} classes"
-    raise InvalidArgument(f"target {name!r} {what}. Pass another column, or describe it in a schema.")
+    raise InvalidArgument(f"target {name!r} has neither numbers nor 2 to {FEW_CLASSES} classes. Describe it yourself.")
 
 
 def _rounded(low: float, high: float) -> tuple[float, float]:

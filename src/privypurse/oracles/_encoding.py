@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from privypurse.core._checks import check_positions, shown
@@ -17,6 +17,7 @@ from privypurse.losses._linear import LinearLoss
 # (see ``_kernels`` and ``_exact_kernels``). It costs 0.05 % more noise than exact arithmetic.
 ROUNDING_MARGIN = 5e-4
 LARGEST_TARGET = 1e30  # representable in float32
+Range = tuple[float, float] | None
 
 
 def check_dense(X: ArrayLike, *, may_be_empty: bool = True) -> NDArray[Any]:
@@ -135,14 +136,7 @@ def unsigned(indices: NDArray[Any]) -> NDArray[Any]:
 
 
 def encode_targets(
-    y: ArrayLike,
-    rows: int,
-    dtype: DTypeLike,
-    loss: LinearLoss,
-    classes: Sequence[Any],
-    target_bounds: tuple[float, float] | None,
-    *,
-    strict: bool = True,
+    y: ArrayLike, rows: int, dtype: Any, loss: LinearLoss, classes: Sequence[Any], bounds: Range, *, strict: bool = True
 ) -> NDArray[Any]:
     """Turn labels into -1 and +1, or clip numbers to their declared range (NaN stays NaN).
 
@@ -152,7 +146,7 @@ def encode_targets(
     labels = checked_labels(y, rows)
     if loss.classification:
         return _encode_labels(labels, classes, strict).astype(dtype)
-    low, high = check_target_bounds(target_bounds)
+    low, high = check_target_bounds(bounds)
     if not strict and labels.dtype.kind in "OU":
         labels = np.array([_number(label) for label in labels], dtype=np.float64)
     if labels.dtype.kind not in "iufb":
@@ -176,7 +170,7 @@ def check_declared(known: NDArray[np.bool_], labels: NDArray[Any], classes: Sequ
         raise InvalidArgument(f"{needed}; got other {labels.dtype} labels. Pass classes=... as they are in y.")
 
 
-def check_target_bounds(target_bounds: tuple[float, float] | None) -> tuple[float, float]:
+def check_target_bounds(target_bounds: Range) -> tuple[float, float]:
     """Check the declared range of a regression target."""
     try:
         low, high = (float(bound) for bound in target_bounds or ())

@@ -81,12 +81,7 @@ def whole_weights(weights: FloatArray) -> tuple[FloatArray, float]:
 
 
 def block_gradient(
-    loss: Softmax,
-    table: NDArray[Any],
-    target: NDArray[np.intp],
-    weights: tuple[FloatArray, float],
-    constant: float,
-    steps: Steps,
+    loss: Softmax, table: Any, target: Any, weights: tuple[FloatArray, float], constant: float, steps: Steps
 ) -> FloatArray:
     """Return the sum of a block's gradients, in integers of ``steps.row * steps.slope``.
 

@@ -35,13 +35,7 @@ class Rows:
     """
 
     def __init__(
-        self,
-        X: Any,
-        target: NDArray[np.intp] | None = None,
-        classes: int = 0,
-        *,
-        overwrite: bool = False,
-        may_be_empty: bool = False,
+        self, X: Any, target: Any = None, classes: int = 0, *, overwrite: bool = False, may_be_empty: bool = False
     ) -> None:
         check = check_sparse if sparse.issparse(X) else check_dense
         self._table: Any = check(X, may_be_empty=may_be_empty)

@@ -52,7 +52,8 @@ def _accounts(ledger: Any, dataset: str | None) -> list[Any]:
 
     names = _names(ledger)
     if dataset is not None and dataset not in names:
-        raise InvalidArgument(f"dataset {dataset!r} is not on {ledger.path.name!r}, which has {names!r}. Pass one.")
+        where = f"is not on the ledger {ledger.path.name!r}, which has {names!r}"
+        raise InvalidArgument(f"dataset {dataset!r} {where}. Pass one of them.")
     return [Purse.reopen(ledger, name) for name in ([dataset] if dataset is not None else names)]
 
 

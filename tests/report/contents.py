@@ -93,6 +93,4 @@ def not_private():
     purse = Purse.not_private()
     oracle = DenseOracle(X, y, loss=Logistic(clip_derivative=0.5), row_limit=1.0)
     result = fit(oracle, NonPrivate(), purse, records=2_000)
-    return content(
-        certificate=purse.certificate(), trace=result.trace, step_sizes=(), budget=None, method="non-private"
-    )
+    return content(certificate=purse.certificate(), trace=result.trace, step_sizes=(), method="non-private")

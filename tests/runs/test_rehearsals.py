@@ -8,12 +8,13 @@ from privypurse.accounting import convert
 from privypurse.datasets import make_census
 from privypurse.estimators import PrivateLogisticRegression
 from privypurse.purse._certificate import Certificate
-from privypurse.runs._compare import NOT_PRIVATE, check_choices, compare_not_private, compare_paid, price
+from privypurse.runs._compare import HOLD_OUT, NOT_PRIVATE, check_choices, compare_not_private, compare_paid, price
 from privypurse.runs._progress import Silent
 from privypurse.runs._rehearse import METHODS, RUNS, PlanSettings, noise_intervals, plan_for, rehearse_accuracy
 from privypurse.runs.folder import model_from_json, model_to_json
 from privypurse.tables._encoder import TableEncoder
 from privypurse.tables._files import TableFile
+from privypurse.tables.schema import ClassTarget, Number, Schema
 from tests.runs.census import SCHEMA, a_census
 
 EASY = PlanSettings(records=5_000, features=8, epsilon=1.0)
@@ -83,6 +84,18 @@ def test_a_comparison_that_is_not_private_says_so(tmp_path):
     assert compared.note == NOT_PRIVATE
     assert compared.note.startswith("NOT PRIVATE")
     assert {entry.epsilon for entry in compared.entries} == {1.0, None}
+
+
+def test_a_class_that_no_training_record_has_does_not_move_the_others(tmp_path):
+    held_out = np.random.default_rng(0).random(400) < HOLD_OUT  # in the first repetition
+    classes = np.where(np.arange(400) % 2, "b", "c")
+    classes[np.flatnonzero(held_out)[0]] = "a"
+    lines = "".join(f"{float(name == 'c')},{name}\n" for name in classes)
+    (tmp_path / "rare.csv").write_text(f"x,y\n{lines}")
+    schema = Schema((Number(name="x", range=(0, 1)),), ClassTarget(name="y", classes=("a", "b", "c")))
+    compared = compare_not_private(TableFile(tmp_path / "rare.csv"), schema, ["auto"], [1.0], 1, Silent())
+    found = {entry.method: entry.value for entry in compared.entries}
+    assert found["scikit-learn, not private"] == 1 - 1 / held_out.sum()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ bad = st.one_of(
 
 
 def read(content, encoding="utf-8", size=9_999):
-    stream = Lines(io.BytesIO(content), delimiter=",", encoding=encoding, strict=False, name="t")
+    stream = Lines(io.BytesIO(content), delimiter=",", encoding=encoding, strict=False, name="t", tally=Tally())
     found = b""
     while chunk := stream.read(size):
         found += chunk
@@ -46,7 +46,7 @@ def test_lines_do_not_affect_each_other(first, second):
 def test_the_parser_sees_one_record_or_none_for_each_line(listed):
     content = b"a,b\n" * 99 + b"".join(line + b"\n" for line in listed) + b"1,2\n"
     seen = []
-    stream = Lines(io.BytesIO(content), delimiter=",", encoding="utf-8", strict=False, name="t")
+    stream = Lines(io.BytesIO(content), delimiter=",", encoding="utf-8", strict=False, name="t", tally=Tally())
     table = arrow_csv.read_csv(
         stream,
         arrow_csv.ReadOptions(column_names=["a", "b"]),

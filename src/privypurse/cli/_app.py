@@ -65,12 +65,10 @@ class Commands(TyperGroup):  # type: ignore[misc]
             raise ReaderGone from error
 
 
-app = typer.Typer(
-    cls=Commands, help=HELP, no_args_is_help=True, rich_markup_mode="markdown", pretty_exceptions_enable=False
-)
-for _command in (_train.train, _models.predict, _models.evaluate, _plan.plan, _plan.compare, _data.schema):
-    app.command(_command.__name__)(checked(_command))
-app.command("report")(checked(_models.report))
+_LOOK: Any = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
+app = typer.Typer(cls=Commands, help=HELP, no_args_is_help=True, **_LOOK)
+for _one in (_train.train, _models.predict, _models.evaluate, _plan.plan, _plan.compare, _data.schema, _models.report):
+    app.command(_one.__name__)(checked(_one))
 app.add_typer(_ledger.app, name="ledger")
 app.add_typer(_data.app, name="data")
 app.command("demo")(checked(_train.demo))
@@ -90,17 +88,17 @@ if "lab" not in _others.names:
         app.command(_name, hidden=True, context_settings={"ignore_unknown_options": True})(_needs_the_lab)
 
 
-def _version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(f"privypurse {__version__}")
         raise typer.Exit
 
 
+_VERSION = typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+
+
 @app.callback()
-def _top(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
-) -> None:
-    pass
+def _top(version: Annotated[bool, _VERSION] = False) -> None: ...
 
 
 def exit_code(error: BaseException) -> int:

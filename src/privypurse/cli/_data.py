@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import check_outputs, checked, emit, note, say, shown_progress, table, warn
+from privypurse.cli._output import answer, check_outputs, checked, emit, note, say, shown_progress, table, warn
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import percent
 
@@ -37,8 +37,7 @@ app = typer.Typer(cls=_Commands, help=HELP, rich_markup_mode="markdown")
 def convert(
     source: Annotated[pathlib.Path, typer.Argument(help="CSV with a header (also .gz).", show_default=False)],
     out: Annotated[
-        pathlib.Path,
-        typer.Argument(help="Parquet file to write.", writable=True, dir_okay=False, show_default=False),
+        pathlib.Path, typer.Argument(help="Parquet file to write.", writable=True, dir_okay=False, show_default=False)
     ],
     delimiter: options.Delimiter = None,
     encoding: options.Encoding = "utf-8",
@@ -63,11 +62,9 @@ def convert(
     file = TableFile(source, delimiter=options.tab(delimiter), encoding=encoding)
     with shown_progress(quiet) as progress:
         found = convert_file(file, out, progress)
-    if json:
-        emit({"out": str(out)} | asdict(found))
-    else:
-        breaks = f"{found.with_line_breaks:,} with line breaks inside quotes"
-        say(f"{found.records:,} records, {breaks}; {found.blank_lines:,} blank lines left out: {out}")
+    breaks = f"{found.with_line_breaks:,} with line breaks inside quotes"
+    text = f"{found.records:,} records, {breaks}; {found.blank_lines:,} blank lines left out: {out}"
+    answer(json, {"out": str(out)} | asdict(found), text)
     note(f"pass --dataset {source.name!r} with the output to spend from the budget of {source.name}.")
 
 
@@ -143,8 +140,7 @@ def _table(name: str, part: str, target: pathlib.Path, schema: pathlib.Path | No
         remedy = "Study data such as adult or mnist needs: pip install privypurse-lab"
         raise InvalidArgument(f"expected the name of a data set ({', '.join(ABOUT)}), got {name!r}. {remedy}")
     if schema is not None:
-        got = f"expected --schema with the census only, got it with {name!r}"
-        raise InvalidArgument(f"{got}. Draft one: `privypurse schema`.")
+        raise InvalidArgument(f"--schema is for the census only, got {name!r}. Draft one: `privypurse schema`.")
     loaded = LOADERS[name](name, part)
     loaded.to_csv(target)
     return {"out": str(target), "rows": len(loaded), "target": loaded.target, "source": loaded.source}

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import checked, emit, say, stderr, table, warn
+from privypurse.cli._output import answer, checked, emit, say, stderr, table, warn
 from privypurse.core._errors import FileUnusable, InvalidArgument, LedgerCorrupt, PrivypurseError
 from privypurse.core._formats import counted, rounded_down, rounded_up, short
 
@@ -26,17 +26,14 @@ Examples:
 
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
-# Exit code: the ledger is intact, but a part of the certificate does not hold or was not checked.
-NOT_CHECKED = 8
+NOT_CHECKED = 8  # exit code: a part of the certificate does not hold or was not checked
 NOT_UPHELD = (
     "NOT UPHELD: the certificate's guarantee under add-remove. Its purse is under replace-one, where the number of records is "
     "public, so it guarantees nothing under add-remove. Issue a new one: privypurse ledger certificate."
 )
 
-Path = Annotated[
-    pathlib.Path | None,
-    typer.Argument(help="File. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db here.", show_default=False),
-]
+_PATH_HELP = "File. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db here."
+Path = Annotated[pathlib.Path | None, typer.Argument(help=_PATH_HELP, show_default=False)]
 
 
 def _open(path: pathlib.Path | None) -> Any:
@@ -288,10 +285,7 @@ def export(
         sys.stdout.write(text)
         return
     replace_file(out, text)
-    if json:
-        emit({"ledger": ledger.location, "lines": len(lines), "out": str(out)})
-    else:
-        say(f"{len(lines)} lines: {out}")
+    answer(json, {"ledger": ledger.location, "lines": len(lines), "out": str(out)}, f"{len(lines)} lines: {out}")
 
 
 @app.command("freeze")
@@ -321,12 +315,9 @@ def freeze(
             if sys.stdin.readline().strip().lower() not in ("y", "yes"):
                 raise PrivypurseError("not frozen: the answer was not yes. Pass --yes to freeze without a question.")
         purse.freeze(why)
-    if json:
-        emit({"dataset": dataset, "frozen": True, "already": already, "spent_epsilon": purse.spent.epsilon})
-    elif already:
-        say(f"{dataset!r} is frozen already")
-    else:
-        say(f"frozen: {dataset!r}, after epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g}")
+    said = f"frozen: {dataset!r}, after epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g}"
+    found = {"dataset": dataset, "frozen": True, "already": already, "spent_epsilon": purse.spent.epsilon}
+    answer(json, found, f"{dataset!r} is frozen already" if already else said)
 
 
 def _harmless(text: str) -> str:

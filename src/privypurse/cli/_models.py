@@ -3,12 +3,12 @@
 import pathlib
 import sys
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import budget_of, emit, say, shown_progress, warn
+from privypurse.cli._output import answer, budget_of, emit, say, shown_progress, warn
 from privypurse.cli._train import describe
 from privypurse.core._formats import counted, percent, rounded_up
 
@@ -98,7 +98,8 @@ def evaluate(
     from privypurse.tables._files import TableFile
 
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
-    account = options.account_for(data, ledger, dataset, budget, delta, neighbouring, who)
+    terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring, "who": who}
+    account = options.account_for(data, dataset, ledger=ledger, **terms)
     with shown_progress(quiet) as progress:
         result = evaluate_file(model, file, progress, epsilon=epsilon, account=account, public=public)
     measured, purse = result.measured, result.purse
@@ -140,9 +141,6 @@ def report(
     pipeline, about, measurements = load_run(model)
     path = out or model / "report.html"
     replace_file(path, report_of(pipeline, about, measurements))
-    if json:
-        emit({"report": str(path)})
-    else:
-        say(f"report: {path}")
+    answer(json, {"report": str(path)}, f"report: {path}")
     if show:
         typer.launch(str(path))

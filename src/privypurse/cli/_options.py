@@ -25,20 +25,18 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 _BUDGET = "Budget"
 _LEDGER_HELP = "File of the ledger. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db beside the data."
+_DATASET_HELP = "Name of the data set on the ledger. Default: the file name."
 _BUDGET_HELP = "Total epsilon of the data set, fixed at its first use. Default: the epsilon of that run."
 _DELTA_HELP = "Far below one over the number of records. Default: that of the ledger, or 1e-6."
 _NEIGHBOURING_HELP = "Protect a record's presence (add-remove, the default) or its contents (replace-one)."
 Ledger = Annotated[pathlib.Path | None, option("--ledger", help=_LEDGER_HELP, panel=_BUDGET)]
-Dataset = Annotated[
-    str | None, option("--dataset", help="Name of the data set on the ledger. Default: the file name.", panel=_BUDGET)
-]
+Dataset = Annotated[str | None, option("--dataset", help=_DATASET_HELP, panel=_BUDGET)]
 Budget = Annotated[float | None, option("--budget", help=_BUDGET_HELP, panel=_BUDGET)]
 Delta = Annotated[float | None, option("--delta", help=_DELTA_HELP, panel=_BUDGET)]
 Neighbouring = Annotated[str | None, option("--neighbouring", help=_NEIGHBOURING_HELP, panel=_BUDGET)]
 Who = Annotated[str | None, option("--who", help="Name to record. Default: the user.", panel=_BUDGET)]
-Delimiter = Annotated[
-    str | None, option("--delimiter", help="Separator of fields. Default: found in the header.", panel="File")
-]
+_DELIMITER_HELP = "Separator of fields. Default: found in the header."
+Delimiter = Annotated[str | None, option("--delimiter", help=_DELIMITER_HELP, panel="File")]
 Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of a CSV file.", rich_help_panel="File")]
 
 
@@ -47,22 +45,11 @@ def tab(delimiter: str | None) -> str | None:
     return "\t" if delimiter in ("\\t", "tab") else delimiter
 
 
-def account_for(
-    data: pathlib.Path,
-    ledger: pathlib.Path | None,
-    dataset: str | None,
-    budget: float | None,
-    delta: float | None,
-    neighbouring: str | None,
-    who: str | None,
-    *,
-    simulated: bool = False,
-) -> Any:
+def account_for(data: pathlib.Path, dataset: str | None, *, simulated: bool = False, **terms: Any) -> Any:
     """Return the account to charge, by default named after the file that `data` resolves to."""
     from privypurse.runs._account import Account
 
     file = data.resolve()
     # A simulation has its own account, so that the real one stays private.
     dataset = dataset or (f"{file.name} (simulation)" if simulated else file.name)
-    terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring}
-    return Account(ledger=ledger, beside=file.parent, dataset=dataset, who=who, **terms)
+    return Account(beside=file.parent, dataset=dataset, **terms)

@@ -4,10 +4,10 @@ import contextlib
 import functools
 import json
 import os
-import pathlib
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich import progress
@@ -33,6 +33,14 @@ def emit(result: dict[str, Any]) -> None:
 def say(text: str) -> None:
     """Print a line of a result."""
     stdout.print(text, markup=False)
+
+
+def answer(as_json: bool, result: dict[str, Any], text: str) -> None:
+    """Print a result as JSON or as a line."""
+    if as_json:
+        emit(result)
+    else:
+        say(text)
 
 
 def note(text: str) -> None:
@@ -168,17 +176,12 @@ def paths_of(command: Callable[..., None]) -> dict[str, Any]:
     return {
         name: hint.__metadata__[0]
         for name, hint in hints.items()
-        if hasattr(hint, "__metadata__") and pathlib.Path in (hint.__origin__, *typing.get_args(hint.__origin__))
+        if hasattr(hint, "__metadata__") and Path in (hint.__origin__, *typing.get_args(hint.__origin__))
     }
 
 
-def check_outputs(
-    files: Mapping[str, pathlib.Path], inputs: Sequence[pathlib.Path] = (), *, overwrite: bool = False
-) -> None:
-    """Raise InvalidArgument or FileUnusable for files that a command must not or cannot write.
-
-    `files` are by the name of their option; `inputs` are files or folders that the command reads.
-    """
+def check_outputs(files: Mapping[str, Path], inputs: Sequence[Path] = (), *, overwrite: bool = False) -> None:
+    """Raise InvalidArgument or FileUnusable for files, by option, that a command may not or cannot write."""
     read = list(inputs)
     for folder in inputs:
         with contextlib.suppress(OSError, ValueError):
@@ -202,9 +205,7 @@ def check_outputs(
             raise FileUnusable(f"{said} is in a folder without write permission. Pass another file.")
 
 
-def check_folder(
-    option: str, path: pathlib.Path, inputs: Iterable[pathlib.Path] = (), *, may_be_model: bool = False
-) -> None:
+def check_folder(option: str, path: Path, inputs: Iterable[Path] = (), *, may_be_model: bool = False) -> None:
     """Raise InvalidArgument for an output folder that is an input, a model or in a model."""
     said = f"{option} {str(path)!r}"
     if any(_is_same(path, one) for one in inputs):
@@ -212,7 +213,7 @@ def check_folder(
     _check_may_be_written(said, path if may_be_model else path / "any", inputs)
 
 
-def _check_may_be_written(said: str, path: pathlib.Path, inputs: Iterable[pathlib.Path]) -> None:
+def _check_may_be_written(said: str, path: Path, inputs: Iterable[Path]) -> None:
     """Raise InvalidArgument for models, and for ledgers and their runs folders, existing or not."""
     whole, read = _whole(path), [*map(_whole, inputs)]
     stem = next((whole.with_name(whole.name.removesuffix(end)) for end in _BESIDE if whole.name.endswith(end)), whole)
@@ -228,7 +229,7 @@ def _check_may_be_written(said: str, path: pathlib.Path, inputs: Iterable[pathli
             raise InvalidArgument(f"{said} is in the runs folder of a ledger, {folder.name!r}. Pass another path.")
 
 
-def _is_same(one: pathlib.Path, other: pathlib.Path) -> bool:
+def _is_same(one: Path, other: Path) -> bool:
     """Whether two paths are of one file, which need not exist. Follow links."""
     try:
         return one.samefile(other)
@@ -236,15 +237,15 @@ def _is_same(one: pathlib.Path, other: pathlib.Path) -> bool:
         return _whole(one) == _whole(other)
 
 
-def _whole(path: pathlib.Path) -> pathlib.Path:
+def _whole(path: Path) -> Path:
     """Resolve links; return the absolute path if that fails."""
     try:
-        return pathlib.Path(os.path.realpath(path))
+        return Path(os.path.realpath(path))
     except (OSError, ValueError):
         return path.absolute()
 
 
-def _is_ledger(path: pathlib.Path) -> bool:
+def _is_ledger(path: Path) -> bool:
     with contextlib.suppress(OSError, ValueError):
         if path.is_file():
             with path.open("rb") as file:

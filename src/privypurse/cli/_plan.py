@@ -58,9 +58,8 @@ def plan(
     from privypurse.runs._rehearse import METHODS, PlanSettings, plan_for, rehearse_accuracy
 
     columns, classes = _columns(features, schema, classes)
-    settings = PlanSettings(
-        records=records, features=columns, epsilon=epsilon, delta=delta, neighbouring=neighbouring, classes=classes
-    )
+    terms: Any = {"epsilon": epsilon, "delta": delta, "neighbouring": neighbouring}
+    settings = PlanSettings(records=records, features=columns, classes=classes, **terms)
     names = METHODS if compare else (method,)
     plans = {name: plan_for(name, settings) for name in names}
     rehearsed: dict[str, Any] = dict.fromkeys(names)
@@ -91,8 +90,7 @@ def _columns(features: int | None, schema: pathlib.Path | None, classes: int) ->
     from privypurse.tables.schema import ClassTarget, read_schema
 
     if (features is None) == (schema is None):
-        remedy = "Pass --features 124 or --schema people.toml."
-        raise InvalidArgument(f"expected one of features and schema, got both or none. {remedy}")
+        raise InvalidArgument("expected one of features and schema, got both or none. Pass for example --features 124.")
     if schema is None:
         return features or 0, classes
     described = read_schema(schema)
@@ -207,7 +205,8 @@ def compare(
     purse: Any = None
     with shown_progress(quiet) as progress:
         described = describe_columns(file, target, schema, progress)
-        account = options.account_for(data, ledger, dataset, budget, delta, neighbouring, who)
+        terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring, "who": who}
+        account = options.account_for(data, dataset, ledger=ledger, **terms)
         if pay:
 
             def purse_to_charge() -> Any:

@@ -30,8 +30,7 @@ def train(
     ] = None,
     method: Annotated[str, typer.Option("--method", help="Optimization method; see `privypurse plan`.")] = "auto",
     hold_out: Annotated[
-        float,
-        typer.Option("--hold-out", help="Share of records to measure the model on, for 3 % of the run's budget."),
+        float, typer.Option("--hold-out", help="Share of records to measure the model on, for 3 % of the run's budget.")
     ] = 0.1,
     test: Annotated[
         pathlib.Path | None, options.option("--test", help="Measure on these records instead, exactly, not covered.")
@@ -80,8 +79,8 @@ def train(
         progress.stage("starting")
         from privypurse.runs.train import TrainSettings, train_file
 
-        terms = dataset, budget, delta, neighbouring, who
-        account = options.account_for(data, ledger, *terms, simulated=simulate is not None)
+        terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring, "who": who}
+        account = options.account_for(data, dataset, simulated=simulate is not None, ledger=ledger, **terms)
         settings = TrainSettings(
             data=data,
             target=target,
@@ -220,14 +219,12 @@ def demo(
         progress.stage("starting")
         from privypurse.runs._demo import run_demo
 
-        result = run_demo(out, rows=rows, epsilon=epsilon, progress=progress)
-    purse, report = result.trained.purse, out / "model" / "report.html"
+        accuracy, trained = run_demo(out, rows=rows, epsilon=epsilon, progress=progress)
+    purse, report = trained.purse, out / "model" / "report.html"
     if json:
-        accuracy = {name: getattr(result, name) for name in ("private", "not_private", "majority", "best")}
         emit({"accuracy": accuracy, "spent_epsilon": purse.spent.epsilon, "report": str(report)})
         return
-    shown = [percent(one) for one in (result.private, result.not_private, result.majority, result.best)]
-    text = "private {}, not private {}, always the majority {} (best possible {})".format(*shown)
-    say(f"accuracy on new people: {text}")
+    text = "private {}, not private {}, always the majority {} (best possible {})"
+    say(f"accuracy on new people: {text.format(*map(percent, accuracy.values()))}")
     say(f"spent: epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} at delta {purse.delta:g}")
     say(f"report: {report}")

@@ -6,14 +6,7 @@ from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles._quadratic import QuadraticOracle
 from privypurse.oracles._softmax import SoftmaxOracle
 
-__all__ = [
-    "ChunkedOracle",
-    "DaskOracle",
-    "DenseOracle",
-    "QuadraticOracle",
-    "SoftmaxOracle",
-    "SparseOracle",
-]
+__all__ = ["ChunkedOracle", "DaskOracle", "DenseOracle", "QuadraticOracle", "SoftmaxOracle", "SparseOracle"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,18 +1,16 @@
 """[RAW DATA] The oracle for rows on a cluster: partitions stay on their workers."""
 
 from collections.abc import Callable
-from functools import partial
 from operator import methodcaller
 from typing import Any
 
 import distributed
 import numpy as np
 
-from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument, PrivypurseError
 from privypurse.core._randomness import NoiseSource
 from privypurse.oracles._linear import LinearOracle
-from privypurse.oracles._partitions import Partition, Work, make_partition, pairwise_sum
+from privypurse.oracles._partitions import Partition, make_partition
 from privypurse.oracles._sampling import poisson_rows
 
 
@@ -43,14 +41,12 @@ class DaskOracle(LinearOracle):
     def __init__(self, X: Any, y: Any, *, client: Any, retries: int = 3, **settings: Any) -> None:
         blocks_x, blocks_y = _row_blocks(X, "X"), _row_blocks(y, "y")
         if len(blocks_x) != len(blocks_y):
-            raise InvalidArgument(
-                f"y must have the {len(blocks_x)} partitions of X; got {len(blocks_y)}. Pass y.rechunk(X.chunks[0])."
-            )
+            raise InvalidArgument(f"y must have the {len(blocks_x)} partitions of X; got {len(blocks_y)}. Rechunk y.")
         super().__init__(features=int(X.shape[1]), **{"threads": 1} | settings)
         self._client, self._retries = client, retries
         # One type for all partitions, declared by Dask, not taken from what a partition holds.
         dtype = np.dtype(np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64)
-        checks = (dtype, self._frame, self._loss, self._classes, self._target_bounds)
+        checks = (dtype, self._frame, *self._labels)
         # Checked and kept on the workers; recomputed from the graph of X and y if a worker is lost.
         self._kept = [
             client.submit(make_partition, x, labels, *checks, pure=False)  # no retries
@@ -60,13 +56,6 @@ class DaskOracle(LinearOracle):
         for part in self._kept:
             if part.status == "error":
                 _result(part)  # raises, before anything is spent
-
-    def _total_in_double(self) -> Callable[[Work], FloatArray]:
-        def total(work: Work) -> FloatArray:
-            sums = self._each(partial(_sum_in_double, work=work, threads=self._threads), 1.0, None)
-            return pairwise_sum(sums, work.zero)
-
-        return total
 
     def _each(self, call: Callable[[Partition], Any], sample_prob: float, noise: NoiseSource | None) -> list[Any]:
         # Samples are drawn here, where the secret coins are; None stands for all rows.
@@ -87,12 +76,10 @@ def _row_blocks(data: Any, name: str) -> list[Any]:
     """Return the partitions of a Dask collection as delayed values."""
     if not hasattr(data, "to_delayed"):
         raise InvalidArgument(
-            f"{name} must be a Dask array or dataframe; got {type(data).__name__}. Use da.from_array."
+            f"{name} must be a Dask array or dataframe, not {type(data).__name__}. Use da.from_array."
         )
     if hasattr(data, "chunks") and data.ndim == 2 and len(data.chunks[1]) > 1:
-        raise InvalidArgument(
-            f"{name} must be partitioned by rows only; got {len(data.chunks[1])} parts of columns. Pass X.rechunk({{1: -1}})."
-        )
+        raise InvalidArgument(f"{name} must be split by rows only; got {data.chunks[1]!r}. Use X.rechunk({{1: -1}}).")
     return list(np.ravel(data.to_delayed()))
 
 
@@ -103,14 +90,9 @@ def _result(future: Any) -> Any:
     except (PrivypurseError, distributed.scheduler.KilledWorker, distributed.CancelledError):
         raise
     except Exception as error:
-        raise InvalidArgument(
-            f"a partition of X or y cannot be computed ({type(error).__name__}). Compute X and y on their own to see why."
-        ) from None
+        what = f"a partition of X or y cannot be computed ({type(error).__name__})"
+        raise InvalidArgument(f"{what}. Compute X and y on their own to see why.") from None
 
 
 def _on_rows(part: Partition, rows: Any, call: Callable[[Partition], Any]) -> Any:
     return call(part if rows is None else part.take(rows))
-
-
-def _sum_in_double(part: Partition, work: Work, threads: int) -> FloatArray:
-    return part.in_double().sum(work, threads)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from privypurse.core._checks import check_positions, shown
@@ -17,6 +17,7 @@ from privypurse.losses._linear import LinearLoss
 # (see ``_kernels`` and ``_exact_kernels``). It costs 0.05 % more noise than exact arithmetic.
 ROUNDING_MARGIN = 5e-4
 LARGEST_TARGET = 1e30  # representable in float32
+Range = tuple[float, float] | None
 
 
 def check_dense(X: ArrayLike, *, may_be_empty: bool = True) -> NDArray[Any]:
@@ -27,10 +28,8 @@ def check_dense(X: ArrayLike, *, may_be_empty: bool = True) -> NDArray[Any]:
     if table.dtype.kind == "O":  # such as a data frame with numeric and boolean columns
         table = _numbers(table)
     if table.ndim != 2 or table.dtype.kind not in "iufb":
-        raise InvalidArgument(
-            f"X must be a table of numbers with one row for each record; got shape {table.shape} of {table.dtype}. "
-            "Encode text columns, and pass one column as x.reshape(-1, 1)."
-        )
+        got = f"X must be a table of numbers with one row for each record; got shape {table.shape} of {table.dtype}"
+        raise InvalidArgument(f"{got}. Encode text columns, and pass one column as x.reshape(-1, 1).")
     if table.shape[1] == 0:
         raise InvalidArgument(f"X must have at least one column; got shape {table.shape}. Pass the feature columns.")
     _check_some_rows(table.shape[0], may_be_empty)
@@ -70,9 +69,8 @@ def plain_numbers(values: ArrayLike, dimensions: int, expected: str, remedy: str
     except (TypeError, ValueError, OverflowError):
         plain, numbers = np.empty(0), np.empty(())
     if numbers.ndim != dimensions or numbers.dtype.kind not in "iufb":
-        raise InvalidArgument(
-            f"{expected}; got {type(values).__name__} with shape {plain.shape} of {plain.dtype}. {remedy}"
-        )
+        got = f"{type(values).__name__} with shape {plain.shape} of {plain.dtype}"
+        raise InvalidArgument(f"{expected}; got {got}. {remedy}")
     return numbers
 
 
@@ -99,6 +97,8 @@ def check_sparse(X: Any, *, may_be_empty: bool = True) -> Any:
     row starts are checked here once, and compiled sums rely on them: a duplicate would escape the
     row limit, and a column outside the table would corrupt memory.
     """
+    from privypurse.oracles import _sparse_kernels
+
     if not sparse.issparse(X):
         raise InvalidArgument(f"X must be a scipy sparse matrix; got {type(X).__name__}. Use DenseOracle for arrays.")
     if X.dtype.kind not in "iufb":
@@ -114,19 +114,13 @@ def check_sparse(X: Any, *, may_be_empty: bool = True) -> Any:
     with np.errstate(over="ignore"):
         values = given.data if given.dtype in (np.float32, np.float64) else given.data.astype(np.float64)
     matrix = sparse.csr_matrix((values, given.indices.copy(), given.indptr.copy()), shape=given.shape)
+    columns, starts = read_only(unsigned(matrix.indices)), read_only(unsigned(matrix.indptr))
     # Checked, not asked: scipy caches an answer that may be stale.
-    if not _is_canonical(matrix):
+    if not _sparse_kernels.canonical(columns, starts, matrix.shape[1]):
         coordinates = matrix.tocoo()
         matrix = sparse.csr_matrix((coordinates.data, (coordinates.row, coordinates.col)), shape=matrix.shape)
         matrix.sum_duplicates()
     return matrix
-
-
-def _is_canonical(matrix: Any) -> bool:
-    from privypurse.oracles import _sparse_kernels
-
-    columns, starts = read_only(unsigned(matrix.indices)), read_only(unsigned(matrix.indptr))
-    return bool(_sparse_kernels.canonical(columns, starts, matrix.shape[1]))
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -142,14 +136,7 @@ def unsigned(indices: NDArray[Any]) -> NDArray[Any]:
 
 
 def encode_targets(
-    y: ArrayLike,
-    rows: int,
-    dtype: DTypeLike,
-    loss: LinearLoss,
-    classes: Sequence[Any],
-    target_bounds: tuple[float, float] | None,
-    *,
-    strict: bool = True,
+    y: ArrayLike, rows: int, dtype: Any, loss: LinearLoss, classes: Sequence[Any], bounds: Range, *, strict: bool = True
 ) -> NDArray[Any]:
     """Turn labels into -1 and +1, or clip numbers to their declared range (NaN stays NaN).
 
@@ -159,7 +146,7 @@ def encode_targets(
     labels = checked_labels(y, rows)
     if loss.classification:
         return _encode_labels(labels, classes, strict).astype(dtype)
-    low, high = check_target_bounds(target_bounds)
+    low, high = check_target_bounds(bounds)
     if not strict and labels.dtype.kind in "OU":
         labels = np.array([_number(label) for label in labels], dtype=np.float64)
     if labels.dtype.kind not in "iufb":
@@ -179,22 +166,18 @@ def checked_labels(y: ArrayLike, rows: int) -> NDArray[Any]:
 def check_declared(known: NDArray[np.bool_], labels: NDArray[Any], classes: Sequence[Any]) -> None:
     """Raise InvalidArgument if some labels are not known."""
     if not known.all():
-        raise InvalidArgument(
-            f"y must hold only the declared classes {tuple(classes)!r}, and of their type; got {labels.dtype} labels "
-            "with others among them. Pass classes=... as they are in y."
-        )
+        needed = f"y must hold only the declared classes {tuple(classes)!r}, and of their type"
+        raise InvalidArgument(f"{needed}; got other {labels.dtype} labels. Pass classes=... as they are in y.")
 
 
-def check_target_bounds(target_bounds: tuple[float, float] | None) -> tuple[float, float]:
+def check_target_bounds(target_bounds: Range) -> tuple[float, float]:
     """Check the declared range of a regression target."""
     try:
         low, high = (float(bound) for bound in target_bounds or ())
     except (TypeError, ValueError):
         low, high = math.nan, math.nan
     if not -LARGEST_TARGET <= low < high <= LARGEST_TARGET:
-        raise InvalidArgument(
-            f"target_bounds must be the public range of y, within 1e30; got {shown(target_bounds)}. Pass such as (0.0, 100.0)."
-        )
+        raise InvalidArgument(f"target_bounds must be a range within 1e30; got {shown(target_bounds)}. Pass (0, 100).")
     return low, high
 
 
@@ -207,9 +190,7 @@ def _number(entry: Any) -> float:
 
 def _encode_labels(labels: NDArray[Any], classes: Sequence[Any], strict: bool) -> NDArray[np.float64]:
     if isinstance(classes, str) or len(classes) != 2 or classes[0] == classes[1]:
-        raise InvalidArgument(
-            f"classes must be two different labels, the second one positive; got {shown(classes)}. Pass (0, 1)."
-        )
+        raise InvalidArgument(f"classes must be two labels, the second positive; got {shown(classes)}. Pass (0, 1).")
     positive, negative = labels == classes[1], labels == classes[0]
     known = np.asarray(positive | negative)
     if known.shape != labels.shape:  # incomparable types

@@ -24,21 +24,14 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from privypurse.oracles import _kernels, _links, _sparse_kernels
-from privypurse.oracles._kernels import (
-    _BLOCK_NUMBERS,
-    _NARROW,
-    BLOCK,
-    _transpose,
-    limited_coefficient,
-    scaled_coefficient,
-)
+from privypurse.oracles._kernels import _BLOCK_NUMBERS, _NARROW, BLOCK, limited_coefficient, scaled_coefficient
 
 # Not cached on disk, where numba would confuse them with the fast ones; their callers hold a copy.
 _strict = njit(nogil=True, error_model="numpy")
 _products_by_column = _strict(_kernels._raw_products_by_column.py_func)
 _finish_scores = _strict(_kernels.finish_scores.py_func)
 _slopes = _strict(_links.slopes.py_func)
-_sparse_products = _sparse_kernels._raw_products  # strict already
+_transpose, _sparse_products = _kernels._transpose, _sparse_kernels._raw_products  # strict already
 
 _LANE_BYTES = 64
 # Added to a double below 2^51, this rounds the sum to an integer that can be read off its bits.
@@ -121,14 +114,9 @@ def row_products(typing_context: Any, table: Any, row: Any, vector: Any) -> Any:
             width = lanes
             while width > 1:
                 width //= 2
-                halves = ir.VectorType(short, width)
-                lower, upper = (
-                    builder.shuffle_vector(
-                        values, values, ir.Constant(halves, [short(k + from_) for k in range(width)])
-                    )
-                    for from_ in (0, width)
-                )
-                values = builder.fadd(lower, upper)
+                ends = (range(width), range(width, 2 * width))
+                places = (ir.Constant(ir.VectorType(short, width), list(map(short, half))) for half in ends)
+                values = builder.fadd(*(builder.shuffle_vector(values, values, half) for half in places))
             return builder.extract_element(values, short(0))
 
         results = [fold(builder.load(place)) for place in (product, square)]

@@ -43,17 +43,13 @@ class Steps:
     def of(cls, loss: Softmax, bound: float, row_limit: float, columns: int) -> "Steps":
         """Choose the steps. Raise InvalidArgument if the margin does not cover the rounding."""
         if type(loss) not in (Softmax, OneVsRest):  # the others' derivatives are not compiled here
-            raise InvalidArgument(
-                f"loss must be Softmax or OneVsRest for exact sums; got {shown(loss)}. Use noise with secure=False."
-            )
+            raise InvalidArgument(f"loss must be Softmax or OneVsRest for exact sums; got {shown(loss)}. Use one.")
         row, slope = _power(row_limit) * 2.0**-_ROW_BITS, _power(bound / row_limit) * 2.0**-_SLOPE_BITS
         longest = row_limit * (1 + 1e-9) + math.sqrt(columns) / 2 * row
         enough = math.sqrt(loss.classes) / 2 * slope * longest <= 0.4 * ROUNDING_MARGIN * bound
         if not (enough and longest <= 1.01 * row_limit):
-            raise InvalidArgument(
-                f"a model of {columns} columns and {loss.classes} classes is too large for exact sums. Use fewer classes, "
-                "or a noise source with secure=False."
-            )
+            what = f"a model of {columns} columns and {loss.classes} classes is too large for exact sums"
+            raise InvalidArgument(f"{what}. Use fewer classes, or a noise source with secure=False.")
         # The answer is rounded as a sum: twice one rounding, as if of four times as many numbers.
         unit = max(lattice_unit(bound, 4 * columns * loss.classes), row * slope)
         return cls(bound, row_limit, row, slope, unit)
@@ -85,12 +81,7 @@ def whole_weights(weights: FloatArray) -> tuple[FloatArray, float]:
 
 
 def block_gradient(
-    loss: Softmax,
-    table: NDArray[Any],
-    target: NDArray[np.intp],
-    weights: tuple[FloatArray, float],
-    constant: float,
-    steps: Steps,
+    loss: Softmax, table: Any, target: Any, weights: tuple[FloatArray, float], constant: float, steps: Steps
 ) -> FloatArray:
     """Return the sum of a block's gradients, in integers of ``steps.row * steps.slope``.
 

@@ -31,14 +31,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from privypurse.oracles._links import (
-    EVEN_LOGISTIC,
-    FAST,
-    next_even_loss,
-    slopes,
-    start_even_losses,
-    sum_of_losses,
-)
+from privypurse.oracles._links import EVEN_LOGISTIC, FAST, next_even_loss, slopes, start_even_losses, sum_of_losses
 
 BLOCK = 256  # rows, at most
 _BLOCK_NUMBERS = 1 << 16  # a block of a wide table has fewer rows, to stay in the cache

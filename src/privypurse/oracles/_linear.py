@@ -6,6 +6,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -20,34 +21,16 @@ from privypurse.core._sensitive import Norm, Sensitive, SensitiveObjective
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, LossesAt, Objective, Query
 from privypurse.losses._bounds import Bounds
 from privypurse.losses._linear import LinearLoss, check_loss
-from privypurse.oracles._encoding import (
-    ROUNDING_MARGIN,
-    check_dense,
-    check_sparse,
-    check_target_bounds,
-    encode_targets,
-    stored_by_column,
-)
+from privypurse.oracles import _encoding as encoding
+from privypurse.oracles import _partitions as parts
+from privypurse.oracles._encoding import ROUNDING_MARGIN, check_dense, check_sparse, check_target_bounds, encode_targets
 from privypurse.oracles._minimise import minimise
-from privypurse.oracles._partitions import (
-    DensePartition,
-    Frame,
-    GradientWork,
-    LossesWork,
-    Partition,
-    SparsePartition,
-    Work,
-    default_threads,
-    lattice_unit,
-    make_partition,
-    pairwise_sum,
-)
+from privypurse.oracles._partitions import Frame, GradientWork, LossesWork, Partition, Work, pairwise_sum
 from privypurse.oracles._sampling import check_sampling, poisson_rows
 
 # A sum of n losses of size L errs by about n 2^-52 L, on both neighbouring tables: for 10^8 rows.
 LOSS_ROUNDING = 1e-7
-# Far beyond any model, but small enough that scores stay finite.
-LARGEST_SCORE = 1e100
+LARGEST_SCORE = 1e100  # far beyond any model, but small enough that scores stay finite
 
 
 class LinearOracle:
@@ -105,7 +88,8 @@ class LinearOracle:
         limit = math.inf if row_limit is None else ordinary(row_limit=row_limit)
         self._frame = Frame(positive_integer(features=features), constant_value(constant), limit)
         self._classes, self._target_bounds = classes, target_bounds
-        self._threads = default_threads() if threads is None else positive_integer(threads=threads)
+        self._labels = (self._loss, classes, target_bounds)
+        self._threads = parts.default_threads() if threads is None else positive_integer(threads=threads)
         self.has_constant = self._frame.constant > 0
         self.dimension = self._frame.features + int(self.has_constant)
         self._held: tuple[Partition, ...] = ()  # rows in memory
@@ -171,15 +155,10 @@ class LinearOracle:
             clips = math.inf, self._loss.lipschitz * (1 - ROUNDING_MARGIN)
         else:
             clips = bound * (1 - ROUNDING_MARGIN), self._loss.clip_derivative
-        unit = lattice_unit(bound, weights.size) if noise is not None and noise.secure else 0.0
+        unit = parts.lattice_unit(bound, weights.size) if noise is not None and noise.secure else 0.0
         total = self._total(GradientWork(self._loss, weights, *clips, unit), sample_prob, noise)[: self.dimension]
-        return Sensitive(
-            unit * total if unit else total,
-            norm=Norm.L2,
-            add_remove=bound,
-            replace_one=2 * bound,
-            sample_prob=sample_prob,
-        )
+        total = unit * total if unit else total
+        return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
     def _losses(self, query: LossesAlong, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
         weights, direction = self._weights(query.point, "point"), self._weights(query.direction, "direction")
@@ -189,9 +168,7 @@ class LinearOracle:
             raise InvalidArgument("direction must have a length below 1e50. Normalise it, and use the steps.")
         reach, steps = length * self._frame.row_limit if length > 0 else 0.0, query.steps
         farthest = float(np.linalg.norm(weights)) * self._frame.row_limit + float(steps.max()) * reach
-        bound, clip = self._loss_bound(
-            query.clip_loss, reach, float(steps.max() - steps.min()), farthest, LOSS_ROUNDING
-        )
+        bound, clip = self._loss_bound(query.clip_loss, reach, float(np.ptp(steps)), farthest, LOSS_ROUNDING)
         work = LossesWork(self._loss, weights, direction, reach, steps, clip)
         return sealed_scores(query, self._total(work, sample_prob, noise), bound, sample_prob)
 
@@ -226,10 +203,9 @@ class LinearOracle:
     def _objective(self, sample_prob: float) -> SensitiveObjective:
         bounds = self.bounds
         if sample_prob < 1 or not (math.isfinite(bounds.gradient) and math.isfinite(bounds.smoothness)):
-            raise InvalidArgument(
-                f"a minimiser needs all records, a smooth loss with a bounded derivative and a row limit; got {self!r} "
-                f"with sample_prob={sample_prob!r}. Pass for example loss=Logistic(clip_derivative=0.5)."
-            )
+            needed = "a minimiser needs all records, a smooth loss with a bounded derivative and a row limit"
+            got = f"got {self!r} with sample_prob={sample_prob!r}"
+            raise InvalidArgument(f"{needed}; {got}. Pass for example loss=Logistic(clip_derivative=0.5).")
         limits = {"gradient": bounds.gradient, "curvature": bounds.smoothness}
         return SensitiveObjective(self._minimise, dimension=self.dimension, **limits)
 
@@ -252,8 +228,9 @@ class LinearOracle:
         held = [part.in_double() for part in self._held]
 
         def total(work: Work) -> FloatArray:
-            parts = held or (part.in_double() for part in self._parts())
-            return pairwise_sum([part.sum(work, self._threads) for part in parts], work.zero)
+            sums = [part.sum(work, self._threads) for part in held]
+            add = partial(parts.sum_in_double, work=work, threads=self._threads)
+            return pairwise_sum(sums or self._each(add, 1.0, None), work.zero)
 
         return total
 
@@ -279,23 +256,18 @@ class LinearOracle:
         """Return the smaller of a query's clip and the implied bound; one must be finite."""
         bound = min(math.inf if clip is None else clip, implied)
         if not math.isfinite(bound):
-            raise UnboundedSensitivity(
-                f"{self._loss!r} with row_limit={self._frame.row_limit!r} does not bound this query. "
-                f"Pass {name}=1.0 with it, or a loss with clip_derivative=... and a row_limit."
-            )
+            what = f"{self._loss!r} with row_limit={self._frame.row_limit!r} does not bound this query"
+            remedy = f"Pass {name}=1.0 with it, or a loss with clip_derivative=... and a row_limit."
+            raise UnboundedSensitivity(f"{what}. {remedy}")
         return max(bound, 1e-100)
 
     def _weights(self, point: FloatArray, name: str) -> FloatArray:
         """Check the length of a point and append a weight for the constant if there is none."""
         if point.size != self.dimension:
             kinds = f"{self._frame.features} columns" + (" and the constant" if self._frame.constant else "")
-            raise InvalidArgument(
-                f"{name} must have {self.dimension} entries, for {kinds}; got {point.size}. Pass np.zeros({self.dimension})."
-            )
+            raise InvalidArgument(f"{name} must have {self.dimension} entries ({kinds}); got {point.size}. Check it.")
         if np.linalg.norm(point) * min(self._frame.row_limit, 1.0) > LARGEST_SCORE:
-            raise InvalidArgument(
-                f"{name} must have a length below {LARGEST_SCORE:g}. The model has diverged: use smaller steps."
-            )
+            raise InvalidArgument(f"{name} has diverged: its length is above {LARGEST_SCORE:g}. Use smaller steps.")
         return point if self._frame.constant else np.append(point, 0.0)
 
 
@@ -307,8 +279,7 @@ def sealed_scores(query: LossesAlong, losses: FloatArray, bound: float, sample_p
     return Sensitive(-losses, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
 
-# So many labels without a declared one are a mistake; fewer may be due to a few records.
-FEW = 10
+FEW = 10  # so many labels without a declared one are a mistake; fewer may be due to a few records
 
 
 class DenseOracle(LinearOracle):
@@ -337,8 +308,8 @@ class DenseOracle(LinearOracle):
     def __init__(self, X: ArrayLike, y: ArrayLike, *, may_be_empty: bool = False, **settings: Any) -> None:
         table = check_dense(X, may_be_empty=may_be_empty)
         super().__init__(features=table.shape[1], **settings)
-        target = encode_targets(y, table.shape[0], table.dtype, self._loss, self._classes, self._target_bounds)
-        self._held = (DensePartition(table, target, self._frame, by_column=stored_by_column(table)),)
+        target = encode_targets(y, table.shape[0], table.dtype, *self._labels)
+        self._held = (parts.DensePartition(table, target, self._frame, by_column=encoding.stored_by_column(table)),)
 
 
 class SparseOracle(LinearOracle):
@@ -355,8 +326,8 @@ class SparseOracle(LinearOracle):
     def __init__(self, X: Any, y: ArrayLike, *, may_be_empty: bool = False, **settings: Any) -> None:
         matrix = check_sparse(X, may_be_empty=may_be_empty)
         super().__init__(features=matrix.shape[1], **settings)
-        target = encode_targets(y, matrix.shape[0], np.float64, self._loss, self._classes, self._target_bounds)
-        self._held = (SparsePartition(matrix, target, self._frame),)
+        target = encode_targets(y, matrix.shape[0], np.float64, *self._labels)
+        self._held = (parts.SparsePartition(matrix, target, self._frame),)
 
 
 # Named on the certificate, since an error would reveal it.
@@ -397,9 +368,7 @@ class ChunkedOracle(LinearOracle):
         self, chunks: Callable[[], Iterable[tuple[Any, Any]]], *, features: int, dtype: Any = None, **settings: Any
     ) -> None:
         if not callable(chunks):
-            raise InvalidArgument(
-                f"chunks must be a callable that returns new (X, y) pairs; got {shown(chunks)}. Pass lambda: iter(pairs)."
-            )
+            raise InvalidArgument(f"chunks must be a callable for (X, y) pairs; got {shown(chunks)}. Pass a function.")
         super().__init__(features=features, **settings)
         self._chunks, self._dtype = chunks, np.dtype(getattr(chunks, "dtype", np.float64) if dtype is None else dtype)
         if self._dtype not in (np.float32, np.float64):
@@ -412,19 +381,13 @@ class ChunkedOracle(LinearOracle):
     def _parts(self) -> Iterable[Partition]:
         source = self._chunks()
         if source is self._last and iter(source) is source:
-            raise InvalidArgument(
-                "chunks returned the same iterator twice, and it is exhausted. Pass a function that makes a new one each "
-                "time, such as the generator function itself: chunks=read_file, not chunks=lambda: generator."
-            )
+            remedy = "Pass a function that makes a new one each time: chunks=read_file, not chunks=lambda: generator."
+            raise InvalidArgument(f"chunks returned the same iterator twice, and it is exhausted. {remedy}")
         is_first, self._last = self._last is None, source
         for X, y in source:
-            part = make_partition(
-                X, y, self._dtype, self._frame, self._loss, self._classes, self._target_bounds, strict=False
-            )
+            part = parts.make_partition(X, y, self._dtype, self._frame, *self._labels, strict=False)
             if is_first and self._loss.classification and part.rows >= FEW and not sum(part.tally()[:2]):
-                raise InvalidArgument(
-                    f"y must hold the declared classes {tuple(self._classes)!r}, and of their type; none of the first labels "
-                    "is one of them. Pass classes=... as they are in y."
-                )
+                needed = f"y must hold the declared classes {tuple(self._classes)!r}, and of their type"
+                raise InvalidArgument(f"{needed}; none of the first labels is. Pass classes=... as they are in y.")
             is_first = False
             yield part

@@ -32,8 +32,7 @@ _BITS = 22
 # There are enough of them to share evenly among threads.
 _LEAST_ROWS = 256
 _MOST_SEGMENTS = 64
-# Below this many numbers, waking a thread takes longer than the work.
-_WORTH_A_THREAD = 400_000
+_WORTH_A_THREAD = 400_000  # with fewer numbers, waking a thread takes longer than the work
 
 
 @dataclass(frozen=True)
@@ -234,6 +233,11 @@ class SparsePartition(_Partition):
 Partition = DensePartition | SparsePartition
 
 
+def sum_in_double(part: Partition, work: Work, threads: int) -> FloatArray:
+    """Return the sum over the rows of a part in double precision."""
+    return part.in_double().sum(work, threads)
+
+
 def make_partition(X: Any, y: Any, dtype: Any, frame: Frame, *labels: Any, strict: bool = True) -> Partition:
     """Check a chunk of rows and wrap it; `labels` and `strict` as for `encode_targets`."""
     is_sparse = hasattr(X, "tocsr")
@@ -270,12 +274,10 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _sum_over_segments(
-    rows: int, width: int, zero: NDArray[Any], add_segments: AddSegments, threads: int
-) -> NDArray[Any]:
+def _sum_over_segments(rows: int, width: int, zero: NDArray[Any], add: AddSegments, threads: int) -> NDArray[Any]:
     """Add up partial sums, like `zero`, over segments of rows of `width` numbers.
 
-    ``add_segments((length, first, last), partial)`` fills ``partial[k]`` with the sum over the k-th
+    ``add((length, first, last), partial)`` fills ``partial[k]`` with the sum over the k-th
     `length` rows, for k from first to last - 1.
     """
     length = max(_LEAST_ROWS, -(-rows // _MOST_SEGMENTS))
@@ -287,9 +289,9 @@ def _sum_over_segments(
     # Kernels release the interpreter lock, so threads suffice; this thread takes a share too.
     done: _Done = queue.SimpleQueue()
     for share in shares[1:]:
-        _crew(threads).put((add_segments, share, partial, done))
+        _crew(threads).put((add, share, partial, done))
     if shares:
-        add_segments(shares[0], partial)
+        add(shares[0], partial)
     for _ in shares[1:]:
         error = done.get()
         if error is not None:

@@ -40,9 +40,7 @@ class QuadraticOracle:
         self.curvatures = finite_vector(curvatures=curvatures)
         self.best = finite_vector(best=best)
         if self.curvatures.shape != self.best.shape or not (self.curvatures > 0).all():
-            raise InvalidArgument(
-                f"curvatures must be {self.best.size} positive numbers; got {self.curvatures.tolist()!r}. Pass one for each."
-            )
+            raise InvalidArgument(f"curvatures must be a positive number for each of best; got {curvatures!r}.")
         self.records = positive(records=records)
         self.gradient_bound = positive(gradient_bound=gradient_bound)
 
@@ -74,10 +72,8 @@ class QuadraticOracle:
         if not isinstance(query, GradientAt) or sample_prob < 1:
             raise InvalidArgument(f"query must be a gradient of all records; got {query!r}. Use a real oracle.")
         if noise is None or not noise.simulation:
-            raise InvalidArgument(
-                "a synthetic problem has no records, so its bound is not enforced: it runs as a simulation only. "
-                "Pass a purse with noise=NoiseSource(seed=1)."
-            )
+            what = "a synthetic problem has no records, so its bound is not enforced: it runs as a simulation only"
+            raise InvalidArgument(f"{what}. Pass a purse with noise=NoiseSource(seed=1).")
         total = self.records * self.mean_gradient(query.point)
         return Sensitive(total, norm=Norm.L2, add_remove=self.gradient_bound, replace_one=2 * self.gradient_bound)
 

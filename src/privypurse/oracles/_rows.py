@@ -35,13 +35,7 @@ class Rows:
     """
 
     def __init__(
-        self,
-        X: Any,
-        target: NDArray[np.intp] | None = None,
-        classes: int = 0,
-        *,
-        overwrite: bool = False,
-        may_be_empty: bool = False,
+        self, X: Any, target: Any = None, classes: int = 0, *, overwrite: bool = False, may_be_empty: bool = False
     ) -> None:
         check = check_sparse if sparse.issparse(X) else check_dense
         self._table: Any = check(X, may_be_empty=may_be_empty)
@@ -118,10 +112,8 @@ class Rows:
     def total(self, *, clip_norm: float, power: int = 1) -> Sensitive:
         """Return the sum of the rows, or of their squared entries, each row clipped to `clip_norm`."""
         clip_norm = ordinary(clip_norm=clip_norm)
-        limit = clip_norm * (1 - ROUNDING_MARGIN)
-        sums = [
-            np.asarray(block.T @ (limit / np.maximum(length, limit))).ravel() for block, length in self._blocks(power)
-        ]
+        limit, blocks = clip_norm * (1 - ROUNDING_MARGIN), self._blocks(power)
+        sums = [np.asarray(block.T @ (limit / np.maximum(length, limit))).ravel() for block, length in blocks]
         total = pairwise_sum(sums, np.zeros(self.columns))
         return Sensitive(total, norm=Norm.L2, add_remove=clip_norm, replace_one=2 * clip_norm)
 
@@ -163,6 +155,6 @@ class Rows:
         vector = finite_vector(numbers=numbers)
         if vector.size != self.columns:
             raise InvalidArgument(
-                f"numbers must be {self.columns}, one for each column; got {vector.size}. Check the length."
+                f"numbers must be one for each of {self.columns} columns; got {vector.size}. Check X."
             )
         return vector

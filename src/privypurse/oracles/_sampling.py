@@ -16,21 +16,14 @@ def check_sampling(sample_prob: float, noise: NoiseSource | None) -> float:
     """Check a sampling rate. Raise InvalidArgument if it needs a noise source and has none."""
     sample_prob = probability(sample_prob=sample_prob)
     if sample_prob < LEAST_RATE:
-        raise InvalidArgument(
-            f"sample_prob must be at least {LEAST_RATE:g}, the resolution of the coins; got {sample_prob!r}. Pass 0.01."
-        )
+        raise InvalidArgument(f"sample_prob must be at least {LEAST_RATE:g}; got {sample_prob!r}. Pass such as 0.01.")
     if sample_prob < 1 and not isinstance(noise, NoiseSource):
-        raise InvalidArgument(
-            f"noise must be a NoiseSource where sample_prob is below 1; got {noise!r}. Pass noise=purse.noise, which is secret."
-        )
+        raise InvalidArgument(f"noise must be a NoiseSource if sample_prob < 1; got {noise!r}. Pass noise=purse.noise.")
     return sample_prob
 
 
 def poisson_rows(rows: int, sample_prob: float, noise: NoiseSource) -> NDArray[np.intp]:
-    """Draw which rows are in the sample, in order.
-
-    Draws the geometric gaps between them, so that the cost is proportional to the sample.
-    """
+    """Draw which rows are in the sample, in order, by the geometric gaps between them."""
     if sample_prob == 1:
         return np.arange(rows, dtype=np.intp)
     positions: list[NDArray[np.intp]] = []

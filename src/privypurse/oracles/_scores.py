@@ -16,8 +16,7 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.oracles._encoding import check_target_bounds, plain_numbers
 
-# Candidate units are two to these powers.
-EXPONENTS = np.arange(-60, 61)
+EXPONENTS = np.arange(-60, 61)  # candidate units are two to these powers
 # Stored exponents of single precision: 0 for zero (or nearly), 255 for non-finite numbers.
 _STORED, _BIAS = 256, 127
 _NUMBERS = 2_000_000  # processed together
@@ -123,6 +122,7 @@ def limit_scores(lengths: FloatArray, candidates: FloatArray) -> Sensitive:
 # scores on two data sets together less than this up to 7e9 records.
 ROUNDING_MARGIN = 1e-5
 
+Side = Literal["upper", "lower"]
 CHUNK = 2**20  # values processed together, so that a long column is not copied whole
 
 
@@ -144,9 +144,7 @@ def quantile_scores(values: ArrayLike, *, quantile: float, candidates: ArrayLike
     return _box(-np.abs(np.cumsum(tally[:-1]) - quantile * tally.sum()), quantile)
 
 
-def covering_scores(
-    values: ArrayLike, *, quantile: float, candidates: ArrayLike, side: Literal["upper", "lower"]
-) -> Sensitive:
+def covering_scores(values: ArrayLike, *, quantile: float, candidates: ArrayLike, side: Side) -> Sensitive:
     """Score candidates by their distance from the tightest end of a range that covers the records.
 
     For ``side="upper"`` the right candidate is the first one that at least a share `quantile` of
@@ -195,9 +193,7 @@ def _tally(values: ArrayLike, grid: FloatArray, negated: bool = False) -> NDArra
 def _grid(candidates: ArrayLike) -> FloatArray:
     grid = finite_vector(candidates=candidates)
     if not grid.size or not (np.diff(grid) > 0).all():
-        raise InvalidArgument(
-            f"candidates must be different numbers in increasing order; got {shown(candidates)}. Pass np.linspace(0, 100, 101)."
-        )
+        raise InvalidArgument(f"candidates must be increasing numbers; got {shown(candidates)}. Pass such as [0, 1].")
     return grid
 
 

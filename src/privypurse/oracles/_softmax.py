@@ -22,6 +22,7 @@ from privypurse.oracles._sampling import check_sampling, poisson_rows
 
 # Numbers converted to float64 at a time: large enough for matrix products, small enough for caches.
 _NUMBERS = 2_000_000
+Chosen = NDArray[np.intp] | None  # numbers of rows; None for all
 
 
 class SoftmaxOracle:
@@ -106,13 +107,9 @@ class SoftmaxOracle:
         if isinstance(query, ClassCounts):
             counts = np.bincount(chosen, minlength=self._loss.classes)
             return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2), sample_prob=sample_prob)
-        raise InvalidArgument(
-            f"query must be GradientAt, LossesAlong, Count or ClassCounts; got {type(query).__name__}. Use another method."
-        )
+        raise InvalidArgument(f"query must be one of gradients, losses along a line and counts; got {shown(query)}.")
 
-    def _gradient(
-        self, query: GradientAt, rows: NDArray[np.intp] | None, sample_prob: float, noise: NoiseSource | None
-    ) -> Sensitive:
+    def _gradient(self, query: GradientAt, rows: Chosen, sample_prob: float, noise: NoiseSource | None) -> Sensitive:
         implied = self._loss.lipschitz * self._row_limit
         bound = implied if query.clip_norm is None else min(query.clip_norm, implied)
         weights = self._matrix(query.point)
@@ -120,7 +117,7 @@ class SoftmaxOracle:
         total = self._exact_total(weights, rows, bound) if exact else self._total(weights, rows, bound)
         return Sensitive(total.ravel(), norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
-    def _total(self, weights: FloatArray, rows: NDArray[np.intp] | None, bound: float) -> FloatArray:
+    def _total(self, weights: FloatArray, rows: Chosen, bound: float) -> FloatArray:
         inside = bound * (1 - ROUNDING_MARGIN)
         blocks = []
         for x, factor, length, target in self._blocks(rows):
@@ -131,7 +128,7 @@ class SoftmaxOracle:
             blocks.append(np.vstack([block, self._constant * slope.sum(axis=0)]) if self._constant else block)
         return pairwise_sum(blocks, np.zeros_like(weights))
 
-    def _exact_total(self, weights: FloatArray, rows: NDArray[np.intp] | None, bound: float) -> FloatArray:
+    def _exact_total(self, weights: FloatArray, rows: Chosen, bound: float) -> FloatArray:
         """Sum gradients exactly, in integers of a public unit."""
         from privypurse.oracles import _exact_softmax as exact
 
@@ -142,7 +139,7 @@ class SoftmaxOracle:
         bits = round(math.log2(steps.unit / (steps.row * steps.slope)))
         return np.asarray(steps.unit * total.rounded(bits))
 
-    def _losses(self, query: LossesAlong, rows: NDArray[np.intp] | None, sample_prob: float) -> Sensitive:
+    def _losses(self, query: LossesAlong, rows: Chosen, sample_prob: float) -> Sensitive:
         weights, direction = self._matrix(query.point), self._matrix(query.direction)
         # Scores move by at most |x| |direction| (the spectral norm is at most the Frobenius norm).
         reach = self._row_limit * float(np.linalg.norm(direction)) * float(np.ptp(query.steps))
@@ -161,12 +158,10 @@ class SoftmaxOracle:
     def _matrix(self, point: FloatArray) -> FloatArray:
         if point.size != self.dimension:
             raise InvalidArgument(
-                f"point must have {self.dimension} entries, {self._columns} for each class; got {point.size}. Check point."
+                f"point must have {self.dimension} entries, {self._columns} a class; got {point.size}."
             )
         if np.linalg.norm(point) * max(self._row_limit, 1.0) > LARGEST_SCORE:
-            raise InvalidArgument(
-                f"point must have a length below {LARGEST_SCORE:g}. The model has diverged: use smaller steps."
-            )
+            raise InvalidArgument(f"point has diverged: its length is above {LARGEST_SCORE:g}. Use smaller steps.")
         return point.reshape(self._columns, self._loss.classes)
 
     def _scores(self, x: FloatArray, factor: FloatArray, weights: FloatArray) -> FloatArray:
@@ -175,16 +170,14 @@ class SoftmaxOracle:
         scores *= factor[:, None]
         return np.asarray(scores)
 
-    def _chosen(self, rows: NDArray[np.intp] | None, step: int) -> Iterator[tuple[NDArray[Any], NDArray[np.intp]]]:
+    def _chosen(self, rows: Chosen, step: int) -> Iterator[tuple[NDArray[Any], NDArray[np.intp]]]:
         """Iterate over all rows and targets, or some, in dense blocks of at most `step`."""
         for start in range(0, self._target.size if rows is None else rows.size, step):
             chosen: Any = slice(start, start + step) if rows is None else rows[start : start + step]
             part = self._table[chosen]
             yield part.toarray() if sparse.issparse(part) else part, self._target[chosen]
 
-    def _blocks(
-        self, rows: NDArray[np.intp] | None
-    ) -> Iterator[tuple[FloatArray, FloatArray, FloatArray, NDArray[np.intp]]]:
+    def _blocks(self, rows: Chosen) -> Iterator[tuple[FloatArray, FloatArray, FloatArray, NDArray[np.intp]]]:
         """Iterate over the finite rows in float64, with factors that limit lengths, lengths and targets."""
         limit = self._row_limit * (1 - 1e-12)
         for part, target in self._chosen(rows, self._block_rows):
@@ -201,9 +194,7 @@ class SoftmaxOracle:
 def _encode(y: ArrayLike, rows: int, classes: Sequence[Any], count: int) -> NDArray[np.intp]:
     listed = list(classes)
     if len(listed) != count or len(set(listed)) != count:
-        raise InvalidArgument(
-            f"classes must be {count} different labels; got {shown(classes)}. List those of the loss."
-        )
+        raise InvalidArgument(f"classes must be {count} different labels; got {shown(classes)}. List the loss's.")
     labels = checked_labels(y, rows)
     target = np.full(rows, -1, dtype=np.intp)
     for index, label in enumerate(listed):

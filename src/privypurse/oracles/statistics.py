@@ -70,13 +70,9 @@ def counts(labels: Iterable[Hashable], *, categories: Sequence[Hashable]) -> Sen
     ordered = list(categories) if isinstance(categories, Sequence | np.ndarray) else []
     position = {category: index for index, category in enumerate(ordered)}
     if not position or len(position) != len(ordered):
-        raise InvalidArgument(
-            f"categories must be a list of different values; got {shown(categories)}. Pass ['no', 'yes']."
-        )
-    if getattr(labels, "ndim", 1) != 1:
-        raise InvalidArgument(
-            f"labels must be in one dimension; got shape {labels.shape!r}. Pass for example labels.ravel()."  # type: ignore[attr-defined]
-        )
+        raise InvalidArgument(f"categories must be a list of different values; got {shown(categories)}. Pass [0, 1].")
+    if (dimensions := getattr(labels, "ndim", 1)) != 1:
+        raise InvalidArgument(f"labels must be in one dimension; got {dimensions}. Pass for example labels.ravel().")
     tally = np.zeros(len(position))
     for label in labels:
         # An unhashable label is in none of the categories.

@@ -39,12 +39,10 @@ def _shares(plan: Plan) -> list[float]:
     return [so_far / total for so_far in itertools.accumulate(squares)]
 
 
-def _planned(
-    plans: Sequence[Plan], key: str, title: str, unit: str, values_of: Callable[[Plan], Sequence[float]]
-) -> Figure:
+def _planned(plans: Sequence[Plan], key: str, title: str, unit: str, of: Callable[[Plan], Sequence[float]]) -> Figure:
     data, spoken, rows, courses = [], [], list[Row](), []
     for place, plan in enumerate(plans):
-        values, name = values_of(plan), plan.method
+        values, name = of(plan), plan.method
         if not values:
             continue
         picked = thinned(len(values), MOST_POINTS)

@@ -48,15 +48,15 @@ class ReportContent:
     certificate: Certificate
     trace: Trace
     method: str
+    budget: dict[str, Any]  # the data set on its ledger, from `describe_budget`
+    prepared: tuple[tuple[str, str], ...]  # before training, such as ("records", "32,540 (noisy release)")
+    coefficients: tuple[Coefficient, ...]
+    settings: tuple[tuple[str, str], ...]  # to reproduce the run: command, versions, options
+    schema: str  # as TOML
     step_sizes: tuple[float, ...] = ()  # of each update, planned or chosen by a line search
     folder: str = "MODEL"  # path of the model, as passed to the run
-    budget: dict[str, Any] | None = None  # the data set on its ledger, from `describe_budget`
-    prepared: tuple[tuple[str, str], ...] = ()  # before training, such as ("records", "32,540 (noisy release)")
     measurements: tuple[Measurement, ...] = ()
-    coefficients: tuple[Coefficient, ...] = ()
     coefficients_note: str = ""  # how the intervals were made
-    settings: tuple[tuple[str, str], ...] = ()  # to reproduce the run: command, versions, options
-    schema: str = ""  # as TOML
     schema_declared: bool = True  # whether all of the schema was declared public or paid for
 
 

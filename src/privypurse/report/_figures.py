@@ -74,10 +74,7 @@ def _line(x: Sequence[float], y: Sequence[float], colour: str, **more: Any) -> d
 
 
 def spent_before_and_after(trace: Trace, certificate: Certificate) -> tuple[list[float], list[float]] | None:
-    """Return step numbers, and the epsilon spent before training and after each of these steps.
-
-    Return None if the trace gives only shares of the limit.
-    """
+    """Return steps from 0 on and the epsilon spent by then; None if the trace gives only shares."""
     if not math.isfinite(certificate.epsilon):
         return None
     try:
@@ -187,10 +184,8 @@ def step_sizes(content: ReportContent) -> Figure | None:
     return Figure("plot-steps", "Step sizes", (drawing,), heads, rows, note=_thinned_note(len(sizes), "updates"))
 
 
-def coefficients(content: ReportContent) -> Figure | None:
+def coefficients(content: ReportContent) -> Figure:
     """Draw the largest coefficients of each output with their intervals."""
-    if not content.coefficients:
-        return None
     outputs: dict[str, list[Coefficient]] = {}
     for coefficient in content.coefficients:
         outputs.setdefault(coefficient.output, []).append(coefficient)
@@ -247,7 +242,7 @@ def _dots(of: list[Coefficient], output: str) -> Drawing:
 
 def ledger_runs(content: ReportContent) -> Figure | None:
     """Draw what each run on the ledger spent, or released if its cost is unknown."""
-    runs = (content.budget or {}).get("runs") or []
+    runs = content.budget["runs"]
     if len(runs) < 2:  # a single bar says nothing
         return None
     spent = [run.get("spent_epsilon") for run in runs]

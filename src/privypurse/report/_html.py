@@ -26,9 +26,9 @@ def paragraph(text: str, style: str = "") -> str:
     return f"<p{_class(style)}>{escaped(text)}</p>"
 
 
-def bullets(items: Iterable[str], style: str = "") -> str:
+def bullets(items: Iterable[str]) -> str:
     """Write a list."""
-    return f"<ul{_class(style)}>" + "".join(f"<li>{escaped(item)}</li>" for item in items) + "</ul>"
+    return "<ul>" + "".join(f"<li>{escaped(item)}</li>" for item in items) + "</ul>"
 
 
 def pairs(items: Iterable[tuple[str, str]]) -> str:
@@ -59,11 +59,12 @@ def details(summary: str, inner: str, *, printed: bool = False) -> str:
     return f"<details{mark}><summary>{escaped(summary)}</summary>{inner}</details>"
 
 
-def code(text: str, *, copy: str = "", wrap: bool = True) -> str:
-    """Write preformatted text, with a copy button labelled `copy` if given."""
-    label, button = escaped(copy or "text"), ""
-    if copy:
-        button = f'<button type="button" class="copy needs-script" data-copy>Copy<span class="unseen"> {label}</span></button>'
+def code(text: str, *, copy: str, wrap: bool = True) -> str:
+    """Write preformatted text, with a copy button labelled `copy`."""
+    label = escaped(copy)
+    button = (
+        f'<button type="button" class="copy needs-script" data-copy>Copy<span class="unseen"> {label}</span></button>'
+    )
     return (
         f'<div class="code">{button}<pre{_class("" if wrap else "lines")} tabindex="0" role="region" aria-label="{label}">'
         f"<code>{escaped(text)}</code></pre></div>"
@@ -109,9 +110,7 @@ _DRAWN = ("data", "layout", "spoken", "caption")
 Links = Sequence[tuple[str, str]]
 
 
-def whole_page(
-    *, title: str, header: str, links: Links, main: Sequence[str], figures: Sequence[Figure], closing: str
-) -> str:
+def whole_page(*, title: str, header: str, links: Links, main: list[str], figures: list[Figure], closing: str) -> str:
     """Return a page. `header` and `main` are HTML; `links` are keys and names of sections."""
     drawn = [[{name: getattr(part, name) for name in _DRAWN} for part in one.drawings] for one in figures]
     described = [{"key": one.key, "title": one.title, "drawings": own} for one, own in zip(figures, drawn, strict=True)]

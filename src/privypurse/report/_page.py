@@ -22,11 +22,8 @@ LONGEST_LIST = 12
 
 def render(content: ReportContent) -> str:
     """Return a report as one HTML page, plots included, that forbids network access."""
-    links = [("covers", "What it covers"), ("worth", "Quality"), ("spending", "Spending")]
-    links += [("model", "Model")] if content.coefficients else []
-    links += [("ledger", "Data set")] if content.budget is not None else []
-    links += [("before", "Before training")] if content.prepared else []
-    links += [("reproduce", "Reproduce"), ("verify", "Verify")]
+    links = [("covers", "What it covers"), ("worth", "Quality"), ("spending", "Spending"), ("model", "Model")]
+    links += [("ledger", "Data set"), ("before", "Before training"), ("reproduce", "Reproduce"), ("verify", "Verify")]
     worth = "".join(map(_measurement, content.measurements)) or paragraph(HOW_TO_MEASURE)
     with_figures = [_spending(content), _model(content), _ledger(content)]
     return whole_page(
@@ -62,7 +59,7 @@ def _header(content: ReportContent) -> str:
     return (
         f'<header><p class="eyebrow"><span class="badge {style}">{escaped(badge)}</span>'
         f"<span>Privacy report of data set <b>{escaped(certificate.dataset)}</b></span></p>"
-        f"<h1>{escaped(content.title)}</h1>{paragraph(content.task, 'task') if content.task else ''}"
+        f"<h1>{escaped(content.title)}</h1>{paragraph(content.task, 'task')}"
         f'<div class="promise {style}"><div class="said"><h2 class="unseen">The guarantee</h2>'
         f'<p class="guarantee" id="guarantee">{escaped(words.guarantee(certificate))}</p>'
         f"{said}</div>{scale}</div>{_warnings(content)}</header>"
@@ -116,8 +113,8 @@ def _glance(content: ReportContent) -> str:
         slip = f"{words.sentence(words.chance(certificate.delta))}: the chance that the factor above leaves out."
         cards.append(_card("Delta", grouped(certificate.delta), slip))
     cards.append(_worth_card(content.measurements))
-    planned = f"Planned by {content.method}; training {words.stopped(trace)}."
-    cards.append(_card("Steps", f"{len(trace.steps):,}", planned))
+    ended = words.STOPS.get(trace.stop_reason, f"stopped: {trace.stop_reason or 'reason not recorded'}")
+    cards.append(_card("Steps", f"{len(trace.steps):,}", f"Planned by {content.method}; training {ended}."))
     people = ", ".join(certificate.people) or "not recorded"
     issued = f"Issued by {certificate.issued_by}. Spent by {people}."
     cards.append(_card("Issued", words.moment(certificate.issued_at), issued))
@@ -260,8 +257,6 @@ def _spending(content: ReportContent) -> tuple[str, list[Figure]]:
 def _model(content: ReportContent) -> tuple[str, list[Figure]]:
     """Show the coefficients."""
     drawn = figures.coefficients(content)
-    if drawn is None:
-        return "", []
     note = paragraph(content.coefficients_note) if content.coefficients_note else ""
     about = paragraph("Each is the weight of a column as it was scaled in training.")
     return section("model", "The model", about + note + figure(drawn)), [drawn]
@@ -270,16 +265,10 @@ def _model(content: ReportContent) -> tuple[str, list[Figure]]:
 def _ledger(content: ReportContent) -> tuple[str, list[Figure]]:
     """Show the whole budget of the data set."""
     budget = content.budget
-    if budget is None:
-        return "", []
-    limit, left = budget.get("epsilon"), budget.get("fraction_left")
-    dataset = budget.get("dataset", content.certificate.dataset)
-    sentence = f"Data set {dataset} has no limit on its ledger: it is not private."
-    if limit is not None and math.isfinite(limit):
-        rest = f"; {words.percent(left, 0)} of the budget is left" if left is not None else ""
-        spent, delta = words.rounded_up(budget.get("spent_epsilon") or 0.0), grouped(budget.get("delta") or 0.0)
-        whole = f"Of epsilon {grouped(limit)} at delta {delta}"
-        sentence = f"{whole}, data set {dataset} has spent {spent} on all of its runs{rest}."
+    whole = f"Of epsilon {grouped(budget['epsilon'])} at delta {grouped(budget['delta'])}"
+    spent = f"{words.rounded_up(budget['spent_epsilon'])} on all of its runs"
+    left = f"{words.percent(budget['fraction_left'], 0)} of the budget is left"
+    sentence = f"{whole}, data set {budget['dataset']} has spent {spent}; {left}."
     drawn = figures.ledger_runs(content)
     inner = paragraph(sentence, "lead") + (figure(drawn) if drawn else "")
     return section("ledger", "The budget of the data set", inner), [drawn] if drawn else []
@@ -287,8 +276,6 @@ def _ledger(content: ReportContent) -> tuple[str, list[Figure]]:
 
 def _before(content: ReportContent) -> str:
     """List what was released or declared before training."""
-    if not content.prepared:
-        return ""
     listed, more = pairs(content.prepared[:LONGEST_LIST]), content.prepared[LONGEST_LIST:]
     if more:
         listed += details(f"{len(more)} more", pairs(more), printed=True)
@@ -301,19 +288,16 @@ def _reproduce(content: ReportContent) -> str:
     others = [pair for pair in content.settings if pair[0].lower() != "command"]
     inner = "".join(code(command, copy="the command", wrap=False) for command in commands)
     inner += pairs([("method", content.method), *others])
-    if content.schema:
-        schema = code(content.schema, copy="the description of the columns", wrap=False)
-        inner += details("The description of the columns (TOML)", schema)
+    schema = code(content.schema, copy="the description of the columns", wrap=False)
+    inner += details("The description of the columns (TOML)", schema)
     fresh = "Another run draws fresh noise, so it gives another model, and it is charged again."
     return section("reproduce", "Settings to reproduce it", inner + paragraph(fresh, "note"))
 
 
 def _verify(content: ReportContent) -> str:
     """Explain how to check the page against the ledger."""
-    certificate = content.certificate
-    file = str((content.budget or {}).get("ledger") or "LEDGER")
-    own = shlex.quote(f"{content.folder}/certificate.json")
-    command = f"privypurse ledger verify {shlex.quote(file)} --certificate {own}"
+    certificate, own = content.certificate, shlex.quote(f"{content.folder}/certificate.json")
+    command = f"privypurse ledger verify {shlex.quote(str(content.budget['ledger']))} --certificate {own}"
     inner = paragraph(
         f"The ledger ({certificate.ledger}) chains its lines by SHA-256. It had {certificate.ledger_lines:,} lines when this was "
         "issued; an older line that is changed or left out breaks the chain, and the last digest pins it:"

@@ -11,7 +11,6 @@ from privypurse.core._formats import grouped
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.purse._certificate import Certificate
 from privypurse.report._content import Measurement
-from privypurse.training._trace import Trace
 
 WEAK_EPSILON = 8.0  # above this the factor e^epsilon exceeds 2,980
 SHARES = ("accuracy", "precision", "recall", "share", "correct", "auc", "f1")
@@ -176,11 +175,6 @@ def course(values: Sequence[float]) -> str:
     if all(step >= 0 for step in steps):
         return f"rises from {first} to {last}"
     return f"moves between {low} and {high}, and ends at {last}"
-
-
-def stopped(trace: Trace) -> str:
-    """Return why training ended."""
-    return STOPS.get(trace.stop_reason, f"stopped: {trace.stop_reason or 'reason not recorded'}")
 
 
 def moment(iso: str) -> str:

@@ -47,22 +47,18 @@ class Account:
             for name, its in zip(("budget", "delta", "neighbouring"), terms, strict=True):
                 if (asked := getattr(self, name)) not in (None, its):
                     fixed = f"{name} of data set {self.dataset!r} is fixed at {its} on the ledger {str(self.path)!r}"
-                    remedy = f"Leave --{name} out, or pass another --dataset if these are other records."
-                    raise TermsMismatch(f"{fixed}; got {asked}. {remedy}")
+                    raise TermsMismatch(f"{fixed}; got {asked}. Leave --{name} out, or pass another --dataset.")
             return found, False
         budget = epsilon if self.budget is None else self.budget
         if budget is None:
             where = f"data set {self.dataset!r} is not on the ledger {str(self.path)!r}"
-            remedy = "Pass for example --budget 3, the most that may ever be spent on it."
-            raise InvalidArgument(f"budget is needed: {where}. {remedy}")
+            raise InvalidArgument(f"budget is needed: {where}. Pass --budget 3, the most that may ever be spent.")
         if epsilon is not None and budget < epsilon:
-            least = f"at least the epsilon of this job, {epsilon:g}"
-            raise InvalidArgument(f"expected budget to be {least}, got {budget:g}. Raise it or lower epsilon.")
+            raise InvalidArgument(f"expected at least the epsilon {epsilon:g} as budget, got {budget:g}. Raise it.")
         delta = DELTA if self.delta is None else self.delta
         if small_probability(delta=delta) > MOST_DELTA:
             why = f"got {delta:g}, with which publishing a whole record could count as private"
-            needed = "expected delta far below one over the number of records"
-            raise InvalidArgument(f"{needed}, {why}. Pass for example --delta 1e-6.")
+            raise InvalidArgument(f"expected delta far below one over the number of records, {why}. Pass --delta 1e-6.")
         relation = Neighbouring.parse(self.neighbouring or Neighbouring.ADD_REMOVE.value)
         own: Any = {"ledger": self.path, "dataset": self.dataset, "who": self.who}
         return Purse(budget, delta, neighbouring=relation, noise=source, **own), True

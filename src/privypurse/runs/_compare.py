@@ -148,6 +148,5 @@ def _metric(target: Target) -> str:
 def _target(schema: Schema) -> Target:
     target = target_of(schema)
     if schema.to_buy:
-        what = f"range of column {schema.to_buy[0].name!r} is to be bought, which a comparison does not do"
-        raise InvalidArgument(f"{what}. Declare the range in the schema.")
+        raise InvalidArgument(f"range of column {schema.to_buy[0].name!r} is to be bought. Declare it to compare.")
     return target

@@ -30,11 +30,7 @@ class Converted:
 
 
 def convert_file(file: TableFile, out: pathlib.Path, progress: Progress) -> Converted:
-    """Write the records of a CSV file to a Parquet file, every column as text. Replace the file.
-
-    A record with too many or too few fields, or with quotes that RFC 4180 does not allow, raises
-    InvalidArgument with the number of its first line.
-    """
+    """Write the records of a CSV file to a Parquet file, every column as text. Replace the file."""
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -77,7 +77,7 @@ _WORDS = {
 
 
 def describe_run(
-    settings: Any, schema: Schema, pipeline: Pipeline, purse: Purse, intervals: Any, left_out: Sequence[LeftOut] = ()
+    settings: Any, schema: Schema, pipeline: Pipeline, purse: Purse, intervals: Any, left_out: Sequence[LeftOut]
 ) -> dict[str, Any]:
     """Collect the public facts for a report other than model, certificate and trace."""
     model, task = pipeline[-1], f"estimates the number {settings.target}"

@@ -104,24 +104,18 @@ def evaluate_file(
 def predict_blocks(
     pipeline: Pipeline, file: TableFile, odd: Odd, progress: Progress, keep: Sequence[str] = ()
 ) -> Iterator[tuple[Any, Any, list[Any]]]:
-    """Yield predictions, class probabilities or None, and kept columns of each block of a file.
-
-    Values that do not match the schema are counted in `odd`. An unreadable line raises
-    InvalidArgument, so that predictions stay aligned with rows.
-    """
+    """Yield predictions, class probabilities or None, and kept columns of blocks. Count odd values."""
     schema: Schema = pipeline[0].schema
     names = list(dict.fromkeys([*(column.name for column in schema.columns), *keep]))
     progress.stage(f"predicting {file.path.name}", file.size)
-    for block in file.blocks(names, strict=True, progress=progress.update):
+    for block in file.blocks(names, strict=True, progress=progress.update):  # a prediction for every line
         odd.take(block, schema)
         has_chances = hasattr(pipeline[-1], "predict_proba")
         kept = [block[name].to_pylist() for name in keep]
         yield pipeline.predict(block), pipeline.predict_proba(block) if has_chances else None, kept
 
 
-def write_predictions(
-    pipeline: Pipeline, file: TableFile, target: TextIO, progress: Progress, keep: Sequence[str] = ()
-) -> Odd:
+def write_predictions(pipeline: Pipeline, file: TableFile, target: TextIO, progress: Progress, keep: list[str]) -> Odd:
     """Write a CSV line for each record: kept columns, prediction and probabilities of classes."""
     odd, writer = Odd(), csv.writer(target, lineterminator="\n")
     classes = [f"probability of {name}" for name in getattr(pipeline[-1], "classes_", [])]

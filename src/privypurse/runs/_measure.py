@@ -64,7 +64,9 @@ def _release(box: Sensitive, purse: Purse, what: str) -> tuple[FloatArray, float
 def _accuracy(model: Any, rows: EncodedRows, target: ClassTarget, purse: Purse | None) -> tuple[dict[str, Any], float]:
     """Return the fields of a measurement, and the number of records."""
     classes = sorted(target.classes)
-    right = _in_blocks(lambda X: np.searchsorted(np.sort(model.classes_), model.predict(X)), rows.X) == rows.y
+    # A model fitted on places in the list lacks those of rare classes that it did not see.
+    known = np.sort(model.classes_) if len(model.classes_) == len(classes) else np.arange(len(classes))
+    right = _in_blocks(lambda X: np.searchsorted(known, model.predict(X)), rows.X) == rows.y
     cells = [(place, hit) for place in range(len(classes)) for hit in (False, True)]
     labels = list(zip(rows.y.tolist(), right.tolist(), strict=True))
     if purse is None:

@@ -32,11 +32,7 @@ def held_back() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def on_record(purse: Purse, run: Purse, what: str) -> Iterator[dict[str, Any]]:
-    """Record the begin of a job on the ledger of `purse` and, if it ends normally, its cost.
-
-    `run` is the part that the job spends, `what` a public description. What is put in the yielded
-    mapping is recorded with the end.
-    """
+    """Record the begin of a job and, if it ends normally, its cost and what is put in the mapping."""
     job = secrets.token_hex(8)
     purse.note(what, {"event": "begin", "job": job, "asked": run.epsilon})
     more: dict[str, Any] = {}

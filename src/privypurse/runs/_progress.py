@@ -19,12 +19,12 @@ Silent = Progress
 class TrainingStage:
     """A callback of the training loop that reports its steps as a stage."""
 
-    def __init__(self, progress: Progress, what: str = "training") -> None:
-        self._progress, self._what = progress, what
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
 
     def on_start(self, steps: int, done: int) -> None:
         """Begin the stage."""
-        self._progress.stage(self._what, steps)
+        self._progress.stage("training", steps)
         self._progress.update(done)
 
     def on_step(self, step: Step) -> None:

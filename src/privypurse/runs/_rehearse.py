@@ -184,10 +184,7 @@ def _draw_categories(part: Any, means: FloatArray, rng: np.random.Generator, err
 
 
 def _shares(means: FloatArray) -> FloatArray:
-    """Project noisy shares on those that are at least 0 and sum to at most 1.
-
-    Otherwise positive noise in many rare categories would add up to records that do not exist.
-    """
+    """Project noisy shares on those that are at least 0 and sum to at most 1, as shares of records do."""
     shares = np.maximum(means, 0.0)
     if shares.sum() <= 1:
         return shares

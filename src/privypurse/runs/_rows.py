@@ -20,7 +20,7 @@ from privypurse.purse._purse import Purse
 from privypurse.runs._progress import Progress
 from privypurse.tables._columns import MISSING, UNKNOWN, column_of, numbers, places
 from privypurse.tables._encoder import TableEncoder
-from privypurse.tables._files import TableFile, release_memory
+from privypurse.tables._files import TableFile
 from privypurse.tables.draft import draft_schema
 from privypurse.tables.schema import Category, ClassTarget, Schema, Target, read_schema
 
@@ -30,8 +30,7 @@ CHECKED = (
     "describes, more than one record has a target, and it fits in memory"
 )
 
-# Fewer wrong values than this may come from a few bad records.
-FEW = 10
+FEW = 10  # fewer wrong values may come from a few bad records
 GROWTH_BYTES = 64 << 20
 
 
@@ -144,6 +143,8 @@ def read_rows(
     Whether a record is left out, held out or kept, and its encoding, depend on that record and on
     randomness of its own.
     """
+    import pyarrow as pa
+
     encoder, target = TableEncoder(schema), target_of(schema)
     rng = np.random.default_rng(seed)
     kept, aside = (_Part(encoder, np.intp if isinstance(target, ClassTarget) else np.float64) for _ in range(2))
@@ -159,15 +160,12 @@ def read_rows(
         kept.append(X if known.all() else X[known], y if known.all() else y[known])
     train, held_out = kept.finish(), aside.finish()
     train.left_out = left_out
-    release_memory()
+    pa.default_memory_pool().release_unused()
     return train, held_out
 
 
 def read_columns(file: TableFile, schema: Schema, progress: Progress) -> tuple[NDArray[np.float64], int]:
-    """Read the number columns whose range is to be released, one row for each record.
-
-    Check all that `read_rows` checks. Also return the exact number of records without a target.
-    """
+    """Return the columns whose range is to be released, and the number of records without a target."""
     table, known = _Growing(len(schema.to_buy), np.float64), 0
     for block, found in _checked_blocks(file, schema, progress):
         known += found

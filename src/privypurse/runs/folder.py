@@ -35,10 +35,8 @@ __all__ = ["load_model", "save_model"]
 
 MODEL, SCHEMA, CERTIFICATE, TRACE = "model.json", "schema.toml", "certificate.json", "trace.json"
 MANIFEST = "manifest.json"
-# Rewritten later by `evaluate` and `report`, so without checksums.
-MADE_AGAIN = ("report.html", "measurements.json")
-# What must be free on the disk before anything is paid for; a report takes most of it.
-ROOM_BYTES = 24 << 20
+MADE_AGAIN = ("report.html", "measurements.json")  # rewritten by `evaluate` and `report`, so without checksums
+ROOM_BYTES = 24 << 20  # free on the disk before anything is paid for; a report takes most of it
 FORMAT = 1
 KINDS: dict[str, type[PrivateLinearModel]] = {
     kind.__name__: kind for kind in (PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge, PrivateHuberRegressor)
@@ -184,10 +182,9 @@ class ModelFolder:
             if shutil.disk_usage(self._partial).free < ROOM_BYTES:
                 raise OSError(errno.ENOSPC, "No space left on device")
         except BlockingIOError as error:
-            why = f"{out} is being written by another run"
-            raise InvalidArgument(f"{why}. Pass another folder or wait until that run ends.") from error
+            raise InvalidArgument(f"{out} is being written by another run. Pass another folder or wait.") from error
         except OSError as error:
-            self._discard()
+            self.__exit__()
             remedy = f"Make {ROOM_BYTES >> 20} MB of room there, or pass another folder."
             raise FileUnusable(f"{out} cannot be written: {error.strerror}. {remedy}") from error
         return self
@@ -231,9 +228,6 @@ class ModelFolder:
             raise InvalidArgument(f"out {str(self.folder)!r} {lost}. Move them elsewhere or pass another folder.")
 
     def __exit__(self, *_: object) -> None:
-        self._discard()
-
-    def _discard(self) -> None:
         shutil.rmtree(self._partial, ignore_errors=True)
         if self._claim is not None:
             os.close(self._claim)
@@ -332,8 +326,7 @@ def check_is_model(folder: pathlib.Path) -> pathlib.Path:
         except (OSError, ValueError):
             content = None
         if content is None or hashlib.sha256(content).hexdigest() != checksum:
-            what = f"{name[:80]} is missing or was changed"
-            raise InvalidArgument(f"the model {str(folder)!r} is damaged: {what}. Restore it from a copy.")
+            raise InvalidArgument(f"{str(folder)!r} is damaged: {name[:80]} is missing or changed. Restore a copy.")
     return folder
 
 

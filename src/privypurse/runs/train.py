@@ -40,12 +40,10 @@ from privypurse.training._trace import Trace
 
 __all__ = ["TrainSettings", "train_file"]
 
-# Shares of the budget of a run.
-RANGE_SHARE, MOST_FOR_RANGES = 0.02, 0.15
+RANGE_SHARE, MOST_FOR_RANGES = 0.02, 0.15  # of the budget of a run
 # Less extreme quantiles are less noisy. A range is widened by this share of its width on either side.
 RANGE_QUANTILES, WIDER = (0.05, 0.95), 0.2
-# A smaller share of a class gives a remark.
-RARE = 0.01
+RARE = 0.01  # a smaller share of a class gives a remark
 MODELS: dict[str, tuple[type[Any], bool]] = {  # with whether they classify
     "logistic": (PrivateLogisticRegression, True),
     "svm": (PrivateLinearSVC, True),
@@ -132,8 +130,7 @@ class TrainSettings:
         method_by_name(self.method)
         if self.method == "dp-sgd":
             why = "is accounted as a list of releases fixed in advance, which allows no other release"
-            remedy = "Use it from Python with training.purse_for, or leave --method out."
-            raise InvalidArgument(f"method dp-sgd {why}. {remedy}")
+            raise InvalidArgument(f"method dp-sgd {why}. Use it from Python with training.purse_for, or leave it out.")
 
 
 @dataclass
@@ -204,10 +201,10 @@ def train_file(
                 one.check(settings.data.name)
                 if counted_lines is not None:
                     counted_lines(one)
-            model, schema, aside = _fit(settings, inputs, run, progress)
+            model, schema = _fit(settings, inputs, run, progress)
             # The model is paid for: do not stop before it is written.
             with held_back() as interrupts:
-                measurements = _measurements(settings, schema, model, aside, inputs.test, run, progress)
+                measurements = _measurements(settings, schema, model, inputs, run, progress)
                 intervals = None
                 # Keep the paid model if noise cannot be rehearsed, as with a very small budget.
                 with contextlib.suppress(Exception):
@@ -238,6 +235,7 @@ class _Inputs:
     model: Any
     to_buy: Any = None  # columns whose range is to be released
     rows: tuple[EncodedRows, EncodedRows] | None = None  # to train on and held out; None if ranges are to be released
+    aside: Any = None  # rows held out, after the training
     left_out: int = 0  # exact number of records without a target: private
     test_left_out: int = 0
 
@@ -266,16 +264,15 @@ def _read_all(settings: TrainSettings, progress: Progress) -> _Inputs:
     return inputs
 
 
-def _fit(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progress) -> tuple[Any, Schema, EncodedRows]:
-    """Release ranges if needed, and train. Return model, final schema and held-out rows."""
+def _fit(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progress) -> tuple[Any, Schema]:
+    """Release ranges if needed, and train. Return model and final schema."""
     schema, model = inputs.schema, inputs.model
     if inputs.to_buy is not None:
         schema = _buy_ranges(schema, inputs.to_buy, run, progress, seeded=settings.seed is not None)
         inputs.to_buy = None
     hold_out = settings.share_held_out
-    train, aside = inputs.rows or reading.read_rows(
-        inputs.file, schema, progress, hold_out=hold_out, seed=settings.seed
-    )
+    how: Any = {"hold_out": hold_out, "seed": settings.seed}
+    train, inputs.aside = inputs.rows or reading.read_rows(inputs.file, schema, progress, **how)
     inputs.rows = None  # free the memory
     progress.stage("preparing: counts, lengths, centre and spread")
     before = 1 - run.fraction_left
@@ -285,7 +282,7 @@ def _fit(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progres
         model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
     model.set_params(callbacks=(), purse=None, copy_X=True)
     model.trace_ = _within_run(model.trace_, before, 1 - run.fraction_left)
-    return model, schema, aside
+    return model, schema
 
 
 def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> dict[str, str]:
@@ -326,8 +323,7 @@ def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress, *, see
     for index, column in enumerate(schema.to_buy):
         width = float(high[index] - low[index])
         pair = float(low[index]) - WIDER * width, float(high[index]) + WIDER * width
-        # Widen an empty range.
-        bought[column.name] = pair if pair[0] < pair[1] else (pair[0] - 1.0, pair[1] + 1.0)
+        bought[column.name] = pair if pair[0] < pair[1] else (pair[0] - 1.0, pair[1] + 1.0)  # not empty
     # Seeded noise is not private, so such a range does not count as released.
     return schema.with_ranges(bought, Source.DATA if seeded else Source.BOUGHT)
 
@@ -342,14 +338,9 @@ def _within_run(trace: Trace, before: float, after: float) -> Trace:
 
 
 def _measurements(
-    settings: TrainSettings,
-    schema: Schema,
-    model: Any,
-    aside: EncodedRows,
-    test: TableFile | None,
-    run: Purse,
-    progress: Progress,
+    settings: TrainSettings, schema: Schema, model: Any, inputs: _Inputs, run: Purse, progress: Progress
 ) -> list[Measurement]:
+    test = inputs.test
     if schema.target is None or (test is None and not settings.hold_out):
         return []
     # Keep the paid model if the budget was spent by others meanwhile or the file is gone.
@@ -357,7 +348,7 @@ def _measurements(
         if test is None:
             progress.stage("measuring on the records set aside")
             share = run.fraction_left
-            measured = measure(model, aside, schema.target, on="records set aside", purse=run)
+            measured = measure(model, inputs.aside, schema.target, on="records set aside", purse=run)
             return [replace(measured, share=share)]
         rows, _ = reading.read_rows(test, schema, progress)
         return [measure(model, rows, schema.target, on=test.path.name, public=settings.test_public)]

@@ -76,8 +76,7 @@ def column_of(table: Any, name: str) -> Any:
     try:
         column = table[name]
     except Exception:  # of any library
-        remedy = "Pass a data frame with the columns of the schema."
-        raise InvalidArgument(f"column {name!r} is not in the table. {remedy}") from None
+        raise InvalidArgument(f"column {name!r} is not in the table. Pass the columns of the schema.") from None
     if hasattr(column, "to_arrow"):
         column = column.to_arrow()
     if not isinstance(column, pa.Array | pa.ChunkedArray):
@@ -157,8 +156,7 @@ def as_text(column: Any, missing_values: Sequence[str]) -> Any:
     try:
         text = pc.utf8_trim_whitespace(readable_text(column))
     except (pa.ArrowException, TypeError):
-        remedy = "Write ignore = true in the schema, or convert it to text."
-        raise InvalidArgument(f"a column of type {column.type} cannot be used. {remedy}") from None
+        raise InvalidArgument(f"a column of type {column.type} cannot be used. Write ignore = true for it.") from None
     missing = pc.is_in(text, value_set=pa.array(["", *missing_values], pa.string()))
     return pc.if_else(missing, pa.scalar(None, pa.string()), text)
 

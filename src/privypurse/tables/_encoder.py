@@ -13,8 +13,7 @@ from privypurse.estimators._compat import Tagged
 from privypurse.tables._columns import MISSING, UNKNOWN, column_of, numbers, places
 from privypurse.tables.schema import Category, Number, Schema
 
-# With more encoded columns the result is a sparse matrix.
-MOST_DENSE_COLUMNS = 512
+MOST_DENSE_COLUMNS = 512  # with more encoded columns the result is a sparse matrix
 
 
 class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[misc]

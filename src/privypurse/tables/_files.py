@@ -25,15 +25,12 @@ with contextlib.suppress(ImportError):  # `need_pyarrow` says what to install
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 BLOCK_BYTES = 1 << 20
 BLOCK_ROWS = 16_384
-
-# Metadata of Parquet files made by `convert_file`.
-BOUNDARIES = b"privypurse.record_boundaries"
-
-ProgressCallback = Callable[[int], None]  # receives the number of bytes read
+BOUNDARIES = b"privypurse.record_boundaries"  # metadata of Parquet files made by `convert_file`
+BytesRead = Callable[[int], None]  # receives the number of bytes read so far
 
 
-def _no_progress(_: int) -> None:
-    pass
+def ignored(_: int) -> None:
+    """Ignore it."""
 
 
 class TableFile:
@@ -60,7 +57,7 @@ class TableFile:
             start = file.read(4)
         if not start:
             raise self._refusal("is empty. Pass a file with a header line.")
-        self.is_parquet = start == b"PAR1"
+        self.is_parquet, self.is_gzip = start == b"PAR1", start.startswith(b"\x1f\x8b")
         self.tally = Tally()  # exact numbers of lines in the last call of `blocks`: private
         self.delimiter = ","
         self.uncovered: tuple[str, ...] = ()  # for certificates: what was read from records to make the file
@@ -83,8 +80,7 @@ class TableFile:
         if lacking := [name for name in names if name not in self.columns]:
             where = f"column {lacking[0]!r} is not in {self.path.name!r}"
             if self._looks_headless:
-                what = "whose first line holds numbers: it does not look like a header"
-                raise InvalidArgument(f"{where}, {what}. Add one.")
+                raise InvalidArgument(f"{where}, whose first line holds numbers: it does not look like a header.")
             listed = ", ".join(map(repr, self.columns[:12])) + (", ..." if len(self.columns) > 12 else "")
             near = difflib.get_close_matches(lacking[0], self.columns, 1)
             remedy = f"Did you mean {near[0]!r}?" if near else "Check the name, and that the first line is a header."
@@ -99,12 +95,7 @@ class TableFile:
         return not self.is_parquet and any(not math.isnan(float_or_nan(name)) for name in self.columns)
 
     def blocks(
-        self,
-        names: Sequence[str],
-        *,
-        strict: bool = False,
-        progress: ProgressCallback = _no_progress,
-        may_be_empty: bool = False,
+        self, names: Sequence[str], *, strict: bool = False, progress: BytesRead = ignored, may_be_empty: bool = False
     ) -> Iterator[Any]:
         """Yield Arrow tables of some ten thousand rows with the named columns, in order.
 
@@ -147,15 +138,7 @@ class TableFile:
         line, end, _ = text.partition("\n")
         return (line + end).removeprefix("\ufeff")
 
-    @property
-    def is_gzip(self) -> bool:
-        """Whether the file is compressed."""
-        with self.path.open("rb") as file:
-            return file.read(2) == b"\x1f\x8b"
-
-    def _csv_blocks(
-        self, names: Sequence[str], strict: bool, progress: ProgressCallback, may_be_empty: bool
-    ) -> Iterator[Any]:
+    def _csv_blocks(self, names: Sequence[str], strict: bool, progress: BytesRead, may_be_empty: bool) -> Iterator[Any]:
         self.tally = tally = Tally()
         name, given = self.path.name, 0
 
@@ -195,9 +178,7 @@ class TableFile:
                 why = f"cannot be read as a table separated by {self.delimiter!r}. Check delimiter and quotes."
                 raise self._refusal(why) from None
         except (OSError, EOFError) as error:
-            raise FileUnusable(
-                f"file {name!r} cannot be read to its end ({type(error).__name__}): truncated?"
-            ) from None
+            raise FileUnusable(f"{name!r} cannot be read to its end ({type(error).__name__}): truncated?") from None
         if tally.read or may_be_empty:
             return
         if not tally.left_out:
@@ -217,7 +198,7 @@ class TableFile:
         except (pa.ArrowException, OSError, UnicodeError):
             raise self._refusal("is not a complete Parquet file. Check it.") from None
 
-    def _parquet_blocks(self, names: Sequence[str], progress: ProgressCallback) -> Iterator[Any]:
+    def _parquet_blocks(self, names: Sequence[str], progress: BytesRead) -> Iterator[Any]:
         self.tally = tally = Tally()
         try:
             with parquet.ParquetFile(self.path) as file:
@@ -235,8 +216,3 @@ class TableFile:
 def _fields(line: str, delimiter: str) -> list[str]:
     fields = next(csv.reader([line.rstrip("\r\n")], delimiter=delimiter, skipinitialspace=True), [])
     return [field.strip() for field in fields]
-
-
-def release_memory() -> None:
-    """Release unused memory of Arrow."""
-    pa.default_memory_pool().release_unused()

@@ -77,8 +77,7 @@ def known_encoding(encoding: str) -> str:
         low, high = (bytes(half).decode(name, "replace") for half in (range(128), range(128, 256)))
         one_byte = low.encode("utf-8") == bytes(range(128)) and not any(map(str.isascii, high))
     if name not in ("utf-8", "ascii") and not name.startswith(_WIDE) and not one_byte:
-        remedy = "Pass utf-8, utf-16 or latin-1, or convert the file."
-        raise InvalidArgument(f"encoding {encoding!r} cannot be read line by line. {remedy}")
+        raise InvalidArgument(f"encoding {encoding!r} cannot be read line by line. Pass utf-8, or convert the file.")
     return name
 
 
@@ -106,11 +105,9 @@ class Lines(io.RawIOBase):
     lines of the first chunk are not text in `encoding`, the file is refused.)
     """
 
-    def __init__(
-        self, source: Any, delimiter: str, encoding: str, *, strict: bool, name: str, tally: Tally | None = None
-    ) -> None:
+    def __init__(self, source: Any, delimiter: str, encoding: str, *, strict: bool, name: str, tally: Tally) -> None:
         self._source, self._strict, self._name, self._asked = source, strict, name, encoding
-        self._tally = tally or Tally()
+        self._tally = tally
         # Decode UTF-16 and UTF-32 before splitting lines.
         wide = is_wide(encoding)
         self._decoder = codecs.getincrementaldecoder(encoding)("replace") if wide else None

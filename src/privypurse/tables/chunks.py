@@ -90,8 +90,7 @@ def _arrow(path: str | os.PathLike[str], names: list[str], format: str, rows: in
     except refused:
         raise InvalidArgument(unreadable) from None
     if missing := sorted(set(names) - set(data.schema.names)):
-        known = f"expected features and target among the columns {data.schema.names!r}"
-        raise InvalidArgument(f"{known}, got {missing!r}. Check the names.")
+        raise InvalidArgument(f"expected features and target among {data.schema.names!r}, got {missing!r}. Check them.")
 
     def blocks() -> Iterator[Any]:
         try:

@@ -9,7 +9,7 @@ import numpy as np
 
 from privypurse.core._errors import InvalidArgument
 from privypurse.tables._columns import as_text, column_of, numbers
-from privypurse.tables._files import ProgressCallback, TableFile, _no_progress
+from privypurse.tables._files import BytesRead, TableFile, ignored
 from privypurse.tables.schema import MISSING_VALUES, Category, ClassTarget, Number, NumberTarget, Schema, Source
 
 __all__ = ["draft_schema"]
@@ -74,7 +74,7 @@ class _Seen:
 
 
 def draft_schema(
-    file: TableFile, target: str | None, *, progress: ProgressCallback = _no_progress
+    file: TableFile, target: str | None, *, progress: BytesRead = ignored
 ) -> tuple[Schema, dict[str, str]]:
     """Read a whole file and draft its schema.
 
@@ -107,7 +107,7 @@ def draft_schema(
     return Schema(columns, described, kinds=Source.DATA, decimal=decimal), remarks
 
 
-def _look(file: TableFile, decimal: str, progress: ProgressCallback) -> dict[str, _Seen]:
+def _look(file: TableFile, decimal: str, progress: BytesRead) -> dict[str, _Seen]:
     seen = {name: _Seen(decimal) for name in file.columns}
     for block in file.blocks(file.columns, progress=progress):
         for name in file.columns:
@@ -143,8 +143,7 @@ def _target(name: str, seen: _Seen) -> ClassTarget | NumberTarget:
         return ClassTarget(name=name, classes=tuple(sorted(seen.values)), source=Source.DATA)
     if seen.is_number:
         return NumberTarget(name=name, range=_rounded(seen.low, seen.high), source=Source.DATA)
-    what = f"has neither numbers nor 2 to {FEW_CLASSES} classes"
-    raise InvalidArgument(f"target {name!r} {what}. Pass another column, or describe it in a schema.")
+    raise InvalidArgument(f"target {name!r} has neither numbers nor 2 to {FEW_CLASSES} classes. Describe it yourself.")
 
 
 def _rounded(low: float, high: float) -> tuple[float, float]:

@@ -236,8 +236,7 @@ def _check_texts(what: str, values: Sequence[Any], *, least: int) -> None:
         raise InvalidArgument(f'{needed}, got {shown(values)}. Write for example ["no", "yes"].')
     for value in values:
         if (bare := value.strip()) != value:
-            got = f"got {shown(value)}. Write {shown(bare)}"
-            raise InvalidArgument(f"expected {what} without spaces around them, as values are stripped, {got}.")
+            raise InvalidArgument(f"expected {what} without spaces around, got {shown(value)}. Write {shown(bare)}.")
 
 
 # What a file calls bought was bought in an earlier run.
@@ -264,8 +263,7 @@ def read_schema(path: "str | pathlib.Path") -> Schema:
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        what = f"schema {str(path)!r} cannot be read: {error.strerror}"
-        raise InvalidArgument(f"{what}. `privypurse schema data.csv` drafts one.") from error
+        raise InvalidArgument(f"schema {str(path)!r} cannot be read: {error.strerror}. Check the path.") from error
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"schema {str(path)!r} is not a text file in UTF-8. Save it as one.") from error
     try:
@@ -297,8 +295,7 @@ def parse_schema(text: str) -> Schema:
 def _column(name: str, settings: Any, default: Source) -> Column | None:
     what = f"column {name!r}"
     if not isinstance(settings, dict):
-        got = f"got {shown(settings)}. Write [columns.{_key(name)}] and settings below it"
-        raise InvalidArgument(f"expected a table for {what}, {got}.")
+        raise InvalidArgument(f"expected a table for {what}, got {shown(settings)}. Write [columns.{_key(name)}].")
     _check_keys(settings, _COLUMN_KEYS, what)
     source = _source(settings.get("source"), what, default)
     ignore, missing, other = (settings.get(key, False) for key in _FLAGS)
@@ -307,8 +304,7 @@ def _column(name: str, settings: Any, default: Source) -> Column | None:
     if ignore:
         return None
     if ("range" in settings or "cuts" in settings) == ("categories" in settings):
-        either = "either range = [low, high] (numbers) or categories = [...]"
-        raise InvalidArgument(f"{what} needs {either}. To leave it out, write ignore = true.")
+        raise InvalidArgument(f"{what} needs either range (numbers) or categories. To leave it out: ignore = true.")
     if "categories" in settings:
         texts, own = _each(_as_text, settings["categories"], f"categories of {what}"), _unless_bought(source)
         return Category(name=name, categories=texts, other=other, missing=missing, source=own)
@@ -366,8 +362,7 @@ def _source(value: Any, what: str, default: Source) -> Source:
     if value is None:
         return default
     if not isinstance(value, str) or value not in _SOURCES:
-        known = 'expected "declared", "data" or "bought" as source'
-        raise InvalidArgument(f"{known} of {what}, got {shown(value)}. Write one of them.")
+        raise InvalidArgument(f'expected "declared", "data" or "bought" as source of {what}, got {shown(value)}.')
     return _SOURCES[value]
 
 
@@ -388,7 +383,7 @@ def write_schema(schema: Schema, *, comments: Mapping[str, str] | None = None) -
     comments : dict of str to str, optional
         Remarks by column. Columns that are not in the schema are written as ignored.
     """
-    remarks, default = dict(comments or {}), schema.kinds
+    remarks, default = {name: " ".join(text.split()) for name, text in (comments or {}).items()}, schema.kinds
     lines = [_DECLARED if schema.is_declared else _DRAFT, f"source = {_text(_WRITTEN[default])}"]
     if schema.missing_values != MISSING_VALUES:
         lines.append(f"missing_values = {_texts(schema.missing_values)}")
@@ -400,10 +395,10 @@ def write_schema(schema: Schema, *, comments: Mapping[str, str] | None = None) -
             lines.append(f"classes = {_texts(target.classes)}")
         else:
             lines.append(f"range = {_numbers(target.range)}")
-        lines += _own_source(target.source, default)
+        lines += [f"source = {_text(_WRITTEN[target.source])}"] * (target.source is not default)
     for column in schema.columns:
         remark = remarks.pop(column.name, "")
-        lines += ["", f"[columns.{_key(column.name)}]" + (f"  # {_line(remark)}" if remark else "")]
+        lines += ["", f"[columns.{_key(column.name)}]" + (f"  # {remark}" if remark else "")]
         if isinstance(column, Category):
             lines.append(f"categories = {_texts(column.categories)}")
             lines += ["other = true"] * column.other
@@ -414,14 +409,10 @@ def write_schema(schema: Schema, *, comments: Mapping[str, str] | None = None) -
                 lines.append('range = "private"')
             lines += [f"cuts = {_numbers(column.cuts)}"] * bool(column.cuts)
         lines += ["missing = true"] * column.missing
-        lines += _own_source(column.source, default)
+        lines += [f"source = {_text(_WRITTEN[column.source])}"] * (column.source is not default)
     for name, remark in remarks.items():
-        lines += ["", f"[columns.{_key(name)}]  # {_line(remark)}", "ignore = true"]
+        lines += ["", f"[columns.{_key(name)}]  # {remark}", "ignore = true"]
     return "\n".join(lines) + "\n"
-
-
-def _own_source(source: Source, default: Source) -> list[str]:
-    return [] if source is default else [f"source = {_text(_WRITTEN[source])}"]
 
 
 def _text(value: str) -> str:
@@ -441,7 +432,3 @@ def _numbers(values: Sequence[float]) -> str:
 def _key(name: str) -> str:
     bare = name.isascii() and name and all(letter.isalnum() or letter in "-_" for letter in name)
     return name if bare else _text(name)
-
-
-def _line(remark: str) -> str:
-    return " ".join(remark.split())

@@ -31,10 +31,9 @@ from privypurse.runs._account import Account
 from privypurse.runs._demo import census_schema
 from privypurse.runs._progress import Progress
 from privypurse.runs._rehearse import noise_intervals
-from privypurse.runs.train import TrainSettings, train_file
-from privypurse.tables import Schema
+from privypurse.runs._train import TrainSettings, train_file
 from privypurse.tables._encoder import TableEncoder
-from privypurse.tables.schema import Category, Number, write_schema
+from privypurse.tables._schema import Category, Number, Schema, write_schema
 
 EPSILONS = (0.3, 1.0, 3.0)
 ROWS, VALUES, EMPTY, NUMBERS, FEW = 10_000, 60, 8, 4, 20

@@ -12,18 +12,14 @@ from privypurse.core._errors import (
     LedgerCorrupt,
     LedgerUnavailable,
     PrivypurseError,
-    SealedValue,
-    SharedAcrossProcesses,
     TermsMismatch,
-    UnboundedSensitivity,
-    UnsupportedCharge,
 )
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core._version import __version__
 from privypurse.core.charges import GaussianCharge
-from privypurse.mechanisms import ExponentialSelection, Gaussian, NonPrivateRelease, PermuteAndFlip
+from privypurse.mechanisms import ExponentialSelection, Gaussian, PermuteAndFlip
 from privypurse.purse import Certificate, MemoryLedger, Purse, SqliteLedger
 
 __all__ = [
@@ -40,19 +36,14 @@ __all__ = [
     "MemoryLedger",
     "Neighbouring",
     "NoiseSource",
-    "NonPrivateRelease",
     "Norm",
     "PermuteAndFlip",
     "PrivypurseError",
     "Purse",
     "RdpFilter",
-    "SealedValue",
     "Sensitive",
-    "SharedAcrossProcesses",
     "SqliteLedger",
     "TermsMismatch",
-    "UnboundedSensitivity",
-    "UnsupportedCharge",
     "ZcdpFilter",
     "__version__",
 ]

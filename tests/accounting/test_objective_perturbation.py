@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from scipy import integrate, special, stats
 from tests.each import each
 
-from privypurse import FixedSchedule, GdpFilter, InvalidArgument, Purse, RdpFilter, UnsupportedCharge, ZcdpFilter
+from privypurse import FixedSchedule, GdpFilter, InvalidArgument, Purse, RdpFilter, ZcdpFilter
 from privypurse.accounting import _objective_perturbation as cost
 from privypurse.accounting import _rdp as rdp
 from privypurse.accounting.convert import gdp_epsilon
+from privypurse.core._errors import UnsupportedCharge
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import (
     GaussianCharge,

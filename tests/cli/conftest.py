@@ -7,7 +7,7 @@ import pytest
 
 from privypurse.datasets import make_census
 from privypurse.runs._demo import census_schema
-from privypurse.tables.schema import write_schema
+from privypurse.tables._schema import write_schema
 from tests.cli.commands import run, training
 
 ROWS = 3_000

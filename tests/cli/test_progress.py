@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from privypurse.tables.schema import read_schema
+from privypurse.tables._schema import read_schema
 from tests.cli.commands import leftovers, payments, run, training
 from tests.cli.conftest import write_census
 from tests.cli.terminal import watch

@@ -8,16 +8,8 @@ from sklearn.base import is_classifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
-from privypurse import (
-    BudgetExhausted,
-    FixedSchedule,
-    GaussianCharge,
-    GdpFilter,
-    InvalidArgument,
-    NoiseSource,
-    Purse,
-    SharedAcrossProcesses,
-)
+from privypurse import BudgetExhausted, FixedSchedule, GaussianCharge, GdpFilter, InvalidArgument, NoiseSource, Purse
+from privypurse.core._errors import SharedAcrossProcesses
 from privypurse.core._formats import rounded_up
 from privypurse.estimators import (
     PrivateLinearSVC,

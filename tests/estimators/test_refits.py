@@ -32,9 +32,8 @@ from privypurse.estimators import (
 )
 from privypurse.estimators._search import PrivateSearchCV
 from privypurse.oracles.statistics import clipped_sum
-from privypurse.tables import Schema
 from privypurse.tables._encoder import TableEncoder
-from privypurse.tables.schema import Number
+from privypurse.tables._schema import Number, Schema
 
 ROWS = 400
 

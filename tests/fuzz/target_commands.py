@@ -17,7 +17,7 @@ from privypurse.cli._app import run as run_command
 from privypurse.core._errors import LedgerError
 from privypurse.datasets import make_census
 from privypurse.runs._demo import census_schema
-from privypurse.tables.schema import write_schema
+from privypurse.tables._schema import write_schema
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import spoil_text
 

@@ -11,9 +11,9 @@ from privypurse.datasets import make_census
 from privypurse.runs._account import Account
 from privypurse.runs._demo import census_schema
 from privypurse.runs._describe import load_run, report_of
+from privypurse.runs._train import TrainSettings, train_file
 from privypurse.runs.folder import MANIFEST, load_model, save_model
-from privypurse.runs.train import TrainSettings, train_file
-from privypurse.tables.schema import write_schema
+from privypurse.tables._schema import write_schema
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import spoil_bytes, spoil_json, spoil_text
 from tests.runs.fitted import a_pipeline

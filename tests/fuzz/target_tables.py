@@ -18,11 +18,11 @@ from privypurse.datasets import make_census
 from privypurse.runs._demo import census_schema
 from privypurse.runs._progress import Silent
 from privypurse.runs._rows import read_rows
+from privypurse.tables._draft import draft_schema
 from privypurse.tables._encoder import TableEncoder
 from privypurse.tables._files import TableFile
+from privypurse.tables._schema import Category, ClassTarget, Number, Schema, parse_schema, read_schema, write_schema
 from privypurse.tables.chunks import from_files
-from privypurse.tables.draft import draft_schema
-from privypurse.tables.schema import Category, ClassTarget, Number, Schema, parse_schema, read_schema, write_schema
 from tests.fuzz.guard import Finding
 from tests.fuzz.mutations import TEXTS, TOKENS, nested, spoil_bytes, spoil_text, spoil_tree
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from privypurse import InvalidArgument
-from privypurse.losses import OneVsRest, Softmax
+from privypurse.losses import Softmax
+from privypurse.losses._linear import OneVsRest
 
 WIDTHS = [0.05, 0.5, 1.0, 3.0]
 

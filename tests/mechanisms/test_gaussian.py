@@ -14,7 +14,8 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.charges import GaussianCharge
-from privypurse.mechanisms import Gaussian, NonPrivateRelease
+from privypurse.mechanisms import Gaussian
+from privypurse.mechanisms._non_private import NonPrivateRelease
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
 

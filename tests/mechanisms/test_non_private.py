@@ -5,19 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from privypurse import (
-    InvalidArgument,
-    Neighbouring,
-    NoiseSource,
-    NonPrivateRelease,
-    Norm,
-    Purse,
-    Sensitive,
-    UnboundedSensitivity,
-    UnsupportedCharge,
-)
+from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, Purse, Sensitive
+from privypurse.core._errors import UnboundedSensitivity, UnsupportedCharge
 from privypurse.core._sensitive import SensitiveObjective
-from privypurse.mechanisms._non_private import NoiseAsLongAsTheValue, NonPrivateAnswer, NonPrivateMinimiser
+from privypurse.mechanisms._non_private import (
+    NoiseAsLongAsTheValue,
+    NonPrivateAnswer,
+    NonPrivateMinimiser,
+    NonPrivateRelease,
+)
 
 BOX = Sensitive([3.0, 4.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
 SCORES = Sensitive([3.0, 4.0], norm=Norm.RANGE, add_remove=1.0, replace_one=2.0)

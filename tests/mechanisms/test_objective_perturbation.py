@@ -18,11 +18,9 @@ from privypurse import (
     Norm,
     PermuteAndFlip,
     Purse,
-    SealedValue,
     Sensitive,
-    UnboundedSensitivity,
 )
-from privypurse.core._errors import PrivypurseError
+from privypurse.core._errors import PrivypurseError, SealedValue, UnboundedSensitivity
 from privypurse.core.queries import GradientAt, Objective
 from privypurse.losses import Huber, HuberHinge, Logistic
 from privypurse.mechanisms._perturbed_minimiser import (

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privypurse import Gaussian, InvalidArgument, NoiseSource, Norm, Purse, Sensitive, UnsupportedCharge
+from privypurse import Gaussian, InvalidArgument, NoiseSource, Norm, Purse, Sensitive
 from privypurse.core import _trial_counts as trial_counts
-from privypurse.core._errors import BudgetExhausted, SealedValue, UnboundedSensitivity
+from privypurse.core._errors import BudgetExhausted, SealedValue, UnboundedSensitivity, UnsupportedCharge
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._sensitive import SensitiveTrials
 from privypurse.core.charges import RepeatAndSelectCharge

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from privypurse import BudgetExhausted, InvalidArgument, NoiseSource, Purse
 from privypurse.core.charges import GaussianCharge
 from privypurse.core.queries import GradientAt, Released
-from privypurse.losses import HuberHinge, Logistic, OneVsRest, Softmax
+from privypurse.losses import HuberHinge, Logistic, Softmax
+from privypurse.losses._linear import OneVsRest
 from privypurse.methods import DPAGD, PUR, Auto, FiniteModels, Nesterov, NoisyPGD
 from privypurse.methods.base import WarmStarted
 from privypurse.oracles import DenseOracle, SoftmaxOracle

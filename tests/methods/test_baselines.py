@@ -5,8 +5,9 @@ import contextlib
 import numpy as np
 import pytest
 
-from privypurse import BudgetExhausted, Gaussian, InvalidArgument, Neighbouring, NoiseSource, Purse, UnsupportedCharge
+from privypurse import BudgetExhausted, Gaussian, InvalidArgument, Neighbouring, NoiseSource, Purse
 from privypurse.accounting._fixed_schedule import FixedSchedule
+from privypurse.core._errors import UnsupportedCharge
 from privypurse.core.queries import Count
 from privypurse.losses import Hinge, HuberHinge, Logistic
 from privypurse.methods import FiniteModels, Majority, NonPrivate, ObjPert, OutPert, PrivGene

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, UnboundedSensitivity
+from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm
+from privypurse.core._errors import UnboundedSensitivity
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
 from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle

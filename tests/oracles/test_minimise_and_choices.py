@@ -11,7 +11,8 @@ from hypothesis.extra import numpy as hnp
 from scipy import optimize, sparse
 from sklearn.linear_model import LogisticRegression
 
-from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, UnboundedSensitivity
+from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm
+from privypurse.core._errors import UnboundedSensitivity
 from privypurse.core._sensitive import SensitiveObjective
 from privypurse.core.queries import GradientAt, LossesAt, Objective
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Softmax, Squared

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
-from privypurse import InvalidArgument, Neighbouring, Norm, SealedValue, Sensitive
+from privypurse import InvalidArgument, Neighbouring, Norm, Sensitive
+from privypurse.core._errors import SealedValue
 from privypurse.oracles._rows import Rows
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE

@@ -11,7 +11,8 @@ from scipy import sparse
 
 from privypurse import Neighbouring, NoiseSource, Norm
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong
-from privypurse.losses import OneVsRest, Softmax
+from privypurse.losses import Softmax
+from privypurse.losses._linear import OneVsRest
 from privypurse.oracles._encoding import ROUNDING_MARGIN
 from privypurse.oracles._sampling import poisson_rows
 from privypurse.oracles._softmax import SoftmaxOracle

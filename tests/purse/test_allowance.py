@@ -24,12 +24,10 @@ from privypurse import (
     PermuteAndFlip,
     Purse,
     Sensitive,
-    SharedAcrossProcesses,
     SqliteLedger,
-    UnsupportedCharge,
     ZcdpFilter,
 )
-from privypurse.core._errors import BudgetFrozen
+from privypurse.core._errors import BudgetFrozen, SharedAcrossProcesses, UnsupportedCharge
 from privypurse.core.charges import GaussianCharge
 from privypurse.purse._allowance import SIMULATED, Allowance
 from privypurse.purse._replay import replay

@@ -16,7 +16,6 @@ from privypurse import (
     InvalidArgument,
     LedgerCorrupt,
     NoiseSource,
-    NonPrivateRelease,
     Norm,
     Purse,
     Sensitive,
@@ -27,6 +26,7 @@ from privypurse.accounting.convert import bounded_range_mu, gdp_epsilon
 from privypurse.cli._app import run
 from privypurse.core._errors import FileUnusable
 from privypurse.losses import Logistic
+from privypurse.mechanisms._non_private import NonPrivateRelease
 from privypurse.methods._dp_sgd import DPSGD
 from privypurse.oracles._linear import DenseOracle
 from privypurse.purse._allowance import Allowance

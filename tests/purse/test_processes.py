@@ -6,7 +6,8 @@ import signal
 import numpy as np
 import pytest
 
-from privypurse import Gaussian, NoiseSource, Purse, SharedAcrossProcesses
+from privypurse import Gaussian, NoiseSource, Purse
+from privypurse.core._errors import SharedAcrossProcesses
 from privypurse.core._randomness import this_process
 from privypurse.core._sensitive import Sample
 from privypurse.core.queries import GradientAt

@@ -24,19 +24,17 @@ from privypurse import (
     LedgerUnavailable,
     MemoryLedger,
     NoiseSource,
-    NonPrivateRelease,
     Norm,
     Purse,
     Sensitive,
     TermsMismatch,
-    UnboundedSensitivity,
-    UnsupportedCharge,
 )
 from privypurse.accounting._filters import GdpFilter, RdpFilter
 from privypurse.accounting._fixed_schedule import FixedSchedule
-from privypurse.core._errors import SharedAcrossProcesses
+from privypurse.core._errors import SharedAcrossProcesses, UnboundedSensitivity, UnsupportedCharge
 from privypurse.core._sensitive import Sample
 from privypurse.core.charges import GaussianCharge, RepeatedCharge
+from privypurse.mechanisms._non_private import NonPrivateRelease
 from privypurse.purse._entries import SETTLE, totals_to_text
 from privypurse.purse._replay import replay
 

@@ -7,9 +7,8 @@ from privypurse.purse._entries import CHARGE, RESERVE
 from privypurse.purse._sqlite_ledger import SqliteLedger
 from privypurse.runs._account import Account
 from privypurse.runs._demo import census_schema
-from privypurse.runs.train import TrainSettings
-from privypurse.tables import Schema
-from privypurse.tables.schema import ClassTarget, NumberTarget, write_schema
+from privypurse.runs._train import TrainSettings
+from privypurse.tables._schema import ClassTarget, NumberTarget, Schema, write_schema
 
 SCHEMA = census_schema(make_census(2, 0))
 

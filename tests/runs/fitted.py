@@ -6,9 +6,8 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
-from privypurse.tables import Schema
 from privypurse.tables._encoder import TableEncoder
-from privypurse.tables.schema import Category, ClassTarget, Number, NumberTarget
+from privypurse.tables._schema import Category, ClassTarget, Number, NumberTarget, Schema
 
 COLUMNS = (Number(name="age", range=(0, 100), missing=True), Category(name="job", categories=("law", 'ca"re', "é")))
 KINDS = {

@@ -14,10 +14,10 @@ from privypurse.runs._convert import convert_file
 from privypurse.runs._evaluate import Odd, evaluate_file, predict_blocks
 from privypurse.runs._progress import Silent
 from privypurse.runs._rows import NO_TARGET, UNREADABLE, WHAT
+from privypurse.runs._train import train_file
 from privypurse.runs.folder import load_model
-from privypurse.runs.train import train_file
 from privypurse.tables._files import TableFile
-from privypurse.tables.schema import Source
+from privypurse.tables._schema import Source
 from tests.runs.census import SCHEMA, a_census, charges, settings_for
 from tests.runs.quoted import write_quoted
 

@@ -11,7 +11,7 @@ from privypurse.accounting import convert
 from privypurse.core._errors import BudgetExhausted
 from privypurse.runs._measure import WHAT, measure
 from privypurse.runs._rows import EncodedRows
-from privypurse.tables.schema import ClassTarget, NumberTarget
+from privypurse.tables._schema import ClassTarget, NumberTarget
 
 TARGET = ClassTarget(name="y", classes=("b", "a"))
 EPSILON, DELTA = 0.2, 1e-6

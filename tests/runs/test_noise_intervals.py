@@ -8,9 +8,8 @@ import pytest
 from privypurse.estimators import PrivateLogisticRegression
 from privypurse.runs._progress import Silent
 from privypurse.runs._rehearse import made_rows, noise_intervals
-from privypurse.runs.train import train_file
-from privypurse.tables import Schema
-from privypurse.tables.schema import Category, Number
+from privypurse.runs._train import train_file
+from privypurse.tables._schema import Category, Number, Schema
 from tests.estimators.tables import a_table_with_rare_categories
 from tests.runs.census import charges, settings_for
 

@@ -11,11 +11,10 @@ from privypurse.runs import _rows as reading
 from privypurse.runs._account import Account
 from privypurse.runs._evaluate import evaluate_file
 from privypurse.runs._progress import Silent
+from privypurse.runs._train import train_file
 from privypurse.runs.folder import ModelFolder, load_model, save_model
-from privypurse.runs.train import train_file
-from privypurse.tables import Schema
 from privypurse.tables._files import TableFile
-from privypurse.tables.schema import Category, ClassTarget, Number
+from privypurse.tables._schema import Category, ClassTarget, Number, Schema
 from tests.runs.census import SCHEMA, a_census, a_schema, lines, regression_schema, settings_for
 
 

@@ -14,16 +14,16 @@ from privypurse.purse._opening import part_of
 from privypurse.purse._sqlite_ledger import SqliteLedger
 from privypurse.runs import _compare as comparing
 from privypurse.runs import _evaluate as evaluating
-from privypurse.runs import train as training
+from privypurse.runs import _train as training
 from privypurse.runs._account import Account, put_on_record
 from privypurse.runs._describe import describe_budget
 from privypurse.runs._evaluate import evaluate_file
 from privypurse.runs._on_record import counted
 from privypurse.runs._progress import Silent
+from privypurse.runs._train import train_file
 from privypurse.runs.folder import ModelNotSaved, load_model
-from privypurse.runs.train import train_file
 from privypurse.tables._files import TableFile
-from privypurse.tables.schema import read_schema
+from privypurse.tables._schema import read_schema
 from tests.runs.census import SCHEMA, a_census, charges, lines, settings_for
 
 

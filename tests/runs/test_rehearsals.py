@@ -14,7 +14,7 @@ from privypurse.runs._rehearse import METHODS, RUNS, PlanSettings, noise_interva
 from privypurse.runs.folder import model_from_json, model_to_json
 from privypurse.tables._encoder import TableEncoder
 from privypurse.tables._files import TableFile
-from privypurse.tables.schema import ClassTarget, Number, Schema
+from privypurse.tables._schema import ClassTarget, Number, Schema
 from tests.runs.census import SCHEMA, a_census
 
 EASY = PlanSettings(records=5_000, features=8, epsilon=1.0)

@@ -13,10 +13,9 @@ from privypurse.methods._by_name import BY_NAME
 from privypurse.runs import _measure as measuring
 from privypurse.runs._describe import load_run
 from privypurse.runs._rows import CHECKED
+from privypurse.runs._train import train_file
 from privypurse.runs.folder import load_model
-from privypurse.runs.train import train_file
-from privypurse.tables import Schema
-from privypurse.tables.schema import Number, Source, read_schema
+from privypurse.tables._schema import Number, Schema, Source, read_schema
 from tests.runs.census import SCHEMA, a_census, charges, lines, regression_schema, settings_for, three_class_schema
 
 

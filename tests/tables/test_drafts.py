@@ -9,9 +9,9 @@ from pyarrow import parquet
 
 from privypurse import InvalidArgument
 from privypurse.datasets import make_census
+from privypurse.tables._draft import FEW_CLASSES, MOST_LISTED, _rounded, draft_schema
 from privypurse.tables._files import TableFile
-from privypurse.tables.draft import FEW_CLASSES, MOST_LISTED, _rounded, draft_schema
-from privypurse.tables.schema import Category, ClassTarget, Number, NumberTarget, Source, parse_schema, write_schema
+from privypurse.tables._schema import Category, ClassTarget, Number, NumberTarget, Source, parse_schema, write_schema
 
 ROWS = 300
 

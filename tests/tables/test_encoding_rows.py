@@ -16,10 +16,9 @@ from sklearn.pipeline import Pipeline
 
 from privypurse import InvalidArgument
 from privypurse.estimators import PrivateLogisticRegression
-from privypurse.tables import Schema
 from privypurse.tables._columns import MISSING, UNKNOWN, column_of, numbers, places
 from privypurse.tables._encoder import TableEncoder
-from privypurse.tables.schema import Category, Number
+from privypurse.tables._schema import Category, Number, Schema
 
 SCHEMA = Schema(
     (

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privypurse import InvalidArgument
-from privypurse.tables import Schema
-from privypurse.tables.schema import (
+from privypurse.tables._schema import (
     MISSING_VALUES,
     Category,
     ClassTarget,
     Number,
     NumberTarget,
+    Schema,
     Source,
     parse_schema,
     read_schema,

@@ -3,8 +3,7 @@
 import pytest
 
 from privypurse import InvalidArgument
-from privypurse.tables import Schema
-from privypurse.tables.schema import Category, ClassTarget, Number, NumberTarget, Source
+from privypurse.tables._schema import Category, ClassTarget, Number, NumberTarget, Schema, Source
 
 DATA, BOUGHT = Source.DATA, Source.BOUGHT
 

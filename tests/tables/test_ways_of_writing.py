@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privypurse import InvalidArgument
-from privypurse.tables import Schema
 from privypurse.tables._columns import numbers, places
+from privypurse.tables._draft import draft_schema
 from privypurse.tables._encoder import TableEncoder
 from privypurse.tables._files import TableFile
-from privypurse.tables.draft import draft_schema
-from privypurse.tables.schema import Number, parse_schema, write_schema
+from privypurse.tables._schema import Number, Schema, parse_schema, write_schema
 
 WORDS = "1|+2.5|-3e2|.5|1e400|1e-400|inf|-Infinity|nan|nan(1)|x||?|1,5|0x1|\x1f7| 8 |1_0"
 texts = st.sampled_from(WORDS.split("|"))

@@ -5,8 +5,9 @@ import traceback
 import numpy as np
 import pytest
 
-from privypurse import Gaussian, InvalidArgument, NoiseSource, Purse, UnsupportedCharge
+from privypurse import Gaussian, InvalidArgument, NoiseSource, Purse
 from privypurse.accounting._fixed_schedule import FixedSchedule
+from privypurse.core._errors import UnsupportedCharge
 from privypurse.core.queries import Count
 from privypurse.losses import Hinge, Logistic, Squared
 from privypurse.methods import ADPSGD, DPAGD, DPSGD, PUR, Dynamic, Nesterov, NoisyPGD, NonPrivate, ObjPert, OraclePUR

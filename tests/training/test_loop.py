@@ -12,7 +12,8 @@ import pytest
 from scipy import sparse
 from tests.kills import kill_after
 
-from privypurse import Gaussian, InvalidArgument, LedgerCorrupt, NoiseSource, Purse, UnsupportedCharge
+from privypurse import Gaussian, InvalidArgument, LedgerCorrupt, NoiseSource, Purse
+from privypurse.core._errors import UnsupportedCharge
 from privypurse.core.queries import Count
 from privypurse.losses import Logistic
 from privypurse.oracles._linear import DenseOracle

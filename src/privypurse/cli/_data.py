@@ -119,7 +119,7 @@ def data(
 def _census(target: pathlib.Path, rows: int, seed: int, schema: pathlib.Path | None) -> dict[str, Any]:
     from privypurse.datasets import make_census
     from privypurse.runs._demo import census_schema
-    from privypurse.tables.schema import write_schema
+    from privypurse.tables._schema import write_schema
 
     census = make_census(rows, seed)
     census.to_csv(target)
@@ -177,7 +177,7 @@ def schema(
     of --check is for those who may see the records.
     """
     from privypurse.tables._files import TableFile
-    from privypurse.tables.schema import read_schema
+    from privypurse.tables._schema import read_schema
 
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
     if check is not None:
@@ -186,8 +186,8 @@ def schema(
             differences = _differences(file, described, progress)
         _print_check(differences, file.tally, json)
         return
-    from privypurse.tables.draft import draft_schema
-    from privypurse.tables.schema import write_schema
+    from privypurse.tables._draft import draft_schema
+    from privypurse.tables._schema import write_schema
 
     with shown_progress(quiet) as progress:
         progress.stage(f"reading {file.path.name}", file.size)

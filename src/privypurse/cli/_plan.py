@@ -87,7 +87,7 @@ def plan(
 
 def _columns(features: int | None, schema: pathlib.Path | None, classes: int) -> tuple[int, int]:
     """Return the number of encoded columns, the constant included, and of classes."""
-    from privypurse.tables.schema import ClassTarget, read_schema
+    from privypurse.tables._schema import ClassTarget, read_schema
 
     if (features is None) == (schema is None):
         raise InvalidArgument("expected one of features and schema, got both or none. Pass for example --features 124.")

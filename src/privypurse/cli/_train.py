@@ -77,7 +77,7 @@ def train(
     with shown_progress(quiet) as progress:
         # The imports take a second or two.
         progress.stage("starting")
-        from privypurse.runs.train import TrainSettings, train_file
+        from privypurse.runs._train import TrainSettings, train_file
 
         terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring, "who": who}
         account = options.account_for(data, dataset, simulated=simulate is not None, ledger=ledger, **terms)

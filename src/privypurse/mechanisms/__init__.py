@@ -2,7 +2,6 @@
 
 from privypurse.mechanisms._base import Mechanism
 from privypurse.mechanisms._gaussian import Gaussian
-from privypurse.mechanisms._non_private import NonPrivateRelease
 from privypurse.mechanisms._selection import ExponentialSelection, PermuteAndFlip
 
-__all__ = ["ExponentialSelection", "Gaussian", "Mechanism", "NonPrivateRelease", "PermuteAndFlip"]
+__all__ = ["ExponentialSelection", "Gaussian", "Mechanism", "PermuteAndFlip"]

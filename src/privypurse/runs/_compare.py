@@ -23,9 +23,9 @@ from privypurse.runs._measure import epsilon_beside_measuring, measure
 from privypurse.runs._on_record import counted, on_record
 from privypurse.runs._progress import Progress
 from privypurse.runs._rows import CHECKED, SHARE, EncodedRows, count_left_out, exactly_left_out, read_rows, target_of
-from privypurse.runs.train import unfitted_model
+from privypurse.runs._train import unfitted_model
 from privypurse.tables._files import TableFile
-from privypurse.tables.schema import ClassTarget, Schema, Target
+from privypurse.tables._schema import ClassTarget, Schema, Target
 
 HOLD_OUT = 0.2
 NOT_PRIVATE = (

@@ -14,9 +14,9 @@ from privypurse.runs._evaluate import evaluate_file
 from privypurse.runs._measure import measure
 from privypurse.runs._progress import Progress
 from privypurse.runs._rows import read_rows, target_of
-from privypurse.runs.train import TrainResult, TrainSettings, train_file
+from privypurse.runs._train import TrainResult, TrainSettings, train_file
 from privypurse.tables._files import TableFile
-from privypurse.tables.schema import Category, ClassTarget, Column, Number, Schema, read_schema, write_schema
+from privypurse.tables._schema import Category, ClassTarget, Column, Number, Schema, read_schema, write_schema
 
 MARK = "made-by-privypurse-demo.txt"
 CENSUS, SCHEMA, NEW_PEOPLE, MODEL = "census.csv", "census.toml", "new_people.csv", "model"

@@ -20,7 +20,7 @@ from privypurse.report._page import render
 from privypurse.runs._rehearse import NOTE as ABOUT_INTERVALS
 from privypurse.runs._rows import LeftOut
 from privypurse.runs.folder import load_model
-from privypurse.tables.schema import ClassTarget, Schema, Source, write_schema
+from privypurse.tables._schema import ClassTarget, Schema, Source, write_schema
 
 
 def describe_budget(purse: Purse) -> dict[str, Any]:

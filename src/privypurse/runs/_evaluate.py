@@ -27,7 +27,7 @@ from privypurse.runs._progress import Progress
 from privypurse.runs._rows import CHECKED, Odd, count_left_out, exactly_left_out, read_rows
 from privypurse.runs.folder import replace_file
 from privypurse.tables._files import TableFile
-from privypurse.tables.schema import Schema
+from privypurse.tables._schema import Schema
 
 
 @dataclass(frozen=True)

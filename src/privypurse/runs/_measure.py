@@ -16,7 +16,7 @@ from privypurse.purse._ledger import now
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Measurement
 from privypurse.runs._rows import EncodedRows
-from privypurse.tables.schema import ClassTarget, NumberTarget, Target
+from privypurse.tables._schema import ClassTarget, NumberTarget, Target
 
 WHAT = "how many records are classified right"
 Z95 = 1.959963984540054

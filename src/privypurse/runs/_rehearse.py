@@ -30,7 +30,7 @@ from privypurse.methods._by_name import BY_NAME, method_by_name, ridge_for
 from privypurse.purse._opening import check_delta
 from privypurse.purse._purse import Purse
 from privypurse.runs._progress import Progress
-from privypurse.tables.schema import Category, Schema
+from privypurse.tables._schema import Category, Schema
 from privypurse.training._plan import Facts, Plan
 
 SEEDS = 5

@@ -19,10 +19,10 @@ from privypurse.estimators._private_statistics import gaussian
 from privypurse.purse._purse import Purse
 from privypurse.runs._progress import Progress
 from privypurse.tables._columns import MISSING, UNKNOWN, column_of, numbers, places
+from privypurse.tables._draft import draft_schema
 from privypurse.tables._encoder import TableEncoder
 from privypurse.tables._files import TableFile
-from privypurse.tables.draft import draft_schema
-from privypurse.tables.schema import Category, ClassTarget, Schema, Target, read_schema
+from privypurse.tables._schema import Category, ClassTarget, Schema, Target, read_schema
 
 # Named on the certificate: a refusal depends on the data.
 CHECKED = (

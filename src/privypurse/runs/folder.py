@@ -28,10 +28,10 @@ from privypurse.methods._by_name import BY_NAME
 from privypurse.purse._certificate import Certificate
 from privypurse.purse._purse import Spent
 from privypurse.tables._encoder import TableEncoder
-from privypurse.tables.schema import parse_schema, write_schema
+from privypurse.tables._schema import parse_schema, write_schema
 from privypurse.training._trace import Trace
 
-__all__ = ["load_model", "save_model"]
+__all__ = ["load_model"]
 
 MODEL, SCHEMA, CERTIFICATE, TRACE = "model.json", "schema.toml", "certificate.json", "trace.json"
 MANIFEST = "manifest.json"

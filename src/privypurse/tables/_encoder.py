@@ -11,7 +11,7 @@ from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.estimators._compat import Tagged
 from privypurse.tables._columns import MISSING, UNKNOWN, column_of, numbers, places
-from privypurse.tables.schema import Category, Number, Schema
+from privypurse.tables._schema import Category, Number, Schema
 
 MOST_DENSE_COLUMNS = 512  # with more encoded columns the result is a sparse matrix
 
@@ -33,8 +33,8 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
 
     Examples
     --------
-    >>> from privypurse.tables import Schema
-    >>> from privypurse.tables.schema import Category, Number
+    >>> from privypurse.tables._schema import Schema
+    >>> from privypurse.tables._schema import Category, Number
     >>> schema = Schema((Number(name="age", range=(0, 100)), Category(name="job", categories=("law", "care"))))
     >>> TableEncoder(schema).fit_transform({"age": [25, None, 300], "job": ["law", "care", "pilot"]})
     array([[0.25, 1.  , 0.  ],

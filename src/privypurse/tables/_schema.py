@@ -15,8 +15,6 @@ from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import exact
 
-__all__ = ["read_schema", "write_schema"]
-
 MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 MOST_CATEGORIES = 10_000
 

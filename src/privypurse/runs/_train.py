@@ -35,10 +35,8 @@ from privypurse.runs._rows import CHECKED, EncodedRows, LeftOut, count_left_out,
 from privypurse.runs.folder import ModelFolder, model_files
 from privypurse.tables._encoder import TableEncoder
 from privypurse.tables._files import TableFile
-from privypurse.tables.schema import ClassTarget, Schema, Source, Target
+from privypurse.tables._schema import ClassTarget, Schema, Source, Target
 from privypurse.training._trace import Trace
-
-__all__ = ["TrainSettings", "train_file"]
 
 RANGE_SHARE, MOST_FOR_RANGES = 0.02, 0.15  # of the budget of a run
 # Less extreme quantiles are less noisy. A range is widened by this share of its width on either side.

@@ -10,9 +10,7 @@ import numpy as np
 from privypurse.core._errors import InvalidArgument
 from privypurse.tables._columns import as_text, column_of, numbers
 from privypurse.tables._files import BytesRead, TableFile, ignored
-from privypurse.tables.schema import MISSING_VALUES, Category, ClassTarget, Number, NumberTarget, Schema, Source
-
-__all__ = ["draft_schema"]
+from privypurse.tables._schema import MISSING_VALUES, Category, ClassTarget, Number, NumberTarget, Schema, Source
 
 # Whole numbers of at most so many values are categories; targets of at most so many are classes.
 FEW_NUMBERS, FEW_CLASSES = 12, 20

@@ -1,11 +1,15 @@
-"""Loop over values inside one test, where a test item for each would not fail apart from the others."""
+"""Loop over values inside one test, where a test item for each would not fail apart from the
+others.
+"""
 
 import functools
 import inspect
 
 
 def each(names, values):
-    """Run the decorated test once for each value, as `pytest.mark.parametrize` does, but as one item."""
+    """Run the decorated test once for each value, as `pytest.mark.parametrize` does, but as one
+    item.
+    """
     names = [names] if isinstance(names, str) else list(names)
 
     def decorate(test):

@@ -7,7 +7,8 @@ import time
 
 
 def kill_after(child: int, log: pathlib.Path, steps: int, pause: float) -> int:
-    """Kill a child that writes one byte for each step, so long after so many steps; return its status.
+    """Kill a child that writes one byte for each step, so long after so many steps; return its
+    status.
 
     A child that ends by itself before that is not killed.
     """

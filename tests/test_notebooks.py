@@ -15,7 +15,9 @@ NOTEBOOKS = sorted((pathlib.Path(__file__).parents[1] / "docs" / "notebooks").gl
 
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
-    """A kernel of this interpreter, whatever kernels are installed; it inherits where this process finds its modules."""
+    """A kernel of this interpreter, whatever kernels are installed; it inherits where this process
+    finds its modules.
+    """
     folder = tmp_path / "jupyter" / "kernels" / "python3"
     folder.mkdir(parents=True)
     command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]

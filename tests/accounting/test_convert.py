@@ -21,7 +21,8 @@ from privypurse.accounting.convert import (
 from privypurse.core._errors import InvalidArgument
 from privypurse.core.charges import BoundedRangeCharge, PureCharge
 
-# Canonne-Kamath-Steinke and Bun-Steinke budgets beside the exact ones, computed independently to four digits:
+# Canonne-Kamath-Steinke and Bun-Steinke budgets beside the exact ones, computed independently to
+# four digits:
 # delta, epsilon, mu exact, rho exact, rho optimal, rho classic.
 GOLDEN = [
     (1e-5, 0.05, 0.01731, 1.498e-4, 1.211e-4, 5.417e-5),
@@ -49,7 +50,8 @@ deltas = st.floats(-15, -1).map(lambda x: 10.0**x)
 @pytest.mark.parametrize(("delta", "epsilon", "mu", "rho_exact", "rho_optimal", "rho_classic"), GOLDEN)
 def test_golden_table(delta, epsilon, mu, rho_exact, rho_optimal, rho_classic):
     def agrees(value, printed):
-        # Within 0.6 of the fourth digit: some entries were rounded twice when the table was made (0.42775 to 0.4278).
+        # Within 0.6 of the fourth digit: some entries were rounded twice when the table was made
+        # (0.42775 to 0.4278).
         return abs(value - printed) <= 0.6 * 10.0 ** (math.floor(math.log10(printed)) - 3)
 
     assert agrees(gdp_mu(epsilon, delta), mu)
@@ -115,7 +117,9 @@ def test_epsilon_rises_with_mu_and_falls_with_delta(mu, delta, factor):
 @settings(max_examples=30)
 @given(st.floats(-5, 2).map(lambda x: 10.0**x))
 def test_mu_of_a_selection_dominates_every_two_point_pair(epsilon):
-    """A bounded-range pair is dominated by outcomes with losses t and t - epsilon; mu must cover every t in [0, epsilon]."""
+    """A bounded-range pair is dominated by outcomes with losses t and t - epsilon; mu must cover
+    every t in [0, epsilon].
+    """
     mu = bounded_range_mu(epsilon)
     with mpmath.workdps(150):
         e = mpmath.mpf(epsilon)

@@ -149,7 +149,9 @@ def test_tiny_charges_are_not_lost(rule):
 
 @pytest.mark.parametrize("name", ["gdp", "zcdp", "rdp"])
 def test_ten_thousand_adaptive_strategies_never_pass_the_limit(name):
-    """Strategies that choose each budget from what is left and from earlier (random) outputs, refusals included."""
+    """Strategies that choose each budget from what is left and from earlier (random) outputs,
+    refusals included.
+    """
     rng = random.Random(name)
     rule = {
         "gdp": GdpFilter(0.5, 1e-7, "add-remove"),

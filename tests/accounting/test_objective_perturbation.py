@@ -1,4 +1,6 @@
-"""The price of objective perturbation: against the true densities, against quadrature, and through the purse."""
+"""The price of objective perturbation: against the true densities, against quadrature, and through
+the purse.
+"""
 
 import itertools
 import math
@@ -45,7 +47,7 @@ def shift(curvature_ratio):
     return math.log1p(curvature_ratio)
 
 
-# ------------------------------------------------------------------------------------------- the true densities, d = 1
+# ------------------------------------------------------------------------ the true densities, d = 1
 
 LOSSES = {
     "logistic clipped": Logistic(clip_derivative=0.5),
@@ -84,7 +86,9 @@ def slope_and_curvature(rows, loss, ridge, w):
 
 
 def laws(rows, neighbour, loss, ridge, std):
-    """Return the density of the minimiser for both tables on fine cells over all but 1e-30 of either, and their widths."""
+    """Return the density of the minimiser for both tables on fine cells over all but 1e-30 of
+    either, and their widths.
+    """
     most = (13 * std + loss.lipschitz * max(len(rows), len(neighbour))) / ridge
     edges = np.linspace(-most, most, 2_001)
     slopes = [slope_and_curvature(table, loss, ridge, edges)[0] for table in (rows, neighbour)]
@@ -129,7 +133,9 @@ def test_the_true_delta_is_within_the_stated_one_for_every_loss_noise_and_epsilo
 
 
 def test_the_bound_is_not_far_from_the_truth():
-    """A linear loss with its kink at the minimiser uses all of the gradient; one sign of the noise is all it can use."""
+    """A linear loss with its kink at the minimiser uses all of the gradient; one sign of the noise
+    is all it can use.
+    """
     multiplier, ridge = 5.0, 1e4
     loss = HuberHinge(width=0.5)
     for epsilon in (0.3, 0.6):
@@ -170,11 +176,13 @@ def test_the_privacy_loss_at_any_point_is_within_the_bound_in_any_dimension(seed
         assert loss_here <= bound + 1e-9 * (1 + abs(without))
 
 
-# ---------------------------------------------------------------------------------------------------------- quadrature
+# --------------------------------------------------------------------------------------- quadrature
 
 
 def expected_delta(noise_multiplier, curvature_ratio, epsilon):
-    """``E[(1 - exp(epsilon - Z))_+]`` with ``Z = c + m^2/2 + |X|``, by quadrature over ``u = |X|/m``."""
+    """``E[(1 - exp(epsilon - Z))_+]`` with ``Z = c + m^2/2 + |X|``, by quadrature over ``u =
+    |X|/m``.
+    """
     m = 1 / noise_multiplier
     left = epsilon - shift(curvature_ratio) - m * m / 2
     start = max(0.0, left / m)
@@ -239,7 +247,7 @@ def test_the_renyi_price_never_beats_the_tight_one():
         assert epsilon * (1 - 1e-6) <= loose <= 1.4 * epsilon
 
 
-# ------------------------------------------------------------------------------------------------ there and back again
+# ----------------------------------------------------------------------------- there and back again
 
 
 @settings(max_examples=40)
@@ -281,7 +289,9 @@ def test_renyi_costs_fall_with_noise_and_with_the_ridge(noise_multiplier, ratio,
 
 @pytest.mark.parametrize("relation", Neighbouring)
 def test_the_noise_on_the_output_is_in_the_price(relation):
-    """With as much noise in the objective as one likes, what is left is the output's own Gaussian mechanism."""
+    """With as much noise in the objective as one likes, what is left is the output's own Gaussian
+    mechanism.
+    """
     little = cost.epsilon_of(made(1e9, 1e-9, output=50.0), 1e-6, relation)
     steps = 1 if relation is ADD_REMOVE else 2
     assert little >= gdp_epsilon(1 / 50.0, 1e-6) * steps
@@ -307,7 +317,7 @@ def test_no_noise_to_speak_of_costs_infinity():
     assert cost.epsilon_of(made(1e-3), 1e-6, REPLACE_ONE) == math.inf
 
 
-# --------------------------------------------------------------------------------------------------- charges and rules
+# -------------------------------------------------------------------------------- charges and rules
 
 
 def test_a_charge_goes_to_json_and_back():
@@ -349,7 +359,7 @@ def test_a_renyi_filter_takes_it_among_others(relation):
     assert 0 < rule.epsilon_of(spent, 1e-6) <= 2.0
 
 
-# ------------------------------------------------------------------------------------------------------ through a purse
+# ---------------------------------------------------------------------------------- through a purse
 
 
 def for_a_budget_of_one(relation):

@@ -68,7 +68,8 @@ def test_sampled_gaussian_covers_the_true_divergence(sample_prob, noise, order):
     there, back = divergence(order, mixture(1, noise), base), divergence(order, base, mixture(1, noise))
     assert max(there, back) <= bound * (1 + 1e-6)
     assert bound <= max(there, back) * (1 + 1e-6), "and it is exact for add/remove"
-    # Replacement: one record pulls by +1, the other by -1; the sensitivity is 2, the multiplier std/2.
+    # Replacement: one record pulls by +1, the other by -1; the sensitivity is 2, the multiplier
+    # std/2.
     std = 2 * noise
     (bound,) = rdp.curve(GaussianCharge(noise, sample_prob), REPLACE_ONE, (order,))
     assert divergence(order, mixture(1, std), mixture(-1, std)) <= bound

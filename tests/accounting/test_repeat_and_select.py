@@ -1,4 +1,6 @@
-"""The price of the best of several trials: against dp-accounting, the theorem's formula, and exact integration."""
+"""The price of the best of several trials: against dp-accounting, the theorem's formula, and exact
+integration.
+"""
 
 import itertools
 import json
@@ -24,7 +26,9 @@ SETTINGS = list(itertools.product([2.0, 5.0, 10.0, 37.5], [0.0, 0.3, 1.0]))
 
 
 def weights(mean, shape, most=20_000):
-    """Probabilities of 1, 2, .. trials by the definition, with the parameter found from the mean by summation."""
+    """Probabilities of 1, 2, .. trials by the definition, with the parameter found from the mean by
+    summation.
+    """
     ratio = np.cumprod(np.concatenate([[1.0], (np.arange(1, most) + shape) / np.arange(2, most + 1)]))
 
     def of(log_stay):
@@ -43,7 +47,9 @@ def test_the_parameter_of_the_distribution_gives_the_mean(mean, shape):
 
 
 def by_the_theorem(noise_multiplier, mean, shape, order):
-    """Theorem 2 of Papernot and Steinke, word for word, with the second order searched for numerically."""
+    """Theorem 2 of Papernot and Steinke, word for word, with the second order searched for
+    numerically.
+    """
     _, g = weights(mean, shape)
 
     def divergence(a):
@@ -68,7 +74,8 @@ def test_the_price_is_the_theorem(mean, shape, noise_multiplier):
 
 @pytest.mark.parametrize(("mean", "shape"), SETTINGS)
 def test_the_price_is_that_of_dp_accounting(mean, shape):
-    # Theirs takes the second order from its list, and lets divergences grow with the order: past the least of them, and with a
+    # Theirs takes the second order from its list, and lets divergences grow with the order: past
+    # the least of them, and with a
     # dense list, it comes down to ours and never below.
     orders = tuple(range(2, 200))
     accountant = their_rdp.RdpAccountant([*orders, *np.geomspace(1.01, 199, 500).tolist()])
@@ -143,8 +150,10 @@ def test_wrong_numbers_are_refused(wrong):
         RepeatAndSelectCharge(*wrong)
 
 
-# The audit: a tiny search whose output has a density in closed form. A trial draws one of several candidates and scores
-# N(shift, 1) with it; with the shifts of one table all scores are N(0, 1). What leaves is the candidate and the score.
+# The audit: a tiny search whose output has a density in closed form. A trial draws one of several
+# candidates and scores
+# N(shift, 1) with it; with the shifts of one table all scores are N(0, 1). What leaves is the
+# candidate and the score.
 
 
 def generating_slope(s, mean, shape):

@@ -1,4 +1,6 @@
-"""The public names: one list, in docs/reference.md, which the packages export and the documents use."""
+"""The public names: one list, in docs/reference.md, which the packages export and the documents
+use.
+"""
 
 import importlib
 import pathlib

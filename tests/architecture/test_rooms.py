@@ -140,7 +140,9 @@ def test_only_the_purse_admits_charges():
 
 
 def test_only_the_purse_draws_noise_into_the_open():
-    """`draw` is called in one place: after payment. Audits listen in between: the purse draws through their ear."""
+    """`draw` is called in one place: after payment. Audits listen in between: the purse draws
+    through their ear.
+    """
     callers = {str(path.relative_to(SOURCE)) for path in FILES if any(node.attr == "draw" for node in attributes(path))}
     assert callers == {"purse/_purse.py", "audit/_listening.py"}
 

@@ -27,7 +27,9 @@ DRAFTED = "read from the data"
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the environment of a command: the source that is tested, no colours, a width, and no ledger of elsewhere."""
+    """Return the environment of a command: the source that is tested, no colours, a width, and no
+    ledger of elsewhere.
+    """
     others = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     own = {"PYTHONPATH": os.pathsep.join([str(SOURCE), *others]), "NO_COLOR": "1", "COLUMNS": "120", "TERM": "xterm"}
     left_out = {"PRIVYPURSE_LEDGER", "FORCE_COLOR", "PYTHONWARNINGS"}
@@ -44,7 +46,9 @@ def run(folder: pathlib.Path, *arguments: object, **options: Any) -> subprocess.
 
 
 def result(folder: pathlib.Path, *arguments: object, **options: Any) -> dict[str, Any]:
-    """Run a command with --json that must succeed; return what it printed, which must be JSON and nothing else."""
+    """Run a command with --json that must succeed; return what it printed, which must be JSON and
+    nothing else.
+    """
     done = run(folder, *arguments, "--json", **options)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -52,7 +56,9 @@ def result(folder: pathlib.Path, *arguments: object, **options: Any) -> dict[str
 
 
 def refusal(folder: pathlib.Path, code: int, *arguments: object, **options: Any) -> str:
-    """Run a command with --json that must fail with a code; return the message, which stands on both outputs."""
+    """Run a command with --json that must fail with a code; return the message, which stands on
+    both outputs.
+    """
     done = run(folder, *arguments, "--json", **options)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     said = json.loads(done.stdout)
@@ -108,7 +114,9 @@ def end(process: subprocess.Popen[str], kind: signal.Signals) -> tuple[int, str,
 
 
 def lines(ledger: pathlib.Path, *kinds: str) -> list[tuple[str, str]]:
-    """Return data set and kind of each line of a ledger, read behind its back; of all kinds, or of some."""
+    """Return data set and kind of each line of a ledger, read behind its back; of all kinds, or of
+    some.
+    """
     if not ledger.exists():
         return []
     try:
@@ -125,7 +133,9 @@ def payments(folder: pathlib.Path, ledger: str = LEDGER) -> int:
 
 
 def reopened(folder: pathlib.Path, dataset: str = "census.csv", ledger: str = LEDGER) -> Purse:
-    """Return a purse from its ledger, every line of which is checked; a command of its own would take seconds to start."""
+    """Return a purse from its ledger, every line of which is checked; a command of its own would
+    take seconds to start.
+    """
     book = SqliteLedger(folder / ledger, must_exist=True)
     book.verify()
     return Purse.reopen(book, dataset)

@@ -14,9 +14,9 @@ from tests.cli.commands import EXECUTABLE, environment
 class Watched:
     """What was seen of a command.
 
-    Times are of the processor, in all its threads: they do not pass while other programs run. `first_s` is when the first
-    output came, `longest_gap_s` the longest time without any from then to the last, and `after_gap` what it printed next;
-    `peak_bytes` is the most memory that it had.
+    Times are of the processor, in all its threads: they do not pass while other programs run.
+    `first_s` is when the first output came, `longest_gap_s` the longest time without any from then
+    to the last, and `after_gap` what it printed next; `peak_bytes` is the most memory that it had.
     """
 
     code: int
@@ -65,6 +65,8 @@ def watch(folder: pathlib.Path, *arguments: object) -> Watched:
 
 
 def _processor_s(process: int) -> float:
-    """Return the time that a process has had of the processor; it may have ended, but was not waited for."""
+    """Return the time that a process has had of the processor; it may have ended, but was not
+    waited for.
+    """
     fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

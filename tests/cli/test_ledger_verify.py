@@ -1,4 +1,6 @@
-"""`privypurse ledger verify --certificate`: what it says of a file that is no certificate, and of one that was edited."""
+"""`privypurse ledger verify --certificate`: what it says of a file that is no certificate, and of
+one that was edited.
+"""
 
 import dataclasses
 

@@ -1,4 +1,6 @@
-"""Files that are not as they should be: a clear message, no payment, and no value of a record in it."""
+"""Files that are not as they should be: a clear message, no payment, and no value of a record in
+it.
+"""
 
 import csv
 import pathlib

@@ -18,7 +18,8 @@ from tests.cli.commands import LEDGER, TARGET, payments
 from tests.cli.commands import run as run_apart
 
 WRONG = 2
-# A call of each command that writes, without its output. A command that is missing here fails the first test.
+# A call of each command that writes, without its output. A command that is missing here fails the
+# first test.
 CALLS: dict[str, list[object]] = {
     "train": ["census.csv", "--target", TARGET, "--epsilon", 0.1, "--schema", "census.toml"],
     "predict": ["model", "new.csv"],

@@ -10,7 +10,8 @@ from tests.cli.commands import leftovers, payments, run, training
 from tests.cli.conftest import write_census
 from tests.cli.terminal import watch
 
-# Of a command's own work, between two outputs: it stands still no longer than this, however slow or busy the machine.
+# Of a command's own work, between two outputs: it stands still no longer than this, however slow or
+# busy the machine.
 MOST = 0.1
 
 

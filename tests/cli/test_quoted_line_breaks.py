@@ -1,4 +1,6 @@
-"""A file with line breaks inside quotes, from the first refusal to predictions, as a person would go about it."""
+"""A file with line breaks inside quotes, from the first refusal to predictions, as a person would
+go about it.
+"""
 
 from tests.cli.commands import payments, refusal, result, run, training
 from tests.cli.conftest import write_census

@@ -1,4 +1,6 @@
-"""Two runs at once on one budget: what the first one needs is held for it, and is free again when its process is gone."""
+"""Two runs at once on one budget: what the first one needs is held for it, and is free again when
+its process is gone.
+"""
 
 import json
 import pathlib

@@ -146,7 +146,9 @@ class FirstWords(NoiseSource):
 
 
 def test_tails_of_plain_noise_are_not_cut_where_a_delta_would_show_it():
-    """A word of zeros gave 9.49 standard deviations at most, and 36.7 for exponential and Gumbel variables."""
+    """A word of zeros gave 9.49 standard deviations at most, and 36.7 for exponential and Gumbel
+    variables.
+    """
     assert FirstWords(*[0] * 17).normal((1,))[0] == pytest.approx(math.sqrt(2 * 1025 * math.log(2)))
     assert FirstWords(*[0] * 16).exponential((1,))[0] == pytest.approx(1013 * math.log(2))
     assert FirstWords(2**64 - 1, *[0] * 15).gumbel((1,))[0] == pytest.approx(1013 * math.log(2))

@@ -1,4 +1,6 @@
-"""Whether anything was spent is a fact on the error, and the sentence is said only where it is true."""
+"""Whether anything was spent is a fact on the error, and the sentence is said only where it is
+true.
+"""
 
 import pathlib
 import pickle

@@ -1,4 +1,6 @@
-"""The generated census: the same everywhere, as its public facts say, and no easier or harder than it claims."""
+"""The generated census: the same everywhere, as its public facts say, and no easier or harder than
+it claims.
+"""
 
 import csv
 import decimal

@@ -20,9 +20,11 @@ def a_purse(**settings):
 
 
 def a_table_with_rare_categories(n=20_000, values=100, seed=0):
-    """Return two numbers in [0, 1] and a category's code by column, the same with the category one-hot, and labels.
+    """Return two numbers in [0, 1] and a category's code by column, the same with the category
+    one-hot, and labels.
 
-    True coefficients are within 2. Frequencies follow Zipf's law: many categories have a handful of records, the last ten none.
+    True coefficients are within 2. Frequencies follow Zipf's law: many categories have a handful of
+    records, the last ten none.
     """
     rng = np.random.default_rng(seed)
     frequency = np.arange(1.0, values + 1) ** -1.8

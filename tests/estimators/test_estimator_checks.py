@@ -11,7 +11,8 @@ from privypurse.estimators import (
     PrivateSearchCV,
 )
 
-# Before 1.6 a check wants every class to be predicted after a fit on a few dozen records, which epsilon 1 rightly hides.
+# Before 1.6 a check wants every class to be predicted after a fit on a few dozen records, which
+# epsilon 1 rightly hides.
 GENEROUS = {} if hasattr(sklearn.utils, "get_tags") else {"epsilon": 100.0}
 MODELS = [
     PrivateLogisticRegression(**GENEROUS),

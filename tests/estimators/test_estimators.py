@@ -1,4 +1,6 @@
-"""Private estimators as a scikit-learn user meets them: data of every kind, models, pipelines, copies, files."""
+"""Private estimators as a scikit-learn user meets them: data of every kind, models, pipelines,
+copies, files.
+"""
 
 import importlib.util
 import pickle

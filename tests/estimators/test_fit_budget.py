@@ -1,4 +1,6 @@
-"""Opening a budget for a fit: a purse of its own, or no more of a shared one than is left and was asked for."""
+"""Opening a budget for a fit: a purse of its own, or no more of a shared one than is left and was
+asked for.
+"""
 
 import math
 from types import SimpleNamespace
@@ -37,7 +39,7 @@ def a_purse(epsilon=1.0, **more):
     return Purse(epsilon, 1e-6, **{"neighbouring": "add-remove"} | more)
 
 
-# ------------------------------------------------------------------------------------------------------ without a purse
+# ---------------------------------------------------------------------------------- without a purse
 
 
 def test_a_fit_without_a_purse_has_one_of_its_own():
@@ -93,7 +95,7 @@ def test_wrong_arguments_are_refused_with_nothing_spent(changes, message):
         assert len(list(changes["purse"].ledger.entries())) == 1
 
 
-# --------------------------------------------------------------------------------------------------- a part of a purse
+# -------------------------------------------------------------------------------- a part of a purse
 
 
 @pytest.mark.parametrize("rule", ["gdp", "zcdp", "rdp"])
@@ -106,7 +108,9 @@ def test_wrong_arguments_are_refused_with_nothing_spent(changes, message):
     parts=st.integers(1, 7),
 )
 def test_all_that_is_left_and_never_more(rule, epsilon, log_delta, relation, spent, parts):
-    """Spent through the allowance in any number of Gaussian releases, none of which the purse refuses."""
+    """Spent through the allowance in any number of Gaussian releases, none of which the purse
+    refuses.
+    """
     purse = Purse(epsilon, 10.0**log_delta, neighbouring=relation, filter=rule)
     if spent > 0.001:
         purse.release(BOX, Gaussian(purse.remaining.noise_multiplier / math.sqrt(spent)))
@@ -182,7 +186,7 @@ def test_a_purse_that_is_not_private_gives_what_is_asked():
     assert not purse.certificate().private
 
 
-# -------------------------------------------------------------------------------------------------- uncounted spending
+# ------------------------------------------------------------------------------- uncounted spending
 
 
 def a_table(rows=90):

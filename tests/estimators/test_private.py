@@ -1,4 +1,6 @@
-"""What is bought: never more than the budget, paid before it is drawn, and with the distribution that was paid for."""
+"""What is bought: never more than the budget, paid before it is drawn, and with the distribution
+that was paid for.
+"""
 
 import pickle
 
@@ -142,7 +144,9 @@ def test_a_mistake_in_a_late_column_is_found_before_anything_is_spent():
 
 
 def first_that_covers(values, quantile, grid):
-    """Scores by definition: how many records keep a candidate from being the first that covers a share of them."""
+    """Scores by definition: how many records keep a candidate from being the first that covers a
+    share of them.
+    """
     values = np.asarray(values)
     scores = []
     for index, c in enumerate(grid):
@@ -156,7 +160,9 @@ def first_that_covers(values, quantile, grid):
 @relations
 @pytest.mark.parametrize("seed", [11, 23])
 def test_quantiles_have_the_distribution_that_was_paid_for(relation, seed):
-    """Many columns that are the same, so one call draws many times. Accepts the scale, rejects 2/3 and 3/2 of it."""
+    """Many columns that are the same, so one call draws many times. Accepts the scale, rejects 2/3
+    and 3/2 of it.
+    """
     draws, quantile, grid = 6_000, 0.7, np.arange(8.0)
     values = [0, 1, 1, 2, 3, 3, 3, 4, 6, 6]
     purse = Purse(500.0, 1e-2, neighbouring=relation, noise=NoiseSource(seed=seed))

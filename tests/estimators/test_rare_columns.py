@@ -1,4 +1,6 @@
-"""Columns that few records support, and columns in different units: coefficients that the records can account for."""
+"""Columns that few records support, and columns in different units: coefficients that the records
+can account for.
+"""
 
 import numpy as np
 import pytest
@@ -53,7 +55,9 @@ def test_a_declared_feature_norm_is_in_the_units_of_the_table():
 @pytest.mark.filterwarnings("ignore::privypurse.estimators.SimulationWarning")
 @pytest.mark.parametrize("epsilon", [0.3, 1.0])
 def test_a_skewed_column_of_another_size_does_not_wreck_a_fit(epsilon):
-    """Turnovers of firms beside four ordinary columns: a column had to show its size by a fourth of its records."""
+    """Turnovers of firms beside four ordinary columns: a column had to show its size by a fourth of
+    its records.
+    """
     rng = np.random.default_rng(0)
     Z = rng.normal(size=(8_000, 4))
     y = (rng.random(8_000) < 1 / (1 + np.exp(-2 * Z[:, 0] + Z[:, 1]))).astype(int)

@@ -156,7 +156,9 @@ def test_checking_input_changes_nothing(kind):
 
 
 class _Interrupt:
-    """Raises KeyboardInterrupt before the n-th line of the library that runs; counts lines where n is None."""
+    """Raises KeyboardInterrupt before the n-th line of the library that runs; counts lines where n
+    is None.
+    """
 
     def __init__(self, at: int | None = None) -> None:
         self.at, self.lines = at, 0

@@ -1,4 +1,6 @@
-"""No choice of table and budget makes a fit fail after it has paid, or worse than a constant by more than noise explains."""
+"""No choice of table and budget makes a fit fail after it has paid, or worse than a constant by
+more than noise explains.
+"""
 
 import numpy as np
 import pytest
@@ -33,7 +35,9 @@ def a_problem(rows, columns, scale, rare, seed=1):
 
 
 def explained_by_noise(rows, epsilon):
-    """How far below the majority an accuracy may be: little more than chance once records stand out of the noise of counting."""
+    """How far below the majority an accuracy may be: little more than chance once records stand out
+    of the noise of counting.
+    """
     return 0.02 + 1 / rows**0.5 + min(1.0, (60 / (rows * gdp_mu(epsilon, DELTA))) ** 2)
 
 

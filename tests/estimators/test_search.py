@@ -1,4 +1,6 @@
-"""A search that pays: what it spends, what it finds, and that nothing of the trials that lost leaves it."""
+"""A search that pays: what it spends, what it finds, and that nothing of the trials that lost
+leaves it.
+"""
 
 import gc
 import pickle

@@ -1,4 +1,6 @@
-"""A search and the records it is given: they are refused before payment, by checks that the certificate names, or not at all."""
+"""A search and the records it is given: they are refused before payment, by checks that the
+certificate names, or not at all.
+"""
 
 import warnings
 from types import SimpleNamespace

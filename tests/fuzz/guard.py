@@ -1,4 +1,6 @@
-"""What is watched while the library reads a file: code that is run, files that are written, time and memory."""
+"""What is watched while the library reads a file: code that is run, files that are written, time
+and memory.
+"""
 
 import contextlib
 import os
@@ -16,7 +18,8 @@ from privypurse.core._errors import PrivypurseError
 MEMORY_BYTES = 4 << 30
 WAITING = 8.0
 
-# Reading a file has no business with any of these. (Code that is only parsed, as numpy does with headers, is not run.)
+# Reading a file has no business with any of these. (Code that is only parsed, as numpy does with
+# headers, is not run.)
 _RUNNING = (
     "exec",
     "os.system",
@@ -43,11 +46,15 @@ class Finding(Exception):
 
 
 class TookTooLong(BaseException):
-    """The limit of time for one input has passed; not an Exception, so that nothing on the way swallows it."""
+    """The limit of time for one input has passed; not an Exception, so that nothing on the way
+    swallows it.
+    """
 
 
 class _Watch:
-    """What the audit hook has seen; there is one for the process, since a hook cannot be taken away."""
+    """What the audit hook has seen; there is one for the process, since a hook cannot be taken
+    away.
+    """
 
     def __init__(self) -> None:
         self.armed = False
@@ -58,7 +65,8 @@ class _Watch:
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.armed:
             return
-        # A library that asks for the symbols of the process itself loads nothing: numba does when it first compiles.
+        # A library that asks for the symbols of the process itself loads nothing: numba does when
+        # it first compiles.
         loads_nothing = event == "ctypes.dlopen" and arguments == (None,)
         if event in _RUNNING and not loads_nothing and not _is_import():
             self.seen.append(f"{event}{_short(arguments)}")
@@ -79,7 +87,9 @@ _watch = _Watch()
 
 
 def _is_import() -> bool:
-    """Whether code is run because a module is imported, when it is first needed, or by a library for its own ends."""
+    """Whether code is run because a module is imported, when it is first needed, or by a library
+    for its own ends.
+    """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename
@@ -107,12 +117,15 @@ def limited_memory(extra: int = MEMORY_BYTES) -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched(scratch: pathlib.Path, seconds: float) -> Iterator[None]:
-    """Run something under the eyes of the audit hook and the clock; raises `Finding` or `TookTooLong`."""
+    """Run something under the eyes of the audit hook and the clock; raises `Finding` or
+    `TookTooLong`.
+    """
     if not _watch.installed:
         sys.addaudithook(_watch)
         _watch.installed = True
     _watch.scratch, _watch.seen = scratch.absolute(), []
-    # Time of the processor, since others may need it; and a limit on waiting, since a lock may never be opened.
+    # Time of the processor, since others may need it; and a limit on waiting, since a lock may
+    # never be opened.
     before = [signal.signal(kind, _too_long) for kind in (signal.SIGPROF, signal.SIGALRM)]
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, WAITING * seconds)
@@ -139,7 +152,9 @@ def own(error: BaseException) -> bool:
 
 
 def where(error: BaseException) -> str:
-    """Name the innermost line of the library that an error came through, which tells findings apart."""
+    """Name the innermost line of the library that an error came through, which tells findings
+    apart.
+    """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/privypurse/" in frame.filename]
     if not frames:
         return "outside"

@@ -1,4 +1,6 @@
-"""Ways of spoiling a file: bytes, texts, trees of JSON values, tables. All of them are decided by one seeded source."""
+"""Ways of spoiling a file: bytes, texts, trees of JSON values, tables. All of them are decided by
+one seeded source.
+"""
 
 import copy
 import json
@@ -163,7 +165,9 @@ def spoil_bytes(random: Random, content: bytes, others: "tuple[bytes, ...]" = ()
 
 
 def spoil_json(random: Random, tree: Any) -> bytes:
-    """Spoil a tree and write it, or write it and spoil the text; now and then something very deep, long or large."""
+    """Spoil a tree and write it, or write it and spoil the text; now and then something very deep,
+    long or large.
+    """
     kind = random.randrange(12)
     if kind < 9:
         return as_json(spoil_tree(random, tree))

@@ -1,7 +1,9 @@
-"""Fuzz one target, or all in turn: `python -m tests.fuzz.run --target schema --seconds 60 --seed 1`.
+"""Fuzz one target, or all in turn: `python -m tests.fuzz.run --target schema --seconds 60 --seed
+1`.
 
-Inputs are numbered, and made from seed, target and number alone: `--only 1234` tries number 1234 again. Each new kind of
-finding is saved with its input; a summary in JSON is written at the end. The exit code is 1 if anything was found.
+Inputs are numbered, and made from seed, target and number alone: `--only 1234` tries number 1234
+again. Each new kind of finding is saved with its input; a summary in JSON is written at the end.
+The exit code is 1 if anything was found.
 """
 
 import argparse
@@ -21,7 +23,8 @@ from typing import Any
 from tests.fuzz.guard import limited_memory
 from tests.fuzz.targets import Found, Target, by_name, examine, numbered
 
-# Where a whole process hangs outside Python, so that no signal reaches it, it is ended with a trace.
+# Where a whole process hangs outside Python, so that no signal reaches it, it is ended with a
+# trace.
 STUCK_S = 300
 
 

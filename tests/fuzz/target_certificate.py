@@ -44,7 +44,8 @@ class CertificateTarget:
         if Certificate.from_json(written) != certificate:
             raise Finding("a certificate is not what it was after it was written and read")
         certificate.save(self._path.with_suffix(".txt"))
-        # Numbers that differ by more than the library allows, and by less than this, may be called either.
+        # Numbers that differ by more than the library allows, and by less than this, may be called
+        # either.
         exact, near = (
             any(_says_the_same(json.loads(written), tree, tolerance) for tree in self._trees)
             for tolerance in (1e-10, 1e-8)

@@ -1,4 +1,6 @@
-"""Checkpoints of runs, with numpy and with PyTorch: read without running code, and going on is paid for."""
+"""Checkpoints of runs, with numpy and with PyTorch: read without running code, and going on is paid
+for.
+"""
 
 import io
 import json

@@ -1,4 +1,6 @@
-"""The command line: every command, with arguments that nobody would type and some that somebody might."""
+"""The command line: every command, with arguments that nobody would type and some that somebody
+might.
+"""
 
 import contextlib
 import io
@@ -150,7 +152,9 @@ USUAL = {
 
 
 class CommandsTarget:
-    """An input is a list of arguments in JSON. They run in a folder with a table, a model and a ledger."""
+    """An input is a list of arguments in JSON. They run in a folder with a table, a model and a
+    ledger.
+    """
 
     name, seconds = "commands", 30.0
 
@@ -210,7 +214,8 @@ class CommandsTarget:
         ).encode()
 
     def check(self, content: bytes) -> None:
-        # Commands write where they are told to: never outside their folder, whoever runs this and with whatever rights.
+        # Commands write where they are told to: never outside their folder, whoever runs this and
+        # with whatever rights.
         arguments = [
             str(each).replace("..", "__").replace("/", "_", _slashes(str(each))) for each in json.loads(content)
         ]

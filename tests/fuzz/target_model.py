@@ -1,4 +1,6 @@
-"""Folders of models: those that were changed are refused; what a stranger made is read without harm, or refused."""
+"""Folders of models: those that were changed are refused; what a stranger made is read without
+harm, or refused.
+"""
 
 import hashlib
 import json
@@ -22,7 +24,9 @@ SCRIPT = "<script>alert(4711)"
 
 
 class ModelTarget:
-    """An input says which model, which files are replaced by what, and whether the checksums were made anew."""
+    """An input says which model, which files are replaced by what, and whether the checksums were
+    made anew.
+    """
 
     name, seconds = "model", 5.0
 

@@ -100,7 +100,9 @@ def _toml_value(tree: Any) -> str:
 
 
 class CsvTarget:
-    """Whatever is in a table, it is read line by line or refused, no message quotes a record, and no line touches another."""
+    """Whatever is in a table, it is read line by line or refused, no message quotes a record, and
+    no line touches another.
+    """
 
     name, seconds = "csv", 5.0
 
@@ -114,7 +116,9 @@ class CsvTarget:
         self.check(b"\x00" + _csv(rows, ",", "\n"))
 
     def make(self, random: Random) -> bytes:
-        """Return the number of the line that is left out for comparison, in the first byte, and the file."""
+        """Return the number of the line that is left out for comparison, in the first byte, and the
+        file.
+        """
         rows = [list(row) for row in random.choice(self._tables)]
         for _ in range(random.choice((0, 1, 2, 5))):
             row = random.choice(rows if random.random() < 0.3 else rows[1:])

@@ -1,4 +1,6 @@
-"""What is fuzzed: each target makes inputs from a seeded source, and knows what must hold for every one of them."""
+"""What is fuzzed: each target makes inputs from a seeded source, and knows what must hold for every
+one of them.
+"""
 
 import pathlib
 from random import Random
@@ -10,8 +12,8 @@ from tests.fuzz.guard import Finding, TookTooLong, own, watched, where
 class Target(Protocol):
     """One kind of file, or the command line.
 
-    An input is always bytes, so that it can be kept. `check` raises `Finding` where something does not hold, and lets the
-    library's errors through: those are refusals.
+    An input is always bytes, so that it can be kept. `check` raises `Finding` where something does
+    not hold, and lets the library's errors through: those are refusals.
     """
 
     name: str
@@ -44,7 +46,9 @@ def numbered(seed: int, target: str, number: int) -> Random:
 
 
 def examine(target: Target, content: bytes, scratch: pathlib.Path) -> str:
-    """Check one input; returns "accepted" or the name of the error it was refused with, or raises `Found`."""
+    """Check one input; returns "accepted" or the name of the error it was refused with, or raises
+    `Found`.
+    """
     try:
         with watched(scratch, target.seconds):
             target.check(content)

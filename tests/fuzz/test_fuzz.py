@@ -1,4 +1,6 @@
-"""Past findings stay mended, and a short burst of fresh inputs finds nothing; `make fuzz` looks longer."""
+"""Past findings stay mended, and a short burst of fresh inputs finds nothing; `make fuzz` looks
+longer.
+"""
 
 import pathlib
 
@@ -9,7 +11,8 @@ from tests.fuzz.run import fuzz
 from tests.fuzz.targets import Found, Target, by_name, examine, numbered
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
-# How many inputs of seed 1 are tried here; those with which something was found in the beginning are among them.
+# How many inputs of seed 1 are tried here; those with which something was found in the beginning
+# are among them.
 BURST = {
     "schema": 250,
     "csv": 80,

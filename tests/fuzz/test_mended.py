@@ -1,4 +1,6 @@
-"""What fuzzing has taught: certificates that were edited, ledgers that would be written over, files that nobody wrote."""
+"""What fuzzing has taught: certificates that were edited, ledgers that would be written over, files
+that nobody wrote.
+"""
 
 import dataclasses
 import json

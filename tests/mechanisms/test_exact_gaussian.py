@@ -304,7 +304,9 @@ def hard_words(std, discrete, count, seed):
 @pytest.mark.parametrize("std", [*STDS, 2**32 - 1, 2**32, 2**33 + 8, 2**53 + 8, 12345678])
 @pytest.mark.parametrize("law", LAWS)
 def test_the_compiled_twin_makes_the_same_of_the_same_words(monkeypatch, law, std, error):
-    """The same numbers in the same order, the same candidates sent the slow way, and the same further words used."""
+    """The same numbers in the same order, the same candidates sent the slow way, and the same
+    further words used.
+    """
     monkeypatch.setattr(exact_gaussian, "DOUBLE_ERROR", error)
     discrete, slow = law == "discrete", []
     decide = exact_gaussian._decide

@@ -1,4 +1,6 @@
-"""Gaussian releases on a lattice: never less noise than was paid for, and nothing but whole multiples of the unit."""
+"""Gaussian releases on a lattice: never less noise than was paid for, and nothing but whole
+multiples of the unit.
+"""
 
 import math
 from fractions import Fraction
@@ -145,7 +147,9 @@ def test_output_perturbation_releases_on_the_lattice():
 @pytest.mark.parametrize("dimension", [1, 4, 1_000, 10**6])
 @pytest.mark.parametrize("paid", [ADD_REMOVE, REPLACE_ONE], ids=str)
 def test_output_perturbation_keeps_what_it_charges(paid, dimension):
-    """Lattice points of neighbours are within sensitivity/unit + sqrt(count) of each other, under each relation."""
+    """Lattice points of neighbours are within sensitivity/unit + sqrt(count) of each other, under
+    each relation.
+    """
     mechanism = OutputPerturbation(noise_multiplier=2.0, ridge=1.0)
     held = SensitiveObjective(lambda *search: np.zeros(dimension), dimension=dimension, gradient=1.0, curvature=1.0)
     lattice = mechanism._lattice(held, paid, source("secure"))

@@ -1,4 +1,6 @@
-"""Exact selections: the word at which the choice changes is the one that the exact probabilities say."""
+"""Exact selections: the word at which the choice changes is the one that the exact probabilities
+say.
+"""
 
 import itertools
 from fractions import Fraction
@@ -112,7 +114,9 @@ def test_coins_and_orders_of_permute_and_flip(script):
 
 @given(st.data())
 def test_one_record_moves_the_exponents_by_a_range_of_at_most_epsilon(data):
-    """In rational arithmetic, for scores of every size, common shifts of every size, and shifts on the edge of the range."""
+    """In rational arithmetic, for scores of every size, common shifts of every size, and shifts on
+    the edge of the range.
+    """
     size = data.draw(st.integers(1, 6))
     score_range = data.draw(st.floats(1e-3, 1e3))
     scale = data.draw(st.sampled_from([1e-3, 1.0, 1e6, 1e15, 1e150]))

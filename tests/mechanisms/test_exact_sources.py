@@ -1,4 +1,6 @@
-"""Sources of exact noise: they stay what they are, the purse takes them by name, and the certificate says which it was."""
+"""Sources of exact noise: they stay what they are, the purse takes them by name, and the
+certificate says which it was.
+"""
 
 import importlib.util
 import pickle

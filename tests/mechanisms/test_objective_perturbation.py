@@ -1,4 +1,6 @@
-"""Objective perturbation releases the minimiser it says, with the noise it says, from a box that stays sealed."""
+"""Objective perturbation releases the minimiser it says, with the noise it says, from a box that
+stays sealed.
+"""
 
 import copy
 import json
@@ -87,7 +89,9 @@ def test_what_is_released_minimises_the_perturbed_objective(loss, relation):
 
 
 def test_single_precision_tables_are_minimised_to_the_same_tolerance():
-    """The scores of a float32 table must be computed in double precision here, or the gradient has steps in it."""
+    """The scores of a float32 table must be computed in double precision here, or the gradient has
+    steps in it.
+    """
     loss = LOSSES["logistic clipped"]
     X, target, oracle = problem(loss, dtype=np.float32)
     mechanism, again = ObjectivePerturbation(7.0, ridge=1.0), NoiseSource(seed=4)
@@ -107,7 +111,7 @@ def test_more_noise_or_a_larger_ridge_brings_the_model_nearer_to_minus_b():
     assert np.linalg.norm(released + b / ridge) < 1e-2 * np.linalg.norm(b / ridge)
 
 
-# ------------------------------------------------------------------------------------------------------- noise scales
+# ------------------------------------------------------------------------------------- noise scales
 
 
 def p_value(samples, scale):
@@ -125,7 +129,9 @@ def assert_scale(samples, scale):
 @pytest.mark.parametrize("seed", [11, 23, 47])
 @pytest.mark.parametrize("relation", Neighbouring)
 def test_noise_in_the_objective_and_on_the_output_have_the_scales_that_were_paid_for(seed, relation):
-    """A record that is not finite leaves a flat objective, whose minimiser is -b/ridge: nothing but noise."""
+    """A record that is not finite leaves a flat objective, whose minimiser is -b/ridge: nothing but
+    noise.
+    """
     oracle = DenseOracle(np.full((1, 49), np.nan), [1], loss=Logistic(clip_derivative=0.5))
     purse = Purse(1e3, 1e-2, neighbouring=relation, filter="rdp", noise=NoiseSource(seed=seed))
     mechanism, again = ObjectivePerturbation(8.0, ridge=5.0), NoiseSource(seed=seed)
@@ -145,7 +151,9 @@ def test_noise_in_the_objective_and_on_the_output_have_the_scales_that_were_paid
 @pytest.mark.parametrize("seed", [11, 23, 47])
 @pytest.mark.parametrize("relation", Neighbouring)
 def test_noise_on_the_minimiser_has_the_scale_that_was_paid_for(seed, relation):
-    """Multiplier 8, a record's gradient of 0.5 or a replacement's of 1, a ridge of 5, and a flat objective."""
+    """Multiplier 8, a record's gradient of 0.5 or a replacement's of 1, a ridge of 5, and a flat
+    objective.
+    """
     oracle = DenseOracle(np.full((1, 49), np.nan), [1], loss=Logistic(clip_derivative=0.5))
     purse = Purse(1e3, 1e-2, neighbouring=relation, noise=NoiseSource(seed=seed))
     with purse.reserve(100):
@@ -161,7 +169,7 @@ def test_output_perturbation_is_priced_under_replace_one_by_the_same_noise():
     assert other.noise_multiplier == pytest.approx(3.0, rel=1e-6)
 
 
-# ------------------------------------------------------------------------------------------------------------ refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize("ridge", [0.1, 0.25])
@@ -206,7 +214,7 @@ def test_gaussian_noise_on_an_objective_is_refused_before_anything_is_paid():
     assert purse.spent.releases == 0
 
 
-# -------------------------------------------------------------------------------------------------------------- sealed
+# ------------------------------------------------------------------------------------------- sealed
 
 
 @pytest.mark.parametrize("show", [repr, str, format, lambda b: f"{b}", lambda b: f"{b:.3f}", lambda b: "%s" % (b,)])

@@ -1,4 +1,6 @@
-"""The best of a random number of trials: how many there are, which one leaves, and that nothing else does."""
+"""The best of a random number of trials: how many there are, which one leaves, and that nothing
+else does.
+"""
 
 import copy
 import math
@@ -85,7 +87,9 @@ def rdp_purse(epsilon=1.0, seed=None, **others):
 @pytest.mark.statistical
 @pytest.mark.parametrize("shape", [0.0, 1.0])
 def test_what_leaves_is_the_best_of_that_many(shape):
-    """Of K independent normal scores the best is below s with probability G(Phi(s)), G the generating function of K."""
+    """Of K independent normal scores the best is below s with probability G(Phi(s)), G the
+    generating function of K.
+    """
     mean, noise = 5.0, NoiseSource(seed=3)
     g = math.exp(-trial_counts.log_inverse_g(mean, shape))
     mechanism = RepeatAndSelect(mean, shape)

@@ -1,4 +1,6 @@
-"""Selections: the probabilities are the closed form, and no shift of the scores reveals more than was paid for."""
+"""Selections: the probabilities are the closed form, and no shift of the scores reveals more than
+was paid for.
+"""
 
 import itertools
 import math
@@ -26,7 +28,8 @@ def box(scores, score_range=1.0, **changes):
 
 
 def published_log_probabilities(losses, epsilon, score_range):
-    """`argmin(loss + Exp(score_range/epsilon))`, as in the code published with DP-AGD. NOT PRIVATE at epsilon.
+    """`argmin(loss + Exp(score_range/epsilon))`, as in the code published with DP-AGD. NOT PRIVATE
+    at epsilon.
 
     Exactly: between consecutive sorted losses the survivors race with equal rates.
     """
@@ -49,7 +52,9 @@ def published_log_probabilities(losses, epsilon, score_range):
 
 
 def worst_range(log_probabilities, candidates, shifts):
-    """Largest spread of log-ratios over adversarial shifts of equal scores: the bounded range that is really needed."""
+    """Largest spread of log-ratios over adversarial shifts of equal scores: the bounded range that
+    is really needed.
+    """
     base = log_probabilities(np.zeros(candidates))
     worst = 0.0
     for shift in shifts:
@@ -65,7 +70,9 @@ def worst_loss(log_probabilities, candidates, shifts):
 
 
 def adversarial_shifts(candidates, score_range):
-    """All zero-or-full shifts for few candidates; for many, every number of moved ones (candidates are symmetric)."""
+    """All zero-or-full shifts for few candidates; for many, every number of moved ones (candidates
+    are symmetric).
+    """
     if candidates <= 6:
         yield from (score_range * np.array(bits) for bits in itertools.product((0.0, 1.0), repeat=candidates))
     else:
@@ -170,7 +177,9 @@ def test_charges(mechanism, kind):
 @pytest.mark.parametrize("mechanism", [ExponentialSelection(0.5), PermuteAndFlip(0.5)])
 @pytest.mark.parametrize("score_range", [1e-100, 1.0, 5e99])
 def test_scores_of_any_size_are_drawn_with_noise(mechanism, score_range):
-    """Scores one range apart: the worse one is drawn with its true probability, also at the ends of what is allowed."""
+    """Scores one range apart: the worse one is drawn with its true probability, also at the ends of
+    what is allowed.
+    """
     held, noise = box(np.array([0.0, -1.0, 0.0]) * score_range, score_range=score_range), NoiseSource(seed=3)
     with np.errstate(over="raise", invalid="raise", under="ignore"):
         picked = [int(mechanism.draw(held, ADD_REMOVE, noise)) for _ in range(4_000)]

@@ -96,7 +96,9 @@ def test_the_range_is_reached_under_a_prior():
 
 @pytest.mark.parametrize("weight", [0.0, 1e16, -1e16, 1e300, -1e300])
 def test_equal_weights_of_any_size_are_none(weight):
-    """A weight that all share must not round the scores away: what is left of them then jumps by more than was paid for."""
+    """A weight that all share must not round the scores away: what is left of them then jumps by
+    more than was paid for.
+    """
     scores = np.array([0.0, 9.0, 10.5])
     plain, weighted = ExponentialSelection(0.1), ExponentialSelection(0.1, (weight,) * 3)
     expected = drawn(plain, ADD_REMOVE, trials=500, scores=scores)

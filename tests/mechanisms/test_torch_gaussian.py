@@ -1,4 +1,6 @@
-"""Noise on tensors: the cipher is ChaCha20, every draw has its own key, and the release is as on arrays."""
+"""Noise on tensors: the cipher is ChaCha20, every draw has its own key, and the release is as on
+arrays.
+"""
 
 import types
 

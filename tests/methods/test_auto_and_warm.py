@@ -34,7 +34,7 @@ def steps_of(size, momentum, count):
     return size * count / (1 - momentum)
 
 
-# ---------------------------------------------------------------------------------------------------------------- Auto
+# --------------------------------------------------------------------------------------------- Auto
 
 
 @st.composite
@@ -70,7 +70,8 @@ def test_steps_are_within_their_limits_whatever_the_facts(facts, slack):
     assert recipe.step_sizes == (descent.step_size,)
     assert recipe.sample_prob == 1
     assert (descent.records, descent.clip_norm, descent.l2) == (facts.records, facts.clip_norm, facts.l2)
-    # How far a run goes: in proportion to what stands out of the noise, unless the momentum would have to be too large.
+    # How far a run goes: in proportion to what stands out of the noise, unless the momentum would
+    # have to be too large.
     per_record = facts.sensitivity / facts.gradient_bound
     clear = facts.records * facts.mu / (per_record * math.sqrt(max(facts.dimension, 64)))
     reach, wanted = steps_of(descent.step_size, descent.momentum, recipe.steps), 5 * clear * longest
@@ -159,7 +160,7 @@ def test_several_classes(loss):
     assert 0.999 <= purse.spent.epsilon <= 1.0
 
 
-# ---------------------------------------------------------------------------------------------------- beginning elsewhere
+# ------------------------------------------------------------------------------ beginning elsewhere
 
 START = (0.5, -1.0, 2.0, 0.25)
 

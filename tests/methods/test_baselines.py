@@ -1,4 +1,6 @@
-"""Every baseline runs through the same gate: it spends its budget and no more, does what it planned, and learns."""
+"""Every baseline runs through the same gate: it spends its budget and no more, does what it
+planned, and learns.
+"""
 
 import contextlib
 
@@ -64,7 +66,7 @@ def majority(data):
     return max(data[1].mean(), 1 - data[1].mean())
 
 
-# ------------------------------------------------------------------------------------------------------------ spending
+# ----------------------------------------------------------------------------------------- spending
 
 
 @pytest.mark.parametrize("relation", Neighbouring)
@@ -138,7 +140,7 @@ def test_the_certificate_of_a_private_baseline_states_both_relations(oracle):
     assert "  replace-one: epsilon 2, delta 3.7" in prose
 
 
-# --------------------------------------------------------------------------------------------------------- not private
+# -------------------------------------------------------------------------------------- not private
 
 
 def test_the_baseline_without_privacy_says_so(oracle, data):
@@ -171,7 +173,7 @@ def test_the_baseline_without_privacy_is_the_minimiser(data, loss):
     assert np.linalg.norm(gradient) < 1e-3 * RECORDS * loss.lipschitz
 
 
-# --------------------------------------------------------------------------------------------------------------- plans
+# -------------------------------------------------------------------------------------------- plans
 
 
 @pytest.mark.parametrize("relation", Neighbouring)
@@ -216,7 +218,7 @@ def test_the_filter_of_objective_perturbation_holds_just_its_release():
     assert ObjPert().filter(renyi) is renyi.rule
 
 
-# --------------------------------------------------------------------------------------------------------------- models
+# ------------------------------------------------------------------------------------------- models
 
 
 @pytest.mark.parametrize("relation", Neighbouring)
@@ -251,7 +253,7 @@ def test_objective_perturbation_comes_near_the_minimiser_without_privacy(oracle,
     assert abs(accuracy(data, private) - accuracy(data, open_)) < 0.01
 
 
-# ------------------------------------------------------------------------------------------------------------ refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 def test_models_of_another_length_are_refused_before_anything_is_spent(oracle):

@@ -1,4 +1,6 @@
-"""Dynamic noise: influences by impulse responses, optima by search, bounds by following quadratics exactly."""
+"""Dynamic noise: influences by impulse responses, optima by search, bounds by following quadratics
+exactly.
+"""
 
 import math
 
@@ -48,7 +50,9 @@ def least_dynamic_bound(gamma, alpha):
 
 
 def excess(curvatures, start, step_size, noise_variances):
-    """Follow E[w^2] through noisy descent on ``sum_j l_j w_j^2 / 2`` and return the expected loss: exact, nothing is drawn."""
+    """Follow E[w^2] through noisy descent on ``sum_j l_j w_j^2 / 2`` and return the expected loss:
+    exact, nothing is drawn.
+    """
     second = np.asarray(start, dtype=float) ** 2
     for variance in noise_variances:
         second = (1 - step_size * curvatures) ** 2 * second + step_size**2 * variance
@@ -68,7 +72,8 @@ class TestInfluences:
     @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9, 0.99])
     @pytest.mark.parametrize("gamma", [0.5, 0.95, 0.999])
     def test_momentum_influences_are_impulse_responses_of_the_optimizer(self, momentum, gamma):
-        # On a flat loss the optimizer's moves are its averaged gradients: tell it one gradient of 1 among zeros, and add up
+        # On a flat loss the optimizer's moves are its averaged gradients: tell it one gradient of 1
+        # among zeros, and add up
         # the squared moves as the bound does, each contracted by the steps that follow.
         steps, optimizer = 20, SmoothedDescent(step_size=1.0, records=1.0, momentum=momentum)
         for impulse in range(steps):
@@ -89,8 +94,10 @@ class TestInfluences:
         assert smooth[-1] < smooth[-5]
 
     def test_with_momentum_the_influences_are_those_of_the_bound_not_of_the_loss(self):
-        # The bound adds up squares of what one gradient does at different steps, but on a quadratic these moves have the same
-        # sign and add up before they are squared. The schedule for the bound is then no better than an even one.
+        # The bound adds up squares of what one gradient does at different steps, but on a quadratic
+        # these moves have the same
+        # sign and add up before they are squared. The schedule for the bound is then no better than
+        # an even one.
         steps, curvature, momentum = 60, 0.3, 0.9
         optimizer = SmoothedDescent(step_size=1.0, records=1.0, momentum=momentum)
         true = []
@@ -226,7 +233,8 @@ class TestBounds:
             assert excess(curvatures, start, 1 / facts.smoothness, variances) <= bound
 
     def test_alpha_is_the_damage_of_one_step_that_gets_the_whole_budget(self):
-        # On a loss of curvature M in every direction a step of 1/M goes straight to the optimum: what is left is noise.
+        # On a loss of curvature M in every direction a step of 1/M goes straight to the optimum:
+        # what is left is noise.
         facts = adult(0.1, l2=1e-3)
         variance = (facts.sensitivity / (facts.records * facts.mu)) ** 2
         left = excess(np.full(124, facts.smoothness), np.full(124, 0.3), 1 / facts.smoothness, [variance])
@@ -236,7 +244,8 @@ class TestBounds:
         assert relative_noise(adult(0.1, "replace-one")) == pytest.approx(4 * relative_noise(adult(0.1, "add-remove")))
 
     def test_worst_case_constants_say_nothing_at_small_budgets(self):
-        # Adult, ridge 1e-3, epsilon 0.1: the best bound is hardly below what not training at all would leave.
+        # Adult, ridge 1e-3, epsilon 0.1: the best bound is hardly below what not training at all
+        # would leave.
         noise, gamma = relative_noise(adult(0.1, l2=1e-3)), contraction(251)
         assert least_dynamic_bound(gamma, noise) > 0.99
         assert best_dynamic_steps(gamma, noise, 10_000) < 5
@@ -263,7 +272,8 @@ class TestPrintedFormulas:
         assert zcdp_epsilon(plus, 1e-8, "classic") > 100
 
     def test_momentum_does_not_contract_as_theorem_4_4_claims(self):
-        # Claimed: 1 - eta0/kappa with steps of eta0/(2M). Without noise, along the flattest direction, and hardly any momentum:
+        # Claimed: 1 - eta0/kappa with steps of eta0/(2M). Without noise, along the flattest
+        # direction, and hardly any momentum:
         eta0, kappa = 0.25, 10.0
         optimizer = SmoothedDescent(step_size=eta0 / 2, records=1.0, momentum=1e-9)
         state = {**optimizer.init(1), "point": np.ones(1)}

@@ -36,7 +36,8 @@ class TestProjectedDescent:
     @pytest.mark.parametrize("noise", [0.0, 0.3, 40.0])
     @pytest.mark.parametrize("steps", [1, 30, 1000])
     def test_the_step_size_minimises_the_bound_of_the_proof(self, distance, noise, steps):
-        # Adding up the progress of each step: R^2/(2 eta T) + eta (G^2 + d s^2)/2 for any step size eta.
+        # Adding up the progress of each step: R^2/(2 eta T) + eta (G^2 + d s^2)/2 for any step size
+        # eta.
         gradient = 1.5
 
         def at(log_size):
@@ -50,7 +51,8 @@ class TestProjectedDescent:
     @pytest.mark.parametrize("best", [-1.0, -0.7, 0.3, 1.0])
     @pytest.mark.parametrize("noise_std", [0.1, 1.0, 5.0])
     def test_the_bound_holds_for_descent_on_an_interval(self, best, noise_std):
-        # Minimise 2|w - best| on [-1, 1] from -1. The distribution of w is followed on a fine grid, projection included.
+        # Minimise 2|w - best| on [-1, 1] from -1. The distribution of w is followed on a fine grid,
+        # projection included.
         gradient, distance, steps = 2.0, 2.0, 40
         grid = np.linspace(-1, 1, 801)
         edges = (grid[1:] + grid[:-1]) / 2
@@ -107,7 +109,9 @@ class TestProjectedDescent:
 
 
 class TestTheLecturesCalibration:
-    """Noise (2G/n) sqrt(2T ln(1/delta)) / epsilon: T steps of it are epsilon/sqrt(2 ln(1/delta))-GDP, whatever T, G and n."""
+    """Noise (2G/n) sqrt(2T ln(1/delta)) / epsilon: T steps of it are epsilon/sqrt(2
+    ln(1/delta))-GDP, whatever T, G and n.
+    """
 
     @staticmethod
     def largest_valid_epsilon(delta, factor):

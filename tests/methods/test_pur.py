@@ -1,6 +1,8 @@
-"""PUR schedules: costs summed step by step, guarantees run through their own recursions, and the printed formulas that fail.
+"""PUR schedules: costs summed step by step, guarantees run through their own recursions, and the
+printed formulas that fail.
 
-The numbers of the paper's experiments are Adult's: 39,074 records, 124 parameters, logistic loss on rows of length one.
+The numbers of the paper's experiments are Adult's: 39,074 records, 124 parameters, logistic loss on
+rows of length one.
 """
 
 import math
@@ -51,7 +53,9 @@ CASES = [
 
 
 def damage(noise, smoothness, dimension):
-    """What the noise of each step adds to the expected loss, by the descent lemma with steps of 1/(2M)."""
+    """What the noise of each step adds to the expected loss, by the descent lemma with steps of
+    1/(2M).
+    """
     return smoothness / 2 * (1 / (2 * smoothness)) ** 2 * dimension * np.asarray(noise) ** 2
 
 
@@ -117,7 +121,8 @@ class TestCostsAndNumbersOfSteps:
         assert planned == math.floor(formula)
 
     def test_an_exact_sum_of_squares_affords_more_steps_than_its_bound(self):
-        # The paper bounds 1 + 4 + ... + T^2 by T^3; the exact sum is a third of that, hence 3^(1/3) = 1.44 times the steps.
+        # The paper bounds 1 + 4 + ... + T^2 by T^3; the exact sum is a third of that, hence 3^(1/3)
+        # = 1.44 times the steps.
         for allowed in (1e4, 1e5, 1e6, 1e8):
             printed = math.floor(allowed ** (1 / 3))
             exact = walk(allowed, (step**2 for step in range(1, 10_000)))
@@ -125,7 +130,8 @@ class TestCostsAndNumbersOfSteps:
             assert 1.42 < exact / printed < 1.45
 
     def test_noise_is_capped_where_it_drowns_any_gradient(self):
-        # With R = 10 and M = 1/4 the noise of the first nine steps is longer than a gradient of length 1 can be.
+        # With R = 10 and M = 1/4 the noise of the first nine steps is longer than a gradient of
+        # length 1 can be.
         noise = pur.convex_noise(30, **CONVEX)
         capped = pur.capped(noise, gradient=LIPSCHITZ, dimension=DIMENSION)
         assert (np.sqrt(DIMENSION) * noise > LIPSCHITZ + 1e-9).sum() == 9
@@ -135,7 +141,8 @@ class TestCostsAndNumbersOfSteps:
 
 class TestGuarantees:
     def test_convex_noise_decays_as_the_lemma_needs(self):
-        # Lemma 2 takes r/s^2 at step s = 1, 2, ...: with r = 2 M R^2 <= 1/q, q = 3/(8 M R^2), and a start below 1/q.
+        # Lemma 2 takes r/s^2 at step s = 1, 2, ...: with r = 2 M R^2 <= 1/q, q = 3/(8 M R^2), and a
+        # start below 1/q.
         smoothness, radius = CONVEX["smoothness"], CONVEX["radius"]
         steps = np.arange(1, 301)
         allowed = 2 * smoothness * radius**2 / steps**2
@@ -153,7 +160,8 @@ class TestGuarantees:
             assert value <= pur.convex_bound(step, smoothness=smoothness, radius=radius)
 
     def test_lemma_2_holds_with_a_fifth_to_spare(self):
-        # With r = 1/q the recursion settles at V_t = g/(qt), where g = 1 + 1/g: the golden ratio, over 2.
+        # With r = 1/q the recursion settles at V_t = g/(qt), where g = 1 + 1/g: the golden ratio,
+        # over 2.
         worst = 0.0
         for start in np.linspace(0, 1, 21):
             value = float(start)
@@ -164,7 +172,8 @@ class TestGuarantees:
         assert worst < (1 + math.sqrt(5)) / 4
 
     def test_noise_that_decays_with_the_root_of_time_breaks_the_convex_bound(self):
-        # The text's "4MR / sqrt(dt)", read as printed: its squares add up as 1 + 1/2 + 1/3 + ..., without end.
+        # The text's "4MR / sqrt(dt)", read as printed: its squares add up as 1 + 1/2 + 1/3 + ...,
+        # without end.
         smoothness, radius = CONVEX["smoothness"], CONVEX["radius"]
         steps = np.arange(1, 20_001)
         printed = damage(4 * smoothness * radius / np.sqrt(DIMENSION * steps), smoothness, DIMENSION)
@@ -199,7 +208,8 @@ class TestGuarantees:
         assert bound <= 2 * kappa * LIPSCHITZ**2 * DIMENSION / (public["convexity"] * RECORDS**2 * rho)
 
     def test_the_non_convex_bound_is_the_sum_of_the_descent_lemma(self):
-        # B >= 3/(8M) sum |gradient|^2 - sum damage, so the mean squared gradient is at most 8M (B + sum damage)/(3T).
+        # B >= 3/(8M) sum |gradient|^2 - sum damage, so the mean squared gradient is at most 8M (B +
+        # sum damage)/(3T).
         public = {"smoothness": 0.25, "gap": GAP}
         added = damage(pur.nonconvex_noise(100_000, **NON_CONVEX), 0.25, DIMENSION)
         for steps in (1, 10, 1000, 100_000):
@@ -225,7 +235,8 @@ class TestOnQuadratics:
                     assert np.mean(gradients[:steps]) <= bound
 
     def test_the_printed_non_convex_bound_does_not_hold(self):
-        # Printed: noise 4 M sqrt(B)/(sqrt(d) t), bound 8 (pi^2 M/3 + 1) B/(3T); the second lost a factor M.
+        # Printed: noise 4 M sqrt(B)/(sqrt(d) t), bound 8 (pi^2 M/3 + 1) B/(3T); the second lost a
+        # factor M.
         smoothness, gap, steps = 10.0, 1.0, 50
         noise = 4 * smoothness * math.sqrt(gap) / (math.sqrt(12) * np.arange(1, steps + 1))
         curvatures = np.full(12, smoothness)
@@ -254,7 +265,8 @@ class TestOnQuadratics:
                 assert loss <= bound
 
     def test_the_printed_strongly_convex_risk_does_not_hold(self):
-        # Prop. 4c promises L^2 d/(N^2 mu rho). At the budget where that is 0.002, the steps that fit leave six times as much.
+        # Prop. 4c promises L^2 d/(N^2 mu rho). At the budget where that is 0.002, the steps that
+        # fit leave six times as much.
         public, promised = STRONGLY_CONVEX[26], 0.002
         rho = LIPSCHITZ**2 * DIMENSION / (RECORDS**2 * public["convexity"] * promised)
         planned = walk(rho, SENSITIVITY**2 / (2 * pur.strongly_convex_noise(10_000, **public) ** 2))
@@ -274,10 +286,12 @@ class TestPrintedFormulas:
         rate = math.log(2 * kappa / (2 * kappa - 1))
         inside = rho * public["convexity"] * GAP * RECORDS**2 / (2 * DIMENSION * LIPSCHITZ**2)
         printed = math.log(inside) / rate
-        # The printed noise has the exponent t = 1..T, one step further down than `strongly_convex_noise`.
+        # The printed noise has the exponent t = 1..T, one step further down than
+        # `strongly_convex_noise`.
         noise = pur.strongly_convex_noise(math.ceil(printed) + 1, **public)[1:]
         low, high = pur.cost_of(noise, SENSITIVITY)[[-2, -1]]
-        # The cost grows as r^T, up to a constant: between whole numbers of steps it is read off the geometric sum.
+        # The cost grows as r^T, up to a constant: between whole numbers of steps it is read off the
+        # geometric sum.
         unit = (high - low) / math.exp(rate * math.ceil(printed)) / -math.expm1(-rate)
         at_printed = low + unit * (math.exp(rate * printed) - math.exp(rate * math.floor(printed)))
         assert at_printed / rho == pytest.approx(times, abs=0.06)
@@ -304,7 +318,8 @@ class TestPrintedFormulas:
 
     @pytest.mark.parametrize("factor", [0.01, 7.0, 100.0])
     def test_noise_scales_as_the_gradient_does(self, factor):
-        # The same loss in other units has gradients in those units, so noise must follow; M sqrt(B), as printed, does not.
+        # The same loss in other units has gradients in those units, so noise must follow; M
+        # sqrt(B), as printed, does not.
         once = pur.nonconvex_noise(5, **NON_CONVEX)
         louder = {"smoothness": factor * 0.25, "gap": factor * GAP, "dimension": DIMENSION}
         assert pur.nonconvex_noise(5, **louder) == pytest.approx(factor * once)
@@ -316,7 +331,8 @@ class TestPrintedFormulas:
 
     @pytest.mark.parametrize("factor", [0.01, 7.0, 100.0])
     def test_costs_and_bounds_do_not_depend_on_the_units(self, factor):
-        # Parameters in units 1/factor: gradients, and with them sensitivity, are multiplied; losses stay as they are.
+        # Parameters in units 1/factor: gradients, and with them sensitivity, are multiplied; losses
+        # stay as they are.
         radius, smoothness = CONVEX["radius"] / factor, CONVEX["smoothness"] * factor**2
         there = {"smoothness": smoothness, "radius": radius, "dimension": DIMENSION}
         cost = pur.cost_of(pur.convex_noise(40, **there), factor * SENSITIVITY)

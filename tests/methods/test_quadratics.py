@@ -1,4 +1,6 @@
-"""On quadratics with a known spectrum: excess loss below each stated bound, and the noise's effect as computed."""
+"""On quadratics with a known spectrum: excess loss below each stated bound, and the noise's effect
+as computed.
+"""
 
 import numpy as np
 import pytest
@@ -106,7 +108,9 @@ def test_nonconvex_pur_bounds_the_mean_squared_gradient():
 @pytest.mark.parametrize("kappa", [5.0, 50.0])
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
 def test_the_dynamic_schedule_beats_the_uniform_one_by_the_predicted_factor(kappa, momentum):
-    """Starting at the optimum, all loss is noise: its mean is the sum of influence times squared noise, exactly."""
+    """Starting at the optimum, all loss is noise: its mean is the sum of influence times squared
+    noise, exactly.
+    """
     oracle = problem(kappa, length=1e-12)
     steps, size = 40, 1.0 if momentum == 0 else 0.5
     influences = quadratic_influences(oracle.curvatures, size, steps, momentum)

@@ -1,4 +1,6 @@
-"""Schedules of Poisson samples: they spend what they may and no more, by exact integrals where there are any."""
+"""Schedules of Poisson samples: they spend what they may and no more, by exact integrals where
+there are any.
+"""
 
 import math
 
@@ -23,7 +25,9 @@ def facts(epsilon, neighbouring="add-remove", delta=1e-6):
 
 
 def exact_delta(noise, rate, epsilon, neighbouring):
-    """Delta of one sampled release, from the distributions themselves; the noise is relative to one record's own bound."""
+    """Delta of one sampled release, from the distributions themselves; the noise is relative to one
+    record's own bound.
+    """
 
     def cdf(x, shift):
         return (1 - rate) * stats.norm.cdf(x, scale=noise) + rate * stats.norm.cdf(x, loc=shift, scale=noise)
@@ -43,7 +47,8 @@ def exact_delta(noise, rate, epsilon, neighbouring):
             deltas.append(0.0)
             continue
         edge = optimize.brentq(lambda x, a=one, b=other: log_ratio(x, a, b) - epsilon, *ends, xtol=1e-14)
-        # The mass beyond the edge, where the ratio is above exp(epsilon); mirrored so that it is a lower tail.
+        # The mass beyond the edge, where the ratio is above exp(epsilon); mirrored so that it is a
+        # lower tail.
         p = cdf(-edge, -one) if rising > 0 else cdf(edge, one)
         q = cdf(-edge, -other) if rising > 0 else cdf(edge, other)
         deltas.append(float(p - math.exp(epsilon) * q))
@@ -98,7 +103,8 @@ class TestFixedSchedules:
         noise = np.array([charge.noise_multiplier for charge in planned.schedule])
         assert 1 < len(set(noise)) <= LEVELS
         assert (np.diff(noise) <= 0).all()
-        # Up to one common factor, each is within half a step of the grid of what its weight asks for.
+        # Up to one common factor, each is within half a step of the grid of what its weight asks
+        # for.
         off = np.log(noise * np.sqrt(weights))
         half_a_step = np.log(weights.max() / weights.min()) / 2 / (LEVELS - 1) / 2
         assert np.ptp(off) <= 2 * half_a_step * (1 + 1e-9)
@@ -128,7 +134,8 @@ class TestAdvancedComposition:
 
     @pytest.mark.parametrize(("epsilon", "steps"), [(0.1, 50), (1.0, 50), (3.0, 200)])
     def test_it_is_what_the_theorems_give_going_forward(self, epsilon, steps):
-        # From noise to budget: one step, then sampling (delta times the rate), then composition with half of delta.
+        # From noise to budget: one step, then sampling (delta times the rate), then composition
+        # with half of delta.
         known = facts(epsilon)
         mu = 1 / advanced_composition_multiplier(steps, RATE, known)
         one = gdp_epsilon(mu, known.delta / 2 / steps / RATE)
@@ -143,6 +150,7 @@ class TestAdvancedComposition:
         multiplier = advanced_composition_multiplier(steps, RATE, known)
         charges = [RepeatedCharge(GaussianCharge(multiplier, RATE), steps)]
         assert pld_epsilon(charges, known.delta, known.neighbouring, interval=1e-4) <= epsilon
-        # As much noise, in absolute terms, as half of epsilon needs under add/remove, and a little for delta.
+        # As much noise, in absolute terms, as half of epsilon needs under add/remove, and a little
+        # for delta.
         half = advanced_composition_multiplier(steps, RATE, facts(epsilon / 2))
         assert 1 < 2 * multiplier / half < 1.2

@@ -24,14 +24,18 @@ def sigmoid(x):
 
 
 def budgets(steps, steepness, ratio, epsilon):
-    """The corrected sigmoid, term by term: from eps_min to eps_max = ratio eps_min, with eps_min + eps_max = 2 epsilon/T."""
+    """The corrected sigmoid, term by term: from eps_min to eps_max = ratio eps_min, with eps_min +
+    eps_max = 2 epsilon/T.
+    """
     lowest = 2 * epsilon / steps / (1 + ratio)
     middle = steepness * (steps + 1) / 2
     return [lowest + (ratio - 1) * lowest * sigmoid(steepness * step - middle) for step in range(1, steps + 1)]
 
 
 def printed_budgets(steps, steepness, ratio, epsilon, *, shift=None):
-    """Eq. 4 with the constants of the printed proof: eps_min + eps_max/(1 + exp(-at + b)), b = aT/2."""
+    """Eq. 4 with the constants of the printed proof: eps_min + eps_max/(1 + exp(-at + b)), b =
+    aT/2.
+    """
     lowest = 2 * epsilon / steps / (1 + ratio)
     shift = steepness * steps / 2 if shift is None else shift
     return [lowest + ratio * lowest * sigmoid(steepness * step - shift) for step in range(1, steps + 1)]
@@ -102,13 +106,16 @@ class TestWhatThePrintedAlgorithmCosts:
         [(20, 1, 0.05, 0.051), (50, 1, 0.05, 0.034), (100, 2, 0.05, 0.053), (100, 2, 0.8, 0.96)],
     )
     def test_adding_up_epsilons_is_so_loose_that_many_steps_make_up_for_it(self, steps, distance, claimed, true):
-        # A sigmoid from 1 to 9 with steepness 0.1; distance 2 is replace-one at the noise of add/remove.
+        # A sigmoid from 1 to 9 with steepness 0.1; distance 2 is replace-one at the noise of
+        # add/remove.
         mu = distance * math.sqrt(math.fsum(term**2 for term in budgets(steps, 0.1, 9.0, claimed)))
         assert gdp_epsilon(mu, 1e-8) == pytest.approx(true, rel=0.011)
 
     def test_strong_composition_lost_a_factor_epsilon(self):
-        # Theorem 3 prints sqrt(2k ln(1/delta)) + k eps (e^eps - 1). With eps before the root it is sound and worth having: the
-        # exact composition of k randomised responses is below it. As printed it is worse than adding up.
+        # Theorem 3 prints sqrt(2k ln(1/delta)) + k eps (e^eps - 1). With eps before the root it is
+        # sound and worth having: the
+        # exact composition of k randomised responses is below it. As printed it is worse than
+        # adding up.
         delta, count = 1e-6, 1000
         for epsilon in (0.001, 0.01, 0.05):
             root, rest = math.sqrt(2 * count * math.log(1 / delta)), count * epsilon * math.expm1(epsilon)
@@ -129,7 +136,8 @@ class TestWhatThePrintedAlgorithmCosts:
         return delta
 
     def test_the_floor_of_the_moments_accountant_is_its_largest_order(self):
-        # "SGD-MA costs 0.58 for one iteration" is ln(1/delta)/32: the accountant that was used stops at order 32.
+        # "SGD-MA costs 0.58 for one iteration" is ln(1/delta)/32: the accountant that was used
+        # stops at order 32.
         rate, noise, log_inverse = 0.0053, 4.0, math.log(1e8)
 
         def log_moment(order):
@@ -187,7 +195,8 @@ class TestShapesSpendTheBudget:
         assert multipliers[9] == pytest.approx(multipliers[0] / 8)
 
     def test_noise_fitted_by_least_squares_is_brought_back_to_the_budget(self):
-        # The paper fits sigma_t = s_0 exp(-kt) to the best schedule; the fit alone does not keep sum 1/sigma_t^2.
+        # The paper fits sigma_t = s_0 exp(-kt) to the best schedule; the fit alone does not keep
+        # sum 1/sigma_t^2.
         influences, budget, times = quadratic_influences(np.array([0.02, 0.3, 1.0]), 1.0, 40), 0.04, np.arange(40)
         best = np.sqrt(np.sqrt(influences).sum() / np.sqrt(influences) / budget)
         assert (1 / best**2).sum() == pytest.approx(budget)

@@ -9,7 +9,9 @@ from privypurse.oracles._encoding import ROUNDING_MARGIN
 
 
 def answer(X, target, query, *, loss, row_limit=1.0, constant=True):
-    """Sum one record at a time. `target` is already encoded; a record that is not finite is left out."""
+    """Sum one record at a time. `target` is already encoded; a record that is not finite is left
+    out.
+    """
     if isinstance(query, Count):
         return float(len(X))
     if isinstance(query, ClassCounts):

@@ -1,4 +1,6 @@
-"""A table that is changed after its oracle was made: bounds hold, and compiled sums stay within their memory."""
+"""A table that is changed after its oracle was made: bounds hold, and compiled sums stay within
+their memory.
+"""
 
 import numpy as np
 import pytest

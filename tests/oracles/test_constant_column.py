@@ -133,14 +133,16 @@ def test_no_record_moves_a_gradient_by_more_than_the_bound(name, X, y, constant,
     assert np.linalg.norm(after._value - instead._value) <= before.bound(REPLACE_ONE, Norm.L2)
 
 
-# --------------------------------------------------------------------------------------------------------- prediction
+# --------------------------------------------------------------------------------------- prediction
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix], ids=["dense", "sparse"])
 @pytest.mark.parametrize("constant", [0.3, 6.0, True, False])
 @pytest.mark.parametrize("row_limit", [1.0, 0.4, 1e9])
 def test_predicted_scores_are_those_of_training(form, constant, row_limit):
-    """One record at a time: the slope of the logistic loss, as the oracle takes it, says what score it saw."""
+    """One record at a time: the slope of the logistic loss, as the oracle takes it, says what score
+    it saw.
+    """
     rng = np.random.default_rng(7)
     X = rng.standard_normal((30, 4)) * rng.uniform(0.05, 2, (30, 1))
     X[2] = 0.0

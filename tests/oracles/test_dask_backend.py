@@ -1,4 +1,6 @@
-"""Rows on a real cluster of two worker processes: the same answers, and a killed worker costs a retry only."""
+"""Rows on a real cluster of two worker processes: the same answers, and a killed worker costs a
+retry only.
+"""
 
 import os
 import signal

@@ -1,4 +1,6 @@
-"""Losses along evenly spaced steps, which are computed from one another: the same values, the same bound."""
+"""Losses along evenly spaced steps, which are computed from one another: the same values, the same
+bound.
+"""
 
 import math
 
@@ -86,7 +88,9 @@ def test_no_record_moves_one_score_more_than_another_by_more_than_stated(data):
 
 
 def test_one_row_that_is_not_one_hot_does_not_change_how_the_others_are_added():
-    """Whether all rows hold ones decides which loop runs; the scores of the other rows must not show it."""
+    """Whether all rows hold ones decides which loop runs; the scores of the other rows must not
+    show it.
+    """
     rng = np.random.default_rng(5)
     ones = (rng.random((500, 30)) < 0.4).astype(float)
     mixed = np.vstack([ones, np.full(30, 0.5)])

@@ -1,4 +1,6 @@
-"""Sums for secure noise: whole numbers, to which each record adds its own, whatever the order, the threads and the neighbours."""
+"""Sums for secure noise: whole numbers, to which each record adds its own, whatever the order, the
+threads and the neighbours.
+"""
 
 import itertools
 import math
@@ -145,7 +147,9 @@ def test_removing_a_record_takes_away_its_own_numbers(make, constant, row_limit)
 @pytest.mark.parametrize("make", ORACLES.values(), ids=ORACLES.keys())
 @each("d", [29, 5])
 def test_the_last_bits_of_a_record_are_its_own_too(make, loss, d):
-    """On a lattice so fine that every bit of a product counts, where chance cannot hide that a neighbour shows."""
+    """On a lattice so fine that every bit of a product counts, where chance cannot hide that a
+    neighbour shows.
+    """
     rng = np.random.default_rng(15)
     n = 290
     X = table(rng, n, d)
@@ -156,7 +160,8 @@ def test_the_last_bits_of_a_record_are_its_own_too(make, loss, d):
     def fine(rows, clip_norm):
         part = make(X[rows], y[rows], loss=loss, **more)._held[0]
         work = GradientWork(loss, w, clip_norm, loss.clip_derivative, min(clip_norm, loss.lipschitz) * 2.0**-bits)
-        # In float32 the sums of blocks are kept in 32 bits, and these are too many for them: equal but for multiples of 2^32.
+        # In float32 the sums of blocks are kept in 32 bits, and these are too many for them: equal
+        # but for multiples of 2^32.
         return part.sum(work, 1) % 2**32
 
     for clip_norm in (math.inf, 0.1):
@@ -278,7 +283,8 @@ def test_close_to_the_plain_sum(make, loss):
         box = oracle.answer(query)
         unit = lattice_unit(box.bound(Neighbouring.ADD_REMOVE, Norm.L2), d + 1)
         difference = np.linalg.norm(oracle.answer(query, noise=SECURE)._value - box._value)
-        # Scores of float32 tables are summed in another order, which moves them by about their last digit.
+        # Scores of float32 tables are summed in another order, which moves them by about their last
+        # digit.
         scores = 2.0**-21 * float(np.linalg.norm(query.point)) * n if make in IN_SINGLE else 0.0
         assert 0 < difference < n * math.sqrt(d + 1) * unit + scores
 
@@ -296,7 +302,9 @@ def test_plain_noise_changes_nothing():
 
 @pytest.mark.parametrize("make", ORACLES.values(), ids=ORACLES.keys())
 def test_the_plain_sum_is_not_exact(make):
-    """What these tests ask for is not met by the plain sums: the order shows, and so does a record that is not there."""
+    """What these tests ask for is not met by the plain sums: the order shows, and so does a record
+    that is not there.
+    """
     rng = np.random.default_rng(10)
     X, y = large(rng, 3_000)
     query = GradientAt(point=rng.standard_normal(22))
@@ -322,7 +330,9 @@ LICENCE = re.compile(
 
 
 def compiled(kernel, arguments):
-    """The intermediate code of a kernel for the types of these arguments, compiled here and not read from a file."""
+    """The intermediate code of a kernel for the types of these arguments, compiled here and not
+    read from a file.
+    """
     fresh = njit(nogil=True, error_model="numpy")(kernel.py_func)
     fresh.compile(tuple(map(fresh.typeof_pyval, arguments)))
     return fresh.inspect_llvm(fresh.signatures[0]), fresh.inspect_asm(fresh.signatures[0])
@@ -365,7 +375,9 @@ def test_other_compiled_sums_have_no_licence_to_reorder():
 
 
 def test_strict_functions_are_not_taken_from_the_fast_ones_files():
-    """Numba's files tell functions apart by name and line, not by flags: these must not be kept there."""
+    """Numba's files tell functions apart by name and line, not by flags: these must not be kept
+    there.
+    """
     for function in (_exact_kernels._slopes, _exact_kernels._products_by_column, _exact_kernels._finish_scores):
         assert function.targetoptions.get("fastmath", False) in (False, None)
         assert not function._cache.cache_path
@@ -476,7 +488,8 @@ def test_softmax_blocks_and_order_do_not_show(loss):
     exact, plain = answer(everything), answer(everything, NoiseSource(seed=1))
     assert np.array_equal(exact, answer(rng.permutation(n)))
     assert np.array_equal(exact, answer(everything[::-1]))
-    # The plain sum shows the order; the exact one is near it: a third of a step for each record, at the most.
+    # The plain sum shows the order; the exact one is near it: a third of a step for each record, at
+    # the most.
     assert not np.array_equal(plain, answer(everything[::-1], NoiseSource(seed=1)))
     unit = _exact_softmax.Steps.of(loss, loss.lipschitz, 1.0, 31).unit
     assert 0 < np.linalg.norm(exact - plain) < n * math.sqrt(w.size) * unit / 3
@@ -525,7 +538,9 @@ def test_a_loss_that_is_not_compiled_is_refused():
 
 @pytest.mark.parametrize("make", ["float32", "float64"])
 def test_several_records_alike_add_up_without_limit_of_the_block(make):
-    """A thousand records at the bound in one coordinate: a block's sum just fits in 32 bits, and that of all does not."""
+    """A thousand records at the bound in one coordinate: a block's sum just fits in 32 bits, and
+    that of all does not.
+    """
     X = np.ones((1_000, 20)).astype(make) * np.eye(20)[0].astype(make)
     loss, query = Hinge(clip_derivative=0.99999), GradientAt(point=np.zeros(20))
     oracle = DenseOracle(X, np.ones(1_000, int), loss=loss, constant=False)

@@ -1,4 +1,6 @@
-"""How chunks lie in memory must not decide how records are rounded: it may depend on how many records there are."""
+"""How chunks lie in memory must not decide how records are rounded: it may depend on how many
+records there are.
+"""
 
 import io
 
@@ -16,7 +18,9 @@ CHUNK, COLUMNS = 2_048, 100
 
 
 def cancelling(dtype, columns=COLUMNS, large=1e6, seed=0):
-    """A row and a point whose product cancels nearly to nothing, so that the order of additions shows."""
+    """A row and a point whose product cancels nearly to nothing, so that the order of additions
+    shows.
+    """
     rng = np.random.default_rng(seed)
     row = rng.normal(size=columns).astype(dtype)
     row /= np.linalg.norm(row)
@@ -38,7 +42,9 @@ SOURCES = {"arrays": lambda X, y: from_arrays(X, y, rows=CHUNK), "frames": from_
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_one_record_more_moves_the_sum_by_its_bound_at_most(source, dtype, secure):
-    """A whole number of chunks, stored by column, is a table by column; with one record more its chunks are slices."""
+    """A whole number of chunks, stored by column, is a table by column; with one record more its
+    chunks are slices.
+    """
     row, point = cancelling(dtype)
 
     def box(records):
@@ -57,7 +63,9 @@ def test_one_record_more_moves_the_sum_by_its_bound_at_most(source, dtype, secur
 @pytest.mark.parametrize("secure", [True, False], ids=["exact", "plain"])
 @pytest.mark.parametrize(("dtype", "large"), [(np.float32, 1e6), (np.float64, 1e15)], ids=["float32", "float64"])
 def test_a_last_chunk_of_one_record_is_read_as_one_of_two(dtype, large, secure):
-    """A data frame of one row is in one piece by row and by column, with the strides of a table by column."""
+    """A data frame of one row is in one piece by row and by column, with the strides of a table by
+    column.
+    """
     columns, strides = 257, []
 
     def box(rows, point):

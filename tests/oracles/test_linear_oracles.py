@@ -1,4 +1,6 @@
-"""One contract that every oracle passes: the same answers as a loop over single rows, and bounds that hold."""
+"""One contract that every oracle passes: the same answers as a loop over single rows, and bounds
+that hold.
+"""
 
 import itertools
 import math
@@ -124,7 +126,7 @@ def test_every_oracle_agrees_with_a_loop_over_single_rows(make, loss, constant, 
         assert oracle.answer(ClassCounts())._value.tolist() == [np.sum(y == 0), np.sum(y == 1)]
 
 
-# --------------------------------------------------------------------------------------------------------- the bounds
+# --------------------------------------------------------------------------------------- the bounds
 
 anything = st.one_of(
     st.floats(-3, 3),
@@ -252,11 +254,13 @@ def test_oracles_work_from_many_threads_and_after_a_fork(make):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
-# ------------------------------------------------------------------ what one record must not change about the others
+# ------------------------------------------------- what one record must not change about the others
 
 
 def test_a_row_that_is_not_one_hot_does_not_move_the_scores_of_those_that_are():
-    """Weights whose sum depends on the order of addition, at the kink of the hinge: both ways of reading rows must agree."""
+    """Weights whose sum depends on the order of addition, at the kink of the hinge: both ways of
+    reading rows must agree.
+    """
     w = np.array([0.129, 0.092, 0.226, 0.045, 0.215, 0.021, 0.141, 0.131])
     ones = sparse.csr_matrix(np.ones((1_000, 8)))
     mixed = sparse.vstack([ones, [[2.0, 0, 0, 0, 0, 0, 0, 0]]]).tocsr()
@@ -395,7 +399,7 @@ def test_a_table_changed_afterwards_is_still_clipped():
     assert np.linalg.norm(oracle.answer(GradientAt(point=np.zeros(2)))._value) <= 10 * 0.5
 
 
-# ----------------------------------------------------------------------------------------------------------- sampling
+# ----------------------------------------------------------------------------------------- sampling
 
 
 @pytest.mark.statistical
@@ -448,7 +452,7 @@ def test_empty_tables_are_a_mistake_and_empty_chunks_are_not():
         assert float(oracle.answer(Count())._value) == 0.0
 
 
-# ----------------------------------------------------------------------------------------------------------- mistakes
+# ----------------------------------------------------------------------------------------- mistakes
 
 GOOD_X, GOOD_Y = np.eye(3), np.array([0, 1, 0])
 
@@ -515,7 +519,7 @@ def test_labels_of_any_kind():
     assert flags.answer(ClassCounts())._value.tolist() == [2.0, 1.0]
 
 
-# ------------------------------------------------------------------------------------------------------------- on disk
+# ------------------------------------------------------------------------------------------ on disk
 
 
 def test_memory_mapped_arrays(tmp_path):

@@ -1,4 +1,6 @@
-"""Minimisers inside the box, and the losses of several models: right, and bounded against any one record."""
+"""Minimisers inside the box, and the losses of several models: right, and bounded against any one
+record.
+"""
 
 import itertools
 import math
@@ -61,7 +63,9 @@ ORACLES = {
 
 
 def table(loss, seed=0, n=400, d=5, spread=0.0):
-    """Rows, targets as given and as encoded, and what an oracle needs to know; columns of very different sizes."""
+    """Rows, targets as given and as encoded, and what an oracle needs to know; columns of very
+    different sizes.
+    """
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d)) * np.exp(rng.uniform(-spread, spread, d))
     scores = X @ (rng.standard_normal(d) * np.exp(rng.uniform(-spread, spread, d)))
@@ -77,13 +81,15 @@ def minimiser(oracle, ridge, tolerance):
     return oracle.answer(Objective())._value(np.zeros(oracle.dimension), ridge, tolerance)
 
 
-# ------------------------------------------------------------------------------------------------------------ minimise
+# ----------------------------------------------------------------------------------------- minimise
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("loss", SMOOTH.values(), ids=SMOOTH.keys())
 def test_the_search_ends_at_its_tolerance_however_badly_conditioned(loss, seed):
-    """Columns that differ by up to exp(6) in size, and a ridge of one record's curvature, the least that is allowed."""
+    """Columns that differ by up to exp(6) in size, and a ridge of one record's curvature, the least
+    that is allowed.
+    """
     X, y, target, more = table(loss, seed, spread=3.0)
     oracle = DenseOracle(X, y, loss=loss, **more)
     ridge, tolerance = loss.smoothness, 1e-7 * loss.lipschitz
@@ -103,7 +109,9 @@ def test_the_search_agrees_with_linear_algebra_on_a_quadratic(dimension):
 
 
 def test_the_search_ends_where_rounding_hides_the_minimum():
-    """A gradient that is never shorter than its own error: the best point found comes back, and nothing hangs."""
+    """A gradient that is never shorter than its own error: the best point found comes back, and
+    nothing hangs.
+    """
     rng = np.random.default_rng(0)
     found = minimise(lambda w: 1e4 * w + rng.uniform(1e-6, 2e-6, 3), 3, 1e-9)
     assert np.linalg.norm(found) < 1e-9
@@ -124,7 +132,8 @@ def test_minimisers_agree_with_scipy(loss):
 
     expected = optimize.minimize(objective, np.zeros(6), jac=True, method="L-BFGS-B", options={"gtol": 1e-9}).x
     found = minimiser(DenseOracle(X, y, loss=loss, **more), 2.0, 1e-8)
-    # The oracle clips derivatives 0.05 % earlier: that moves the minimiser a little where many records are clipped.
+    # The oracle clips derivatives 0.05 % earlier: that moves the minimiser a little where many
+    # records are clipped.
     np.testing.assert_allclose(found, expected, atol=len(X) * loss.lipschitz * 5e-4 / 2)
     assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
 
@@ -153,7 +162,9 @@ def test_single_precision_tables_have_minimisers_too():
 
 
 def test_rounding_takes_little_of_the_half_tolerance_left_for_it():
-    """200,000 rows, sorted so that partial sums are as large as they get, at a noise multiplier of one (epsilon about 8)."""
+    """200,000 rows, sorted so that partial sums are as large as they get, at a noise multiplier of
+    one (epsilon about 8).
+    """
     X, y, _, _ = table(LOGISTIC, n=200_000, d=3)
     order = np.argsort(y)
     X, target, w = X[order], np.where(y[order] == 1, 1.0, -1.0), np.array([2.0, -1.0, 0.5, 0.3])
@@ -177,11 +188,13 @@ def test_a_perturbed_minimiser_is_a_function_that_stays_in_its_box():
     assert np.linalg.norm(gradient) <= 1e-6
 
 
-# --------------------------------------------------------------------------------------- what one record can do to them
+# ------------------------------------------------------------------- what one record can do to them
 
 
 def released_without_noise(oracle, ridge):
-    """The minimiser as output perturbation searches for it, and how far one record moves it, as is charged for."""
+    """The minimiser as output perturbation searches for it, and how far one record moves it, as is
+    charged for.
+    """
     box = oracle.answer(Objective())
     mechanism = OutputPerturbation(1.0, ridge)
     tolerance = TOLERANCE * box.bound(ADD_REMOVE, Norm.GRADIENT)
@@ -252,14 +265,16 @@ def test_the_search_ends_next_to_kinks_whatever_one_record_does(width, ridge):
             assert np.linalg.norm(gradient) <= 1e-8
 
 
-# -------------------------------------------------------------------------------------------- losses of several models
+# ------------------------------------------------------------------------- losses of several models
 
 LOSSES = {**SMOOTH, "hinge": Hinge(), "hinge clipped": Hinge(clip_derivative=0.4)}
 MODELS = np.random.default_rng(4).standard_normal((6, 6)) * [[0.0], [1.0], [1.0], [5.0], [1.0], [20.0]]
 
 
 def scores(X, target, points, loss, row_limit=1.0, clip=math.inf):
-    """Minus the sum of each model's losses, relative to the first; rows that are not finite are left out."""
+    """Minus the sum of each model's losses, relative to the first; rows that are not finite are
+    left out.
+    """
     rows = np.column_stack([X, np.ones(len(X))])
     with np.errstate(over="ignore", invalid="ignore"):
         length = np.sqrt((rows**2).sum(axis=1))
@@ -335,7 +350,7 @@ def test_a_clip_bounds_losses_without_a_row_limit():
         oracle.answer(LossesAt(points=MODELS))
 
 
-# ------------------------------------------------------------------------------------------------------------ refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
@@ -363,7 +378,9 @@ def test_samples_of_the_records_are_refused(query):
 
 @pytest.mark.parametrize("query", [Objective(), LossesAt(points=MODELS)], ids=lambda q: type(q).__name__)
 def test_a_loss_of_several_scores_is_refused(query):
-    """Its second derivative has a higher rank, and the determinants of objective perturbation need rank one."""
+    """Its second derivative has a higher rank, and the determinants of objective perturbation need
+    rank one.
+    """
     X, y, _, _ = table(LOGISTIC)
     oracle = SoftmaxOracle(X, y, loss=Softmax(classes=2), classes=(0, 1))
     with pytest.raises(InvalidArgument, match="query"):
@@ -392,7 +409,9 @@ def test_the_models_of_a_query_are_its_own():
 
 
 def test_the_search_does_not_stall_where_numbers_end():
-    """A steep loss far from zero: one unit in the last place of the model moves the gradient by more than the tolerance."""
+    """A steep loss far from zero: one unit in the last place of the model moves the gradient by
+    more than the tolerance.
+    """
     half = 2_000
     X = np.vstack([np.tile([1.0, 2.0, -1.0], (half, 1)), np.tile([0.5, -1.0, 3.0], (half, 1))])
     y = np.repeat([1e10, 12_345.678], half)

@@ -1,4 +1,6 @@
-"""Scores of quantiles: no record moves two of them apart by more than the box says, and some record does by as much."""
+"""Scores of quantiles: no record moves two of them apart by more than the box says, and some record
+does by as much.
+"""
 
 import itertools
 
@@ -44,7 +46,9 @@ def test_one_record_moves_scores_apart_by_no_more_than_the_bound(build, values, 
 @kinds
 @pytest.mark.parametrize("quantile", [0.3, 0.5, 0.7])
 def test_the_bounds_are_attained_and_never_passed(build, quantile):
-    """Every data set of up to 5 records, and every record more, as far as four candidates can tell them apart."""
+    """Every data set of up to 5 records, and every record more, as far as four candidates can tell
+    them apart.
+    """
     grid = [1.0, 2.0, 3.0, 4.0]
     places = [0.5, 1.5, 2.5, 3.5, 4.5, np.nan]
     seen = {}
@@ -68,7 +72,9 @@ def test_the_bounds_are_attained_and_never_passed(build, quantile):
 @kinds
 @pytest.mark.parametrize("quantile", [0.05, 0.95])
 def test_the_bounds_are_attained_far_from_the_median(build, quantile):
-    """Candidates on either side of the quantile with records between them, and a record beyond both."""
+    """Candidates on either side of the quantile with records between them, and a record beyond
+    both.
+    """
     values, grid = np.repeat([0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5], [2, 2, 2, 88, 2, 2, 2]), np.arange(1, 7)
     base = build(values, quantile=quantile, candidates=grid)
     for x in (0.5, 6.5):
@@ -95,7 +101,9 @@ def by_definition(values, quantile, candidates):
 
 
 def covering_by_definition(values, quantile, candidates):
-    """The least number of records that must change sides for the candidate to be the first that covers."""
+    """The least number of records that must change sides for the candidate to be the first that
+    covers.
+    """
     values = np.minimum([value for value in values if not np.isnan(value)], candidates[-1])
     scores = []
     for index, c in enumerate(candidates):
@@ -117,7 +125,9 @@ def test_values(values, quantile):
 
 
 def test_far_candidates_are_worse_than_the_nearest():
-    """Zeros and ones on a grid up to a million: plain scores cannot tell 1 from a million, covering ones can."""
+    """Zeros and ones on a grid up to a million: plain scores cannot tell 1 from a million, covering
+    ones can.
+    """
     values, grid = [0] * 70 + [1] * 30, [-1e6, -1.0, 0.0, 1.0, 1e3, 1e6]
     assert np.argmax(covering_scores(values, quantile=0.95, candidates=grid, side="upper")._value) == 3
     assert np.argmax(covering_scores(values, quantile=0.05, candidates=grid, side="lower")._value) == 2

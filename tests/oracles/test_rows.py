@@ -1,4 +1,6 @@
-"""Rows: no record moves a box by more than its bound, and each score is what a loop over single rows says."""
+"""Rows: no record moves a box by more than its bound, and each score is what a loop over single
+rows says.
+"""
 
 import math
 import pickle
@@ -68,7 +70,9 @@ def held(rows):
 
 
 def one_by_one(table, power):
-    """Each row's entries raised to the power, and their length; None where that is not a number below 1e150."""
+    """Each row's entries raised to the power, and their length; None where that is not a number
+    below 1e150.
+    """
     for row in table.tolist():
         entries = [x if power == 1 else x * x for x in row]
         length = math.hypot(*entries) if all(map(math.isfinite, entries)) else math.inf
@@ -165,7 +169,9 @@ def test_each_record_is_worth_between_nothing_and_one_to_each_limit(power, table
 
 
 def test_a_replaced_record_can_move_two_limits_apart_by_almost_two():
-    """The bound under replace-one is needed: from a record that likes one limit to one that likes the other."""
+    """The bound under replace-one is needed: from a record that likes one limit to one that likes
+    the other.
+    """
     here, there = (Rows([[length]]).limits([1.0, 1e4])._value for length in (1.0, 1e4))
     assert np.ptp(here - there) > 1.99
 
@@ -246,7 +252,8 @@ def test_a_row_that_is_not_finite_after_moving_contributes_nothing_and_says_noth
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix], ids=["dense", "sparse"])
 def test_rounding_of_a_long_sum_stays_within_the_bound(form, power):
-    """As in `test_statistics`: a sum brought to just below a power of two, then many rows that round up above it.
+    """As in `test_statistics`: a sum brought to just below a power of two, then many rows that
+    round up above it.
 
     The margin alone would cover this many rows: what is left of it for more is looked at too.
     """

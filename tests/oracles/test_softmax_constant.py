@@ -1,4 +1,6 @@
-"""The multinomial oracle with any constant, any loss, in blocks and in samples: always the loop over single rows."""
+"""The multinomial oracle with any constant, any loss, in blocks and in samples: always the loop
+over single rows.
+"""
 
 import math
 
@@ -94,7 +96,9 @@ def test_every_constant_is_a_column_of_its_value(form, loss, constant, row_limit
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix], ids=["dense", "sparse"])
 def test_blocks_are_put_together(form):
-    """More rows than one block has, some of them not finite, also where columns are many and blocks are small."""
+    """More rows than one block has, some of them not finite, also where columns are many and blocks
+    are small.
+    """
     rng = np.random.default_rng(8)
     X, y = table(rng, 4_500)
     X[rng.integers(0, 4_500, 50), 1] = np.nan

@@ -1,4 +1,6 @@
-"""The multinomial oracle: one loop over single rows agrees, and no record moves an answer by more than the bound."""
+"""The multinomial oracle: one loop over single rows agrees, and no record moves an answer by more
+than the bound.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""Sums, counts and scores: no record moves the answer by more than the box says, whatever the record is."""
+"""Sums, counts and scores: no record moves the answer by more than the box says, whatever the
+record is.
+"""
 
 import numpy as np
 import pytest
@@ -66,7 +68,8 @@ def test_counts_move_by_no_more_than_the_bound(labels, one, other):
     ids=["clipped_sum", "negated_losses"],
 )
 def test_rounding_of_a_long_sum_stays_within_the_bound(build, norm, size):
-    """A sum brought to just below a power of two, then many rows that round up above it and down below.
+    """A sum brought to just below a power of two, then many rows that round up above it and down
+    below.
 
     Added up row by row, one record moves such a sum by 2e-5 more than its own size.
     """

@@ -1,4 +1,6 @@
-"""Allowances: what leaves is paid twice, from the limit of the fit and from the purse that many fits share."""
+"""Allowances: what leaves is paid twice, from the limit of the fit and from the purse that many
+fits share.
+"""
 
 import contextlib
 import copy
@@ -262,7 +264,7 @@ def test_the_relation_is_the_purses():
     assert drawn.std() == pytest.approx(600.0, rel=0.15), "noise for replaced records"
 
 
-# -------------------------------------------------------------------------------------------------- several at once
+# ---------------------------------------------------------------------------------- several at once
 
 
 def test_threads_get_what_was_paid_and_no_more(ledger):
@@ -347,7 +349,7 @@ def test_no_second_allowance_by_forking(ledger, reserved):
     assert allowance.spent.releases == purse.spent.releases == 1
 
 
-# ------------------------------------------------------------------------------------------------ purses of other rules
+# ---------------------------------------------------------------------------- purses of other rules
 
 releases = st.lists(
     st.one_of(

@@ -120,7 +120,9 @@ def test_a_replace_one_certificate_states_nothing_under_add_remove(ledger, sampl
 
 
 def test_certificates_of_n_and_one_more_record_claim_nothing_where_they_tell_them_apart():
-    """A sampling rate may be a batch over the true number under replace-one: the printed rate then says how many there are."""
+    """A sampling rate may be a batch over the true number under replace-one: the printed rate then
+    says how many there are.
+    """
     told = []
     for records in (1_000, 1_001):
         X = np.random.default_rng(0).standard_normal((records, 3))

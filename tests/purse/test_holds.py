@@ -140,7 +140,9 @@ def test_holds_that_cannot_be_read_count_for_nothing(tmp_path, monkeypatch):
 
 
 def test_the_folder_of_holds_is_made_again_where_another_run_removes_it(tmp_path, monkeypatch):
-    """As another run does when it ends: between the making, the opening and the locking of the folder."""
+    """As another run does when it ends: between the making, the opening and the locking of the
+    folder.
+    """
     purse, folder, moments = _purse(tmp_path), tmp_path / "budget.db.runs", ["open", "lock"]
     real_open, real_flock = os.open, fcntl.flock
 

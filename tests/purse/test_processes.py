@@ -22,7 +22,9 @@ def one_id_for_all(monkeypatch):
 
 
 def in_fork(work):
-    """Run something in a forked child; return 7 if it was refused there, and otherwise what it returned."""
+    """Run something in a forked child; return 7 if it was refused there, and otherwise what it
+    returned.
+    """
     child = os.fork()
     if child == 0:
         code = 99

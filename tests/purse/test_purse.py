@@ -178,7 +178,9 @@ def test_the_rdp_filter_by_name_is_of_use_for_sampled_releases(multiplier):
 
 
 def test_a_sample_is_good_for_one_release():
-    """Ten thousand releases of one sample at the sampled price would be worth one release without sampling."""
+    """Ten thousand releases of one sample at the sampled price would be worth one release without
+    sampling.
+    """
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", filter="rdp")
     box = fresh_sample(0.001)
     with pytest.raises(BudgetExhausted):
@@ -260,7 +262,7 @@ def test_non_private_work_needs_a_purse_that_says_so(ledger, box):
     assert Purse.reopen(ledger, "made data").epsilon == math.inf
 
 
-# ----------------------------------------------------------------------------------------------------------- sharing
+# ------------------------------------------------------------------------------------------ sharing
 
 
 def test_copies_share_the_budget(ledger, box):
@@ -282,7 +284,9 @@ def test_a_pickled_purse_spends_the_same_file(tmp_path, box):
 
 
 def test_a_pickled_purse_refuses_a_missing_older_or_other_ledger(tmp_path, box):
-    """As on another machine: what is at the path there must be the ledger that was seen here, continued."""
+    """As on another machine: what is at the path there must be the ledger that was seen here,
+    continued.
+    """
     path, old, other = tmp_path / "budget.db", tmp_path / "old.db", tmp_path / "other.db"
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path)
     shutil.copy(path, old)
@@ -329,7 +333,7 @@ def test_a_forked_child_does_not_spend_its_parents_reservation(tmp_path, box):
     assert purse.spent.releases == 5
 
 
-# ------------------------------------------------------------------------------------------------- data sets and terms
+# ------------------------------------------------------------------------------ data sets and terms
 
 
 def test_a_purse_is_not_rebuilt_on_a_ledger_without_its_account():
@@ -468,7 +472,7 @@ def test_the_relation_has_no_default():
         Purse(1.0, 1e-6)
 
 
-# -------------------------------------------------------------------------------------------------------- reservations
+# ------------------------------------------------------------------------------------- reservations
 
 
 def test_a_reservation_writes_two_lines_for_many_releases(ledger, box):
@@ -603,7 +607,7 @@ def test_an_error_inside_a_reservation_settles_it(ledger, box):
     assert purse.spent.releases == 1
 
 
-# ------------------------------------------------------------------------------------------------------------- replay
+# ------------------------------------------------------------------------------------------- replay
 
 
 @settings(max_examples=50)

@@ -1,4 +1,6 @@
-"""Counting a ledger again: blocks of a fixed schedule in any mix, and ledgers that an earlier version wrote."""
+"""Counting a ledger again: blocks of a fixed schedule in any mix, and ledgers that an earlier
+version wrote.
+"""
 
 import pathlib
 import shutil
@@ -15,7 +17,8 @@ from privypurse.purse._replay import replay
 
 BOX = Sensitive([3.0, 4.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
 NOISES = (30.0, 60.0, 90.0)
-# Made before a block of a fixed schedule could be counted again: its "used" names 3 charges of one kind, then 2 of another.
+# Made before a block of a fixed schedule could be counted again: its "used" names 3 charges of one
+# kind, then 2 of another.
 EARLIER = pathlib.Path(__file__).parent / "data" / "earlier.ledger"
 
 

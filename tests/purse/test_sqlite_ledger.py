@@ -1,4 +1,6 @@
-"""The file: an edited, truncated, reordered, emptied or exchanged ledger is refused, and never spent from."""
+"""The file: an edited, truncated, reordered, emptied or exchanged ledger is refused, and never
+spent from.
+"""
 
 import os
 import pathlib
@@ -407,7 +409,9 @@ def test_readers_and_writers_raise_no_false_alarm(ledger):
 
 
 def test_edits_behind_an_open_purse_cannot_raise_its_budget(tmp_path):
-    """Lines of one data set deleted while another's are the last: totals come from lines that were checked."""
+    """Lines of one data set deleted while another's are the last: totals come from lines that were
+    checked.
+    """
     ledger = SqliteLedger(tmp_path / "budget.db")
     terms = {"epsilon": 1.0, "delta": 1e-6, "neighbouring": "add-remove", "ledger": ledger}
     one, two = Purse(**terms, dataset="one"), Purse(**terms, dataset="two")
@@ -424,7 +428,9 @@ def test_edits_behind_an_open_purse_cannot_raise_its_budget(tmp_path):
 
 
 def test_the_file_is_synced_and_has_a_rollback_journal(path):
-    """What a kill cannot test: that a commit waits for the disk, and leaves no side file that a copy would miss."""
+    """What a kill cannot test: that a commit waits for the disk, and leaves no side file that a
+    copy would miss.
+    """
     connection = sqlite_ledger._connect(path)
     assert connection.execute("PRAGMA synchronous").fetchone() == (3,), "EXTRA"
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)

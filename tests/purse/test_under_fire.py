@@ -29,7 +29,9 @@ TERMS = {"epsilon": 1.0, "delta": 1e-6, "neighbouring": "add-remove"}
 
 
 def in_child(work):
-    """Run `work` in a forked child; return its exit code (0 unless it says otherwise, 99 if it raised)."""
+    """Run `work` in a forked child; return its exit code (0 unless it says otherwise, 99 if it
+    raised).
+    """
     child = os.fork()
     if child == 0:
         code = 99
@@ -47,7 +49,9 @@ def exit_code(child):
 
 
 def race(path, seed, charges):
-    """Spend with random noise levels, some alone and some reserved; return the exact sum of what was admitted."""
+    """Spend with random noise levels, some alone and some reserved; return the exact sum of what
+    was admitted.
+    """
     rng = random.Random(seed)
     purse = Purse(**TERMS, ledger=path)
     total, admitted = 0, 0
@@ -116,7 +120,8 @@ def test_two_hundred_kills_between_request_and_release(tmp_path, reserve):
         child = in_child(spend)
         os.close(write)
         with os.fdopen(read, "rb", buffering=0) as pipe:
-            # Some releases are waited for, and the next is cut short: at a fraction of what one takes on this disk.
+            # Some releases are waited for, and the next is cut short: at a fraction of what one
+            # takes on this disk.
             told, wanted = pipe.read(1), rng.randrange(3 + reserve)
             while told.count(b"!") < wanted:
                 told += (heard := pipe.read(1))
@@ -128,7 +133,8 @@ def test_two_hundred_kills_between_request_and_release(tmp_path, reserve):
         out = told.count(b"!")
         died_while["asking" if told.endswith(b"?") else "idle"] += 1
         got_out += out
-        # Whoever now takes the file alone, without the journal that may lie beside it, gets no budget back.
+        # Whoever now takes the file alone, without the journal that may lie beside it, gets no
+        # budget back.
         shutil.copy(path, tmp_path / "copy.db")
         with contextlib.suppress(LedgerCorrupt):  # cut short while the file was written
             assert SqliteLedger(tmp_path / "copy.db").totals("default").releases - before >= out
@@ -288,7 +294,9 @@ def test_a_held_lock_is_waited_for_and_then_reported(tmp_path, monkeypatch):
 
 
 def test_a_ledger_with_two_names_is_refused_before_a_release(tmp_path):
-    """Under each name SQLite has a journal of its own, so that a crash under one would take back lines of the other."""
+    """Under each name SQLite has a journal of its own, so that a crash under one would take back
+    lines of the other.
+    """
     path, other = tmp_path / "budget.db", tmp_path / "elsewhere.db"
     purse = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path)
     purse.release(BOX, Gaussian(100.0))
@@ -305,7 +313,9 @@ def test_a_ledger_with_two_names_is_refused_before_a_release(tmp_path):
 
 
 def test_a_ledger_that_was_just_made_may_have_its_first_name_still(tmp_path):
-    """Between the two names that a new file has for a moment, another process may open it, or its maker be killed."""
+    """Between the two names that a new file has for a moment, another process may open it, or its
+    maker be killed.
+    """
     path = tmp_path / "budget.db"
     Purse(1.0, 1e-6, neighbouring="add-remove", ledger=path).release(BOX, Gaussian(100.0))
     one_name.first_name(path).hardlink_to(path)

@@ -1,4 +1,6 @@
-"""Small modules on few records: one thread each, or the workers of the test run get into each other's way."""
+"""Small modules on few records: one thread each, or the workers of the test run get into each
+other's way.
+"""
 
 import signal
 

@@ -1,4 +1,6 @@
-"""Attacks on the bound: one record, chosen to count for more than the clip norm, on every way from records to a sum."""
+"""Attacks on the bound: one record, chosen to count for more than the clip norm, on every way from
+records to a sum.
+"""
 
 import itertools
 
@@ -25,7 +27,9 @@ NEXT_TO_NONE = 1e-9
 
 
 def summed(module, data, way, loss, **settings):
-    """The sum of clipped gradients, next to no noise, by hooks, by the engine's own backward, or by the oracle."""
+    """The sum of clipped gradients, next to no noise, by hooks, by the engine's own backward, or by
+    the oracle.
+    """
     if way == "oracle":
         oracle = ModuleOracle(module, data, loss=loss, records=100, clip_norm=1.0)
         purse = Purse.not_private(noise=NoiseSource(seed=0))
@@ -113,7 +117,9 @@ def test_targets_of_another_shape_are_refused(way, loss):
 @pytest.mark.parametrize("kind", ["autocast", "module"])
 @pytest.mark.parametrize("records", [500, 2_000])
 def test_half_precision_does_not_add_up(kind, records):
-    """Rounding that depends on the number of records, alike for all of them, would move every gradient at once."""
+    """Rounding that depends on the number of records, alike for all of them, would move every
+    gradient at once.
+    """
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     X, y = torch.randn(1, 4).expand(records, 4).clone(), torch.zeros(records, dtype=torch.long)
@@ -255,7 +261,9 @@ def test_lengths_are_measured_in_full_precision_by_hooks_too():
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "autocast"])
 def test_a_mean_leaves_no_trace_of_the_number_of_records(kind):
-    """Gradients that lie between two numbers of lower precision: rounding must not depend on the number of records."""
+    """Gradients that lie between two numbers of lower precision: rounding must not depend on the
+    number of records.
+    """
     module = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(module.weight)
     data = torch.ones(4_000, 1), torch.full((4_000, 1), -(1 + 2.0**-8) / 2)

@@ -1,4 +1,6 @@
-"""Batch normalisation that is not trained: its statistics are public, each record has its gradient, and nothing of it changes."""
+"""Batch normalisation that is not trained: its statistics are public, each record has its gradient,
+and nothing of it changes.
+"""
 
 import copy
 

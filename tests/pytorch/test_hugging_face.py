@@ -204,7 +204,9 @@ def test_a_language_model_trains_with_texts_of_any_length(tmp_path):
 
 
 def test_gradients_are_those_of_single_records(tmp_path):
-    """One step of SGD without noise to speak of, by hand: each record on its own, clipped, added up."""
+    """One step of SGD without noise to speak of, by hand: each record on its own, clipped, added
+    up.
+    """
     data, clip = texts(), 0.05
     trainer = make_trainer(tmp_path, make_bert(), data, max_grad_norm=1.0, optim="sgd", lr_scheduler_type="constant")
     before = parameters(trainer.model)

@@ -31,7 +31,8 @@ EITHER = [
 ]
 
 
-# Sums over records that end in a mean over something else, and sums beside a mean that is not trained on.
+# Sums over records that end in a mean over something else, and sums beside a mean that is not
+# trained on.
 UNREADABLE = [
     lambda errors: errors.T.sum(1).mean().backward(),
     lambda errors: errors.transpose(0, 1).sum(-1).mean().backward(),

@@ -1,4 +1,6 @@
-"""A module keeps nothing of the records it is trained on, wherever it might hide it, and nothing of made-up ones."""
+"""A module keeps nothing of the records it is trained on, wherever it might hide it, and nothing of
+made-up ones.
+"""
 
 import collections
 import dataclasses
@@ -189,7 +191,9 @@ def test_the_mean_of_records_in_a_frozen_parameter_does_not_leave(way):
 
 
 class Frozen(nn.Module):
-    """Holds much that does not change, some of it not a number, and one object that is made anew each time."""
+    """Holds much that does not change, some of it not a number, and one object that is made anew
+    each time.
+    """
 
     def __init__(self):
         super().__init__()

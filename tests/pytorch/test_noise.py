@@ -1,4 +1,6 @@
-"""The noise that reaches the optimizer has the scale that was paid for, and no number of it is used twice."""
+"""The noise that reaches the optimizer has the scale that was paid for, and no number of it is used
+twice.
+"""
 
 import os
 import random
@@ -82,7 +84,9 @@ def gradients(private, steps=10, how="hooks"):
 @pytest.mark.parametrize("full", [False, True], ids=["samples", "full batch"])
 @pytest.mark.parametrize("how", ["hooks", "backward"])
 def test_the_optimizer_is_given_the_noise_that_was_paid_for(seed, relation, full, how):
-    """Multiplier 4 and clip norm 1.5 over the expected batch; twice that where a record is replaced."""
+    """Multiplier 4 and clip norm 1.5 over the expected batch; twice that where a record is
+    replaced.
+    """
     private = make(seed, relation, full, loss=nothing if how == "backward" else None, compile=False)
     sensitivity = CLIP if relation == "add-remove" else 2 * CLIP
     samples = gradients(private, how=how).ravel()
@@ -207,7 +211,9 @@ def test_a_batch_without_records_needs_no_backward_pass():
 
 
 def words_of(key, counter, nonce):
-    """ChaCha20 by RFC 8439, one block, in whole numbers; the counter runs on into the first word of the nonce."""
+    """ChaCha20 by RFC 8439, one block, in whole numbers; the counter runs on into the first word of
+    the nonce.
+    """
     mask = 0xFFFFFFFF
     first = [
         0x61707865,
@@ -295,7 +301,9 @@ def test_tails_of_the_cipher_reach_as_far_as_they_should(seed):
 
 
 def test_the_largest_normal_of_the_cipher_is_beyond_eleven_standard_deviations(monkeypatch):
-    """Words of zeros gave 9.49: a probability of 2^-65 for each pair was left out, and 2^-97 is now."""
+    """Words of zeros gave 9.49: a probability of 2^-65 for each pair was left out, and 2^-97 is
+    now.
+    """
     zeros = [torch.zeros(1, dtype=torch.int64)] * 16
     monkeypatch.setattr("privypurse.mechanisms._torch_gaussian.keystream", lambda key, blocks: zeros)
     largest = float(to_normals(torch.zeros(8, dtype=torch.int64), torch.arange(1)).max())

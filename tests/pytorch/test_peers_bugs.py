@@ -1,4 +1,6 @@
-"""Bugs of other libraries that broke privacy, as tests: what is counted, what trains, what a record can do."""
+"""Bugs of other libraries that broke privacy, as tests: what is counted, what trains, what a record
+can do.
+"""
 
 import contextlib
 import math
@@ -29,13 +31,16 @@ from tests.pytorch.peer_runs import (  # noqa: E402
 
 
 def test_adaptive_clipping_is_counted():
-    """Opacus up to 1.5.4 reported epsilon 2.97 where 7.90 were spent: looks at the clip norm cost too."""
+    """Opacus up to 1.5.4 reported epsilon 2.97 where 7.90 were spent: looks at the clip norm cost
+    too.
+    """
     private = train(make(epsilon=2.0, delta=1e-5, steps=8, clip_norm=AdaptiveClip(every=4)))
     kinds = [step.query for step in private.engine.trace.steps]
     assert kinds.count("ShareWithin") == 2
     assert kinds.count("ModuleGradient") == private.engine.gradients == 8
     assert private.purse.spent.releases == 10, "each look has a line of its own"
-    # A look moves by one half for each record; a gradient by the clip norm of its time, of which the charge is relative.
+    # A look moves by one half for each record; a gradient by the clip norm of its time, of which
+    # the charge is relative.
     multipliers = [step.charge["noise_multiplier"] for step in private.engine.trace.steps]
     everything = composed(multipliers, [0.2] * 10)
     gradients = composed(
@@ -56,7 +61,9 @@ def test_a_clip_norm_changed_by_hand_changes_the_noise_with_it(change):
 
 
 def long_step(clip_norm, before=None, between=None):
-    """One step with a gradient longer than any clip norm here, which is changed by hand; returns the bound that was priced."""
+    """One step with a gradient longer than any clip norm here, which is changed by hand; returns
+    the bound that was priced.
+    """
     data = (torch.ones(1, 4), torch.zeros(1, dtype=torch.long))
     private = make(data, records=1, clip_norm=clip_norm, **LOUD)
     terms = private.purse.filter.terms()

@@ -57,7 +57,9 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: ", ".join(f"{v}" for v in case.values())[:40])
 def test_calibration_never_overshoots_epsilon(case):
-    """The noise that was drawn, priced by another accountant: at most what was asked for, and nearly all of it."""
+    """The noise that was drawn, priced by another accountant: at most what was asked for, and
+    nearly all of it.
+    """
     private = train(make(**case))
     event = events_of(private.engine.trace)
     spent = pld_epsilon(event, case["delta"])
@@ -71,7 +73,9 @@ def test_calibration_never_overshoots_epsilon(case):
 
 
 def test_a_full_batch_run_costs_what_the_formula_of_gaussian_privacy_says():
-    """A second source for the price, without an accountant: delta(epsilon) of mu (Dong, Roth and Su 2022)."""
+    """A second source for the price, without an accountant: delta(epsilon) of mu (Dong, Roth and Su
+    2022).
+    """
     from scipy.stats import norm
 
     private = train(make(epsilon=1.0, delta=1e-5, steps=7, full_batch=True, schedule="exponential"))
@@ -188,7 +192,9 @@ def summed(accumulate=1, micro_batch=None, groups=False, how="hooks", clip_norm=
     ids=str,
 )
 def test_micro_batches_do_not_change_the_clip_unit(settings):
-    """Nor do parts of a sample or groups of parameters: one record is clipped, over all parameters at once."""
+    """Nor do parts of a sample or groups of parameters: one record is clipped, over all parameters
+    at once.
+    """
     expected = slow_sum(small(), *data_of(), 0.3)
     assert torch.allclose(summed(**settings), expected, rtol=5e-3, atol=1e-3)
 

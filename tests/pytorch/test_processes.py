@@ -255,7 +255,9 @@ def few_run(rank, folder):
 
 
 def fit_run(rank, folder):
-    """`fit` knows nothing of other processes: it must say so, or both would pay and release of their own."""
+    """`fit` knows nothing of other processes: it must say so, or both would pay and release of
+    their own.
+    """
     module = module_of(seed=3)
     try:
         fitted = fit(
@@ -328,7 +330,9 @@ def test_both_processes_end_with_the_same_parameters_for_the_same_reason(reports
 
 @pytest.mark.statistical
 def test_noise_was_added_once(reports):
-    """The scale of one process, and neither 2/3 nor 3/2 of it, nor the square root of two that two draws would have."""
+    """The scale of one process, and neither 2/3 nor 3/2 of it, nor the square root of two that two
+    draws would have.
+    """
     right = MULTIPLIER * CLIP / RECORDS
     samples = reports[0]["noise_run"]["given"].ravel()
     alone = noise_run(0, None)["given"].ravel()

@@ -1,4 +1,6 @@
-"""A run that is interrupted goes on as if it had not been, spends no less than it made, and trusts no file."""
+"""A run that is interrupted goes on as if it had not been, spends no less than it made, and trusts
+no file.
+"""
 
 import itertools
 import math

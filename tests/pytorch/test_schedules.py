@@ -1,4 +1,6 @@
-"""Every schedule, full batches and samples, fixed and adaptive clip norms: never more than the budget, and all of it."""
+"""Every schedule, full batches and samples, fixed and adaptive clip norms: never more than the
+budget, and all of it.
+"""
 
 import contextlib
 import functools
@@ -140,7 +142,8 @@ def test_replace_one_of_samples():
 @pytest.mark.parametrize("batch_size", [None, 20])
 def test_schedules_that_choose_on_the_way_stay_within_the_budget(schedule, clip_norm, batch_size):
     sampled = {} if batch_size is None else {"batch_size": batch_size}
-    # What does not fit is not begun, and the user is told; with an adaptive clip norm a look comes first.
+    # What does not fit is not begun, and the user is told; with an adaptive clip norm a look comes
+    # first.
     told = schedule == ConstantNoise(0.3) and clip_norm == 1.0
     with pytest.warns(UserWarning, match="no step was made: what is") if told else contextlib.nullcontext():
         private = run(begin(schedule, steps=12, clip_norm=clip_norm, **sampled))
@@ -222,7 +225,7 @@ def test_no_run_of_full_batches_spends_more_than_the_budget(schedule, epsilon, l
         assert private.purse.spent.epsilon >= 0.998 * epsilon
 
 
-# ----------------------------------------------------------------------------------------------------- adaptive clipping
+# -------------------------------------------------------------------------------- adaptive clipping
 
 
 def test_looks_have_their_own_lines_on_the_certificate():
@@ -326,7 +329,7 @@ def test_the_clip_norm_stays_finite_when_no_gradient_is():
     assert torch.isfinite(private.module.weight).all()
 
 
-# ---------------------------------------------------------------------------------------------------------- shared purses
+# ------------------------------------------------------------------------------------ shared purses
 
 
 def test_two_runs_share_a_ledger_file(tmp_path):
@@ -391,7 +394,7 @@ def test_a_run_that_is_dropped_gives_back_what_it_had_reserved(tmp_path):
     assert Purse(2.0, 1e-5, neighbouring="add-remove", ledger=tmp_path / "budget.db").spent.releases == 1
 
 
-# ---------------------------------------------------------------------------- schedules of purses, and parts of purses
+# --------------------------------------------------------- schedules of purses, and parts of purses
 
 
 @functools.cache
@@ -495,7 +498,7 @@ def test_fits_take_parts_of_one_purse(tmp_path):
     assert purse().spent.epsilon <= 2.0
 
 
-# -------------------------------------------------------------------------------------------------------------------- fit
+# ---------------------------------------------------------------------------------------------- fit
 
 
 METHODS = [

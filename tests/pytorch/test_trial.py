@@ -1,4 +1,6 @@
-"""The trial on synthetic records: modules that mix records are refused before payment, modules that do not are let in."""
+"""The trial on synthetic records: modules that mix records are refused before payment, modules that
+do not are let in.
+"""
 
 import dataclasses
 import random
@@ -55,7 +57,8 @@ MIXING = {
     "attention over records": lambda x: (x @ x.T).softmax(1) @ x,
     "quantile": lambda x: x - x.quantile(0.5, dim=0),
 }
-# What does not mix for some inputs: none is below 0, or none is above 1; and for outputs: they are small, and their ranks have no
+# What does not mix for some inputs: none is below 0, or none is above 1; and for outputs: they are
+# small, and their ranks have no
 # gradient.
 NOT_BELOW_ZERO = {"only what is negative"}
 NOT_ABOVE_ONE = NOT_BELOW_ZERO | {"only what is large", "largest", "largest of a column"}
@@ -407,7 +410,9 @@ def test_numbers_that_change_from_call_to_call_are_not_tried_each_time(monkeypat
 
 
 def test_a_part_that_once_was_as_long_as_the_batch_is_tried_when_it_has_records():
-    """A weight for five classes meets five records: that is no trial of a part with one number for each record."""
+    """A weight for five classes meets five records: that is no trial of a part with one number for
+    each record.
+    """
 
     class Weighing(nn.Module):
         def __init__(self):
@@ -510,7 +515,9 @@ def test_tables_of_different_sizes_are_tried_with_integers_that_each_takes(scale
 
 
 def test_a_loss_over_words_that_leaves_some_of_them_out_is_refused():
-    """Its mean is over the words of all records: the number of words of one would scale the gradients of others."""
+    """Its mean is over the words of all records: the number of words of one would scale the
+    gradients of others.
+    """
 
     class Tagger(nn.Module):
         def __init__(self):
@@ -587,7 +594,9 @@ def test_division_by_the_places_that_masks_of_the_batch_leave_is_refused():
 
 
 class Reparameterised(nn.Module):
-    """Draws numbers in each mode, as the example of a variational autoencoder does, and maybe mixes records."""
+    """Draws numbers in each mode, as the example of a variational autoencoder does, and maybe mixes
+    records.
+    """
 
     def __init__(self, mixes):
         super().__init__()
@@ -663,7 +672,9 @@ def test_a_large_output_does_not_hide_that_another_mixes_records():
 
 
 class Columns(nn.Module):
-    """A table with a column of two kinds beside one of counts, which are maybe divided by the largest."""
+    """A table with a column of two kinds beside one of counts, which are maybe divided by the
+    largest.
+    """
 
     def __init__(self, divides):
         super().__init__()

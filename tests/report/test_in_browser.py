@@ -1,4 +1,6 @@
-"""The page in a real browser, offline: drawn, usable by keyboard, readable on a phone, in the dark and on paper."""
+"""The page in a real browser, offline: drawn, usable by keyboard, readable on a phone, in the dark
+and on paper.
+"""
 
 import dataclasses
 import re
@@ -22,7 +24,8 @@ SETTINGS = [
 ]
 PLOTS = ["plot-budget", "plot-noise", "plot-steps", "plot-coefficients", "plot-runs"]
 
-# For every text that is seen: its contrast with the nearest ground that is not see-through. Returns what is below 4.5.
+# For every text that is seen: its contrast with the nearest ground that is not see-through. Returns
+# what is below 4.5.
 LOW_CONTRAST = """() => {
   const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
   const luminance = (c) => [0.2126, 0.7152, 0.0722].reduce((sum, w, i) => {
@@ -78,7 +81,9 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def visit(browser, files):
-    """Open pages offline; afterwards nothing may have failed, and nothing but the file may have been asked for."""
+    """Open pages offline; afterwards nothing may have failed, and nothing but the file may have
+    been asked for.
+    """
     contexts, troubles, requests = [], [], []
 
     def opened(name="plain", width=1280, **settings):
@@ -106,7 +111,9 @@ def visit(browser, files):
 
 
 def until(holds):
-    """Wait for what the page does by itself. Its policy forbids the browser to evaluate a text again and again."""
+    """Wait for what the page does by itself. Its policy forbids the browser to evaluate a text
+    again and again.
+    """
     end = time.monotonic() + LONG_MS / 1e3
     while not holds():
         assert time.monotonic() < end

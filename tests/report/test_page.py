@@ -1,4 +1,6 @@
-"""The page as text: every section is there, nothing that people wrote becomes markup, and odd runs have a report too."""
+"""The page as text: every section is there, nothing that people wrote becomes markup, and odd runs
+have a report too.
+"""
 
 import dataclasses
 import html
@@ -179,7 +181,8 @@ def test_nothing_that_people_wrote_becomes_markup():
     )
     reader = Reader(page)
     assert reader.open == []
-    # The data, the drawing library, the page's own two scripts; and no tag that came in with a name.
+    # The data, the drawing library, the page's own two scripts; and no tag that came in with a
+    # name.
     assert sum(tag == "script" for tag, _ in reader.tags) == 4
     assert not any(
         tag == "b" and reader for tag, _ in reader.tags[reader.tags.index(("main", {"id": "main", "tabindex": "-1"})) :]

@@ -1,4 +1,6 @@
-"""A made-up census in a file, its schemas, and settings to train on it; what the tests of jobs share."""
+"""A made-up census in a file, its schemas, and settings to train on it; what the tests of jobs
+share.
+"""
 
 import dataclasses
 

@@ -1,4 +1,6 @@
-"""CSV as RFC 4180 has it, turned into Parquet: every record, cell by cell, or a refusal that says where and quotes nothing."""
+"""CSV as RFC 4180 has it, turned into Parquet: every record, cell by cell, or a refusal that says
+where and quotes nothing.
+"""
 
 import csv
 import gzip

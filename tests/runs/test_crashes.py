@@ -29,7 +29,9 @@ while True:
 
 
 def kept_models(folder):
-    """Return the models that a reader finds under the name, or else under the names that replacing gives them."""
+    """Return the models that a reader finds under the name, or else under the names that replacing
+    gives them.
+    """
     if (folder / "model").exists():
         return [load_model(folder / "model")]
     return [load_model(path) for path in folder.glob(".model.*.old")]

@@ -1,4 +1,6 @@
-"""What a job leaves out of a file is said: paid for before a training, exactly where the records are public."""
+"""What a job leaves out of a file is said: paid for before a training, exactly where the records
+are public.
+"""
 
 import dataclasses
 import json

@@ -61,7 +61,8 @@ def test_all_that_is_left_pays_for_one_release():
 @pytest.mark.parametrize(("neighbouring", "sensitivity"), [("add-remove", 1.0), ("replace-one", math.sqrt(2))])
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
 def test_the_noise_has_its_scale_and_no_other(neighbouring, sensitivity, kind):
-    # Records that are all right, all of one class: hits over total is one unless there is noise, so the total tells.
+    # Records that are all right, all of one class: hits over total is one unless there is noise, so
+    # the total tells.
     if kind == "classes":
         rows, target = EncodedRows(np.ones((5_000, 1), dtype=np.float32), np.ones(5_000, dtype=int)), TARGET
     else:
@@ -75,7 +76,8 @@ def test_the_noise_has_its_scale_and_no_other(neighbouring, sensitivity, kind):
     for seed in range(120):
         measured = measure(SaysTheColumn(), rows, target, on="test", purse=a_purse(seed, neighbouring))
         if kind == "classes":
-            # Accuracy is 1 - wrong / total, cut at 1: half of the draws show the noise of two cells of wrong answers.
+            # Accuracy is 1 - wrong / total, cut at 1: half of the draws show the noise of two cells
+            # of wrong answers.
             found.append((1 - measured.value) * 5_000)
         else:
             found.append(measured.value / 2 * 5_000)

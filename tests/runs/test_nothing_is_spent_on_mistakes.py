@@ -19,7 +19,9 @@ from tests.runs.census import SCHEMA, a_census, a_schema, lines, regression_sche
 
 
 def private_age(schema=SCHEMA):
-    """The same schema with a range that is bought, so that there is something to pay before the fit."""
+    """The same schema with a range that is bought, so that there is something to pay before the
+    fit.
+    """
     columns = tuple(Number(name="age") if column.name == "age" else column for column in schema.columns)
     return Schema(columns, schema.target)
 

@@ -1,4 +1,6 @@
-"""What a ledger says about jobs afterwards: which, by whom, what they cost, whether they came to their end."""
+"""What a ledger says about jobs afterwards: which, by whom, what they cost, whether they came to
+their end.
+"""
 
 import dataclasses
 import pathlib

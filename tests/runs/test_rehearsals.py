@@ -1,4 +1,6 @@
-"""Rehearsals without data: how far noise moves coefficients, plans for every method, and comparisons that are paid for."""
+"""Rehearsals without data: how far noise moves coefficients, plans for every method, and
+comparisons that are paid for.
+"""
 
 import numpy as np
 import pytest

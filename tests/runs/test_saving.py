@@ -1,4 +1,6 @@
-"""Models in folders: the same to the last bit, plain files only, and nothing taken for a model that is none."""
+"""Models in folders: the same to the last bit, plain files only, and nothing taken for a model that
+is none.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""From a file to a model folder: what it costs, what its certificate says, and what is in the folder."""
+"""From a file to a model folder: what it costs, what its certificate says, and what is in the
+folder.
+"""
 
 import json
 import warnings

@@ -1,4 +1,6 @@
-"""Exact noise has the scale that was paid for, in large samples, through the gate, and beside another library's sampler."""
+"""Exact noise has the scale that was paid for, in large samples, through the gate, and beside
+another library's sampler.
+"""
 
 import numpy as np
 import pytest
@@ -92,7 +94,9 @@ def test_released_values_carry_the_noise_that_was_paid_for(seed, relation, shape
 
 @pytest.mark.parametrize("std", [1, 3, 8])
 def test_the_discrete_gaussian_has_the_law_of_opendp(std):
-    """Two samples, not seeded: this fails by chance once in ten million runs for each of three scales."""
+    """Two samples, not seeded: this fails by chance once in ten million runs for each of three
+    scales.
+    """
     pytest.importorskip("opendp")
     ours = discrete_gaussian(50_000, std, NoiseSource())
     theirs = discrete_gaussian(50_000, std, NoiseSource(secure="opendp"))
@@ -105,7 +109,8 @@ def test_the_discrete_gaussian_has_the_law_of_opendp(std):
         return stats.chi2_contingency([counts(first), counts(second)]).pvalue
 
     assert p_value(ours, theirs) > 1e-7
-    # The floored law lies half a unit lower: at least 13 standard errors of the difference of means.
+    # The floored law lies half a unit lower: at least 13 standard errors of the difference of
+    # means.
     assert stats.ttest_ind(floored_gaussian(1_000_000, std, NoiseSource()), theirs).pvalue < 1e-7
 
 

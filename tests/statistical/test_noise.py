@@ -1,4 +1,6 @@
-"""The noise that leaves has the scale that was paid for: tests that accept it and reject 2/3 and 3/2 of it."""
+"""The noise that leaves has the scale that was paid for: tests that accept it and reject 2/3 and
+3/2 of it.
+"""
 
 import os
 

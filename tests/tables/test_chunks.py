@@ -1,4 +1,6 @@
-"""Files as chunks of an oracle: one line or cell moves an answer by its own bound at most, and no message quotes a cell."""
+"""Files as chunks of an oracle: one line or cell moves an answer by its own bound at most, and no
+message quotes a cell.
+"""
 
 import traceback
 

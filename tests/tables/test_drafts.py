@@ -1,4 +1,6 @@
-"""A first description of a table: what is made of each column, and that all of it is marked as read from the data."""
+"""A first description of a table: what is made of each column, and that all of it is marked as read
+from the data.
+"""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,6 @@
-"""Tables in files: each way of writing one, each way of breaking one, and no message that quotes a record."""
+"""Tables in files: each way of writing one, each way of breaking one, and no message that quotes a
+record.
+"""
 
 import datetime
 import decimal

@@ -1,4 +1,6 @@
-"""Lines on their way to a parser: what becomes of one depends on its own bytes, wherever it stands and whatever is beside it."""
+"""Lines on their way to a parser: what becomes of one depends on its own bytes, wherever it stands
+and whatever is beside it.
+"""
 
 import contextlib
 import encodings.aliases
@@ -75,7 +77,9 @@ def test_wide_and_narrow_encodings_come_out_as_utf8():
 
 
 def test_no_encoding_is_admitted_in_which_other_bytes_are_ascii_characters():
-    """Quotes and carriage returns are looked for in bytes; in mac-arabic, 0xA2 is a quotation mark too."""
+    """Quotes and carriage returns are looked for in bytes; in mac-arabic, 0xA2 is a quotation mark
+    too.
+    """
     modules = {module.name for module in pkgutil.iter_modules(encodings.__path__)}
     admitted = set()
     for name in modules | set(encodings.aliases.aliases.values()) | set(encodings.aliases.aliases):
@@ -95,7 +99,9 @@ def test_no_encoding_is_admitted_in_which_other_bytes_are_ascii_characters():
 
 
 def test_the_counts_of_lines_move_by_their_bounds_at_most():
-    """One line more is used, cannot be read, is read and not used, or is blank; or becomes another of these."""
+    """One line more is used, cannot be read, is read and not used, or is blank; or becomes another
+    of these.
+    """
     kinds = [(1, 0, 0), (0, 1, 0), (1, 0, 1), (0, 0, 0)]
     boxes = [Tally(5 + read, Counter({FIELDS: 3 + lost})).box(unused=2 + unused) for read, lost, unused in kinds]
     values = [box._value for box in boxes]

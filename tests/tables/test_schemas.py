@@ -1,4 +1,6 @@
-"""What a schema says about itself: what was read from the data, what is bought, and the names of its columns."""
+"""What a schema says about itself: what was read from the data, what is bought, and the names of
+its columns.
+"""
 
 import pytest
 

@@ -21,7 +21,9 @@ def make_budget(steps=100, rule=None, sample_prob=1.0):
 
 
 def walk(schedule, choices, budget=None, most=500, value=(1.0, 0.0)):
-    """Alternate gradients and selections; return the share each took, until the schedule ends the run."""
+    """Alternate gradients and selections; return the share each took, until the schedule ends the
+    run.
+    """
     budget = make_budget() if budget is None else budget
     past, shares, selecting = [], [], False
     choices = iter(choices)
@@ -179,7 +181,8 @@ class TestFollowGradientNorm:
         return (budget.noise_multiplier / mechanism.noise_multiplier) ** 2
 
     def test_noise_becomes_as_long_as_the_gradient_seems_to_be(self):
-        # Squared length 16 of which 4 are noise: 12 over 4 coordinates is 3 a coordinate, three times the variance.
+        # Squared length 16 of which 4 are noise: 12 over 4 coordinates is 3 a coordinate, three
+        # times the variance.
         assert self.wanted([2.0, 2.0, 2.0, 2.0], 1.0) == pytest.approx(0.02 / 3)
 
     def test_a_gradient_lost_in_noise_gets_the_largest_share(self):

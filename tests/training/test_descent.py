@@ -157,7 +157,9 @@ class TestLineSearch:
         assert isinstance(search.ask(state), GradientAt)
 
     def test_looks_at_a_refused_gradient_are_averaged_by_precision_all_of_them(self):
-        """Unnormalised, and with the weight each look really has: the published code kept the first look's too high."""
+        """Unnormalised, and with the weight each look really has: the published code kept the first
+        look's too high.
+        """
         search = self.search()
         looks = [([1.0, 0.0], 1.0), ([0.0, 2.0], 2.0), ([5.0, 5.0], 0.5)]
         state = search.init(2)
@@ -186,7 +188,9 @@ class TestLineSearch:
 
     @pytest.mark.parametrize("most_redraws", [0, 1, 2])
     def test_a_round_that_is_given_up_shortens_the_steps_and_drops_the_momentum(self, most_redraws):
-        """Else a search whose shortest step is too long would stay where it is for the rest of the run."""
+        """Else a search whose shortest step is too long would stay where it is for the rest of the
+        run.
+        """
         search = self.search(most_redraws=most_redraws, momentum=0.5)
         state = search.tell(search.tell(search.init(1), gradient([1.0])), choice(4))
         assert state["velocity"] == pytest.approx([1.0])

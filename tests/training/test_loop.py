@@ -149,7 +149,7 @@ def test_the_progress_bar_is_quiet_without_a_terminal_and_shows_what_is_left(ora
     assert "epsilon 2 of 2, budget left 0.0%" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------------------- resume
+# ------------------------------------------------------------------------------------------- resume
 
 
 def simulate(oracle, ledger, path, steps=30, **changes):
@@ -343,7 +343,9 @@ def test_a_checkpoint_with_pickled_objects_is_not_opened(oracle, tmp_path):
 
 
 def test_fifty_kills_at_random_steps(oracle, tmp_path):
-    """Killed with SIGKILL and resumed until it is done: the ledger never under-counts, the model is the same."""
+    """Killed with SIGKILL and resumed until it is done: the ledger never under-counts, the model is
+    the same.
+    """
     rng = random.Random(8)
     start = time.perf_counter()
     whole, _ = simulate(oracle, tmp_path / "whole.db", tmp_path / "whole.npz", steps=20)

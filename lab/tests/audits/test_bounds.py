@@ -1,4 +1,6 @@
-"""Lower bounds from attacks: they hold as often as they say, they have power, and they agree with other people's."""
+"""Lower bounds from attacks: they hold as often as they say, they have power, and they agree with
+other people's.
+"""
 
 import math
 
@@ -133,7 +135,9 @@ def test_one_run_bounds_hold_and_have_power(mu):
 
 
 def test_one_run_agrees_with_a_plain_count_where_every_canary_is_guessed_under_no_privacy_loss():
-    """With mu = 0 guesses are fair coins: what is refuted there is what a binomial test refutes, give or take the analysis."""
+    """With mu = 0 guesses are fair coins: what is refuted there is what a binomial test refutes,
+    give or take the analysis.
+    """
     for correct in (50, 55, 70, 90):
         refuted = is_refuted(0.0, 100, 100, correct, 0.05)
         assert not (refuted and stats.binom.sf(correct - 1, 100, 0.5) > 0.05)

@@ -1,4 +1,6 @@
-"""Estimators, the search and preprocessing under attack: they hold, and would not if a bound were broken."""
+"""Estimators, the search and preprocessing under attack: they hold, and would not if a bound were
+broken.
+"""
 
 import dataclasses
 
@@ -45,7 +47,8 @@ def test_an_attack_on_a_fit_has_power_and_does_not_refute_it(name):
     judged = judge(scores, 3.0)
     assert not judged.refuted
     assert judged.findings == ()
-    # The likelihood ratio moves by the square of the mu that was spent where it shows, over mu: 9 / 3 if all was.
+    # The likelihood ratio moves by the square of the mu that was spent where it shows, over mu: 9 /
+    # 3 if all was.
     assert 2.0 < np.mean(scores.present) - np.mean(scores.absent) < 4.0
     assert scores.models_absent.size == scores.models_present.size == 15
 
@@ -88,7 +91,8 @@ def test_an_attack_on_the_best_trial_of_a_search_has_power():
     judged = judge(scores, 3.0)
     assert not judged.refuted
     assert judged.findings == ()
-    # A trial has mu 2.66; the canary is one of the few records it is scored on, and moves nothing else, once in twenty runs.
+    # A trial has mu 2.66; the canary is one of the few records it is scored on, and moves nothing
+    # else, once in twenty runs.
     assert 1.2 < np.mean(scores.present) - np.mean(scores.absent) < 3.0
 
 
@@ -167,7 +171,9 @@ def test_a_number_of_records_that_nobody_paid_for_is_found(monkeypatch):
 
 
 def test_a_count_that_says_twice_as_much_is_refuted(monkeypatch):
-    """A declared bound of half of what a record does: half the noise, and an attack shows more than was claimed."""
+    """A declared bound of half of what a record does: half the noise, and an attack shows more than
+    was claimed.
+    """
     subject = PREPROCESSING["private-count"]()
 
     def understated(X):

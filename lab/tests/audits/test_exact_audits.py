@@ -69,7 +69,9 @@ def test_exact_selections_keep_to_their_epsilon_in_rational_numbers(epsilon, sco
 
 
 def test_rounding_by_two_units_is_met_and_one_unit_would_not_do():
-    """The enumeration uses up all but a thousandth of a unit, and refutes a sampler that leaves room for one only."""
+    """The enumeration uses up all but a thousandth of a unit, and refutes a sampler that leaves
+    room for one only.
+    """
     found = enumerate_exact_selection(1.0, score_range=HOSTILE_RANGE, candidates=2)
     assert 1 - 2.0**-49 < found.range <= 1
     exact_selection._rate.cache_clear()
@@ -130,7 +132,9 @@ def test_attacks_need_draws():
 @pytest.mark.parametrize("mechanism", SELECTIONS, ids=NAMES)
 @pytest.mark.parametrize("ranges", [(1.0, 2.0), (1.0, 1.0 + 2.0**-45), (1.5, 2.7), (3.0, 3.0)], ids=str)
 def test_the_price_under_replace_one_covers_the_rate_of_exact_noise(mechanism, ranges):
-    """In rational numbers: the rate is that of add/remove's lattice, the range that of replace-one, with its roundings."""
+    """In rational numbers: the rate is that of add/remove's lattice, the range that of replace-one,
+    with its roundings.
+    """
     box = Sensitive(np.zeros(2), norm=Norm.RANGE, add_remove=ranges[0], replace_one=ranges[1])
     own, other = ranges
     unit = Fraction(2) ** (math.frexp(own)[1] - 41)
@@ -162,7 +166,8 @@ def test_the_published_probabilities_are_those_of_its_noise():
 def test_objective_perturbation_is_within_its_claim(noise_multiplier, ratio, epsilon):
     found = integrate_objective_perturbation(noise_multiplier, ratio, epsilon)
     assert 0 < found.delta <= found.claimed_delta
-    # One-sided Gaussian noise of that multiplier is less than what was found: the integral does see something.
+    # One-sided Gaussian noise of that multiplier is less than what was found: the integral does see
+    # something.
     assert found.delta > gdp_delta(1 / noise_multiplier, epsilon)
 
 

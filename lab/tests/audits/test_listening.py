@@ -1,4 +1,6 @@
-"""Listening at the gate: what is heard is what happened, and a replay differs in nothing but the boxes."""
+"""Listening at the gate: what is heard is what happened, and a replay differs in nothing but the
+boxes.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
-"""Every planted bug is caught, and the same audit is silent without it; the published algorithms are refuted."""
+"""Every planted bug is caught, and the same audit is silent without it; the published algorithms
+are refuted.
+"""
 
 import importlib.util
 import subprocess

@@ -1,4 +1,6 @@
-"""The pages of an audit: everything is on them, no network is asked, and they are readable on a phone and in the dark."""
+"""The pages of an audit: everything is on them, no network is asked, and they are readable on a
+phone and in the dark.
+"""
 
 import json
 import re
@@ -221,7 +223,8 @@ def test_a_page_with_one_line_has_no_empty_section(tmp_path):
         write_pages(report(), tmp_path / "nowhere", as_expected)
 
 
-# Of each table with a verdict that is not folded away: where its column ends, where the visible part of the table does, and how
+# Of each table with a verdict that is not folded away: where its column ends, where the visible
+# part of the table does, and how
 # high the table may get.
 VERDICTS = """[...document.querySelectorAll("main section > .scroll")].flatMap(box => {
   const head = [...box.querySelectorAll("thead th")].find(one => one.textContent === "verdict");

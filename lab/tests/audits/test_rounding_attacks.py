@@ -21,14 +21,18 @@ def test_naive_noise_falls_and_exact_noise_stands(attack, draws, seed):
 
 
 def test_one_plus_noise_never_has_fine_digits():
-    """Not a matter of chance: no number below one can be the rounded sum of one and a double and have finer digits."""
+    """Not a matter of chance: no number below one can be the rounded sum of one and a double and
+    have finer digits.
+    """
     noise = np.random.default_rng(0).normal(0, 1, 200_000)
     assert fine_digits(1.0 + noise).sum() == 0
     assert fine_digits(noise).mean() > 0.2
 
 
 def test_each_line_says_whose_noise_it_is():
-    """A program in single precision falls that nobody here wrote for use: a reader must not take it for the library's."""
+    """A program in single precision falls that nobody here wrote for use: a reader must not take it
+    for the library's.
+    """
     assert {line.subject: line.kind for line in rounding_lines(quick=True)} == {
         "this library's plain Gaussian noise": "naive",
         "this library's exact Gaussian noise": "exact noise",

@@ -226,7 +226,9 @@ def test_who_need_not_show_half_is_named_if_it_was_attacked():
 
 
 def test_a_claim_that_could_not_be_refuted_does_not_hold():
-    """Of 32 runs, even if all are told apart, no bound is above 1.65: a claim of 2 or 3 was not tested."""
+    """Of 32 runs, even if all are told apart, no bound is above 1.65: a claim of 2 or 3 was not
+    tested.
+    """
     lines = by_audit(run_audits([CHEAP], mus=[3.0], runs=32, jobs=1))
     for audit in ("white box", "black box"):
         line = lines[audit]

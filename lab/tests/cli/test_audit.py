@@ -205,7 +205,8 @@ def test_ctrl_c_keeps_what_was_finished_and_a_second_run_does_the_rest(tmp_path)
     said = run(tmp_path, *command, "--json")
     assert said.returncode in (0, NOT_PASSED), said.stderr
     assert f"{len(before)} of 7 pieces were finished before, and are not run again" in said.stderr
-    # Gray box, noise, one run at mu 2, and the white box at both; of so few runs final models say nothing.
+    # Gray box, noise, one run at mu 2, and the white box at both; of so few runs final models say
+    # nothing.
     audits = [(line["audit"], line.get("claimed_mu")) for line in json.loads(said.stdout)["lines"]]
     assert audits == [("gray box", None), ("noise", None), ("one run", 2.0), ("white box", 2.0), ("white box", 3.0)]
     assert kept(tmp_path / "out") == []

@@ -1,4 +1,6 @@
-"""`privypurse reproduce` as a person runs it: what it lists, what it refuses, and that Ctrl-C loses nothing that was finished."""
+"""`privypurse reproduce` as a person runs it: what it lists, what it refuses, and that Ctrl-C loses
+nothing that was finished.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""Local files, the cache and the network: what is read, what is refused, and what is said when nothing is there."""
+"""Local files, the cache and the network: what is read, what is refused, and what is said when
+nothing is there.
+"""
 
 import gzip
 import hashlib
@@ -134,7 +136,8 @@ def connections(n):
 
 def test_the_sf_subset_is_scikit_learns(tmp_path):
     lines = connections(300)
-    # scikit-learn keeps what it fetched as two arrays of objects; with those in place its own rule runs without a network.
+    # scikit-learn keeps what it fetched as two arrays of objects; with those in place its own rule
+    # runs without a network.
     fields = np.array([line.split(",") for line in lines], dtype=object)
     numeric = [column for column in range(41) if column not in (1, 2, 3)]
     fields[:, numeric] = fields[:, numeric].astype(int)
@@ -163,7 +166,9 @@ def test_a_line_of_another_length_is_refused():
 
 
 def openml_adult(rows):
-    """A frame in the layout of OpenML's data set 1590: categories with nothing where a value is missing."""
+    """A frame in the layout of OpenML's data set 1590: categories with nothing where a value is
+    missing.
+    """
     words = PERSON.replace("?", "United-States").strip(", ").split(", ")
     frame = pd.DataFrame([dict(zip(layouts.ADULT_COLUMNS, words, strict=True))] * rows)
     frame[list(layouts.ADULT_NUMBERS)] = frame[list(layouts.ADULT_NUMBERS)].astype("int64")

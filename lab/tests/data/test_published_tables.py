@@ -1,4 +1,6 @@
-"""The published tables, where they are at hand: their sizes, and totals that a wrong reading would change."""
+"""The published tables, where they are at hand: their sizes, and totals that a wrong reading would
+change.
+"""
 
 import collections
 import os
@@ -135,7 +137,8 @@ def test_mnist_pictures_are_the_right_way_round():
     needs_files("mnist")
     test = load("mnist", "test", download=False)
     assert test.X.dtype == np.float32
-    # The first test picture is a seven: ink along the top row of the digit, none in the lower left corner.
+    # The first test picture is a seven: ink along the top row of the digit, none in the lower left
+    # corner.
     picture = test.X[0].reshape(28, 28)
     assert test.classes[test.y[0]] == "7"
     assert picture[7:10, 6:20].mean() > 0.5

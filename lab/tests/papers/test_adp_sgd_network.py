@@ -1,4 +1,6 @@
-"""The network of the ADP-SGD paper: runs are paid for, what is not private says so, measurements are exact."""
+"""The network of the ADP-SGD paper: runs are paid for, what is not private says so, measurements
+are exact.
+"""
 
 import math
 import os

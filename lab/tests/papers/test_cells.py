@@ -1,4 +1,6 @@
-"""Cells: each is run once, kept at once, and not run again; nothing that a killed run leaves behind is in the way."""
+"""Cells: each is run once, kept at once, and not run again; nothing that a killed run leaves behind
+is in the way.
+"""
 
 import dataclasses
 import functools
@@ -31,7 +33,9 @@ def sent_by_value():
 
 
 def square(number: int, folder: str, fails: bool = False, kept: int = 0) -> dict:
-    """Return a square once so many results are kept, and leave a mark for each time it was asked for."""
+    """Return a square once so many results are kept, and leave a mark for each time it was asked
+    for.
+    """
     with (pathlib.Path(folder) / f"{number}.ran").open("a") as mark:
         mark.write("x")
     path = pathlib.Path(folder) / "cells.jsonl"  # made with the first result

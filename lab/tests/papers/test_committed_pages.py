@@ -1,4 +1,6 @@
-"""The pages of the full runs, as they are committed: complete, dated, with the numbers that were promised."""
+"""The pages of the full runs, as they are committed: complete, dated, with the numbers that were
+promised.
+"""
 
 import csv
 import pathlib

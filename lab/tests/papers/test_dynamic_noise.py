@@ -1,4 +1,6 @@
-"""The dynamic-noise paper: budget, influences, schedules; what is published is stamped, what is sound keeps its budget."""
+"""The dynamic-noise paper: budget, influences, schedules; what is published is stamped, what is
+sound keeps its budget.
+"""
 
 import math
 import os
@@ -145,7 +147,8 @@ def test_a_parabola_is_found_again():
 
 
 def test_retraining_finds_the_influence_that_curvature_predicts():
-    # Rows so short that nothing is clipped: the descent is linear, and the prediction exact on average.
+    # Rows so short that nothing is clipped: the descent is linear, and the prediction exact on
+    # average.
     data = problems.records("synthetic", 2.0, False, 0)
     problem = problems.LinearProblem(data, "squared")
     steps, sigmas = 15, [20.0, 200.0]

@@ -1,4 +1,6 @@
-"""The user's own schedules and methods: they take part, mistakes are found first, and none of them can overspend."""
+"""The user's own schedules and methods: they take part, mistakes are found first, and none of them
+can overspend.
+"""
 
 import csv
 import math

@@ -1,4 +1,6 @@
-"""The lecture: its problems are what they claim to be, its bounds are the formulas, its verdicts follow the numbers."""
+"""The lecture: its problems are what they claim to be, its bounds are the formulas, its verdicts
+follow the numbers.
+"""
 
 import math
 

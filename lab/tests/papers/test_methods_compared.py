@@ -1,4 +1,6 @@
-"""Who takes part in comparisons: nobody overspends, flags tell the truth, seeds repeat; and the numbers are worked out right."""
+"""Who takes part in comparisons: nobody overspends, flags tell the truth, seeds repeat; and the
+numbers are worked out right.
+"""
 
 import dataclasses
 import math

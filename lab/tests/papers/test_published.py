@@ -1,4 +1,6 @@
-"""What was published and is not private: as published, line by line; refused by every private purse; and stamped."""
+"""What was published and is not private: as published, line by line; refused by every private
+purse; and stamped.
+"""
 
 import math
 
@@ -53,7 +55,9 @@ def oracle(loss=None):
 
 
 class Script:
-    """Noisy gradients and selected indices that are the same for both sides; notes the noise that was asked for."""
+    """Noisy gradients and selected indices that are the same for both sides; notes the noise that
+    was asked for.
+    """
 
     def __init__(self, gradients, indices):
         self._gradients, self._indices = iter(gradients), iter(indices)
@@ -75,7 +79,9 @@ def random_script(seed, refusals):
 
 
 def ours(recipe, script, dimension=DIMENSION):
-    """Run optimizer and schedule on a script, as the training loop does; returns the model, and the state after each release."""
+    """Run optimizer and schedule on a script, as the training loop does; returns the model, and the
+    state after each release.
+    """
     state, past, after = recipe.optimizer.init(dimension), [], []
     for _ in range(recipe.steps):
         query = recipe.optimizer.ask(state)
@@ -100,7 +106,9 @@ def ours(recipe, script, dimension=DIMENSION):
 
 
 def agd_rho(rho, eps_total, delta, obj_clip, grad_clip, reg_coeff, gamma, splits, script):
-    """Transcribe agd_rho; returns the model and, for each release that was used, what is said to be left."""
+    """Transcribe agd_rho; returns the model and, for each release that was used, what is said to be
+    left.
+    """
     eps_nmax = (eps_total * 0.5) / splits
     sigma = math.sqrt(2.0 * math.log(1.25 / delta)) * grad_clip / eps_nmax  # compute_sigma
     rho_nmax = 0.5 * (eps_nmax**2)
@@ -179,7 +187,9 @@ def test_the_claimed_total_is_the_classic_conversion():
 
 
 def test_a_whole_run_of_dp_agd_is_that_of_the_authors_code():
-    """Real data, real noise: what was released is given to the transcription, which must come to the same model."""
+    """Real data, real noise: what was released is given to the transcription, which must come to
+    the same model.
+    """
     method = PublishedDPAGD(0.8)
     said = []
 
@@ -232,7 +242,8 @@ def test_the_noise_of_selections_has_the_published_scale_and_costs_more_than_is_
         expected = 1 - math.exp(-1 / (2.0 * factor)) / 2
         p = stats.binomtest(won, draws, expected).pvalue
         assert p > 1e-3 if fits else p < 1e-6
-    # Four candidates: one that is worse by a sensitivity wins exp(-3/scale) as often as an even one: three times the claim.
+    # Four candidates: one that is worse by a sensitivity wins exp(-3/scale) as often as an even
+    # one: three times the claim.
     even, _ = wins(np.zeros(4), scale=3.0)
     worse, _ = wins(-np.array([1.0, 0.0, 0.0, 0.0]), scale=3.0)
     assert stats.binomtest(even, draws, 1 / 4).pvalue > 1e-3
@@ -304,7 +315,9 @@ def test_printed_budgets_add_up_to_more_than_epsilon_and_mended_ones_to_epsilon(
 
 
 def test_larger_least_budgets_add_up_to_even_more():
-    """With epsilon_min from a fifth to a half of the mean, printed budgets cost 1.1 to 1.3 times epsilon."""
+    """With epsilon_min from a fifth to a half of the mean, printed budgets cost 1.1 to 1.3 times
+    epsilon.
+    """
     for share, low, high in ((0.2, 1.10, 1.12), (0.5, 1.25, 1.28)):
         for slope in (0.05, 0.1, 0.2, 0.5):
             assert low < printed_budgets(1.0, 100, slope, least=share).sum() < high
@@ -318,7 +331,9 @@ def test_a_smaller_slope_gives_early_epochs_more_if_b_moves_along_and_less_if_no
 
 
 def adp_sgd(epsilon, rounds, slope, decay, most_redraws, records, l2, largest, shrink, script):
-    """Transcribe the paper's loop with what was mended to make it run: t advances, and there is an end to redraws."""
+    """Transcribe the paper's loop with what was mended to make it run: t advances, and there is an
+    end to redraws.
+    """
     w, t, rates = np.zeros(DIMENSION), 1, []
     mean = epsilon / rounds
     while t <= rounds:

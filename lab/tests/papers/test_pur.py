@@ -1,4 +1,6 @@
-"""The PUR paper: its schedules, what they are charged, how they are compared, and what is written of them."""
+"""The PUR paper: its schedules, what they are charged, how they are compared, and what is written
+of them.
+"""
 
 import csv
 import math
@@ -277,7 +279,8 @@ def test_a_case_that_the_cap_ended_is_not_scored():
     ours = compared([0.6, 0.61], {"independent": 0.148}, a=[0.5, 0.5], b=[0.7, 0.7])
     best = compared([0.6, 0.61], {"constant 0.001": 13.0}, a=[0.5, 0.5], b=[0.7, 0.7])
     assert ours.in_full == "ended before (ended by our limit: ours at epsilon 0.15)"
-    # A constant that was ended and is better all the same is better; one that is not might have become so.
+    # A constant that was ended and is better all the same is better; one that is not might have
+    # become so.
     assert best.in_full == "worse (ended by our limit: best constant at epsilon 13)"
     behind = compared([0.4, 0.41], {"constant 0.001": 13.0}, a=[0.5, 0.5])
     assert behind.says == claims.ENDED
@@ -305,7 +308,8 @@ def test_only_the_cap_ends_a_run_before_an_epsilon(few, tmp_path):
         cell = lines.path_cell(settings, "synthetic", 0.0, schedule)
         results.keep(cell, cell())
         made[schedule] = lines.line(settings, results, "synthetic", 0.0, schedule)
-    # Nine steps, for the tenth would pass epsilon 20; the others make all the steps there are, for less.
+    # Nine steps, for the tenth would pass epsilon 20; the others make all the steps there are, for
+    # less.
     assert made["constant 0.001"].reached < LARGEST_EPSILON
     assert not made["constant 0.001"].ended_before(LARGEST_EPSILON)
     ended = lines.ended_before(list(made.values()), LARGEST_EPSILON)
@@ -332,7 +336,8 @@ def test_a_published_order_is_seen_contradicted_or_undecided():
         table3.UNDECIDED: 0,
         claims.ENDED: 0,
     }
-    # Of four published risks one belongs to a run that was ended; 0.5 is near 0.5087 and nothing else is near.
+    # Of four published risks one belongs to a run that was ended; 0.5 is near 0.5087 and nothing
+    # else is near.
     assert table3.close(["synthetic"], found, "zero") == (1, 3)
 
 

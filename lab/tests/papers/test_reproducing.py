@@ -1,4 +1,6 @@
-"""The whole job on a toy paper: what is refused, what is written, and that the same seed gives the same files."""
+"""The whole job on a toy paper: what is refused, what is written, and that the same seed gives the
+same files.
+"""
 
 import csv
 import dataclasses

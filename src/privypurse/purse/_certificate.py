@@ -145,7 +145,7 @@ class Certificate:
             fields = read_json(text)
             if fields["format"] != FORMAT:
                 raise InvalidArgument(
-                    f"expected format {FORMAT}; got {fields['format']!r}. Install the version that wrote the certificate."
+                    f"the certificate has format {fields['format']!r}; expected {FORMAT}. Install the version that wrote it."
                 )
             for name in ("epsilon", "recorded_epsilon"):
                 fields[name] = math.inf if fields[name] is None else fields[name]

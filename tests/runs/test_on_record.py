@@ -226,9 +226,9 @@ def test_exact_figures_go_on_the_record_of_a_ledger_in_the_folder_of_the_user(tm
 
 def test_the_folder_of_a_user_who_is_not_known_is_refused():
     for named in ("~nobody-of-that-name/l.db", pathlib.Path("~nobody-of-that-name/l.db")):
-        with pytest.raises(InvalidArgument, match="user that is not known"):
+        with pytest.raises(InvalidArgument, match="the home of an unknown user"):
             Account(dataset="people", ledger=named).open(1.0)
-        with pytest.raises(InvalidArgument, match="user that is not known"):
+        with pytest.raises(InvalidArgument, match="the home of an unknown user"):
             SqliteLedger(named)
 
 

@@ -145,7 +145,7 @@ class Certificate:
             fields = read_json(text)
             if fields["format"] != FORMAT:
                 raise InvalidArgument(
-                    f"expected format {FORMAT}; got {fields['format']!r}. Install the version that wrote the certificate."
+                    f"the certificate has format {fields['format']!r}; expected {FORMAT}. Install the version that wrote it."
                 )
             for name in ("epsilon", "recorded_epsilon"):
                 fields[name] = math.inf if fields[name] is None else fields[name]
@@ -457,7 +457,7 @@ def _difference(one: Any, other: Any, path: str) -> str | None:
     elif isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
         inner = ((*values, f"{path}[{place}]") for place, values in enumerate(zip(one, other, strict=True)))
     else:
-        return None if _same(one, other) else f"{path} is {shown(one)} in it and {shown(other)} by the ledger"
+        return None if _same(one, other) else f"{path} is {_short(one)} in it and {_short(other)} by the ledger"
     return next((found for each in inner if (found := _difference(*each)) is not None), None)
 
 
@@ -466,3 +466,7 @@ def _same(one: Any, other: Any) -> bool:
         numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
         return numbers and (one == other or math.isclose(one, other, rel_tol=_TOLERANCE))
     return type(one) is type(other) and bool(one == other)
+
+
+def _short(value: Any) -> str:
+    return f"{len(value)} entries" if isinstance(value, dict | list | tuple) else shown(value)

@@ -1,6 +1,8 @@
 """What a pipeline learns without paying is named on the certificate."""
 
+import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
@@ -9,7 +11,15 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
 from privypurse import GdpFilter, InvalidArgument, Purse, SqliteLedger
-from privypurse.estimators import BoundedScaler, DeclaredOneHot, PrivateRangeScaler, RowNormalizer, declare_pipeline
+from privypurse.estimators import (
+    BoundedScaler,
+    DeclaredOneHot,
+    PrivateLogisticRegression,
+    PrivateRangeScaler,
+    PrivateSearchCV,
+    RowNormalizer,
+    declare_pipeline,
+)
 from privypurse.purse._allowance import Allowance
 
 
@@ -112,3 +122,47 @@ def test_wrong_arguments_are_refused():
             declare_pipeline(a_purse(), pipeline)
     with pytest.raises(InvalidArgument, match="purse must be a Purse"):
         declare_pipeline(StandardScaler(), a_purse())
+
+
+class Centre(FunctionTransformer):
+    """Learns the mean, though the tags that it inherits say that it needs no fit."""
+
+    def fit(self, X, y=None):
+        self.mean_ = np.mean(X, axis=0)
+        return self
+
+
+@pytest.mark.parametrize(
+    "step",
+    [Centre(), SimpleImputer(strategy="constant", fill_value=0, keep_empty_features=True, add_indicator=True)],
+    ids=["own-fit", "indicator"],
+)
+def test_steps_that_learn_in_spite_of_their_tags_are_declared_and_refused_in_a_search(step):
+    assert declare_pipeline(a_purse(), make_pipeline(step, RowNormalizer())) != []
+    search = PrivateSearchCV(make_pipeline(step, PrivateLogisticRegression()), {})
+    with pytest.raises(InvalidArgument, match="would learn"):
+        search.fit(np.zeros((100, 2)), np.arange(100) % 2)
+
+
+def test_a_stateless_step_with_tags_of_its_own_is_not_declared():
+    class Same(TransformerMixin, BaseEstimator):
+        def fit(self, X, y=None):
+            return self
+
+        def transform(self, X):
+            return X
+
+        def __sklearn_tags__(self):
+            tags = super().__sklearn_tags__()
+            tags.requires_fit = False
+            return tags
+
+        def _more_tags(self):  # before scikit-learn 1.6
+            return {"requires_fit": False, "stateless": True}
+
+    assert declare_pipeline(a_purse(), Same()) == []
+
+
+def test_a_search_without_a_step_is_refused():
+    with pytest.raises(InvalidArgument, match="no step"):
+        PrivateSearchCV(Pipeline([("nothing", "passthrough")]), {}).fit(np.zeros((100, 2)), np.arange(100) % 2)

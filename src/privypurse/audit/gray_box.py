@@ -14,6 +14,7 @@ from privypurse.audit._lower_bounds import mu_of
 from privypurse.audit.subjects import Subject
 from privypurse.core._checks import positive, positive_integer
 from privypurse.core._errors import InvalidArgument
+from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._sensitive import Norm
 from privypurse.mechanisms._selection import ExponentialSelection, PermuteAndFlip
 
@@ -50,7 +51,7 @@ def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[fl
     for number, (one, other) in enumerate(zip(absent.releases, present.releases, strict=False), start=1):
         if one.terms != other.terms:
             findings.append(f"release {number} ({one.what}) depends on one record: {_difference(one, other)}")
-        share, bound = _share_of_bound(one, other), one.box.bound(one.neighbouring, one.box.norm)
+        share, bound = _share_of_bound(one, other), _declared_bound(one)
         shares.append(share)
         if share > 1 + SLACK:
             findings.append(
@@ -132,10 +133,16 @@ def _share_of_bound(one: Heard, other: Heard) -> float:
         return 0.0
     moved = np.ravel(other.inside - one.inside)
     distance = float(np.ptp(moved)) if one.box.norm is Norm.RANGE else float(np.linalg.norm(moved))
-    bound = one.box.bound(one.neighbouring, one.box.norm)
+    bound = _declared_bound(one)
     if one.box.norm is Norm.GRADIENT:  # a minimiser: bounded by its mechanism
         bound = one.mechanism.sensitivity(one.box, one.neighbouring)  # type: ignore[attr-defined]
     return distance / bound
+
+
+def _declared_bound(one: Heard) -> float:
+    """Return the bound in the box, which for a sample may be smaller than the one that is priced."""
+    declared = one.box.replace_one if one.neighbouring is Neighbouring.REPLACE_ONE else None
+    return one.box.bound(one.neighbouring, one.box.norm) if declared is None else declared
 
 
 def _moved_mu(one: Transcript, other: Transcript) -> float:

@@ -141,9 +141,17 @@ def by_column_name(name: str, value: Any, features: int, names: list[str] | None
 
 
 def needs_fit(estimator: Any) -> bool:
-    """Whether an estimator has to be fitted, by its tags; True without tags."""
-    if isinstance(estimator, SimpleImputer) and estimator.strategy == "constant" and estimator.keep_empty_features:
-        return False  # its tags say so, but it learns nothing
+    """Whether an estimator has to be fitted, by its tags; True without tags.
+
+    Inherited tags say nothing of a `fit` that somebody wrote over the inherited one.
+    """
+    definer = next((cls for cls in type(estimator).__mro__ if "fit" in vars(cls)), object)
+    tagged = "__sklearn_tags__" in vars(definer) or "_more_tags" in vars(definer)
+    if definer.__module__.partition(".")[0] not in ("sklearn", "privypurse") and not tagged:
+        return True
+    if isinstance(estimator, SimpleImputer) and estimator.strategy == "constant":
+        # Its tags say that it needs a fit. With these settings it learns nothing.
+        return not estimator.keep_empty_features or estimator.add_indicator
     try:
         from sklearn.utils import get_tags
     except ImportError:

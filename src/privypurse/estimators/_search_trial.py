@@ -91,7 +91,12 @@ def check_search(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: An
     checked, targets, labels = X, y, None
     uncovered: dict[str, None] = {}
     for candidate in candidates:
-        *earlier, (prefix, model) = _steps(with_parameters(estimator, candidate))
+        steps = _steps(with_parameters(estimator, candidate))
+        if not steps:
+            raise InvalidArgument(
+                "estimator must be an estimator or a pipeline that ends with one; got no step. Add one."
+            )
+        *earlier, (prefix, model) = steps
         _check_model(prefix, model, candidate)
         if getattr(model, "classes", ...) is None:
             uncovered[LABELS_READ] = None
@@ -99,7 +104,8 @@ def check_search(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: An
             name = f"{place.removesuffix('__')} ({type(step).__name__})"
             if needs_fit(step) or "purse" in step.get_params(deep=False):
                 raise InvalidArgument(
-                    f"step {name} would learn from the data in each trial. Fit it before the search, or declare its settings."
+                    f"step {name} would learn from the data in each trial. Fit it before the search, paid by the purse or "
+                    "named by declare_pipeline, or declare its settings."
                 )
             if isinstance(step, FunctionTransformer) and step.func is not None:
                 uncovered[f"that the function in step {name} treats each record alone, and takes any record"] = None
@@ -113,7 +119,7 @@ def check_search(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: An
             continue
         model.set_params(purse=None, epsilon=1.0, warm_start=False)
         seen, targets = model.check_input(table, y)
-        checked = X if earlier or hasattr(X, "columns") else seen
+        checked = X if prefix or hasattr(X, "columns") else seen
         labels = np.unique(targets) if getattr(model, "classes", ...) is None else labels
         uncovered[CHECKED] = None
     return Checked(checked, targets, labels, list(uncovered))

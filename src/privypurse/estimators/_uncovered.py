@@ -63,7 +63,11 @@ def declare_pipeline(purse: Purse, pipeline: Any) -> list[str]:
 def _steps(name: str | None, step: Any) -> Iterator[tuple[str | None, Any]]:
     """Yield the innermost steps of a pipeline with their names."""
     lists = (getattr(step, name, None) for name in ("steps", "transformer_list", "transformers_", "transformers"))
-    named = (found for found in lists if isinstance(found, list) and all(isinstance(part, tuple) for part in found))
+    named = (
+        found
+        for found in lists
+        if isinstance(found, list) and all(isinstance(part, tuple) and len(part) >= 2 for part in found)
+    )
     inner = next(named, None)
     if inner is None:
         if hasattr(step, "fit"):  # "drop", "passthrough" and None do not

@@ -57,9 +57,9 @@ class GradientDescent(KeepsPoint):
         check_momentum(self.momentum)
 
     def init(self, dimension: int) -> State:
-        zeros = np.zeros(dimension)
-        start = zeros if self.projection is None else self.projection(zeros)
-        return {"point": start, "velocity": zeros, "made": np.zeros(1)}
+        start = np.zeros(dimension)
+        start = start if self.projection is None else self.projection(start)
+        return {"point": start, "velocity": np.zeros(dimension), "made": np.zeros(1)}
 
     def ask(self, state: State) -> GradientAt:
         return GradientAt(point=self._place(state), clip_norm=self.clip_norm)

@@ -5,7 +5,9 @@ made-up ones.
 import collections
 import dataclasses
 import functools
+import gc
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -498,6 +500,17 @@ class ScriptedMean(nn.Module):
         return x
 
 
+class WithSlot:
+    __slots__ = ("seen",)
+
+
+class BesideItsSlot(WithSlot):
+    """An inherited slot, beside which `__dict__` may hold the same name."""
+
+    def __repr__(self):
+        return repr(vars(self))
+
+
 def frame():
     return pytest.importorskip("pandas").DataFrame({"mean": [0.0]})
 
@@ -517,6 +530,7 @@ ODD = {
     "record of NumPy": (lambda: np.zeros(1, [("of", "f8")])[0], lambda kept, seen: kept.__setitem__("of", seen)),
     "data set": (Bank, lambda kept, seen: kept.seen.append(seen)),
     "scripted module": (lambda: torch.jit.script(ScriptedMean()), lambda kept, seen: kept(torch.full((2, 3), seen))),
+    "entry named as a slot": (BesideItsSlot, lambda kept, seen: vars(kept).update(seen=seen)),
     "pandas": (frame, lambda kept, seen: kept.__setitem__("mean", [seen])),
 }
 
@@ -554,3 +568,31 @@ def test_inner_state_that_stays_as_it_is_does_not_end_a_run():
     module.table, module.kind, module.place = frame(), torch.float32, torch.device("cpu")
     run(module, "make_private", paid)
     assert paid.spent.releases == 3
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention, self.last = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.last(self.attention(x, x, x, need_weights=False)[0].mean(1))
+
+
+def test_a_finished_run_keeps_neither_its_module_nor_its_records_alive():
+    def trained():
+        inputs, labels, module = torch.randn(40, 3, 8), torch.randint(2, (40,)), Attending()
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        private = make_private(
+            module, optimizer, (inputs, labels), records=40, epsilon=2.0, delta=1e-5, batch_size=10, steps=2
+        )
+        for x, y in private.loader:
+            optimizer.zero_grad()
+            F.cross_entropy(module(x), y).backward()
+            optimizer.step()
+        private.engine.detach()
+        return weakref.ref(inputs), weakref.ref(module)
+
+    references = trained()
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]

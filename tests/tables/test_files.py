@@ -200,11 +200,12 @@ def test_a_wrong_delimiter_is_guessed(tmp_path):
     assert "separated by a semicolon" in message_of(lambda: file.require(["b"]))
 
 
-def test_a_record_in_place_of_the_header_is_not_quoted(tmp_path):
-    file = TableFile(written(tmp_path, f"{SECRET},42,1\nbob,43,2\n"))
+@pytest.mark.parametrize("number", ["42", "nan", " NaN"])
+def test_a_record_in_place_of_the_header_is_not_quoted(tmp_path, number):
+    file = TableFile(written(tmp_path, f"{SECRET},{number},x\nbob,43,y\n"))
     assert "does not look like a header" in message_of(lambda: file.require(["income"]))
     assert "does not look like a header" in message_of(lambda: file.require(["SECRETvalue"]))
-    twice = written(tmp_path, f"{SECRET},{SECRET},42\n")
+    twice = written(tmp_path, f"{SECRET},{SECRET},{number}\n")
     assert "header" in message_of(lambda: TableFile(twice))
 
 

@@ -80,6 +80,10 @@ def _steps(name: str | None, step: Any) -> Iterator[tuple[str | None, Any]]:
         yield from _steps(part[0] if name is None else f"{name}__{part[0]}", part[1])
 
 
+def _is_named(part: Any) -> bool:
+    return isinstance(part, tuple) and len(part) >= 2
+
+
 def _is_ours(step: Any) -> bool:
     """Whether the class that defines `fit` is of this library."""
     definer = next((cls for cls in type(step).__mro__ if "fit" in vars(cls)), None)

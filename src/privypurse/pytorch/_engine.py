@@ -78,8 +78,8 @@ class Engine:
     ----------
     * All results leave through the purse: noisy sums of clipped gradients, and noisy counts for an
       adaptive clip norm. The sum is divided by the public expected batch size.
-    * The engine draws one sample for each release. Each chunk of it allows one backward pass over
-      exactly its records, each of which adds at most the clip norm.
+    * The engine draws one sample for each release. Each chunk of it allows one backward pass that
+      succeeds, over exactly its records, each of which adds at most the clip norm.
     * An empty sample releases noise alone; the loop gets a synthetic record, which is left out.
     * The module is tried on synthetic records for each way of calling it, before the next release.
     * ``parameter.grad`` of every parameter of the optimizer is replaced before each step, by the
@@ -201,6 +201,7 @@ class Engine:
             batch = made_up(like, records_in(like), [Record(0)])
         drawn.number, drawn.chunk, drawn.handed, drawn.used = number, len(rows), max(1, len(rows)), False
         self._taps.take()
+        self._taps.queued = False  # a backward pass that failed may have left it
         for parameter in self._trained.values():
             parameter.grad = None
         self._taps.averaged_over = float(drawn.handed) if self.settings.mean_loss else None

@@ -314,7 +314,10 @@ def _items(x: Any) -> _Items | None:
     kind: Any = type(x)
     if not _is_looked_into(kind):
         return None
-    named = getattr(x, "__dict__", {}) | {name: getattr(x, name) for name in _slots(kind) if hasattr(x, name)}
+    named = getattr(x, "__dict__", {})
+    if _slots(kind):  # beside which an entry of `__dict__` may have the same name
+        inner = {"__dict__": named} if hasattr(x, "__dict__") else {}
+        named = {name: getattr(x, name) for name in _slots(kind) if hasattr(x, name)} | inner
     return list(named), list(named.values())
 
 
@@ -398,7 +401,7 @@ def _put_back(x: Any, items: _Items) -> None:
         for key, value in zip(keys, values, strict=True):
             if isinstance(x, RecursiveScriptModule) and x._c.hasattr(key):
                 x._c.setattr(key, value)
-            elif key in _slots(type(x)):  # type: ignore[arg-type]
+            elif key == "__dict__" or key in _slots(type(x)):  # type: ignore[arg-type]
                 object.__setattr__(x, key, value)
             else:
                 vars(x)[key] = value

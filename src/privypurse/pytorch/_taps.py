@@ -145,6 +145,7 @@ class Taps:
             layer.__class__ = TappedAttention
             _LISTENERS[layer] = lambda: tap if self._depth and not RUNNING_AGAIN.get() else None
             self._removals.callback(setattr, layer, "__class__", nn.MultiheadAttention)
+            self._removals.callback(_LISTENERS.pop, layer, None)  # holds the layer, and through it the records
             return
         rule = AnyRule() if parametrize.is_parametrized(layer) or layer._forward_pre_hooks else rule_for(layer)
         if rule is None:

@@ -96,7 +96,9 @@ class Trials:
         `with_loss`: it is called with all parts but the last, and in no other way.
         """
         like, records = moved(batch, self.device), synthetic.records_in(batch)
-        ways = [lambda made: (tuple(made[:-1]), {})] if with_loss else ways_to_call(self.module, batch)
+        ways = ways_to_call(self.module, batch)
+        if with_loss:
+            ways = [lambda made: (tuple(made[:-1]), {})] if isinstance(like, tuple | list) else []
         unknown: list[str] = []
         for mode in modes:
             with kept_modes(self.module):

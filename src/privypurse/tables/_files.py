@@ -92,7 +92,9 @@ class TableFile:
     @property
     def _looks_headless(self) -> bool:
         """Whether the first line may be a record, which no message may quote."""
-        return not self.is_parquet and any(not math.isnan(float_or_nan(name)) for name in self.columns)
+        # "nan" too: that is how pandas may write a missing number.
+        numbers = (name.strip().lower() == "nan" or not math.isnan(float_or_nan(name)) for name in self.columns)
+        return not self.is_parquet and any(numbers)
 
     def blocks(
         self, names: Sequence[str], *, strict: bool = False, progress: BytesRead = ignored, may_be_empty: bool = False

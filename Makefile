@@ -115,7 +115,7 @@ build: $(ALL_READY)
 
 # Compiled functions are kept beside their files, and do not notice that another file they were compiled from has changed.
 fresh-kernels:
-	@for source in src/privypurse/oracles/_links.py src/privypurse/oracles/_kernels.py; do \
+	@for source in $(addprefix src/privypurse/oracles/,_links.py _kernels.py _sparse_kernels.py _exact_kernels.py); do \
 	  find src -name '*.nb[ci]' ! -newer $$source -delete; \
 	done
 

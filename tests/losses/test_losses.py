@@ -45,6 +45,7 @@ def test_constants_bound_what_they_say(loss, target):
     values, slopes = loss.value(SCORES, target), loss.derivative(SCORES, target)
     assert np.abs(slopes).max() <= loss.lipschitz * (1 + 1e-12)
     assert np.abs(slopes).max() == pytest.approx(loss.lipschitz, rel=0.01)
+    assert np.abs(np.diff(slopes) / np.diff(SCORES)).max() <= loss.smoothness * (1 + 1e-9)
     assert (values >= 0).all()
     assert float(loss.value(0.0, target)) <= loss.value_at_zero() * (1 + 1e-12)
     length = 1.25

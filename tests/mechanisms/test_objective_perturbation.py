@@ -59,7 +59,7 @@ def box(**settings):
 
 @pytest.mark.parametrize("mechanism", [ObjectivePerturbation(6.0, 2.0), OutputPerturbation(6.0, 2.0)])
 def test_noise_in_floating_point_is_accepted(mechanism):
-    mechanism.check_noise(box(), ADD_REMOVE, NoiseSource(secure=False))
+    assert mechanism.check_noise(box(), ADD_REMOVE, NoiseSource(secure=False)) is None
 
 
 def test_price_and_noise_come_from_the_same_numbers():

@@ -60,7 +60,7 @@ def test_the_charge_is_never_less_than_the_bound_of_a_trial():
 @pytest.mark.parametrize("secure", [True, False])
 def test_noise_of_one_kind_is_accepted(secure):
     box = trials(add_remove=1.0, replace_one=None)
-    RepeatAndSelect(5.0).check_noise(box, Neighbouring.ADD_REMOVE, NoiseSource(secure=secure))
+    assert RepeatAndSelect(5.0).check_noise(box, Neighbouring.ADD_REMOVE, NoiseSource(secure=secure)) is None
 
 
 def test_one_trial_on_average_is_one_trial():

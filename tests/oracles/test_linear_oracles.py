@@ -498,7 +498,7 @@ def test_mistakes_in_queries_and_chunks():
     regression = DenseOracle(GOOD_X, GOOD_Y, loss=Squared(), target_bounds=(0, 1))
     with pytest.raises(InvalidArgument, match="asks for classes"):
         regression.answer(ClassCounts())
-    with pytest.raises(InvalidArgument, match="chunks must be a callable"):
+    with pytest.raises(InvalidArgument, match="chunks must be a function"):
         ChunkedOracle([(GOOD_X, GOOD_Y)], features=3, loss=Logistic())
     pairs = iter([(GOOD_X, GOOD_Y)])
     used_up = ChunkedOracle(lambda: pairs, features=3, loss=Logistic())

@@ -109,8 +109,8 @@ def test_mistakes():
     X, y = np.eye(3), np.array([0, 1, 2])
     for change, message in (
         ({"loss": Logistic()}, "loss must be a Softmax"),
-        ({"classes": [0, 1]}, "classes must be 3 different"),
-        ({"classes": [0, 1, 1]}, "classes must be 3 different"),
+        ({"classes": [0, 1]}, "classes must list the 3 different"),
+        ({"classes": [0, 1, 1]}, "classes must list the 3 different"),
         ({"classes": [0, 1, 5]}, "declared classes"),
         ({"row_limit": 0.0}, "row_limit must be"),
     ):

@@ -24,7 +24,7 @@ def make_run(**length):
 def test_an_update_that_was_not_paid_for_is_noticed():
     private = make_run()
     check_updates(private, 0)
-    with pytest.raises(InvalidArgument, match="1 updates, and 0 were paid for"):
+    with pytest.raises(InvalidArgument, match="1 updates were made, 0 paid for"):
         check_updates(private, 1)
 
 

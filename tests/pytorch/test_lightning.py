@@ -323,7 +323,7 @@ def test_clipping_by_the_trainer_is_refused():
 def test_a_trainer_that_takes_other_batches_is_stopped():
     callback, model = PrivateTraining(**BUDGET), Classifier()
     before = parameters(model)
-    with pytest.raises(InvalidArgument, match="private loader"):
+    with pytest.raises(InvalidArgument, match="uses another loader"):
         make_trainer(callback, Elsewhere()).fit(model, make_loader())
     assert callback.private.purse.spent.releases == 0
     assert torch.equal(parameters(model), before)

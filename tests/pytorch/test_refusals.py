@@ -156,13 +156,13 @@ def test_modules_without_anything_to_train():
 
 
 def test_the_optimizer_of_another_module():
-    refused("not the module's", optimizer=torch.optim.SGD(simple().parameters(), 0.1))
+    refused("other parameters", optimizer=torch.optim.SGD(simple().parameters(), 0.1))
 
 
 def test_an_optimizer_that_moves_more_than_the_module():
     module = simple()
     more = [*module.parameters(), nn.Parameter(torch.zeros(3))]
-    refused("not the module's", module=module, optimizer=torch.optim.SGD(more, 0.1))
+    refused("other parameters", module=module, optimizer=torch.optim.SGD(more, 0.1))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", 0.1, torch.optim.SGD], ids=["name", "number", "class"])
@@ -176,7 +176,7 @@ def test_parameters_that_are_added_later():
     private.optimizer.add_param_group({"params": list(module[1].parameters())})
     inputs, targets = next(iter(private.loader))
     F.cross_entropy(module(inputs), targets).backward()
-    with pytest.raises(InvalidArgument, match="did not have when make_private was called") as caught:
+    with pytest.raises(InvalidArgument, match="make_private did not see") as caught:
         private.optimizer.step()
     said(caught)
     assert private.purse.spent.releases == 0

@@ -233,6 +233,7 @@ def test_a_run_goes_on_after_a_mistake():
         ({"clip_norm": None}, "clip_norm must be"),
         ({"loss_range": 0.0}, "loss_range must be"),
         ({"records": -1}, "records must be"),
+        ({"records": None}, "public number of records.*60_000"),
         ({"micro_batch": 0}, "micro_batch must be"),
         ({"data": "file"}, "loader must be"),
         ({"module": nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))}, "LayerNorm"),

@@ -182,7 +182,7 @@ def test_accounts_are_opened_once_and_found_again(tmp_path):
             Account(dataset="a", ledger=ledger, **wrong).open(1.0)
     with pytest.raises(InvalidArgument, match="budget is needed"):
         Account(dataset="c", ledger=ledger).open(None)
-    with pytest.raises(InvalidArgument, match="at least the epsilon"):
+    with pytest.raises(InvalidArgument, match="budget must be at least 1"):
         Account(dataset="c", ledger=ledger, budget=0.5).open(1.0)
 
 

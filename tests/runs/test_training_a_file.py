@@ -23,7 +23,6 @@ from tests.runs.census import SCHEMA, a_census, charges, lines, regression_schem
 
 def test_the_whole_path(tmp_path):
     result = train_file(settings_for(tmp_path, intervals=True, seed=None))
-    assert result.new_account
     assert result.purse.epsilon == 1.0
     assert 0.99 < result.purse.spent.epsilon <= 1.0
     certificate = result.pipeline[-1].certificate_
@@ -162,7 +161,6 @@ def test_runs_share_the_budget_of_their_data_set(tmp_path):
     assert lines(tmp_path) == before
     assert not (tmp_path / "second").exists()
     second = train_file(settings_for(tmp_path, out=tmp_path / "second", epsilon=0.2))
-    assert not second.new_account
     assert 1.0 < second.purse.spent.epsilon <= 1.2
     assert second.pipeline[-1].certificate_.epsilon <= 0.2
 

@@ -227,7 +227,7 @@ class DeclaredNonPrivate(AdditiveFilter):
         return 1.0
 
     def leaving(self, start: Totals, now: Totals, share: float) -> Totals:
-        raise InvalidArgument("a purse declared not private has no budget to divide. Use ConstantNoise.")
+        raise InvalidArgument("a purse declared not private has no budget to divide. Use a purse with an epsilon.")
 
     def epsilon_left(self, spent: Totals) -> float:
         return math.inf

@@ -218,7 +218,7 @@ def _check_may_be_written(said: str, path: Path, inputs: Iterable[Path]) -> None
     whole, read = _whole(path), [*map(_whole, inputs)]
     stem = next((whole.with_name(whole.name.removesuffix(end)) for end in _BESIDE if whole.name.endswith(end)), whole)
     if _is_ledger(whole) or _is_ledger(stem):
-        raise InvalidArgument(f"{said} is a ledger, the record of what was spent, and stays. Pass another file.")
+        raise InvalidArgument(f"{said} is a ledger, with what was spent, and is not overwritten. Pass another file.")
     for folder in whole.parents:
         if all((folder / name).is_file() for name in _OF_A_MODEL):
             hint = "(`privypurse report` without --out writes the report there.)"

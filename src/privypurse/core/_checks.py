@@ -66,6 +66,7 @@ class _Range:
 _LEAST, _MOST, _BELOW_ONE = math.ulp(0.0), sys.float_info.max, math.nextafter(1.0, 0.0)
 
 positive = _Range("a finite number above 0", "1.0", _LEAST, _MOST)
+number_of_records = _Range("a public number of records, above 0", "60_000", _LEAST, _MOST)
 # Noise and sums of such numbers do not over- or underflow.
 ordinary = _Range("a number between 1e-100 and 1e100", "1.0", 1e-100, 1e100)
 non_negative = _Range("a finite number of 0 or more", "0.0", 0.0, _MOST)

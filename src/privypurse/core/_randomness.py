@@ -99,7 +99,7 @@ class NoiseSource(Shared):
     word would end at 9.49 standard deviations, with t = 2^-65 for a pair; exponential and Gumbel
     variables from 52 bits at 36.7, with t = 2^-53. So words next to the end are continued by 960
     further bits: normals go up to 37 standard deviations and the others up to 702, with t below
-    2^-1000. On a device normals end at 11.6 (``mechanisms.torch_gaussian``).
+    2^-1000. On a device normals end at 11.6 (``mechanisms/_torch_gaussian.py``).
 
     *Grid.* Floating-point noise has gaps between representable numbers and about 52 random bits, so
     purses refuse a delta below `LEAST_PLAIN_DELTA` with it. See ``docs/sharp_edges.md``, and
@@ -125,7 +125,7 @@ class NoiseSource(Shared):
             )
         if secure == "opendp" and importlib.util.find_spec("opendp") is None:
             raise InvalidArgument(
-                "noise 'opendp' needs the package opendp: pip install 'privypurse[opendp]'. Or use 'discrete'."
+                "noise 'opendp' needs opendp: pip install 'privypurse[opendp]'. Or use 'discrete', with filter='zcdp'."
             )
         if secure == "opendp" and seed is not None:
             raise InvalidArgument(

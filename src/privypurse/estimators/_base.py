@@ -96,7 +96,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         Default: the purse's, or 1e-6. Should be far below one over the number of records. A delta
         above 1e-4 is refused unless `n_public` is small enough.
     method : str or Method, default "auto"
-        Optimization method: a name in ``methods._by_name.BY_NAME``, or an object of
+        Optimization method: a name such as "dp-agd" (``docs/methods.md``), or an object of
         ``privypurse.methods``. "auto" needs no settings.
     neighbouring : {"add-remove", "replace-one"} or None
         Protect the presence of a record (the default) or its contents. With a purse, the purse's.

@@ -86,7 +86,8 @@ def check_terms(purse: Any, delta: float | None, relation: Neighbouring | None, 
             raise InvalidArgument(f"{name} must be that of the purse, {words[0]!r}; got {words[1]!r}. Omit it.")
     if random_state is not None:
         raise InvalidArgument(
-            f"random_state must be None with a purse; got {shown(random_state)}. Open it with noise=NoiseSource(seed=7)."
+            f"random_state must be None with a purse; got {shown(random_state)}. "
+            "Omit it: a seed would make every run of this purse a simulation, NOT PRIVATE."
         )
 
 
@@ -121,8 +122,8 @@ def warn_of_many_fits(epsilon: float, *, seeded: bool) -> None:
     else:
         message = (
             f"each fit of this search, cross-validation or ensemble spends its own epsilon={epsilon:g} on the same "
-            "records, and the fits are not added up. Pass purse=Purse(..., ledger='budget.db') to the estimator, "
-            "so that every fit is counted (with n_jobs too); search with PrivateSearchCV, which charges for the "
-            "choice; or, if the data is not private, pass random_state=0, which makes every fit a simulation."
+            "records, and the fits are not added up. Search with PrivateSearchCV, which charges for the choice too; "
+            "else pass purse=Purse(..., ledger='budget.db') to the estimator, which counts every fit (with n_jobs "
+            "too) but no choice; or, if the data is not private, pass random_state=0: every fit is a simulation."
         )
     warnings.warn(message, UncountedSpending, stacklevel=5)

@@ -102,7 +102,7 @@ def _encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
         if np.all(classes[place] == y):
             return np.asarray(place)
     raise InvalidArgument(
-        f"y must hold only the declared classes {shown(classes.tolist())}, and of their type; it has others. Pass all."
+        f"y must hold only the declared classes {shown(classes.tolist())}; it has others, or of another type. Declare them all."
     )
 
 

@@ -56,8 +56,8 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         The estimator. It, or the last step of the pipeline, takes a ``purse``; the search sets it,
         with ``epsilon``, ``delta``, ``neighbouring`` and ``random_state``, in each trial. Its
         releases must be ones that a Gaussian-DP purse admits: no Poisson samples. Steps before it
-        may not learn, with a purse or without: fit those before the search, and pay for them or
-        name them by `declare_pipeline`.
+        may not learn, with a purse or without: transform X by those before the search, and pay
+        for them or name them with `declare_pipeline`.
     param_grid : dict or list of dict
         The candidates, as for scikit-learn's ``ParameterGrid``. Public: chosen without the data.
     epsilon : float or None, default 1.0

@@ -104,8 +104,8 @@ def check_search(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: An
             name = f"{place.removesuffix('__')} ({type(step).__name__})"
             if needs_fit(step) or "purse" in step.get_params(deep=False):
                 raise InvalidArgument(
-                    f"step {name} would learn from the data in each trial. Fit it before the search, paid by the purse or "
-                    "named by declare_pipeline, or declare its settings."
+                    f"step {name} would learn from the data in each trial. Transform X by it before the search, and pay for "
+                    "it or name it with declare_pipeline; or declare its settings."
                 )
             if isinstance(step, FunctionTransformer) and step.func is not None:
                 uncovered[f"that the function in step {name} treats each record alone, and takes any record"] = None

@@ -81,7 +81,7 @@ class Gaussian:
         if not 1e-290 < noise_std < 1e290:
             raise InvalidArgument(
                 f"noise_multiplier={self.noise_multiplier!r} on a box with bound {box.bound(neighbouring, Norm.L2)!r} "
-                f"gives noise of standard deviation {noise_std!r}. Rescale the data or the clip norm."
+                f"gives standard deviation {noise_std!r}, which doubles cannot add. Rescale the data or the clip norm."
             )
         return GaussianCharge(self.noise_multiplier, box.sample_prob)
 

@@ -43,7 +43,7 @@ class ObjectivePerturbation(_Perturbation):
 
     Guarantees
     ----------
-    The exact minimiser has the privacy loss that ``accounting.objective_perturbation`` bounds. The
+    ``accounting/_objective_perturbation.py`` bounds the privacy loss of the exact minimiser. The
     release is a point within ``tolerance/ridge`` of it, plus Gaussian noise whose scale is
     `OUTPUT_NOISE_MULTIPLIER` times twice that distance. Given the exact minimiser, that is a
     Gaussian mechanism of its own, and it is in the charge. (Iyengar et al. 2019.)

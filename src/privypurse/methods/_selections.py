@@ -106,7 +106,7 @@ class FiniteModels(PlannedMethod):
     def recipe(self, facts: Facts) -> Recipe:
         if len(self.models[0]) != facts.dimension:
             raise InvalidArgument(
-                f"models must have {facts.dimension} numbers each, one for the constant; got {len(self.models[0])}. Add it."
+                f"models must have {facts.dimension} numbers each, like points of the oracle; got {len(self.models[0])}."
             )
         return Recipe(ChooseModel(self.models, self.clip_loss), EvenSplit(), 1)
 

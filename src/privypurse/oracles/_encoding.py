@@ -177,7 +177,8 @@ def check_target_bounds(target_bounds: Range) -> tuple[float, float]:
     except (TypeError, ValueError):
         low, high = math.nan, math.nan
     if not -LARGEST_TARGET <= low < high <= LARGEST_TARGET:
-        raise InvalidArgument(f"target_bounds must be a range within 1e30; got {shown(target_bounds)}. Pass (0, 100).")
+        got = f"got {shown(target_bounds)}. Declare it without reading the data."
+        raise InvalidArgument(f"target_bounds must be the public range of y, within 1e30; {got}")
     return low, high
 
 

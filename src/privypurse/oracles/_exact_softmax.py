@@ -43,7 +43,7 @@ class Steps:
     def of(cls, loss: Softmax, bound: float, row_limit: float, columns: int) -> "Steps":
         """Choose the steps. Raise InvalidArgument if the margin does not cover the rounding."""
         if type(loss) not in (Softmax, OneVsRest):  # the others' derivatives are not compiled here
-            raise InvalidArgument(f"loss must be Softmax or OneVsRest for exact sums; got {shown(loss)}. Use one.")
+            raise InvalidArgument(f"exact sums need Softmax or OneVsRest; got {shown(loss)}. Else use secure=False.")
         row, slope = _power(row_limit) * 2.0**-_ROW_BITS, _power(bound / row_limit) * 2.0**-_SLOPE_BITS
         longest = row_limit * (1 + 1e-9) + math.sqrt(columns) / 2 * row
         enough = math.sqrt(loss.classes) / 2 * slope * longest <= 0.4 * ROUNDING_MARGIN * bound

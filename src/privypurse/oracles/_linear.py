@@ -368,7 +368,7 @@ class ChunkedOracle(LinearOracle):
         self, chunks: Callable[[], Iterable[tuple[Any, Any]]], *, features: int, dtype: Any = None, **settings: Any
     ) -> None:
         if not callable(chunks):
-            raise InvalidArgument(f"chunks must be a callable for (X, y) pairs; got {shown(chunks)}. Pass a function.")
+            raise InvalidArgument(f"chunks must be a function that returns new (X, y) pairs; got {shown(chunks)}.")
         super().__init__(features=features, **settings)
         self._chunks, self._dtype = chunks, np.dtype(getattr(chunks, "dtype", np.float64) if dtype is None else dtype)
         if self._dtype not in (np.float32, np.float64):

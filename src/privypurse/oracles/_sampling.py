@@ -16,7 +16,7 @@ def check_sampling(sample_prob: float, noise: NoiseSource | None) -> float:
     """Check a sampling rate. Raise InvalidArgument if it needs a noise source and has none."""
     sample_prob = probability(sample_prob=sample_prob)
     if sample_prob < LEAST_RATE:
-        raise InvalidArgument(f"sample_prob must be at least {LEAST_RATE:g}; got {sample_prob!r}. Pass such as 0.01.")
+        raise InvalidArgument(f"sample_prob must be at least {LEAST_RATE:g}; got {sample_prob!r}. Pass 0.01.")
     if sample_prob < 1 and not isinstance(noise, NoiseSource):
         raise InvalidArgument(f"noise must be a NoiseSource if sample_prob < 1; got {noise!r}. Pass noise=purse.noise.")
     return sample_prob

@@ -193,7 +193,7 @@ def _tally(values: ArrayLike, grid: FloatArray, negated: bool = False) -> NDArra
 def _grid(candidates: ArrayLike) -> FloatArray:
     grid = finite_vector(candidates=candidates)
     if not grid.size or not (np.diff(grid) > 0).all():
-        raise InvalidArgument(f"candidates must be increasing numbers; got {shown(candidates)}. Pass such as [0, 1].")
+        raise InvalidArgument(f"candidates must be increasing numbers; got {shown(candidates)}. Pass [0, 1].")
     return grid
 
 

@@ -157,9 +157,8 @@ class SoftmaxOracle:
 
     def _matrix(self, point: FloatArray) -> FloatArray:
         if point.size != self.dimension:
-            raise InvalidArgument(
-                f"point must have {self.dimension} entries, {self._columns} a class; got {point.size}."
-            )
+            each = f"{self._columns} for each of {self._loss.classes} classes"
+            raise InvalidArgument(f"point must have {self.dimension} entries, {each}; got {point.size}.")
         if np.linalg.norm(point) * max(self._row_limit, 1.0) > LARGEST_SCORE:
             raise InvalidArgument(f"point has diverged: its length is above {LARGEST_SCORE:g}. Use smaller steps.")
         return point.reshape(self._columns, self._loss.classes)
@@ -194,7 +193,7 @@ class SoftmaxOracle:
 def _encode(y: ArrayLike, rows: int, classes: Sequence[Any], count: int) -> NDArray[np.intp]:
     listed = list(classes)
     if len(listed) != count or len(set(listed)) != count:
-        raise InvalidArgument(f"classes must be {count} different labels; got {shown(classes)}. List the loss's.")
+        raise InvalidArgument(f"classes must list the {count} different labels of the loss; got {shown(classes)}.")
     labels = checked_labels(y, rows)
     target = np.full(rows, -1, dtype=np.intp)
     for index, label in enumerate(listed):

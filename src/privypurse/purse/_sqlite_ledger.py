@@ -287,7 +287,7 @@ class SqliteLedger(Shared):
             version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
         if application != _APPLICATION_ID:
             raise LedgerCorrupt(
-                f"{self.location} is not a privypurse ledger, or was emptied. Restore it from a backup."
+                f"{self.location} is not a privypurse ledger, or was emptied. Pass another path, or restore a backup."
             )
         if version != _FORMAT:
             raise LedgerCorrupt(

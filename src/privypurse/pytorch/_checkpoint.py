@@ -176,7 +176,7 @@ def _read(path: pathlib.Path) -> tuple[dict[str, Any], dict[str, Any]]:
         what = f"{path.name!r} is not a checkpoint of the engine ({type(error).__name__})"
         raise InvalidArgument(f"{what}. Pass another file.") from error
     if form != FORMAT:
-        raise InvalidArgument(f"checkpoint {path.name!r} has format {form!r}, expected {FORMAT}. Pass another file.")
+        raise InvalidArgument(f"{path.name!r} has format {form!r}, not {FORMAT}. Use the version that wrote it.")
     return content, facts
 
 

@@ -234,7 +234,7 @@ class Engine:
         if self._sums is None:
             raise InvalidArgument("backward needs the loss: pass loss=nn.CrossEntropyLoss() to make_private.")
         if not all(isinstance(part, Tensor) for part in batch):
-            raise InvalidArgument("backward expects inputs and then targets as tensors. Else call loss.backward().")
+            raise InvalidArgument("backward expects inputs, then targets, as tensors. For others call loss.backward().")
         drawn, lengths = self._drawn, [len(part) for part in batch]
         if any(length != drawn.handed for length in lengths):
             raise InvalidArgument(f"backward expects the whole batch of the loader; got {lengths} records.")
@@ -281,7 +281,7 @@ class Engine:
         uses, drawn = self._taps.take(), self._drawn
         if drawn.chunk is None or drawn.handed is None:
             raise InvalidArgument(
-                "a backward pass was made on records that are not from the private loader. Use torch.no_grad() for others."
+                "a backward pass was made on records that are not from the private loader. Use its batches, or torch.no_grad()."
             )
         for name, parameter in self._trained.items():
             if parameter.grad is not None:  # cleared in _begin_chunk: the batch's own gradient, without noise
@@ -299,7 +299,7 @@ class Engine:
         """Add the sum of a chunk to that of the sample, once."""
         drawn = self._drawn
         if drawn.used:
-            raise InvalidArgument("a second backward pass was made over one batch. Add up the losses before.")
+            raise InvalidArgument("a second backward pass over one batch. Add up its losses and call backward once.")
         part = compute()
         drawn.used = True
         drawn.flat = part.flat.double() if drawn.flat is None else drawn.flat + part.flat
@@ -314,7 +314,7 @@ class Engine:
         for parameter in (parameter for group in self.optimizer.param_groups for parameter in group["params"]):
             if id(parameter) not in self._known:
                 raise InvalidArgument(
-                    "optimizer has a parameter that it did not have when make_private was called. Add all of them before."
+                    "optimizer has a parameter that make_private did not see. Add all parameters before make_private."
                 )
             parameter.grad = None
         drawn = self._drawn

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from privypurse.core._checks import FloatArray, ordinary, positive, positive_integer, shown
+from privypurse.core._checks import FloatArray, number_of_records, ordinary, positive, positive_integer, shown
 from privypurse.core._errors import InvalidArgument, spending_noted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
@@ -80,7 +80,7 @@ class ModuleOracle:
         self._device = next(iter(self._trained.values())).device
         self.dimension = sum(parameter.numel() for parameter in self._trained.values())
         self._clip_norm, self._loss_range = check_clip_norm(clip_norm=clip_norm), ordinary(loss_range=loss_range)
-        self._records = positive(records=records)
+        self._records = number_of_records(records=records)
         self._micro_batch = None if micro_batch is None else positive_integer(micro_batch=micro_batch)
         self._curvature = self._clip_norm if curvature is None else positive(curvature=curvature)
         self._taps = Taps(module, self._trained)

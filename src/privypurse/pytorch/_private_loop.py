@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from privypurse.accounting._filters import GdpFilter
 from privypurse.accounting._fixed_schedule import FixedSchedule
-from privypurse.core._checks import positive, positive_integer, shown
+from privypurse.core._checks import number_of_records, positive, positive_integer, shown
 from privypurse.core._errors import InvalidArgument, spending_noted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
@@ -173,7 +173,7 @@ def make_private(
     if records is None and relation is Neighbouring.ADD_REMOVE:
         private = "records must be given under add/remove, where the true number is private; got None"
         raise InvalidArgument(f"{private}. Pass a nominal number, such as 60_000.")
-    public = float(len(rows)) if records is None else positive(records=records)
+    public = float(len(rows)) if records is None else number_of_records(records=records)
     accumulate = positive_integer(accumulate=accumulate)
     rate = 1.0 if full_batch else _rate(loader, batch_size, accumulate, public)
     expected = rate * public
@@ -298,9 +298,9 @@ def _faults(layer: nn.Module) -> Iterator[tuple[str, str]]:
 def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:
     """Return the optimizer's parameters by name; raise unless they are the module's."""
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InvalidArgument(f"optimizer must be a torch.optim.Optimizer; got {shown(optimizer)}. Pass SGD(...), say.")
+        raise InvalidArgument(f"optimizer must be a torch.optim.Optimizer; got {shown(optimizer)}. Pass an SGD(...).")
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise InvalidArgument("optimizer uses the loss itself (LBFGS), which is not private. Use SGD or Adam, say.")
+        raise InvalidArgument("optimizer uses the loss itself (LBFGS), which is not private. Use SGD or Adam.")
     if any(
         getattr(hook, "__module__", "") == Engine.__module__ for hook in optimizer._optimizer_step_pre_hooks.values()
     ):
@@ -308,7 +308,7 @@ def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parame
     known = {id(parameter) for parameter in module.parameters()}
     moved = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if any(id(parameter) not in known for parameter in moved):
-        raise InvalidArgument("optimizer has parameters that are not the module's. Make it from module.parameters().")
+        raise InvalidArgument("optimizer has other parameters. Make it from module.parameters(), after module.to().")
     wanted = {id(parameter) for parameter in moved if parameter.requires_grad}
     trained = {name: parameter for name, parameter in module.named_parameters() if id(parameter) in wanted}
     if not trained:

@@ -217,7 +217,7 @@ class Taps:
                 self.on_call(args, kwargs)
                 if any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
                     raise InvalidArgument(
-                        "the inputs of the private module require a gradient. Put the layers before it into it, or detach them."
+                        "inputs require a gradient: layers before the module would train without noise. Detach them."
                     )
                 stack.enter_context(self.open())
             self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)

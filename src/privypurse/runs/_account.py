@@ -47,14 +47,14 @@ class Account:
             for name, its in zip(("budget", "delta", "neighbouring"), terms, strict=True):
                 if (asked := getattr(self, name)) not in (None, its):
                     fixed = f"{name} of data set {self.dataset!r} is fixed at {its} on the ledger {str(self.path)!r}"
-                    raise TermsMismatch(f"{fixed}; got {asked}. Leave --{name} out, or pass another --dataset.")
+                    raise TermsMismatch(f"{fixed}; got {asked}. Leave --{name} out.")
             return found, False
         budget = epsilon if self.budget is None else self.budget
         if budget is None:
             where = f"data set {self.dataset!r} is not on the ledger {str(self.path)!r}"
             raise InvalidArgument(f"budget is needed: {where}. Pass --budget 3, the most that may ever be spent.")
         if epsilon is not None and budget < epsilon:
-            raise InvalidArgument(f"expected at least the epsilon {epsilon:g} as budget, got {budget:g}. Raise it.")
+            raise InvalidArgument(f"budget must be at least {epsilon:g}; got {budget:g}. Raise it or lower epsilon.")
         delta = DELTA if self.delta is None else self.delta
         if small_probability(delta=delta) > MOST_DELTA:
             why = f"got {delta:g}, with which publishing a whole record could count as private"

@@ -32,7 +32,7 @@ def held_back() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def on_record(purse: Purse, run: Purse, what: str) -> Iterator[dict[str, Any]]:
-    """Record the begin of a job and, if it ends normally, its cost and what is put in the mapping."""
+    """Record the beginning of a job and, if it ends normally, its cost and what is put in the mapping."""
     job = secrets.token_hex(8)
     purse.note(what, {"event": "begin", "job": job, "asked": run.epsilon})
     more: dict[str, Any] = {}

@@ -138,7 +138,6 @@ class TrainResult:
     folder: pathlib.Path
     pipeline: Pipeline
     purse: Purse
-    new_account: bool
     measurements: list[Measurement] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     left_out: tuple[LeftOut, ...] = ()
@@ -182,7 +181,7 @@ def train_file(
         check_delta(purse.delta, None)
         if not math.isfinite(purse.epsilon):
             got = f"got {purse.dataset!r}, which is declared not private on its ledger"
-            raise InvalidArgument(f"expected a data set with a budget, {got}. Pass another --dataset.")
+            raise InvalidArgument(f"expected a data set with a budget, {got}. Train it from Python.")
         run = part_of(purse, settings.epsilon)
         stack.enter_context(held(run))
         for what in (*inputs.schema.uncovered, *inputs.file.uncovered, CHECKED):
@@ -220,7 +219,7 @@ def train_file(
         remarks = _remarks(settings, schema, model, measurements, interrupts)
         if (test := inputs.test) is not None:
             remarks += [f"{test.path.name}: {remark}" for remark in exactly_left_out(test, inputs.test_left_out)]
-    return TrainResult(place.folder, pipeline, purse, is_new, measurements, remarks, left_out)
+    return TrainResult(place.folder, pipeline, purse, measurements, remarks, left_out)
 
 
 @dataclass

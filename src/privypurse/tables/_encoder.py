@@ -33,8 +33,7 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
 
     Examples
     --------
-    >>> from privypurse.tables._schema import Schema
-    >>> from privypurse.tables._schema import Category, Number
+    >>> from privypurse.tables._schema import Category, Number, Schema
     >>> schema = Schema((Number(name="age", range=(0, 100)), Category(name="job", categories=("law", "care"))))
     >>> TableEncoder(schema).fit_transform({"age": [25, None, 300], "job": ["law", "care", "pilot"]})
     array([[0.25, 1.  , 0.  ],

@@ -51,7 +51,7 @@ class TableFile:
             what = "expected a file, got a folder" if self.path.is_dir() else "no such file"
             raise InvalidArgument(f"{what}: {str(path)!r}. Pass a CSV or Parquet file.")
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not 0 < ord(delimiter) < 128):
-            raise InvalidArgument(f"expected one ASCII character as delimiter, got {delimiter!r}. Pass for example ;.")
+            raise InvalidArgument(f"delimiter must be one ASCII character; got {delimiter!r}. Pass for example ';'.")
         need_pyarrow()
         with self.path.open("rb") as file:
             start = file.read(4)
@@ -80,7 +80,7 @@ class TableFile:
         if lacking := [name for name in names if name not in self.columns]:
             where = f"column {lacking[0]!r} is not in {self.path.name!r}"
             if self._looks_headless:
-                raise InvalidArgument(f"{where}, whose first line holds numbers: it does not look like a header.")
+                raise InvalidArgument(f"{where}: its first line, of numbers, does not look like a header. Add one.")
             listed = ", ".join(map(repr, self.columns[:12])) + (", ..." if len(self.columns) > 12 else "")
             near = difflib.get_close_matches(lacking[0], self.columns, 1)
             remedy = f"Did you mean {near[0]!r}?" if near else "Check the name, and that the first line is a header."

@@ -261,7 +261,9 @@ def read_schema(path: "str | pathlib.Path") -> Schema:
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise InvalidArgument(f"schema {str(path)!r} cannot be read: {error.strerror}. Check the path.") from error
+        raise InvalidArgument(
+            f"schema {str(path)!r}: {error.strerror}. `privypurse schema DATA` drafts one."
+        ) from error
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"schema {str(path)!r} is not a text file in UTF-8. Save it as one.") from error
     try:

@@ -87,5 +87,5 @@ def _numbers(X: Any) -> FloatArray:
     except (TypeError, ValueError, OverflowError):
         pass  # numpy's message quotes what it could not read
     raise InvalidArgument(
-        f"X must be a table of numbers; got {type(X).__name__} with others. Encode text columns first."
+        f"X must be a table of numbers; got {type(X).__name__} with text in it. Encode text columns first."
     )

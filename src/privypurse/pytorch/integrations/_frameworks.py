@@ -41,7 +41,7 @@ def check_updates(private: Private, updates: int) -> None:
     releases = len(private.engine.trace.steps)
     if releases != updates and not private.engine.stop_reason:
         raise InvalidArgument(
-            f"the framework made {updates} updates, and {releases} were paid for. Call the private optimizer for each."
+            f"{updates} updates were made, {releases} paid for: the model is NOT PRIVATE. Use the private optimizer."
         )
 
 

@@ -129,7 +129,7 @@ class PrivateCallback(_Base):  # type: ignore[misc]
         """Check optimizer and loader of the Trainer, and resume a saved run."""
         optimizer = kwargs["optimizer"]
         if getattr(optimizer, "optimizer", optimizer) is not self._private.optimizer:
-            raise InvalidArgument("the Trainer has another optimizer than the private one. Call private_trainer last.")
+            raise InvalidArgument("the Trainer has another optimizer, without noise. Call private_trainer last.")
         if kwargs["train_dataloader"] is not self._private.loader:
             raise InvalidArgument("the Trainer has another loader than the private one. Call private_trainer last.")
         if state.global_step and not self._engine.trace.steps:

@@ -116,10 +116,10 @@ class PrivateTraining(_Base):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Check that batches come from the private loader and cover whole samples."""
         if trainer.train_dataloader is not self.private.loader:
-            raise InvalidArgument("the Trainer does not take batches from the private loader. Leave it there.")
-        if trainer.num_training_batches % trainer.accumulate_grad_batches:
+            raise InvalidArgument("the Trainer uses another loader. Leave its dataloaders as PrivateTraining set them.")
+        if (batches := trainer.num_training_batches) % trainer.accumulate_grad_batches:
             raise InvalidArgument(
-                f"limit_train_batches must be a multiple of accumulate_grad_batches; got {trainer.num_training_batches}."
+                f"limit_train_batches must be a multiple of accumulate_grad_batches; got {batches}. Change one."
             )
         self._before = trainer.global_step - len(self.private.engine.trace.steps)
 

@@ -299,6 +299,7 @@ def work(rank, folder):
             dist.barrier()
         reports["fit_run"] = fit_run(rank, folder)
         torch.save(reports, folder / f"reports-{rank}.pt")
+        dist.barrier()  # gloo may abort a process whose partner leaves first
     finally:
         dist.destroy_process_group()
 

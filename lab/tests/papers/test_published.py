@@ -415,7 +415,7 @@ def test_published_methods_are_refused_by_private_purses(method, rule):
         purse = Purse.with_filter(schedule, noise=noise)
     else:
         purse = Purse(1.0, 1e-6, neighbouring="add-remove", filter=rule, noise=noise)
-    with pytest.raises(InvalidArgument, match=r"NOT PRIVATE and needs a purse made by Purse\.not_private"):
+    with pytest.raises(InvalidArgument, match=r"NOT PRIVATE and needs Purse\.not_private"):
         fit(oracle(), method, purse, records=600, clip_norm=3.0)
     assert purse.spent.releases == 0
     assert isinstance(method.filter(DECLARED), DeclaredNonPrivate)

@@ -189,7 +189,7 @@ def test_planned_runs_keep_to_their_budget_and_say_whether_they_are_private(monk
         assert np.shape(found["risks"]) == (1, 2)
     assert purses
     assert all(purse.spent.epsilon <= purse.epsilon for purse in purses)
-    assert {purse.delta for purse in purses} == {1 / 150}
+    assert {purse.delta for purse in purses if purse.epsilon < math.inf} == {1 / 150}
     monkeypatch.undo()
     assert paths.planned("iris", True, 0.1, NonPrivate(), (20.0,), [0])["private"] is False
 

@@ -41,7 +41,7 @@ def check_updates(private: Private, updates: int) -> None:
     releases = len(private.engine.trace.steps)
     if releases != updates and not private.engine.stop_reason:
         raise InvalidArgument(
-            f"{updates} updates were made, {releases} paid for: the model is NOT PRIVATE. Use the private optimizer."
+            f"{updates} updates were made, {releases} paid for: the model may not be private. Use the private optimizer."
         )
 
 

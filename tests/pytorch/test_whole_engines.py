@@ -129,6 +129,19 @@ def test_a_loss_that_is_not_finite_stays_within_the_bound(clip_loss, losses, cou
     assert max(np.ptp(box._value), np.abs(box._value).max()) <= box.add_remove == (clip_loss or 1.0)
 
 
+def test_compiled_losses_are_those_without_compiling():
+    module, batch = made("linear")
+    batch[0][1] *= 1e38  # its loss is not finite
+    found = []
+    for compile in (False, True):
+        oracle = ModuleOracle(module, batch, loss=LOSS, records=7, micro_batch=4, compile=compile)
+        query = LossesAlong(point=oracle.point, direction=np.ones(oracle.dimension), steps=(0.0, 0.1, 0.3))
+        found.append(oracle.answer(query)._value)
+        oracle.release_module()
+    assert np.ptp(found[0]) > 0
+    assert np.allclose(found[0], found[1], atol=1e-6)
+
+
 def test_the_oracle_unwraps_a_module_of_several_processes(monkeypatch):
     class Wrapped(nn.Module):
         def __init__(self, module):

@@ -87,7 +87,7 @@ class ClippedSums:
         self._losses = per_record(loss)
         on_cpu = next(iter(trained.values())).device.type == "cpu"
         self._compile = not on_cpu if compile is None else bool(compile)
-        self._functions: dict[Any, Function] = {}
+        self._functions: dict[Any, Any] = {}
         self._last_bound: tuple[float, Tensor] | None = None
         self.sizes = {name: parameter.shape for name, parameter in trained.items()}
 
@@ -99,7 +99,7 @@ class ClippedSums:
             if not self._compile:
                 filled, weights = fill_up(batch, max(AT_LEAST, len(batch[0])))
                 return ClippedSum(*self._run(*values, *filled, weights, bound))
-            key = (size, tuple((x.shape[1:], x.dtype) for x in batch), self._module.training)
+            key = self._key(batch, size)
             if key not in self._functions:
                 self._functions[key] = self._compiled(values, batch, size, bound)
             return ClippedSum(*self._functions[key](values, batch, bound))
@@ -110,40 +110,53 @@ class ClippedSums:
             self._last_bound = clip_norm, torch.tensor(clip_norm, dtype=torch.float32, device=where)
         return self._last_bound[1]
 
-    def losses(self, batch: Sequence[Tensor], values: dict[str, Tensor]) -> Tensor:
-        """Return the loss of each record at other parameters. Not private."""
+    def losses(self, batch: Sequence[Tensor], size: int, values: dict[str, Tensor]) -> Tensor:
+        """Return the loss of each of at most `size` records at other parameters. Not private."""
         records = len(batch[0])
-        *inputs, target = fill_up(batch, max(AT_LEAST, records))[0]
+        filled = fill_up(batch, size if self._compile else max(AT_LEAST, records))[0]
+        arguments = (*values.values(), *filled)
+        function, key = self._evaluate, ("losses", *self._key(batch, size))
         with torch.no_grad():
-            outputs = torch.func.functional_call(self._module, values, tuple(inputs))
-            return self._losses(outputs, target)[:records]
+            if self._compile and key not in self._functions:
+                self._functions[key] = self._traced(function, arguments)
+            losses: Tensor = self._functions.get(key, function)(*arguments)
+        return losses[:records]
+
+    def _key(self, batch: Sequence[Tensor], size: int) -> tuple[Any, ...]:
+        return size, tuple((x.shape[1:], x.dtype) for x in batch), self._module.training
+
+    def _evaluate(self, *arguments: Tensor) -> Tensor:
+        count = len(self._trained)
+        values, (*inputs, target) = dict(zip(self._trained, arguments[:count], strict=True)), arguments[count:]
+        return self._losses(torch.func.functional_call(self._module, values, tuple(inputs)), target)
 
     def _run(self, *arguments: Tensor) -> tuple[Tensor, Tensor]:
         *rest, weights, clip_norm = arguments
-        count = len(self._trained)
-        values, (*inputs, target) = dict(zip(self._trained, rest[:count], strict=True)), rest[count:]
         self._taps.take()
         with torch.enable_grad(), self._taps.open(quietly=True):
-            losses = self._losses(torch.func.functional_call(self._module, values, tuple(inputs)), target)
-            torch.autograd.grad(losses.sum(), [self._taps.anchor], allow_unused=True)
+            torch.autograd.grad(self._evaluate(*rest).sum(), [self._taps.anchor], allow_unused=True)
         result = clipped_sum(self._taps.take(), self.sizes, weights, clip_norm)
         return result.flat, result.within
 
-    def _compiled(self, values: list[Tensor], batch: Sequence[Tensor], size: int, bound: Tensor) -> Function:
-        """Trace and compile the function for one batch size."""
+    def _traced(self, function: Any, arguments: Sequence[Tensor]) -> Any:
+        """Return a function traced and compiled for these shapes; itself where that fails."""
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        filled, weights = fill_up(batch, size)
-        arguments = (*values, *filled, weights, bound)
-        graph = make_fx(self._run)(*arguments)
+        graph = make_fx(function)(*arguments)
         try:
-            function = torch.compile(graph, fullgraph=True, dynamic=False)
-            function(*arguments)
+            compiled = torch.compile(graph, fullgraph=True, dynamic=False)
+            compiled(*arguments)
+            return compiled
         except Exception as error:
-            slower = f"the gradients could not be compiled ({type(error).__name__}) and are computed eagerly: slower"
+            slower = f"the module could not be compiled ({type(error).__name__}) and is computed eagerly: slower"
             warnings.warn(f"{slower}. Pass compile=False to silence this warning.", RuntimeWarning, stacklevel=5)
             self._compile = False
-            function = self._run
+            return function
+
+    def _compiled(self, values: list[Tensor], batch: Sequence[Tensor], size: int, bound: Tensor) -> Function:
+        """Compile the sum for one batch size."""
+        filled, weights = fill_up(batch, size)
+        function = self._traced(self._run, (*values, *filled, weights, bound))
         if weights.is_cuda and self._compile:
             return Replayed(function, values, filled, weights, bound)
 

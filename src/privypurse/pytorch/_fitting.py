@@ -150,7 +150,7 @@ class ModuleOracle:
         with self._in_mode(training=False):
             for first in range(0, len(rows), size):
                 batch = [part.to(self._device) for part in self.rows.fetch(rows[first : first + size])]
-                losses = torch.stack([self._sums.losses(batch, values).double() for values in candidates], dim=1)
+                losses = torch.stack([self._sums.losses(batch, size, values).double() for values in candidates], dim=1)
                 if query.clip_loss is None:
                     losses = (losses - losses[:, :1]).clamp(-bound / 2, bound / 2)
                 else:

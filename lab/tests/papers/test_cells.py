@@ -179,8 +179,24 @@ def test_no_cells_at_all(tmp_path):
     results = Results(tmp_path / "cells.jsonl")
     run_cells([], results, workers=2, progress=progress, what="nothing")
     assert progress.told[-1] == progress.total
-    assert results.date_of([])
+    assert results.date_of([]) == ""
     assert not (tmp_path / "cells.jsonl").exists()
+
+
+def test_packed_results_are_read_again_and_hold_what_was_asked_for(tmp_path):
+    (tmp_path / "first").mkdir()
+    work = squares(tmp_path, range(3))
+    results = run(work, tmp_path / "first" / ".cells.jsonl")
+    results.pack([*work[:2], work[0]])
+    packed = tmp_path / "first" / "cells.jsonl.xz"
+    again = packed.rename(tmp_path / packed.name)
+    read = Results(tmp_path / ".cells.jsonl")
+    assert [cell in read for cell in work] == [True, True, False]
+    assert read[work[0]] == results[work[0]]
+    assert read.date_of(work[:1]) == results.date_of(work[:1])
+    first = again.read_bytes()
+    read.pack(work[:2])
+    assert again.read_bytes() == first
 
 
 def test_two_workers_give_what_one_gives(tmp_path):

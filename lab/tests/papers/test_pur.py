@@ -150,13 +150,15 @@ def test_the_oracle_is_not_private_and_makes_noise_as_long_as_the_gradient_with_
 
 def test_a_path_is_read_off_where_it_stands():
     found = paths.path("iris", True, 0.1, "constant 0.1", "zero", [0, 1])
-    norms, reached = np.array(found["norms"]), found["reached"][0]
-    assert norms.shape == (2, len(GRID) + len(MARKS))
+    norms, quartiles, reached = np.array(found["norms"]), np.array(found["quartiles"]), found["reached"][0]
+    assert norms.shape == (2, len(MARKS))
+    assert quartiles.shape == (len(GRID), 3)
     start = float(np.linalg.norm(problem("iris", True).exactly(0.1).gradient(np.zeros(4))))
-    for column, epsilon in enumerate((*GRID, *MARKS)):
+    for row, epsilon in enumerate(GRID):
         if epsilon < found["first"][0]:
-            assert norms[:, column] == pytest.approx([start, start])
-    assert norms[0, -1] == norms[0, len(GRID) - 1] < start / 2
+            assert quartiles[row] == pytest.approx([start] * 3, rel=1e-5)
+    assert quartiles[-1, 1] == pytest.approx(norms[:, -1].mean(), rel=1e-5)
+    assert norms[0, -1] < start / 2
     assert reached <= LARGEST_EPSILON
     assert found["risks"][0][0] == pytest.approx(math.log(2))  # nothing can be bought for 0.1
     assert found["risks"][0][2] < 0.4

@@ -5,6 +5,7 @@ import datetime
 import hashlib
 import importlib
 import json
+import lzma
 import os
 import pathlib
 import warnings
@@ -65,7 +66,8 @@ class Results:
     Parameters
     ----------
     path : path
-        The file, created on demand. An incomplete last line of a killed run is ignored.
+        The file, created on demand. An incomplete last line of a killed run is ignored. Results that
+        `pack` wrote beside it are read first.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -73,9 +75,15 @@ class Results:
         self._known: dict[str, Result] = {}
         self._dates: dict[str, str] = {}
         self._made: set[str] = set()
+        self._packed = self._path.with_name(f"{self._path.name.lstrip('.')}.xz")
+        if self._packed.exists():
+            self._read_all(lzma.decompress(self._packed.read_bytes()))
         if self._path.exists():
-            for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
-                self._read(line)
+            self._read_all(self._path.read_bytes())
+
+    def _read_all(self, lines: bytes) -> None:
+        for line in lines.decode("utf-8", errors="replace").splitlines():
+            self._read(line)
 
     def _read(self, line: str) -> None:
         try:
@@ -91,8 +99,14 @@ class Results:
         return self._known[cell.key]
 
     def date_of(self, cells: Sequence[Cell]) -> str:
-        """Return the date of the last of these cells."""
-        return max((self._dates[cell.key] for cell in cells), default=_today())
+        """Return the date of the last of these cells, or nothing without cells."""
+        return max((self._dates[cell.key] for cell in cells), default="")
+
+    def pack(self, cells: Sequence[Cell]) -> None:
+        """Write the results of these cells into one compressed file, from which pages can be made again."""
+        keys = sorted({cell.key for cell in cells})
+        lines = [_line(key, self._dates[key], self._known[key]) for key in keys]
+        self._packed.write_bytes(lzma.compress("".join(lines).encode(), preset=9))
 
     def forget(self, cells: Sequence[Cell]) -> None:
         """Drop the results of cells, except those made since the file was opened."""
@@ -106,7 +120,7 @@ class Results:
             raise InvalidArgument(
                 f"a cell must return a dict; {cell.function.__qualname__} returned {type(result)}. Return a dict."
             )
-        line = json.dumps({"key": cell.key, "date": _today(), "result": result})
+        line = _line(cell.key, _today(), result)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab+") as file:
@@ -114,7 +128,7 @@ class Results:
                 if file.tell() > 0:
                     file.seek(-1, os.SEEK_END)
                     line = line if file.read(1) == b"\n" else f"\n{line}"
-                file.write(f"{line}\n".encode())
+                file.write(line.encode())
         except OSError as error:
             raise FileUnusable(
                 f"output {str(self._path)!r} cannot be written ({error.strerror}). Finished results are kept. "
@@ -155,6 +169,10 @@ def _run(cells: Sequence[Cell], workers: int) -> Any:
 
 def _numbered(number: int, cell: Cell) -> tuple[int, Result]:
     return number, cell()
+
+
+def _line(key: str, date: str, result: Result) -> str:
+    return json.dumps({"key": key, "date": date, "result": result}) + "\n"
 
 
 def _today() -> str:

@@ -61,7 +61,7 @@ def section(paper: Paper, item: Item, finished: Finished, settings: Settings, da
         *(f"{sheet.caption}\n\n{markdown_table(sheet.columns, sheet.rows)}" for sheet in finished.sheets),
         f"**Reached: {finished.verdict.reached}. Ranking: {finished.verdict.ranking}.** {finished.verdict.why}",
         *finished.notes,
-        f"`{command(paper, item, settings)}`{_entries(settings)}, seed {settings.asked_seed}, {date}. "
+        f"`{command(paper, item, settings)}`{_entries(settings)}, seed {settings.asked_seed}{date and f', {date}'}. "
         f"Numbers: [{stem}.csv]({stem}.csv); picture: [{stem}.svg]({stem}.svg).",
     ]
     return "\n\n".join(parts)

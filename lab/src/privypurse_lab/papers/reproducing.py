@@ -59,7 +59,8 @@ def reproduce(
         Few repetitions and small problems.
     output : path, optional
         Folder for pages, figures and CSV files; by default "reproduction", or "reproduction-quick"
-        for a quick run. Cells finished there are not run again.
+        for a quick run. Cells finished there are not run again. A run of all papers packs their
+        results into ``cells.jsonl.xz``: beside it, a later run only writes the pages.
     workers : int, optional
         Number of processes; by default the number of cores.
     seed : int, default 0
@@ -97,6 +98,9 @@ def reproduce(
         items = [item for item in each.items if (kind, number) in ((None, None), (item.kind, item.number))]
         outcomes += [_reproduce_item(each, item, settings, results, folder, workers, fresh, progress) for item in items]
         _write_page(each, settings, folder)
+    items = [item for each in papers for item in each.items]
+    if paper == "all" and all(prepared_data.is_here(name) for item in items for name in (*item.needs, *item.wants)):
+        results.pack([cell for item in items for cell in item.cells(settings)])
     if outcomes and all(outcome.reached == "not run" for outcome in outcomes):
         raise DataUnavailable(f"nothing could be run. {outcomes[0].why}")
     return outcomes

@@ -51,6 +51,13 @@ def device() -> Any:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def computed(records: int) -> dict[str, Any]:
+    """Return how to compute gradients and losses of so many records."""
+    # Compiling takes half a minute, and makes each step several times as fast. On a CPU the patches of
+    # a piece should stay in the cache.
+    return {"compile": True if records >= 10_000 else None, "micro_batch": 128 if device().type == "cpu" else None}
+
+
 @functools.lru_cache(maxsize=4)
 def images(part: str, count: int | None) -> tuple[Any, Any]:
     """Return the first images, scaled to [-1, 1] by their known range, and labels."""
@@ -189,7 +196,7 @@ class Measured:
         self._asked = {
             # One copy for each: a module serves one oracle at a time.
             name: (
-                ModuleOracle(copy.deepcopy(module), data, loss=loss, records=len(data[1]), compile=False),
+                ModuleOracle(copy.deepcopy(module), data, loss=loss, records=len(data[1]), **computed(len(train[1]))),
                 len(data[1]),
             )
             for name, data, loss in (
@@ -259,9 +266,9 @@ def followed_run(
     watched = WatchedMethod(method, most)
     measured = Measured(module, data, unseen)
     start = measured.at(_parameters(module))
-    fitted = fit(
-        module, data, loss=nn.CrossEntropyLoss(), records=len(data[1]), method=watched, clip_norm=clip_norm, **budget
-    )
+    records = len(data[1])
+    how: dict[str, Any] = {"method": watched, "clip_norm": clip_norm, **computed(records), **budget}
+    fitted = fit(module, data, loss=nn.CrossEntropyLoss(), records=records, **how)
     ((optimizer, rate),) = watched.seen
     end = (len([step for step in fitted.trace.steps if step.query == "GradientAt"]), _parameters(module))
     places = [place for place in optimizer.kept if place[0] < end[0]] + [end]

@@ -116,8 +116,7 @@ def _left(cases: Sequence[Case]) -> int:
 
 def _rows(data: str, l2: float, line: Line) -> list[dict[str, Any]]:
     rows = []
-    for column, epsilon in enumerate(line.epsilons[: len(GRID)] if len(line.epsilons) > len(GRID) else line.epsilons):
-        low, middle, high = np.percentile(line.norms[:, column], [25, 50, 75])
+    for epsilon, (low, middle, high) in zip(line.epsilons, line.quartiles.T, strict=True):
         rows.append(
             {
                 "data": data,
@@ -223,9 +222,9 @@ def _place(name: str, lines: Sequence[Line]) -> int:
 
 
 def _draw_line(axis: Any, line: Line, number: int) -> None:
-    epsilons = np.array(line.epsilons[: len(GRID)] if len(line.epsilons) > len(GRID) else line.epsilons)
+    epsilons = np.array(line.epsilons)
     shown = (epsilons >= line.first * 0.8) & (epsilons <= line.reached * (1 + 1e-9))
-    low, middle, high = np.percentile(line.norms[:, : len(epsilons)], [25, 50, 75], axis=0)
+    low, middle, high = line.quartiles
     how = drawing.style(number, line.private) | {"ms": 3.5, "markevery": max(1, int(shown.sum()) // 6)}
     named = {"independent": "data-independent (ours in the paper)", "independent, R = 1": "data-independent, R = 1"}
     named |= {"oracle": "data-dependent oracle"} | {

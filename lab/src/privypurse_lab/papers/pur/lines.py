@@ -31,8 +31,10 @@ class Line:
         Whether it is private.
     epsilons : sequence of float
         Epsilons of the measurements.
+    quartiles : ndarray
+        Quartiles of the gradient norm, one column for each of `epsilons`.
     norms, risks : ndarray
-        One row for each run: gradient norms at `epsilons`, objectives at `MARKS`.
+        One row for each run: gradient norms and objectives at `MARKS`.
     published : ndarray
         Objectives at `MARKS` under the paper's Lipschitz constant; empty for planned runs.
     first, reached : float
@@ -46,6 +48,7 @@ class Line:
     name: str
     private: bool
     epsilons: Sequence[float]
+    quartiles: FloatArray
     norms: FloatArray
     risks: FloatArray
     published: FloatArray
@@ -65,7 +68,7 @@ class Line:
 
     def norms_at(self, mark: float) -> list[float]:
         """Return the gradient norms of all runs at one of `MARKS`."""
-        return [float(value) for value in self.norms[:, list(self.epsilons).index(mark)]]
+        return [float(value) for value in self.norms[:, MARKS.index(mark)]]
 
     def risks_at(self, mark: float, published: bool = False) -> list[float]:
         """Return the objectives of all runs at one of `MARKS`."""
@@ -127,7 +130,8 @@ def line(
     return Line(
         schedule,
         found["private"],
-        (*GRID, *MARKS),
+        GRID,
+        np.transpose(found["quartiles"]),
         np.array(found["norms"]),
         np.array(found["risks"]),
         np.array(found["published"]),
@@ -147,7 +151,9 @@ def planned_line(settings: Settings, results: Results, data: str, l2: float, nam
     risks = np.array([each for one in found for each in one["risks"]])[:, marks]
     private = all(one["private"] for one in found)
     none = np.empty((0, len(MARKS)))
-    return Line(name, private, budgets, norms, risks, none, budgets[0], budgets[-1], None, found[0]["longest"])
+    quartiles = np.percentile(norms, [25, 50, 75], axis=0)
+    ends = budgets[0], budgets[-1]
+    return Line(name, private, budgets, quartiles, norms[:, marks], risks, none, *ends, None, found[0]["longest"])
 
 
 def all_lines(settings: Settings, results: Results, data: str, l2: float) -> list[Line]:

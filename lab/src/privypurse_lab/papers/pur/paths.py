@@ -111,11 +111,12 @@ def path(
     Returns
     -------
     dict
-        For each run: "norms", the exact gradient norm at each epsilon of `GRID` and `MARKS`;
-        "risks", the exact objective at `MARKS`; "published", the same with the paper's larger
-        Lipschitz constant ``lambda R + Z``; "first" and "reached", the cumulative epsilon after one
-        step and after all; "steps"; "capped", whether the limit on work ended it. For all: whether
-        they were "private", the "longest" row and the number of "gradients" evaluated.
+        For each run: "norms" and "risks", exact gradient norm and objective at each of `MARKS`;
+        "published", the objective with the paper's larger Lipschitz constant ``lambda R + Z``;
+        "first" and "reached", the cumulative epsilon after one step and after all; "steps";
+        "capped", whether the limit on work ended it. For all: "quartiles" of gradient norms at each
+        epsilon of `GRID`, whether they were "private", the "longest" row, and the number of
+        "gradients" evaluated.
     """
     here = problem(data, quick)
     points = np.zeros((here.dimension, len(seeds)))
@@ -157,7 +158,7 @@ def descent(
     columns = points.shape[1]
     spent = [zcdp_epsilon(float(cost[step - 1]), 1 / here.records, conversion="classic") for step in (1, made) if step]
     return {
-        "norms": _by_run([norms[min(stop, made)] for stop in stops]),
+        **_summarised([norms[min(stop, made)] for stop in stops]),
         "risks": _by_run([risks[min(stop, made)] for stop in stops[-3:]]),
         "published": _by_run([risks[min(stop, made)] for stop in published]),
         "first": [min(spent[0], LARGEST_EPSILON)] * columns,
@@ -203,7 +204,7 @@ def oracle_descent(
         [zcdp_epsilon(float(rho), 1 / here.records, conversion="classic") for rho in of] for of in (first, spent)
     ]
     return {
-        "norms": _by_run(norms.T),
+        **_summarised(norms.T),
         "risks": _by_run([here.losses(each, l2) for each in marked]),
         "published": _by_run([here.losses(each, l2) for each in published]),
         "first": [min(epsilon, LARGEST_EPSILON) for epsilon in epsilons[0]],
@@ -233,9 +234,15 @@ def _steps_within(here: Problem, cost: FloatArray, epsilon: float, larger: float
     return int(np.searchsorted(cost, rho * (1 + 1e-9), side="right"))
 
 
+def _summarised(norms: Any) -> dict[str, list[list[float]]]:
+    """Return quartiles over runs at each epsilon of `GRID`, and the norms of each run at `MARKS`."""
+    curve, marks = norms[: len(GRID)], norms[len(GRID) :]
+    return {"quartiles": _by_run(np.percentile(curve, [25, 50, 75], axis=1)), "norms": _by_run(marks)}
+
+
 def _by_run(columns: Any) -> list[list[float]]:
     """Return a list for each run, with the digits that a figure or a table uses."""
-    return [[float(f"{value:.8g}") for value in run] for run in np.transpose(np.asarray(columns))]
+    return [[float(f"{value:.6g}") for value in run] for run in np.transpose(np.asarray(columns))]
 
 
 def planned(

@@ -9,7 +9,7 @@ import numpy as np
 from privypurse.core._checks import FloatArray
 from privypurse_lab.papers.cells import Cell, Results
 from privypurse_lab.papers.items import GIVEN_SCALING, NOT_PRIVATE, Settings
-from privypurse_lab.papers.pur.paths import ADAPTIVE, GRID, MARKS, SCHEDULES, path, planned
+from privypurse_lab.papers.pur.paths import ADAPTIVE, GRID, MARKS, RADIUS, SCHEDULES, path, planned
 
 # As in the paper. The adaptive rule is not in it, and its runs on MNIST are not side by side.
 REPETITIONS, MNIST_PLANNED_REPETITIONS, QUICK_REPETITIONS = 120, 12, 6
@@ -88,6 +88,8 @@ def path_cell(
     settings: Settings, data: str, l2: float, schedule: str, start: str = "zero", of: str = "worst case"
 ) -> Cell:
     """Return the runs of one schedule, side by side."""
+    if l2 == 0 and schedule == f"independent, R = {RADIUS:g}":  # the same noise without a ridge
+        schedule = "independent"
     seeds = list(range(settings.seed, settings.seed + repetitions(settings)))
     common = {"data": data, "quick": settings.quick, "l2": l2, "schedule": schedule, "start": start, "seeds": seeds}
     return Cell(path, common | ({} if of == "worst case" else {"of": of}))

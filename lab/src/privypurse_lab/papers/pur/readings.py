@@ -99,7 +99,8 @@ def finish(settings: Settings, results: Results) -> Finished:
         picture=partial(_draw, by=by),
         sheets=[_counts(by), _table(by)],
         notes=[
-            f"{repetitions(settings)} repetitions of each, side by side (MNIST and KDD Cup '99, where neither the figures nor table 3 have them, "
+            f"{repetitions(settings)} repetitions of each, side by side (MNIST and KDD Cup '99, "
+            f"where neither the figures nor table 3 have them, "
             f"{min(repetitions(settings), LARGE_READING_REPETITIONS)}). The constants of a reading have its start and its step. "
             "'At least as good': the 95 % interval of the mean difference, paired by seed, ends below 1 % of the best constant's "
             "mean; 'worse': it is above zero; '0': no schedule has budget for a step; '?': our limit on work ended one of the "

@@ -89,14 +89,14 @@ bench: $(READY) fresh-kernels
 	done
 
 reproduce: $(READY) fresh-kernels
-	$(BIN)/privypurse reproduce all --output docs/reproduction $(ARGS)
+	$(BIN)/privypurse reproduce all --out docs/reproduction $(ARGS)
 
 # In turn, 330 seconds each.
 fuzz: $(ALL_READY)
 	$(BIN)/python -m tests.fuzz.run --target all --seconds 330 --seed 1 --out fuzz-findings $(ARGS)
 
 audit: $(READY) fresh-kernels
-	$(BIN)/privypurse audit all --output docs/audit $(ARGS)
+	$(BIN)/privypurse audit all --out docs/audit $(ARGS)
 
 docs: $(DOCS_READY)
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build

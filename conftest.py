@@ -8,6 +8,7 @@ FULL = (
     "docs/pytorch.md",
     "lab/",
     "tests/accounting/test_calibrate.py::test_a_scaled_schedule",
+    "tests/cli/test_before_and_after_a_run.py",
     "tests/cli/test_compare.py",
     "tests/cli/test_every_command.py",
     "tests/cli/test_exit_codes.py",

@@ -36,6 +36,27 @@ def test_links_between_pages_lead_somewhere(page):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+GLOSSARY = runpy.run_path(str(DOCS / "link_glossary.py"))
+
+
+@each("page", GLOSSARY["pages"]())
+def test_the_first_use_of_a_term_links_to_the_glossary(page):
+    text = page.read_text(encoding="utf-8")
+    unlinked = {term: use[0] for term, use in GLOSSARY["unlinked"](text).items()}
+    assert not unlinked, f"{page.name}: run `python docs/link_glossary.py`"
+    headings = [term.replace(" ", "-") for term in GLOSSARY["terms"]()]
+    assert set(re.findall(r"glossary\.md#([\w-]+)", text)) <= set(headings)
+
+
+def test_a_first_use_without_a_link_is_found_and_mended():
+    text = "# Budget\n\nA budget of `epsilon` 1, *and a Purse*. Two\nclip norms, one budget.\n"
+    assert list(GLOSSARY["unlinked"](text)) == ["budget", "clip norm"]
+    mended = GLOSSARY["linked"](text, "glossary.md")
+    assert "A [budget] of `epsilon` 1, *and a Purse*. Two\n[clip norms][clip norm], one budget." in mended
+    assert mended.endswith("\n\n[budget]: glossary.md#budget\n[clip norm]: glossary.md#clip-norm\n")
+    assert not GLOSSARY["unlinked"](mended)
+
+
 @each("page", PAGES)
 def test_files_named_in_pages_exist(page):
     for name in re.findall(r"`((?:tests|benchmarks|docs|examples|src)/[\w./:]+)", page.read_text(encoding="utf-8")):

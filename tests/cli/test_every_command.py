@@ -37,6 +37,7 @@ def test_help_of_each_command_has_examples(command, capsys, monkeypatch):
     said = capsys.readouterr().out
     assert "Examples" in said
     assert " ".join(("privypurse", *command)) in said[said.index("Examples") :]
+    assert "3 budget refused; 4 ledger error" in " ".join(said.split())
 
 
 def test_the_first_page_of_help_names_all_commands_and_exit_codes(tmp_path):
@@ -160,7 +161,7 @@ def test_predict_writes_a_file(trained):
 def test_evaluate_is_exact_and_says_so(trained):
     done = run(trained, "evaluate", "model", "new.csv")
     assert done.returncode == 0
-    assert "exact, NOT covered" in done.stdout
+    assert "exact, NOT private unless these records are public" in done.stdout
     assert "not covered by any guarantee" in done.stderr
     public = result(trained, "evaluate", "model", "new.csv", "--public")
     assert public["metric"] == "accuracy"
@@ -195,7 +196,7 @@ def test_ledger_show_tells_limit_spent_left_and_who(trained):
     assert account["spent_epsilon"] == pytest.approx(1)
     assert 2 < account["remaining_epsilon"] < 3
     assert account["people"]
-    words = run(trained, "ledger", "show", LEDGER, "--dataset", "census.csv").stdout
+    words = run(trained, "ledger", "show", "--ledger", LEDGER, "--dataset", "census.csv").stdout
     assert "terms: epsilon 3, delta 1e-06, add-remove" in words
 
 
@@ -203,7 +204,7 @@ def test_ledger_verify_checks_a_certificate_too(trained):
     found = result(trained, "ledger", "verify")
     assert found["intact"] is True
     assert found["lines"] > 10
-    words = run(trained, "ledger", "verify", LEDGER, "--certificate", "model/certificate.json")
+    words = run(trained, "ledger", "verify", "--ledger", LEDGER, "--certificate", "model/certificate.json")
     assert words.returncode == 0
     assert "continues the one the certificate was made from" in words.stdout
 

@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from privypurse.cli._app import HELP
 from privypurse.cli._ledger import NOT_CHECKED
+from privypurse.cli._output import EXIT_CODES
 from privypurse.runs.folder import load_model
 from tests.cli.commands import (
     EXECUTABLE,
@@ -125,8 +125,10 @@ def test_a_ledger_that_was_edited_is_4_everywhere(statement, trained):
 @pytest.mark.slow
 def test_another_ledger_than_the_certificates_is_4(trained):
     assert run(trained, *training("new.csv", "--ledger", "other.db", *AGAIN, epsilon=0.5)).returncode == 0
-    refusal(trained, LEDGER_TROUBLE, "ledger", "verify", "other.db", "--certificate", "model/certificate.json")
-    refusal(trained, LEDGER_TROUBLE, "ledger", "show", "nowhere.db")
+    refusal(
+        trained, LEDGER_TROUBLE, "ledger", "verify", "--ledger", "other.db", "--certificate", "model/certificate.json"
+    )
+    refusal(trained, LEDGER_TROUBLE, "ledger", "show", "--ledger", "nowhere.db")
     assert not (trained / "nowhere.db").exists()
 
 
@@ -187,4 +189,4 @@ def test_the_help_names_every_exit_code():
     codes = {int(found) for found in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
     assert codes >= {0, 1, 2, 3, 4, 5, 6, 7, NOT_CHECKED, 130}
     for code in codes:
-        assert re.search(rf"[:;\s]{code} [a-z]", HELP), code
+        assert re.search(rf"[:;\s]{code} [a-z]", EXIT_CODES), code

@@ -27,8 +27,8 @@ CALLS: dict[str, list[object]] = {
     "compare": ["census.csv", "--target", TARGET, "--schema", "census.toml", "--epsilons", 1, "--repeats", 1],
     "schema": ["census.csv", "--target", TARGET],
     "report": ["model"],
-    "ledger certificate": [LEDGER, "--dataset", "census.csv"],
-    "ledger export": [LEDGER],
+    "ledger certificate": ["--ledger", LEDGER, "--dataset", "census.csv"],
+    "ledger export": ["--ledger", LEDGER],
     "data write": ["census", "--rows", 9],
     "data convert": ["census.csv"],
     "demo": ["--rows", 100],
@@ -105,7 +105,7 @@ def test_every_path_of_every_command_is_an_input_or_is_checked_as_an_output():
 
 @OF_FILES
 def test_no_command_writes_over_what_it_reads(work, name, option):
-    arguments = CALLS[name][:1] if name.startswith("ledger") else CALLS[name]
+    arguments = CALLS[name][:2] if name.startswith("ledger") else CALLS[name]
     for given in [part for part in map(str, arguments) if pathlib.Path(part).is_file()]:
         os.symlink(given, "link")
         os.link(given, "hard")

@@ -95,7 +95,7 @@ COMMANDS: tuple[tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, An
         ACCOUNT | {
             "--target": NAMES, "--epsilon": NUMBERS, "--schema": FILES, "--out": FILES, "--overwrite": None, "--buy-ranges": None,
             "--model": ("logistic", "svm", "ridge", "huber", "x"), "--method": METHODS, "--hold-out": NUMBERS, "--test": FILES,
-            "--test-public": None, "--simulate": COUNTS,
+            "--test-public": None, "--simulate": COUNTS, "--dry-run": None,
         },
     ),
     (("predict", "--quiet"), (FILES, FILES), {"--out": FILES, "--overwrite": None, "--keep": NAMES} | ACCOUNT),
@@ -106,7 +106,7 @@ COMMANDS: tuple[tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, An
         {
             "--records": COUNTS, "--features": COUNTS, "--epsilon": NUMBERS, "--delta": NUMBERS, "--method": METHODS,
             "--schema": FILES, "--neighbouring": WORDS, "--classes": COUNTS, "--plot": FILES, "--compare": None,
-            "--overwrite": None,
+            "--overwrite": None, "--ledger": FILES, "--dataset": NAMES,
         },
     ),
     (
@@ -141,7 +141,7 @@ COMMANDS: tuple[tuple[tuple[str, ...], tuple[tuple[str, ...], ...], dict[str, An
     (
         ("reproduce", "--list"),
         (("pur", "x", ""),),
-        {"--figure": NAMES, "--table": NAMES, "--seed": COUNTS, "--workers": COUNTS, "--output": FILES},
+        {"--figure": NAMES, "--table": NAMES, "--seed": COUNTS, "--jobs": COUNTS, "--out": FILES},
     ),
     ((), (NAMES,), {"--version": None, "--help": None, "--install-completion": None}),
 )  # fmt: skip
@@ -195,7 +195,7 @@ class CommandsTarget:
         if good and positional and command and command[0] in ("predict", "evaluate", "report"):
             arguments[-len(positional) :] = ["model", "census.csv"][: len(positional)]
         if good and command and command[0] == "ledger":
-            arguments[2:] = [LEDGER]
+            arguments[2:] = random.choice([[LEDGER], ["--ledger", LEDGER]])
         for name, choices in options.items():
             if name in USUAL and good and random.random() < 0.85:
                 arguments += [name, USUAL[name]]

@@ -286,7 +286,7 @@ def test_a_certificate_pins_the_ledger(purse, box):
             lambda c: {"relations": c.relations | {"replace-one": UnderRelation(0.1, 1e-6, None)}},
             "relations.replace-one.epsilon is 0.1 in it",
         ),
-        (lambda c: {"uncovered": ()}, "uncovered is 0 entries in it"),
+        (lambda c: {"uncovered": ()}, "uncovered is 0 items in it"),
     ],
     ids=["number", "in a list", "under a name", "length"],
 )
@@ -329,7 +329,7 @@ def test_a_certificate_of_another_data_set_or_of_an_earlier_line_is_refused(purs
     bank = Purse(1.0, 1e-6, neighbouring="add-remove", ledger=purse.ledger, dataset="bank").certificate()
     first = next(iter(purse.ledger.entries()))
     earlier = dataclasses.replace(bank, ledger_lines=1, ledger_digest=first.digest)
-    with pytest.raises(LedgerCorrupt, match="first 1 lines of the ledger are not about data set 'bank'"):
+    with pytest.raises(LedgerCorrupt, match="ledger up to line 1 is not about data set 'bank'"):
         check_certificate(purse.ledger, earlier)
 
 

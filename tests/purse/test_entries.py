@@ -70,4 +70,4 @@ def test_a_ledger_in_memory_counts_its_lines():
     ledger = MemoryLedger()
     assert ledger.verify() == ledger.verify((0, GENESIS)) == 0
     Purse(1.0, 1e-6, neighbouring="add-remove", ledger=ledger)
-    assert repr(ledger) == "<MemoryLedger: 1 lines>"
+    assert repr(ledger) == "<MemoryLedger: 1 line>"

@@ -8,6 +8,7 @@ import html.parser
 import itertools
 import json
 import math
+import pathlib
 import re
 
 import pytest
@@ -15,7 +16,8 @@ import pytest
 from privypurse.report import _figures as figures
 from privypurse.report import _html as markup
 from privypurse.report import _words as words
-from privypurse.report._content import Coefficient, Measurement
+from privypurse.report._comparisons import render_comparison
+from privypurse.report._content import Coefficient, Comparison, Entry, Measurement
 from privypurse.report._page import render
 from privypurse.training._trace import Step, Trace
 from tests.report.contents import NASTY, content, fitted, not_private
@@ -93,7 +95,7 @@ def test_every_section_is_there(plain):
     certificate = fitted().certificate_
     for uncovered in certificate.uncovered:
         assert words.sentence(uncovered) in plain.text
-    assert "privypurse ledger verify budget.db" in plain.text
+    assert "privypurse ledger verify --ledger budget.db" in plain.text
     assert certificate.ledger_digest in plain.text
     assert "privypurse fit table.csv --epsilon 0.5" in plain.text
     assert 'kind = "number"' in plain.text
@@ -222,7 +224,7 @@ def test_it_allows_its_own_scripts_and_no_network(plain):
         ("weak", ("very large, so this guarantee is weak", "factor of 163,000")),
         ("simulation", ("NOT PRIVATE: simulation", "No guarantee: the noise was seeded", "would count if")),
         ("allowance", ("one part of what was released", "a purse with epsilon 1, which had spent 0.1")),
-        ("line search", ("more steps were selections", "another step did not fit")),
+        ("line search", ("No standard deviation is shown for", "another step did not fit")),
         ("classes", ("Output 0 1 2", "coefficients of output 0")),
     ],
 )
@@ -325,3 +327,43 @@ def test_numbers_are_never_on_the_flattering_side():
     assert words.percent_up(0.73101).split() == ["73.2", "%"]
     assert words.chance(3e-6).split() == ["1", "in", "333,000"]
     assert words.right_guesses(5000.0, 0.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "declared", "badge", "style"),
+    [
+        (words.WEAK_EPSILON, True, "PRIVATE", "calm"),
+        (9.0, True, "WEAK: epsilon 9 protects little", "caution"),
+        (1.0, False, "WEAK: schema read from the data", "caution"),
+        (9.0, False, "WEAK: epsilon 9 protects little, schema read from the data", "caution"),
+        (words.NO_PROTECTION_EPSILON, True, "WEAK: epsilon 50 protects little", "caution"),
+        (1e6, True, "NOT PRIVATE: epsilon 1,000,000 protects nothing", "alarm"),
+        (1e6, False, "NOT PRIVATE: epsilon 1,000,000 protects nothing", "alarm"),
+    ],
+)
+def test_the_badge_has_three_states(epsilon, declared, badge, style):
+    certificate = dataclasses.replace(fitted().certificate_, epsilon=epsilon)
+    page = render(content(certificate=certificate, schema_declared=declared))
+    assert f'<span class="badge {style}">{badge}</span>' in page
+    for said in ("No protection: with epsilon 1,000,000", "Nothing: epsilon 1,000,000 protects nothing."):
+        assert (said in page) == (epsilon > words.NO_PROTECTION_EPSILON)
+
+
+def test_documents_state_the_limits_of_the_badge():
+    docs = pathlib.Path(__file__).parents[2] / "docs"
+    limits = f"epsilon {words.WEAK_EPSILON:g}", f"epsilon {words.NO_PROTECTION_EPSILON:g}"
+    for page in ("epsilon.md", "command_line.md"):
+        text = (docs / page).read_text(encoding="utf-8").partition("badge")[2]
+        assert all(limit in text for limit in limits), page
+
+
+def test_a_comparison_at_one_epsilon_has_a_line_for_each_method():
+    entries = (Entry("auto", 0.5, 0.84, 0.01), Entry("dp-agd", 0.5, 0.83, 0.02), Entry("plain", None, 0.85, 0.0))
+    page = render_comparison(Comparison("accuracy", False, "NOT PRIVATE", 3, entries), "income")
+    (figure,) = drawn(page)
+    (drawing,) = figure["drawings"]
+    assert figure["title"] == "Methods at epsilon 0.5"
+    assert [series["y"] for series in drawing["data"]] == [[0], [1], [2]]
+    assert drawing["layout"]["yaxis"]["ticktext"] == ["auto", "dp-agd", "plain"]
+    assert drawing["spoken"][2] == ["plain, not private: 85"]
+    assert "The best of the private ones is auto, with 84." in drawing["caption"]

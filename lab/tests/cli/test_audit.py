@@ -28,7 +28,7 @@ def kept(folder: pathlib.Path) -> list[str]:
 def done(tmp_path_factory):
     """One quick audit; nobody writes here."""
     folder = tmp_path_factory.mktemp("audited")
-    return folder, run(folder, *CHEAP, "--output", "out")
+    return folder, run(folder, *CHEAP, "--out", "out")
 
 
 def test_a_table_with_claims_bounds_and_verdicts(done):
@@ -79,7 +79,7 @@ def test_json_has_the_same_lines(tmp_path, done):
 
 
 def test_a_weak_attack_is_7_and_says_so(tmp_path):
-    shown = run(tmp_path, *CHEAP, "--mu", "1", "--runs", "32", "--output", "out", "--quiet")
+    shown = run(tmp_path, *CHEAP, "--mu", "1", "--runs", "32", "--out", "out", "--quiet")
     assert "lower bounds" not in shown.stderr
     assert shown.returncode == NOT_PASSED
     assert "NOT every audit ended as expected: 3 held, 1 weak" in shown.stdout
@@ -107,7 +107,7 @@ def test_a_caught_bug_is_0_and_says_what_was_found(tmp_path):
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
 def test_wrong_input_is_2_and_leaves_nothing_behind(arguments, hint, tmp_path):
-    assert hint in refusal(tmp_path, WRONG_INPUT, *CHEAP, "--output", "out", *arguments)
+    assert hint in refusal(tmp_path, WRONG_INPUT, *CHEAP, "--out", "out", *arguments)
     assert not list(tmp_path.iterdir())
 
 
@@ -171,7 +171,7 @@ def test_ctrl_c_without_a_folder_says_that_nothing_is_kept(tmp_path):
     until_line(process, "pur-adaptive ...")
     code, out, err = end(process, signal.SIGINT)
     assert code == INTERRUPTED
-    message = "Interrupted. Nothing was kept: with --output an audit goes on where it ended."
+    message = "Interrupted. Nothing was kept: with --out an audit goes on where it ended."
     assert json.loads(out) == {"error": {"kind": "interrupted", "message": message}, "exit_code": INTERRUPTED}
     assert message in err
     assert "is kept" not in err
@@ -191,7 +191,7 @@ def test_help_has_examples(capsys, monkeypatch):
 
 
 def test_ctrl_c_keeps_what_was_finished_and_a_second_run_does_the_rest(tmp_path):
-    command = (*CHEAP, "--mu", "2,3", "--runs", "80", "--output", "out")
+    command = (*CHEAP, "--mu", "2,3", "--runs", "80", "--out", "out")
     process = start(tmp_path, *command, "--json")
     until(lambda: len(kept(tmp_path / "out")) >= 4, process)
     code, out, err = end(process, signal.SIGINT)

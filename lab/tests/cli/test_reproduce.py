@@ -15,7 +15,7 @@ from privypurse_lab.papers.catalogue import NAMES
 from privypurse_lab.papers.items import RANKING_WORDS, REACHED_WORDS
 
 WRONG_INPUT, FILE_TROUBLE, INTERRUPTED = 2, 5, 130
-FAST = ("reproduce", "lecture", "--figure", "3", "--quick", "--workers", "1")
+FAST = ("reproduce", "lecture", "--figure", "3", "--quick", "--jobs", "1")
 LONGER = ("reproduce", "lecture", "--figure", "2", "--quick")
 
 
@@ -31,6 +31,16 @@ def done(tmp_path_factory):
     """One small figure; nobody writes here."""
     folder = tmp_path_factory.mktemp("reproduced")
     return folder, result(folder, *FAST, "-o", "out")
+
+
+@pytest.mark.parametrize("command", ["reproduce", "audit"])
+def test_options_have_the_names_of_other_commands_and_still_their_own(tmp_path, command):
+    help_text = run(tmp_path, command, "--help").stdout
+    assert "--out " in help_text
+    assert "--output" not in help_text
+    earlier = {"reproduce": ("--output", "x", "--workers", 1), "audit": ("--output", "x")}[command]
+    assert run(tmp_path, command, "--list", *earlier).returncode == 0
+    assert run(tmp_path, command, "--list", "--outputs", "x").returncode == WRONG_INPUT
 
 
 def test_the_list_names_every_table_and_figure(tmp_path):
@@ -59,7 +69,7 @@ def test_the_list_names_every_table_and_figure(tmp_path):
         pytest.param(["lecture", "--figure", "1", "--table", "1"], "Leave one out", marks=pytest.mark.slow),
         pytest.param(["lecture", "--seed", "-1"], "seed must be", marks=pytest.mark.slow),
         pytest.param(["lecture", "--seed", "much"], "seed", marks=pytest.mark.slow),
-        pytest.param(["lecture", "--workers", "0"], "workers must be", marks=pytest.mark.slow),
+        pytest.param(["lecture", "--jobs", "0"], "--jobs must be", marks=pytest.mark.slow),
         pytest.param(["lecture", "--also", "mine"], "FILE.py:NAME", marks=pytest.mark.slow),
     ],
 )
@@ -111,7 +121,7 @@ def test_missing_data_is_5_and_says_where_it_could_come_from(tmp_path):
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_ctrl_c_keeps_what_was_finished_and_a_second_run_does_the_rest(workers, tmp_path):
-    command = (*LONGER, "--workers", workers, "-o", "out")
+    command = (*LONGER, "--jobs", workers, "-o", "out")
     process = start(tmp_path, *command, "--json")
     until(lambda: len(kept(tmp_path / "out")) >= 3, process)
     code, out, err = end(process, signal.SIGINT)
@@ -132,7 +142,7 @@ def test_ctrl_c_keeps_what_was_finished_and_a_second_run_does_the_rest(workers, 
 
 @pytest.mark.slow
 def test_ctrl_c_at_a_terminal_reaches_the_workers_too(tmp_path):
-    command = [str(EXECUTABLE), *LONGER, "--workers", "2", "-o", "out", "--json"]
+    command = [str(EXECUTABLE), *LONGER, "--jobs", "2", "-o", "out", "--json"]
     process = subprocess.Popen(
         command,
         cwd=tmp_path,
@@ -149,7 +159,7 @@ def test_ctrl_c_at_a_terminal_reaches_the_workers_too(tmp_path):
     assert process.returncode == INTERRUPTED
     assert json.loads(out)["error"]["kind"] == "interrupted"
     before = kept(tmp_path / "out")
-    result(tmp_path, *LONGER, "--workers", "2", "-o", "out")
+    result(tmp_path, *LONGER, "--jobs", "2", "-o", "out")
     after = kept(tmp_path / "out")
     assert after[: len(before)] == before
     assert len(set(after)) == len(after) > len(before)
@@ -158,7 +168,7 @@ def test_ctrl_c_at_a_terminal_reaches_the_workers_too(tmp_path):
 @pytest.mark.slow
 def test_an_entry_from_a_file_takes_part(tmp_path):
     (tmp_path / "mine.py").write_text("def falling(steps):\n    return [1.0 / (k + 1) for k in range(steps)]\n")
-    command = ("reproduce", "lecture", "--figure", "1", "--quick", "--workers", "2", "-o", "out")
+    command = ("reproduce", "lecture", "--figure", "1", "--quick", "--jobs", "2", "-o", "out")
     result(tmp_path, *command, "--also", "mine.py:falling")
     assert "falling" in (tmp_path / "out" / "lecture-figure-1.csv").read_text()
     before = kept(tmp_path / "out")

@@ -14,6 +14,7 @@ from privypurse.accounting._totals import Totals
 from privypurse.core import charges as charge_format
 from privypurse.core._checks import positive, small_probability
 from privypurse.core._errors import BudgetExhausted, InvalidArgument, LedgerCorrupt, UnsupportedCharge
+from privypurse.core._formats import counted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import (
     BoundedRangeCharge,
@@ -93,7 +94,7 @@ class FixedSchedule(Target):
         position = spent.quanta[0]
         if position + count > len(self.schedule):
             raise BudgetExhausted(
-                f"the schedule fixed in advance has {len(self.schedule) - position} of {len(self.schedule)} releases "
+                f"the schedule fixed in advance has {len(self.schedule) - position} of {counted(len(self.schedule), 'release')} "
                 f"left; {new!r} does not fit. Stop here, or plan a longer schedule beforehand."
             )
         planned = self.schedule[position : position + count]
@@ -175,7 +176,9 @@ class FixedSchedule(Target):
         return schedule
 
     def __repr__(self) -> str:
-        return f"<FixedSchedule: {len(self.schedule)} releases, epsilon={self.epsilon:g}, delta={self.delta:g}>"
+        return (
+            f"<FixedSchedule: {counted(len(self.schedule), 'release')}, epsilon={self.epsilon:g}, delta={self.delta:g}>"
+        )
 
     def _epsilon(self, charges: Sequence[SingleCharge], delta: float) -> float:
         return pld.pld_epsilon(charges, delta, self.neighbouring, interval=self.interval)

@@ -14,6 +14,7 @@ from privypurse.audit._lower_bounds import mu_of
 from privypurse.audit.subjects import Subject
 from privypurse.core._checks import positive, positive_integer
 from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import counted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._sensitive import Norm
 from privypurse.mechanisms._selection import ExponentialSelection, PermuteAndFlip
@@ -44,9 +45,9 @@ def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[fl
     for run in (absent, present):
         made, late = len(run.releases), sum(not heard.paid_first for heard in run.releases)
         if late:
-            findings.append(f"{late} of {made} releases were made before, or without, payment")
+            findings.append(f"made before, or without, payment: {late} of {counted(made, 'release')}")
         if run.charged < made:
-            findings.append(f"{made} releases were made and {run.charged} are on the ledger")
+            findings.append(f"{counted(made, 'release')} made, and {run.charged} on the ledger")
     shares = []
     for number, (one, other) in enumerate(zip(absent.releases, present.releases, strict=False), start=1):
         if one.terms != other.terms:

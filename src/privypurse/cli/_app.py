@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from privypurse.cli import _data, _ledger, _models, _plan, _train
-from privypurse.cli._output import checked, emit, stderr, warn
+from privypurse.cli._output import EXIT_CODES, checked, emit, stderr, warn
 from privypurse.core import _errors as errors
 from privypurse.core._errors import InvalidArgument, PrivypurseError
 from privypurse.core._version import __version__
@@ -34,11 +34,6 @@ Examples:
     privypurse train census.csv --target high_income --schema census.toml --epsilon 1 --budget 3
 
     privypurse ledger show
-
-Exit codes: 0 done; 1 other error; 2 wrong arguments or input; 3 budget refused; 4 ledger error;
-5 a file cannot be read or written; 6 failed after spending; 7 an audit did not have the expected
-result; 8 the ledger is intact, but a part of the certificate does not hold or could not be checked;
-130 interrupted.
 """
 
 
@@ -66,12 +61,12 @@ class Commands(TyperGroup):  # type: ignore[misc]
 
 
 _LOOK: Any = {"rich_markup_mode": "markdown", "pretty_exceptions_enable": False}
-app = typer.Typer(cls=Commands, help=HELP, no_args_is_help=True, **_LOOK)
+app = typer.Typer(cls=Commands, help=HELP, no_args_is_help=True, epilog=EXIT_CODES, **_LOOK)
 for _one in (_train.train, _models.predict, _models.evaluate, _plan.plan, _plan.compare, _data.schema, _models.report):
-    app.command(_one.__name__)(checked(_one))
+    app.command(_one.__name__, epilog=EXIT_CODES)(checked(_one))
 app.add_typer(_ledger.app, name="ledger")
 app.add_typer(_data.app, name="data")
-app.command("demo")(checked(_train.demo))
+app.command("demo", epilog=EXIT_CODES)(checked(_train.demo))
 
 
 def _needs_the_lab(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:

@@ -10,9 +10,20 @@ import typer
 from typer.core import TyperGroup
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import answer, check_outputs, checked, emit, note, say, shown_progress, table, warn
+from privypurse.cli._output import (
+    EXIT_CODES,
+    answer,
+    check_outputs,
+    checked,
+    emit,
+    note,
+    say,
+    shown_progress,
+    table,
+    warn,
+)
 from privypurse.core._errors import InvalidArgument
-from privypurse.core._formats import percent
+from privypurse.core._formats import counted, percent
 
 CENSUS = "census"
 # Data sets by name, with a description. Other distributions add theirs, and their loaders.
@@ -29,10 +40,10 @@ class _Commands(TyperGroup):  # type: ignore[misc]
 
 
 HELP = "List the data sets, write one as a CSV file, or convert a CSV file."
-app = typer.Typer(cls=_Commands, help=HELP, rich_markup_mode="markdown")
+app = typer.Typer(cls=_Commands, help=HELP, rich_markup_mode="markdown", epilog=EXIT_CODES)
 
 
-@app.command("convert")
+@app.command("convert", epilog=EXIT_CODES)
 @checked
 def convert(
     source: Annotated[pathlib.Path, typer.Argument(help="CSV with a header (also .gz).", show_default=False)],
@@ -63,12 +74,12 @@ def convert(
     with shown_progress(quiet) as progress:
         found = convert_file(file, out, progress)
     breaks = f"{found.with_line_breaks:,} with line breaks inside quotes"
-    text = f"{found.records:,} records, {breaks}; {found.blank_lines:,} blank lines left out: {out}"
+    text = f"{counted(found.records, 'record')}, {breaks}; {counted(found.blank_lines, 'blank line')} left out: {out}"
     answer(json, {"out": str(out)} | asdict(found), text)
     note(f"pass --dataset {source.name!r} with the output to spend from the budget of {source.name}.")
 
 
-@app.command("write", hidden=True)
+@app.command("write", hidden=True, epilog=EXIT_CODES)
 @checked
 def data(
     name: Annotated[str | None, typer.Argument(help="Name of a data set; none for a list.", show_default=False)] = None,
@@ -110,7 +121,7 @@ def data(
     if json:
         emit(written)
     else:
-        say(f"{written['rows']:,} rows: {target}" + (f"; schema: {schema}" if schema else ""))
+        say(f"{counted(written['rows'], 'row')}: {target}" + (f"; schema: {schema}" if schema else ""))
         if "best_accuracy" in written:
             best, majority = percent(written["best_accuracy"]), percent(written["majority_accuracy"])
             say(f"best accuracy possible {best}, majority {majority}")
@@ -157,7 +168,10 @@ def schema(
     ] = False,
     overwrite: options.Overwrite = False,
     check: Annotated[
-        pathlib.Path | None, options.option("--check", help="Compare the file with this schema, without a draft.")
+        pathlib.Path | None,
+        options.option(
+            "--check", help="Compare the file with this schema, without a draft.", complete=options.complete_schema
+        ),
     ] = None,
     delimiter: options.Delimiter = None,
     encoding: options.Encoding = "utf-8",

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import answer, checked, emit, say, stderr, table, warn
+from privypurse.cli._output import EXIT_CODES, answer, checked, emit, say, stderr, table, warn
 from privypurse.core._errors import FileUnusable, InvalidArgument, LedgerCorrupt, PrivypurseError
 from privypurse.core._formats import counted, rounded_down, rounded_up, short
 
@@ -21,10 +21,10 @@ Examples:
 
     privypurse ledger show
 
-    privypurse ledger verify budget.db --certificate model/certificate.json
+    privypurse ledger verify --ledger budget.db --certificate model/certificate.json
 """
 
-app = typer.Typer(help=HELP, no_args_is_help=True)
+app = typer.Typer(help=HELP, no_args_is_help=True, epilog=EXIT_CODES)
 
 NOT_CHECKED = 8  # exit code: a part of the certificate does not hold or was not checked
 NOT_UPHELD = (
@@ -32,22 +32,29 @@ NOT_UPHELD = (
     "public, so it guarantees nothing under add-remove. Issue a new one: privypurse ledger certificate."
 )
 
-_PATH_HELP = "File. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db here."
-Path = Annotated[pathlib.Path | None, typer.Argument(help=_PATH_HELP, show_default=False)]
+_LEDGER_HELP = "File of the ledger. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db here."
+Ledger = Annotated[pathlib.Path | None, options.option("--ledger", help=_LEDGER_HELP)]
+Dataset = Annotated[str, options.dataset(help="Name of the data set.")]
+OneDataset = Annotated[str | None, options.dataset(help="Name of a data set. Default: all of them.")]
+# An earlier way to name the ledger, which scripts may use.
+Path = Annotated[pathlib.Path | None, typer.Argument(hidden=True)]
 
 
-def _open(path: pathlib.Path | None) -> Any:
+def open_ledger(ledger: pathlib.Path | None, path: pathlib.Path | None = None) -> Any:
     from privypurse.purse._sqlite_ledger import SqliteLedger
     from privypurse.runs._account import Account
 
-    return SqliteLedger(Account(ledger=path, dataset="any").path, must_exist=True)
+    if ledger is not None and path is not None:
+        raise InvalidArgument(f"expected one ledger, got {str(ledger)!r} and {str(path)!r}. Pass --ledger only.")
+    return SqliteLedger(Account(ledger=ledger or path, dataset="any").path, must_exist=True)
 
 
 def _names(ledger: Any) -> list[str]:
     return sorted({entry.dataset for entry in ledger.entries()})
 
 
-def _accounts(ledger: Any, dataset: str | None) -> list[Any]:
+def accounts_on(ledger: Any, dataset: str | None) -> list[Any]:
+    """Return the purses on a ledger, or that of one data set. Raise InvalidArgument if it is not there."""
     from privypurse.purse._purse import Purse
 
     names = _names(ledger)
@@ -57,27 +64,27 @@ def _accounts(ledger: Any, dataset: str | None) -> list[Any]:
     return [Purse.reopen(ledger, name) for name in ([dataset] if dataset is not None else names)]
 
 
-@app.command("show")
+@app.command("show", epilog=EXIT_CODES)
 @checked
-def show(path: Path = None, dataset: options.Dataset = None, json: options.Json = False) -> None:
+def show(ledger: Ledger = None, path: Path = None, dataset: OneDataset = None, json: options.Json = False) -> None:
     """Show the data sets of a ledger: limit, spent, left, people and dates.
 
     Examples:
 
         privypurse ledger show
 
-        privypurse ledger show budget.db --dataset "survey 2026"
+        privypurse ledger show --ledger budget.db --dataset "survey 2026"
     """
     from privypurse.runs._describe import describe_budget
 
-    ledger = _open(path)
-    accounts = [describe_budget(purse) | _details(purse) for purse in _accounts(ledger, dataset)]
+    book = open_ledger(ledger, path)
+    accounts = [describe_budget(purse) | _details(purse) for purse in accounts_on(book, dataset)]
     if json:
-        lines, digest = ledger.head()
-        emit({"ledger": ledger.location, "lines": lines, "digest": digest, "datasets": accounts})
+        lines, digest = book.head()
+        emit({"ledger": book.location, "lines": lines, "digest": digest, "datasets": accounts})
         return
     if not accounts:
-        say(f"{ledger.location}: no data set yet")
+        say(f"{book.location}: no data set yet")
         return
     rows = []
     for account in accounts:
@@ -122,10 +129,11 @@ def _details(purse: Any) -> dict[str, Any]:
     }
 
 
-@app.command("certificate")
+@app.command("certificate", epilog=EXIT_CODES)
 @checked
 def certificate(
-    dataset: Annotated[str, options.option("--dataset", help="Name of the data set.")],
+    dataset: Dataset,
+    ledger: Ledger = None,
     path: Path = None,
     out: Annotated[pathlib.Path | None, options.output("--out", "-o", help="File to write; .json for JSON.")] = None,
     overwrite: options.Overwrite = False,
@@ -137,7 +145,7 @@ def certificate(
 
         privypurse ledger certificate --dataset "survey 2026"
     """
-    (purse,) = _accounts(_open(path), dataset)
+    (purse,) = accounts_on(open_ledger(ledger, path), dataset)
     issued = purse.certificate()
     if out is not None:
         issued.save(out)
@@ -149,9 +157,10 @@ def certificate(
         say(f"certificate: {out}")
 
 
-@app.command("verify")
+@app.command("verify", epilog=EXIT_CODES)
 @checked
 def verify(
+    ledger: Ledger = None,
     path: Path = None,
     certificate: Annotated[
         pathlib.Path | None, options.option("--certificate", help="Also check this certificate against the ledger.")
@@ -166,7 +175,7 @@ def verify(
 
         privypurse ledger verify
 
-        privypurse ledger verify budget.db --certificate model/certificate.json
+        privypurse ledger verify --ledger budget.db --certificate model/certificate.json
 
     A certificate is recomputed, or compared with the hash that its run recorded on the ledger.
     """
@@ -174,23 +183,23 @@ def verify(
     from privypurse.purse._purse import Purse
     from privypurse.purse._replay import replay
 
-    ledger = _open(path)
+    book = open_ledger(ledger, path)
     known = None if certificate is None else _read_certificate(certificate)
     checked, too_much = True, known is not None and states_too_much(known)
     try:
-        lines = ledger.verify()
+        lines = book.verify()
         if known is not None:
-            checked = check_certificate(ledger, known)
+            checked = check_certificate(book, known)
     except LedgerCorrupt as error:
-        named = ledger.path.name if known is None else pathlib.PurePath(known.ledger).name
-        if named == ledger.path.name:
+        named = book.path.name if known is None else pathlib.PurePath(known.ledger).name
+        if named == book.path.name:
             raise
-        raise LedgerCorrupt(f"{error} The certificate names {named!r}; this is {ledger.path.name!r}.") from error
-    names = _names(ledger)
+        raise LedgerCorrupt(f"{error} The certificate names {named!r}; this is {book.path.name!r}.") from error
+    names = _names(book)
     failed: dict[str, str] = {}
     for name in names:
         try:
-            replay(ledger, name, Purse.reopen(ledger, name).filter)
+            replay(book, name, Purse.reopen(book, name).filter)
         except PrivypurseError as error:
             failed[name] = str(error)
     if failed:
@@ -199,11 +208,11 @@ def verify(
         wrong = " ".join(f"{name!r}: {why}" for name, why in failed.items())
         verb = "does" if len(failed) == 1 else "do"
         raise LedgerCorrupt(f"{len(failed)} of {counted(len(names), 'data set')} {verb} not add up. {wrong}")
-    digest = ledger.head()[1]
+    digest = book.head()[1]
     if json:
         about: dict[str, Any] = {} if certificate is None else {"certificate_checked": checked and not too_much}
         about |= {"not_upheld": ["add-remove"]} if too_much else {}
-        found = {"ledger": ledger.location, "lines": lines, "digest": digest, "datasets": len(names)}
+        found = {"ledger": book.location, "lines": lines, "digest": digest, "datasets": len(names)}
         emit(found | {"intact": True} | about)
     else:
         pinned = "" if certificate is None else ", and continues the one the certificate was made from"
@@ -235,13 +244,14 @@ def _read_certificate(path: pathlib.Path) -> Any:
         raise InvalidArgument(f"--certificate {str(path)!r}{why}") from error
 
 
-@app.command("export")
+@app.command("export", epilog=EXIT_CODES)
 @checked
 def export(
+    ledger: Ledger = None,
     path: Path = None,
     out: Annotated[pathlib.Path | None, options.output("--out", "-o", help="File to write. Default: stdout.")] = None,
     overwrite: options.Overwrite = False,
-    dataset: options.Dataset = None,
+    dataset: OneDataset = None,
     json: Annotated[bool, typer.Option("--json", help="Write JSON instead of CSV.")] = False,
 ) -> None:
     """Write every line of a ledger as CSV or JSON.
@@ -250,13 +260,13 @@ def export(
 
         privypurse ledger export --out ledger.csv
 
-        privypurse ledger export budget.db --json
+        privypurse ledger export --ledger budget.db --json
     """
     from privypurse.purse._entries import totals_to_text
     from privypurse.runs.folder import replace_file
 
-    ledger = _open(path)
-    ledger.verify()
+    book = open_ledger(ledger, path)
+    book.verify()
     text_of = str if json else _harmless
     lines = [
         {
@@ -271,10 +281,10 @@ def export(
             "previous": entry.previous,
             "sha256": entry.digest,
         }
-        for entry in ledger.entries(dataset)
+        for entry in book.entries(dataset)
     ]
     if json:
-        text = json_module.dumps({"ledger": ledger.location, "entries": lines}, indent=1) + "\n"
+        text = json_module.dumps({"ledger": book.location, "entries": lines}, indent=1) + "\n"
     else:
         buffer = io.StringIO(newline="")
         writer = csv.DictWriter(buffer, list(lines[0]) if lines else ["line"], lineterminator="\n")
@@ -285,14 +295,17 @@ def export(
         sys.stdout.write(text)
         return
     replace_file(out, text)
-    answer(json, {"ledger": ledger.location, "lines": len(lines), "out": str(out)}, f"{len(lines)} lines: {out}")
+    answer(
+        json, {"ledger": book.location, "lines": len(lines), "out": str(out)}, f"{counted(len(lines), 'line')}: {out}"
+    )
 
 
-@app.command("freeze")
+@app.command("freeze", epilog=EXIT_CODES)
 @checked
 def freeze(
-    dataset: Annotated[str, options.option("--dataset", help="Name of the data set.")],
+    dataset: Dataset,
     why: Annotated[str, options.option("--why", help="Reason to record.")],
+    ledger: Ledger = None,
     path: Path = None,
     who: options.Who = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
@@ -306,7 +319,7 @@ def freeze(
     """
     from privypurse.purse._purse import Purse
 
-    purse = Purse.reopen(_open(path), dataset, who=who)
+    purse = Purse.reopen(open_ledger(ledger, path), dataset, who=who)
     already = purse.ledger.is_frozen(dataset)
     if not already:
         if not yes:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import answer, budget_of, emit, say, shown_progress, warn
+from privypurse.cli._output import answer, budget_of, emit, note_account, say, shown_progress, warn, warn_if_weak
 from privypurse.cli._train import describe
 from privypurse.core._formats import counted, percent, rounded_up
 
@@ -55,7 +55,7 @@ def predict(
         else:
             odd = write_predictions(pipeline, file, sys.stdout, progress, keep or [])
     for name, times in odd.unknown.items():
-        warn(f"column {name!r}: {times:,} of {odd.rows:,} values do not match the schema and count as unknown")
+        warn(f"column {name!r}: {times:,} of {counted(odd.rows, 'value')} not as in the schema, taken as unknown")
     if file.tally.blank:
         blank = counted(file.tally.blank, "blank line")
         warn(f"{data.name} has {blank}, without a prediction: rows are those of the other lines")
@@ -64,7 +64,7 @@ def predict(
         counts = {"rows": odd.rows, "blank_lines": file.tally.blank}
         emit(counts | {"unknown": odd.unknown, "missing": odd.missing} | where)
     elif out is not None:
-        say(f"{odd.rows:,} predictions: {out}")
+        say(f"{counted(odd.rows, 'prediction')}: {out}")
 
 
 def evaluate(
@@ -92,16 +92,21 @@ def evaluate(
         privypurse evaluate model test.csv --epsilon 0.2
 
     Without --epsilon the result is exact: if the records are private, do not publish it. With
-    --epsilon the result is noisy, covered, and charged to the data set on the ledger.
+    --epsilon the result is noisy, covered, and charged to the data set on the ledger; the first such
+    run fixes the budget of the data set, at --budget or at its own epsilon.
     """
     from privypurse.runs._evaluate import evaluate_file
     from privypurse.tables._files import TableFile
 
+    warn_if_weak(epsilon=epsilon, budget=budget)
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
     terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring, "who": who}
     account = options.account_for(data, dataset, ledger=ledger, **terms)
     with shown_progress(quiet) as progress:
-        result = evaluate_file(model, file, progress, epsilon=epsilon, account=account, public=public)
+        how: Any = {"epsilon": epsilon, "account": account, "public": public}
+        result = evaluate_file(
+            model, file, progress, **how, opened=lambda purse, is_new: note_account(purse, is_new, budget)
+        )
     measured, purse = result.measured, result.purse
     for remark in result.remarks:
         warn(remark)

@@ -1,14 +1,67 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what completes them in a shell."""
 
+import contextlib
 import pathlib
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+_BUDGET = "Budget"  # panel of the help
+# Not imported from `methods`, which takes a second; a test compares the two.
+METHODS = (
+    *("auto", "nesterov", "noisy-pgd", "dp-sgd", "pur-nonconvex", "pur-convex", "pur-strongly-convex", "dynamic"),
+    *("dp-agd", "adp-sgd"),
+)
 
-def option(*names: str, help: str, panel: str | None = None) -> Any:
+
+def complete_method(incomplete: str) -> list[str]:
+    """Return the methods that begin so."""
+    return [name for name in METHODS if name.startswith(incomplete)]
+
+
+def complete_methods(incomplete: str) -> list[str]:
+    """Complete the last of several methods, separated by commas."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in complete_method(last) if name not in before.split(",")]
+
+
+def complete_schema(incomplete: str) -> list[str]:
+    """Return the TOML files, and the folders, that begin so."""
+    start = incomplete.rpartition("/")[2]
+    before = incomplete.removesuffix(start)
+    with contextlib.suppress(OSError):
+        place = pathlib.Path(before or ".").expanduser()
+        found = sorted(path for path in place.iterdir() if path.name.startswith(start))
+        shown = [path for path in found if start or not path.name.startswith(".")]
+        return [
+            f"{before}{path.name}{'/' * path.is_dir()}" for path in shown if path.is_dir() or path.suffix == ".toml"
+        ]
+    return []
+
+
+def complete_dataset(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the data sets on the ledger, given or the default one, that begin so."""
+    with contextlib.suppress(Exception):  # there is nowhere to say what is wrong
+        from privypurse.purse._sqlite_ledger import SqliteLedger
+        from privypurse.runs._account import Account
+
+        named = ctx.params.get("ledger") or ctx.params.get("path")
+        data = ctx.params.get("data")
+        beside = None if data is None else pathlib.Path(data).resolve().parent
+        ledger = SqliteLedger(Account(ledger=named, beside=beside, dataset="any").path, must_exist=True)
+        return sorted({entry.dataset for entry in ledger.entries() if entry.dataset.startswith(incomplete)})
+    return []
+
+
+def option(*names: str, help: str, panel: str | None = None, complete: Callable[..., list[str]] | None = None) -> Any:
     """Return an option whose default is not shown."""
-    return typer.Option(*names, help=help, show_default=False, rich_help_panel=panel)
+    return typer.Option(*names, help=help, show_default=False, rich_help_panel=panel, autocompletion=complete)
+
+
+def dataset(*, help: str) -> Any:
+    """Return the option for a data set on a ledger."""
+    return option("--dataset", help=help, panel=_BUDGET, complete=complete_dataset)
 
 
 def output(*names: str, help: str) -> Any:
@@ -19,18 +72,22 @@ def output(*names: str, help: str) -> Any:
 DataFile = Annotated[pathlib.Path, typer.Argument(help="CSV with a header (also .gz), or Parquet.", show_default=False)]
 ModelDir = Annotated[pathlib.Path, typer.Argument(help="Folder made by `privypurse train`.", show_default=False)]
 Target = Annotated[str, option("--target", "-t", help="Column to predict.")]
-SchemaFile = Annotated[pathlib.Path | None, option("--schema", "-s", help="Public description of the columns (TOML).")]
+SchemaFile = Annotated[
+    pathlib.Path | None,
+    option("--schema", "-s", help="Public description of the columns (TOML).", complete=complete_schema),
+]
+_METHOD_HELP = f"Optimization method: {', '.join(METHODS)}."
+Method = Annotated[str, typer.Option("--method", help=_METHOD_HELP, autocompletion=complete_method)]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
-_BUDGET = "Budget"
 _LEDGER_HELP = "File of the ledger. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db beside the data."
 _DATASET_HELP = "Name of the data set on the ledger. Default: the file name."
 _BUDGET_HELP = "Total epsilon of the data set, fixed at its first use. Default: the epsilon of that run."
 _DELTA_HELP = "Far below one over the number of records. Default: that of the ledger, or 1e-6."
 _NEIGHBOURING_HELP = "Protect a record's presence (add-remove, the default) or its contents (replace-one)."
 Ledger = Annotated[pathlib.Path | None, option("--ledger", help=_LEDGER_HELP, panel=_BUDGET)]
-Dataset = Annotated[str | None, option("--dataset", help=_DATASET_HELP, panel=_BUDGET)]
+Dataset = Annotated[str | None, dataset(help=_DATASET_HELP)]
 Budget = Annotated[float | None, option("--budget", help=_BUDGET_HELP, panel=_BUDGET)]
 Delta = Annotated[float | None, option("--delta", help=_DELTA_HELP, panel=_BUDGET)]
 Neighbouring = Annotated[str | None, option("--neighbouring", help=_NEIGHBOURING_HELP, panel=_BUDGET)]

@@ -15,12 +15,20 @@ from rich.console import Console
 from rich.table import Table
 
 from privypurse.core._errors import FileUnusable, InvalidArgument
-from privypurse.core._formats import short
+from privypurse.core._formats import rounded_up, short
 from privypurse.core._reading import finite_or_none
 from privypurse.runs._progress import Progress
 
 stdout = Console(highlight=False, soft_wrap=True)
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+# Shown at the end of the help of every command.
+EXIT_CODES = """\
+Exit codes: 0 done; 1 other error; 2 wrong arguments or input; 3 budget refused; 4 ledger error;
+5 a file cannot be read or written; 6 failed after spending; 7 an audit did not have the expected
+result; 8 the ledger is intact, but a part of the certificate does not hold or could not be checked;
+130 interrupted.
+"""
 
 _BARS = " ▁▂▃▄▅▆▇█"
 
@@ -53,6 +61,16 @@ def warn(text: str) -> None:
     stderr.print(text, markup=False, style="yellow")
 
 
+def warn_if_weak(**budgets: float | None) -> None:
+    """Warn of budgets, by the name of their option, that protect little or nothing."""
+    from privypurse.report._words import factor, weakness
+
+    for name, epsilon in budgets.items():
+        if epsilon is not None and (weak := weakness(epsilon)):
+            odds = f"the output may change the odds that a record was used by a factor of {factor(epsilon)}"
+            warn(f"--{name}: {weak}; {odds}. 1 is a usual choice.")
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
     """Print a table. Columns after the first are aligned to the right."""
     shown = Table(title=title or None, title_justify="left", header_style="bold", show_edge=False)
@@ -77,6 +95,17 @@ def span(values: Sequence[float]) -> str:
     """Format the first and the last number, or one if they look the same."""
     first, last = short(values[0]), short(values[-1])
     return first if first == last else f"{first} to {last}"
+
+
+def note_account(purse: Any, is_new: bool, budget: float | None) -> None:
+    """Say which account is charged, and if its budget is fixed now; called before anything is spent."""
+    where, named, total = Path(purse.ledger.location).name, f"data set {purse.dataset!r}", f"{purse.epsilon:g}"
+    if is_new and budget is None:
+        warn(f"no --budget: the epsilon {total} of this run is all that may ever be spent on {named} ({where}).")
+    if is_new:
+        note(f"account opened on {where}: {named}, epsilon {total} in all, delta {purse.delta:g}")
+    else:
+        note(f"{named} on {where}: {rounded_up(purse.spent.epsilon)} of epsilon {total} spent before")
 
 
 def budget_of(purse: Any) -> dict[str, Any] | None:

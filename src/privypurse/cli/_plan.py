@@ -8,7 +8,19 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import budget_of, emit, note, say, shown_progress, span, sparkline, stderr, table
+from privypurse.cli._output import (
+    budget_of,
+    emit,
+    note,
+    note_account,
+    say,
+    shown_progress,
+    span,
+    sparkline,
+    stderr,
+    table,
+    warn_if_weak,
+)
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import counted, percent, rounded_up, short
 
@@ -20,17 +32,21 @@ def plan(
         int | None, options.option("--features", "-d", help="Number of encoded columns, the constant included.")
     ] = None,
     schema: Annotated[
-        pathlib.Path | None, options.option("--schema", "-s", help="Count the columns of this schema instead.")
-    ] = None,
-    delta: Annotated[float, typer.Option("--delta", help="Far below one over the number of records.")] = 1e-6,
-    neighbouring: Annotated[str, typer.Option("--neighbouring", help="add-remove or replace-one.")] = "add-remove",
-    method: Annotated[
-        str,
-        typer.Option(
-            "--method",
-            help="auto, nesterov, noisy-pgd, dp-sgd, pur-nonconvex, pur-convex, pur-strongly-convex, dynamic, dp-agd or adp-sgd.",
+        pathlib.Path | None,
+        options.option(
+            "--schema", "-s", help="Count the columns of this schema instead.", complete=options.complete_schema
         ),
-    ] = "auto",
+    ] = None,
+    ledger: options.Ledger = None,
+    dataset: Annotated[
+        str | None,
+        options.dataset(
+            help="Also say what the run would leave of this data set's budget, with the delta of its ledger."
+        ),
+    ] = None,
+    delta: options.Delta = None,
+    neighbouring: options.Neighbouring = None,
+    method: options.Method = "auto",
     compare: Annotated[bool, typer.Option("--compare", help="Plan with every method.")] = False,
     classes: Annotated[int, typer.Option("--classes", help="Number of classes.")] = 2,
     rehearse: Annotated[
@@ -51,15 +67,22 @@ def plan(
 
         privypurse plan -n 40000 -d 124 -e 1 --method dp-agd --json
 
+        privypurse plan -n 40000 -d 124 -e 1 --ledger budget.db --dataset "survey 2026"
+
     The loss is logistic, or softmax for several classes, with rows of norm at most 1 and
     derivatives clipped at 1/2. Noise is added to sums of clipped gradients. `train` spends about a
-    fifth of the budget before that, on facts about the table.
+    fifth of the budget before that, on facts about the table. With --dataset a run that does not fit
+    in what is left is refused, as `train` would.
     """
     from privypurse.runs._rehearse import METHODS, PlanSettings, plan_for, rehearse_accuracy
 
+    warn_if_weak(epsilon=epsilon)
     columns, classes = _columns(features, schema, classes)
-    terms: Any = {"epsilon": epsilon, "delta": delta, "neighbouring": neighbouring}
-    settings = PlanSettings(records=records, features=columns, classes=classes, **terms)
+    leaves = _forecast(ledger, dataset, epsilon, delta=delta, neighbouring=neighbouring)
+    given: Any = {"delta": delta, "neighbouring": neighbouring}
+    given |= {} if leaves is None else {"delta": leaves.delta, "neighbouring": leaves.neighbouring}
+    terms = {name: value for name, value in given.items() if value is not None}
+    settings = PlanSettings(records=records, features=columns, classes=classes, epsilon=epsilon, **terms)
     names = METHODS if compare else (method,)
     plans = {name: plan_for(name, settings) for name in names}
     rehearsed: dict[str, Any] = dict.fromkeys(names)
@@ -76,13 +99,30 @@ def plan(
     if json:
         found = {name: None if one is None else asdict(one) for name, one in rehearsed.items()}
         shown = {name: json_module.loads(plans[name].to_json()) | {"rehearsal": found[name]} for name in names}
-        emit({"plans": shown} if compare else shown[method])
+        emit(({"plans": shown} if compare else shown[method]) | ({"ledger": asdict(leaves)} if leaves else {}))
     elif compare:
         _print_all(plans, rehearsed, settings)
     else:
         _print_one(plans[method], rehearsed[method], settings)
+    if leaves is not None and not json:
+        say(f"leaves: {leaves}")
     if plot is not None and not json:
         say(f"plot: {plot}")
+
+
+def _forecast(ledger: pathlib.Path | None, dataset: str | None, epsilon: float, **terms: Any) -> Any:
+    """Return what the run would leave of a data set's budget; None if no data set is named."""
+    from privypurse.cli._ledger import accounts_on, open_ledger
+    from privypurse.runs._account import Account, forecast
+
+    if dataset is None:
+        if ledger is not None:
+            raise InvalidArgument(f"expected --dataset with --ledger {str(ledger)!r}, got none. Pass a name on it.")
+        return None
+    account = Account(ledger=ledger, dataset=dataset, **terms)
+    (purse,) = accounts_on(open_ledger(ledger), dataset)
+    account.check_terms(purse)
+    return forecast(account, purse, epsilon, is_new=False)
 
 
 def _columns(features: int | None, schema: pathlib.Path | None, classes: int) -> tuple[int, int]:
@@ -100,7 +140,7 @@ def _columns(features: int | None, schema: pathlib.Path | None, classes: int) ->
 
 def _facts_line(settings: Any) -> str:
     budget = f"epsilon {settings.epsilon:g}, delta {settings.delta:g}, {settings.neighbouring}"
-    return f"{settings.records:,} records, {settings.features} columns, {budget}"
+    return f"{counted(settings.records, 'record')}, {counted(settings.features, 'column')}, {budget}"
 
 
 def _loss(rehearsed: Any) -> str:
@@ -156,7 +196,9 @@ def compare(
     data: options.DataFile,
     target: options.Target,
     schema: options.SchemaFile = None,
-    methods: Annotated[str, typer.Option("--methods", help="Separated by commas.")] = "auto,nesterov,dp-agd,adp-sgd",
+    methods: Annotated[
+        str, typer.Option("--methods", help="Separated by commas.", autocompletion=options.complete_methods)
+    ] = "auto,nesterov,dp-agd,adp-sgd",
     epsilons: Annotated[str, typer.Option("--epsilons", help="Separated by commas.")] = "0.1,0.5,1,2",
     repeats: Annotated[int, typer.Option("--repeats", help="Number of splits and seeds of the simulation.")] = 3,
     pay: Annotated[bool, typer.Option("--pay", help="Make a private comparison, charged to the budget.")] = False,
@@ -200,7 +242,9 @@ def compare(
     job.check_choices(names, budgets, repeats)
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
     file.require([target])
-    if not pay:
+    if pay:
+        warn_if_weak(epsilons=max(budgets), budget=budget)
+    else:
         stderr.print(job.NOT_PRIVATE, style="bold red", markup=False)
     purse: Any = None
     with shown_progress(quiet) as progress:
@@ -211,7 +255,8 @@ def compare(
 
             def purse_to_charge() -> Any:
                 nonlocal purse
-                purse, _ = account.open(None)
+                purse, is_new = account.open(None)
+                note_account(purse, is_new, budget)
                 return purse
 
             result = job.compare_paid(file, described, names, budgets, purse_to_charge, progress)

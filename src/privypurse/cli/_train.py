@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import emit, note, say, shown_progress, warn
+from privypurse.cli._output import emit, note, note_account, say, shown_progress, warn, warn_if_weak
 from privypurse.core._formats import percent, rounded_down, rounded_up, short
+
+EXACT = "exact, NOT private unless these records are public"
 
 
 def train(
@@ -28,7 +30,7 @@ def train(
     model: Annotated[
         str | None, options.option("--model", help="logistic, svm (classes); ridge, huber (numbers).")
     ] = None,
-    method: Annotated[str, typer.Option("--method", help="Optimization method; see `privypurse plan`.")] = "auto",
+    method: options.Method = "auto",
     hold_out: Annotated[
         float, typer.Option("--hold-out", help="Share of records to measure the model on, for 3 % of the run's budget.")
     ] = 0.1,
@@ -55,6 +57,10 @@ def train(
     simulate: Annotated[
         int | None, options.option("--simulate", help="Seed of the noise: repeatable, NOT PRIVATE.")
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check everything, and say what the run would cost and leave. Spend nothing."),
+    ] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -64,6 +70,8 @@ def train(
 
         privypurse train people.csv --target income --epsilon 1 --schema people.toml --out model
 
+        privypurse train people.csv --target income --epsilon 1 --schema people.toml --dry-run
+
         privypurse train people.csv --target income --epsilon 0.5 --budget 3 --buy-ranges
 
         privypurse train adult.csv --target classification --epsilon 1 --schema adult.toml --test adult.test.csv --test-public
@@ -71,13 +79,14 @@ def train(
     Without --schema the columns are described from the data, which no guarantee covers: the certificate
     says so. `privypurse schema` drafts a description to edit.
     """
+    warn_if_weak(epsilon=epsilon, budget=budget)
     if schema is None:
         described = "columns are described from the data, which no guarantee covers"
         warn(f"no --schema: {described}. The certificate will say so.")
     with shown_progress(quiet) as progress:
         # The imports take a second or two.
         progress.stage("starting")
-        from privypurse.runs._train import TrainSettings, train_file
+        from privypurse.runs._train import TrainSettings, check_training, train_file
 
         terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring, "who": who}
         account = options.account_for(data, dataset, simulated=simulate is not None, ledger=ledger, **terms)
@@ -102,7 +111,14 @@ def train(
             noise=noise,
             command=shlex.join(["privypurse", *sys.argv[1:]]),
         )
-        result = train_file(settings, progress, lambda purse, is_new: _opened(purse, is_new, budget), _counted)
+        result: Any
+        if dry_run:
+            result = check_training(settings, progress)
+        else:
+            result = train_file(settings, progress, lambda purse, is_new: note_account(purse, is_new, budget), _counted)
+    if dry_run:
+        _print_dry_run(result, out, budget, json)
+        return
     for remark in result.remarks:
         warn(remark)
     if json:
@@ -111,14 +127,18 @@ def train(
         _print(result)
 
 
-def _opened(purse: Any, is_new: bool, budget: float | None) -> None:
-    where, named, total = pathlib.Path(purse.ledger.location).name, f"data set {purse.dataset!r}", f"{purse.epsilon:g}"
-    if is_new and budget is None:
-        warn(f"no --budget: the epsilon {total} of this run is all that may ever be spent on {named} ({where}).")
-    if is_new:
-        note(f"account opened on {where}: {named}, epsilon {total} in all, delta {purse.delta:g}")
-    else:
-        note(f"{named} on {where}: {rounded_up(purse.spent.epsilon)} of epsilon {total} spent before")
+def _print_dry_run(result: Any, out: pathlib.Path, budget: float | None, json: bool) -> None:
+    found, uses = result
+    if found.new_account and budget is None:
+        all_of_it = f"the epsilon {found.budget:g} of this run would be all that may ever be spent"
+        warn(f"no --budget: {all_of_it} on data set {found.dataset!r} ({found.ledger}).")
+    if json:
+        emit({"dry_run": True, "uses": list(uses), "ledger": asdict(found)})
+        return
+    say("dry run: every check before payment passed; nothing was spent, and nothing is left on the disk")
+    say(f"cost:    epsilon {found.epsilon:.6g} at delta {found.delta:g}, {found.neighbouring}: {', '.join(uses)}")
+    say(f"leaves:  {found}")
+    say(f"model:   {out} (not written)")
 
 
 def _counted(left_out: Any) -> None:
@@ -129,6 +149,8 @@ def _counted(left_out: Any) -> None:
 
 
 def _as_json(result: Any) -> dict[str, Any]:
+    from privypurse.report._words import status
+
     model, purse = result.pipeline[-1], result.purse
     certificate = model.certificate_
     stated = ("private", "simulation", "epsilon", "delta", "neighbouring")
@@ -136,6 +158,7 @@ def _as_json(result: Any) -> dict[str, Any]:
         "model": str(result.folder),
         "report": str(result.folder / "report.html"),
         **{name: getattr(certificate, name) for name in stated},
+        "status": status(certificate, result.pipeline[0].schema.is_declared).state.lower(),
         "spent_epsilon": certificate.recorded_epsilon,
         "releases": certificate.releases,
         "steps": model.n_iter_,
@@ -157,13 +180,19 @@ def _as_json(result: Any) -> dict[str, Any]:
 
 def _print(result: Any) -> None:
     from privypurse.purse._certificate import INEXACT
+    from privypurse.report._words import status
 
     model, purse = result.pipeline[-1], result.purse
     certificate = model.certificate_
     if certificate.private:
         gaps = "; noise in floating point, whose gaps are not covered" if INEXACT in certificate.uncovered else ""
+        found = status(certificate, result.pipeline[0].schema.is_declared)
         pair = f"({certificate.epsilon:.6g}, {certificate.delta:g})"
-        say(f"private: {pair}-differentially private, {certificate.neighbouring}{gaps}")
+        stated = f"{pair}-differentially private, {certificate.neighbouring}{gaps}"
+        if found.style == "alarm":
+            say(f"{found.badge}; formally {stated}")
+        else:
+            say(f"{found.state.lower() + ':':<8} {stated}" + (f"; {found.why}" if found.why else ""))
     else:
         say("SIMULATION, NOT PRIVATE: the noise was seeded")
     for measured in result.measurements:
@@ -182,7 +211,7 @@ def describe(measured: Any) -> str:
     """Return a measurement, its records and its coverage in one line."""
     shown = percent if measured.metric == "accuracy" else short
     interval = "" if measured.low is None else f" ({shown(measured.low)} to {shown(measured.high)})"
-    covered = "paid for" if measured.paid else "public records" if measured.public else "exact, NOT covered"
+    covered = "paid for" if measured.paid else "public records" if measured.public else EXACT
     covered = "simulated, NOT PRIVATE" if measured.simulated else covered
     if measured.says_little:
         noisy = f"{measured.metric} is too noisy to report at this budget ({measured.on}, {covered})"
@@ -215,6 +244,7 @@ def demo(
 
         privypurse demo --epsilon 0.1 --rows 100000 --out large
     """
+    warn_if_weak(epsilon=epsilon)
     with shown_progress(quiet) as progress:
         progress.stage("starting")
         from privypurse.runs._demo import run_demo

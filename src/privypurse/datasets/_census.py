@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from privypurse.core._checks import positive_integer, shown
 from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import counted
 from privypurse.datasets import _census_population as world
 
 TARGET = "high_income"
@@ -68,9 +69,7 @@ class Census:
         return len(self._codes[TARGET])
 
     def __repr__(self) -> str:
-        return (
-            f"<Census: {len(self):,} rows, {len(FACTS)} columns and {TARGET}, best accuracy {self.best_accuracy:.2%}>"
-        )
+        return f"<Census: {counted(len(self), 'row')}, {len(FACTS)} columns and {TARGET}, best accuracy {self.best_accuracy:.2%}>"
 
     @property
     def schema_facts(self) -> dict[str, ColumnFacts]:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.core._checks import FloatArray, non_negative, positive, shown
 from privypurse.core._errors import InvalidArgument, LedgerCorrupt
+from privypurse.core._formats import counted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.estimators._compat import FLOATS, all_or_nothing, same_attributes, validate
 from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget
@@ -338,7 +339,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             result = fit(oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=callbacks)
         if result.trace.stop_reason == "others":
             warnings.warn(
-                f"{CUT_SHORT} after {len(result.trace.steps)} steps: others spent from the same purse meanwhile, "
+                f"{CUT_SHORT} after {counted(len(result.trace.steps), 'step')}: others spent from the same purse meanwhile, "
                 "and it does not allow all planned steps.",
                 stacklevel=5,
             )

@@ -11,6 +11,7 @@ from sklearn.utils import check_array
 
 from privypurse.core._checks import check_positions
 from privypurse.core._errors import InvalidArgument, spending_noted
+from privypurse.core._formats import counted
 
 try:
     from sklearn.utils.validation import validate_data
@@ -130,7 +131,7 @@ def by_column_name(name: str, value: Any, features: int, names: list[str] | None
     if names is None:
         raise InvalidArgument(
             f"{name} {'are' if name.endswith('s') else 'is'} declared by column name, but X has no named columns. Pass a "
-            f"data frame, or a list with one {each} for each of the {features} columns."
+            f"data frame, or a list with one {each} for each of the {counted(features, 'column')}."
         )
     missing = [column for column in names if column not in value]
     if missing:

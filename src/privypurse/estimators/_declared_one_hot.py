@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import counted
 from privypurse.estimators._compat import Tagged, all_or_nothing, by_column_name, column_names, validate
 
 UNKNOWN, MISSING = -1, -2
@@ -142,7 +143,8 @@ def _lists(categories: Any, features: int, names: list[str] | None) -> list[list
         lists = list(categories) if any(map(_is_list, categories)) else [categories] * features
     if len(lists) != features:
         raise InvalidArgument(
-            f"categories must be one list for each of the {features} columns of X; got {len(lists)}. Pass a flat list for all."
+            f"categories must be one list for each of the {counted(features, 'column')} of X; got "
+            f"{len(lists)}. Pass a flat list for all."
         )
     return [_list_of(listed) for listed in lists]
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privypurse.core._checks import FloatArray, finite_vector, ordinary, shown, small_probability
 from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import counted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.estimators._compat import FLOATS, Tagged, all_or_nothing, by_column_name, column_names, validate
 from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget
@@ -95,8 +96,8 @@ def _per_column(name: str, value: Any, features: int, names: list[str] | None) -
         listed = list(value) if isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1 else []
         if len(listed) != features:
             raise InvalidArgument(
-                f"{name} must be a number, one number for each of the {features} columns of X, or a dict by column name; "
-                f"got {shown(value)}. It is not read from the data."
+                f"{name} must be a number, one number for each of the {counted(features, 'column')} of X, or a dict by column "
+                f"name; got {shown(value)}. It is not read from the data."
             )
     if not all(map(_is_bound, listed)):
         raise InvalidArgument(f"{name} must hold finite numbers within 1e100; got {shown(value)}. Pass {name}=0.0.")

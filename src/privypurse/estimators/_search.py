@@ -13,6 +13,7 @@ from privypurse.accounting import _repeat_and_select as repeat_and_select
 from privypurse.accounting._filters import GdpFilter, RdpFilter
 from privypurse.core._checks import positive, probability, shown, small_probability
 from privypurse.core._errors import BudgetExhausted, InvalidArgument
+from privypurse.core._formats import counted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import SensitiveTrials
@@ -227,7 +228,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             hand_over=best.append,
         )
         what = (
-            f"hyper-parameter search, {len(candidates)} candidates, {mechanism.mean:g} trials expected "
+            f"hyper-parameter search, {counted(len(candidates), 'candidate')}, {mechanism.mean:g} trials expected "
             f"(shape {mechanism.shape:g}; arXiv:2110.03620)"
         )
         released = payer.release(box, mechanism, what=what)

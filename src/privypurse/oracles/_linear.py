@@ -16,6 +16,7 @@ from scipy.spatial import distance
 
 from privypurse.core._checks import FloatArray, constant_value, ordinary, positive_integer, shown
 from privypurse.core._errors import InvalidArgument, UnboundedSensitivity
+from privypurse.core._formats import counted
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive, SensitiveObjective
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, LossesAt, Objective, Query
@@ -113,7 +114,7 @@ class LinearOracle:
     def __repr__(self) -> str:
         value = self._frame.constant
         constant = "" if not value else ", constant" if value == 1 else f", constant {value:g}"
-        shape = f"{self._frame.features} columns{constant}, row limit {self._frame.row_limit:g}"
+        shape = f"{counted(self._frame.features, 'column')}{constant}, row limit {self._frame.row_limit:g}"
         return f"<{type(self).__name__}: {shape}, {self._loss!r}>"
 
     def _parts(self) -> Iterable[Partition]:
@@ -264,7 +265,7 @@ class LinearOracle:
     def _weights(self, point: FloatArray, name: str) -> FloatArray:
         """Check the length of a point and append a weight for the constant if there is none."""
         if point.size != self.dimension:
-            kinds = f"{self._frame.features} columns" + (" and the constant" if self._frame.constant else "")
+            kinds = counted(self._frame.features, "column") + (" and the constant" if self._frame.constant else "")
             raise InvalidArgument(f"{name} must have {self.dimension} entries ({kinds}); got {point.size}. Check it.")
         if np.linalg.norm(point) * min(self._frame.row_limit, 1.0) > LARGEST_SCORE:
             raise InvalidArgument(f"{name} has diverged: its length is above {LARGEST_SCORE:g}. Use smaller steps.")

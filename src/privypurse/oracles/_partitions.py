@@ -22,6 +22,7 @@ from scipy import sparse
 
 from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import counted
 from privypurse.core._randomness import this_process
 from privypurse.losses._linear import LinearLoss, Logistic
 from privypurse.oracles._encoding import ROUNDING_MARGIN, check_dense, check_sparse, encode_targets, read_only, unsigned
@@ -245,7 +246,9 @@ def make_partition(X: Any, y: Any, dtype: Any, frame: Frame, *labels: Any, stric
     # hence the rounding of every record, must not.
     table = check_sparse(X) if is_sparse else np.ascontiguousarray(check_dense(X).astype(dtype, copy=False))
     if table.shape[1] != frame.features:
-        raise InvalidArgument(f"X must have {frame.features} columns in every chunk; got {table.shape[1]}. Check them.")
+        raise InvalidArgument(
+            f"X must have {counted(frame.features, 'column')} in every chunk; got {table.shape[1]}. Check them."
+        )
     target = encode_targets(y, table.shape[0], np.float64 if is_sparse else dtype, *labels, strict=strict)
     return SparsePartition(table, target, frame) if is_sparse else DensePartition(table, target, frame)
 

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from privypurse.core._checks import FloatArray, finite_vector, positive
 from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import counted
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.queries import GradientAt, Query
@@ -78,4 +79,4 @@ class QuadraticOracle:
         return Sensitive(total, norm=Norm.L2, add_remove=self.gradient_bound, replace_one=2 * self.gradient_bound)
 
     def __repr__(self) -> str:
-        return f"<QuadraticOracle: {self.dimension} parameters, synthetic>"
+        return f"<QuadraticOracle: {counted(self.dimension, 'parameter')}, synthetic>"

@@ -10,6 +10,7 @@ from scipy import sparse
 
 from privypurse.core._checks import FloatArray, finite_vector, ordinary, positive
 from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import counted
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.oracles._encoding import ROUNDING_MARGIN, check_dense, check_sparse
 from privypurse.oracles._partitions import pairwise_sum
@@ -57,7 +58,7 @@ class Rows:
         return self._table
 
     def __repr__(self) -> str:
-        return f"<Rows: {self.columns} columns{', sparse' if self.is_sparse else ''}>"
+        return f"<Rows: {counted(self.columns, 'column')}{', sparse' if self.is_sparse else ''}>"
 
     def move(self, unit: float | FloatArray, centre: FloatArray | None = None) -> None:
         """Replace each row x by ``x / unit - centre``; a centre makes a sparse table dense."""
@@ -155,6 +156,6 @@ class Rows:
         vector = finite_vector(numbers=numbers)
         if vector.size != self.columns:
             raise InvalidArgument(
-                f"numbers must be one for each of {self.columns} columns; got {vector.size}. Check X."
+                f"numbers must be one for each of {counted(self.columns, 'column')}; got {vector.size}. Check X."
             )
         return vector

@@ -10,6 +10,7 @@ from scipy import sparse
 
 from privypurse.core._checks import FloatArray, constant_value, ordinary, shown
 from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import counted
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong, Query
@@ -89,7 +90,7 @@ class SoftmaxOracle:
     def __repr__(self) -> str:
         value = self._constant
         constant = "" if not value else " with the constant" + ("" if value == 1 else f" {value:g}")
-        return f"<SoftmaxOracle: {self._columns} columns{constant}, row limit {self._row_limit:g}, {self._loss!r}>"
+        return f"<SoftmaxOracle: {counted(self._columns, 'column')}{constant}, row limit {self._row_limit:g}, {self._loss!r}>"
 
     def answer(self, query: Query, *, sample_prob: float = 1.0, noise: NoiseSource | None = None) -> Sensitive:
         """Answer a query with a sealed box: gradients, losses along a direction, or counts."""

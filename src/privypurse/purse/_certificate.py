@@ -14,7 +14,7 @@ from privypurse.accounting._filters import DeclaredNonPrivate
 from privypurse.accounting._totals import Filter
 from privypurse.core._checks import shown
 from privypurse.core._errors import FileUnusable, InvalidArgument, LedgerCorrupt
-from privypurse.core._formats import rounded_up
+from privypurse.core._formats import counted, rounded_up
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._reading import check_fields, finite_or_none, read_json, refusing
 from privypurse.core._version import __version__
@@ -194,7 +194,7 @@ def certify(ledger: Ledger, dataset: str, filter: Filter, *, lines: int | None =
         last, digest = lines, next((entry.digest for entry in ledger.entries() if entry.seq == lines), "")
     entries = [entry for entry in ledger.entries(dataset) if entry.seq <= last]
     if not entries:
-        raise LedgerCorrupt(f"the first {last} lines of the ledger are not about data set {dataset!r}.")
+        raise LedgerCorrupt(f"the ledger up to line {last} is not about data set {dataset!r}.")
     record = _read(entries)
     totals = entries[-1].totals
     both = all(other is not None for _, other, _ in record.releases)
@@ -285,6 +285,7 @@ def _noise(record: _Record) -> str:
         gaussian = any(isinstance(charge, GaussianCharge) for charge, _, _ in record.releases)
         said.append("exact arithmetic" + (" (discrete Gaussian)" if gaussian and not record.samplers["secure"] else ""))
     elif exactly:
+        # No plural: certificates of earlier versions are compared with this text.
         said.append(f"exact arithmetic for {exactly} of {released} releases")
     if exactly < released:
         said.append("floating point for others" if exactly else "floating point")
@@ -375,7 +376,7 @@ def _prose(c: Certificate) -> Iterable[str]:
     yield ""
     yield f"Noise: {c.noise}"
     yield f"Spent by: {', '.join(c.people)}"
-    yield f"Ledger: {c.ledger}, {c.ledger_lines} lines, last SHA-256 {c.ledger_digest}"
+    yield f"Ledger: {c.ledger}, {counted(c.ledger_lines, 'line')}, last SHA-256 {c.ledger_digest}"
     yield f"Issued {c.issued_at} by {c.issued_by} with privypurse {c.version}"
 
 
@@ -469,4 +470,4 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    return f"{len(value)} entries" if isinstance(value, dict | list | tuple) else shown(value)
+    return counted(len(value), "item") if isinstance(value, dict | list | tuple) else shown(value)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from privypurse.accounting._totals import Totals
 from privypurse.core._errors import BudgetFrozen, LedgerCorrupt, SharedAcrossProcesses, TermsMismatch
+from privypurse.core._formats import counted
 from privypurse.core._randomness import Shared, this_process
 from privypurse.purse._entries import FREEZE, GENESIS, OPEN, SPENDING, Entry, canonical
 
@@ -171,7 +172,7 @@ class MemoryLedger(Shared):
         )
 
     def __repr__(self) -> str:
-        return f"<MemoryLedger: {len(self._entries)} lines>"
+        return f"<MemoryLedger: {counted(len(self._entries), 'line')}>"
 
 
 def check_not_frozen(kind: str, dataset: str, frozen: "set[str] | frozenset[str]") -> None:

@@ -17,6 +17,7 @@ from privypurse.accounting._totals import Filter, Totals
 from privypurse.accounting.calibrate import rdp_noise_factor
 from privypurse.core._checks import positive, positive_integer, probability, shown, small_probability
 from privypurse.core._errors import BudgetExhausted, InvalidArgument, count_charge
+from privypurse.core._formats import counted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sample
@@ -121,7 +122,9 @@ def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Sch
     if isinstance(schedule, type) or not hasattr(schedule, "propose"):
         raise InvalidArgument(f"schedule must be a name, a list of weights or a Schedule; got {shown(schedule)}.")
     if isinstance(schedule, Weighted) and (weights := len(schedule.weights)) != steps:
-        raise InvalidArgument(f"schedule has {weights} weights for {steps} steps. Pass steps={weights}.")
+        raise InvalidArgument(
+            f"schedule has {counted(weights, 'weight')} for {counted(steps, 'step')}. Pass steps={weights}."
+        )
     return schedule  # type: ignore[return-value]
 
 
@@ -211,7 +214,7 @@ def check_rule(
     if isinstance(rule, FixedSchedule):
         releases = steps + (0 if clip is None else clip.looks(steps))
         if len(rule.schedule) < releases:
-            opened = f"purse was opened for {len(rule.schedule)} releases, but the run has {releases}"
+            opened = f"purse was opened for {counted(len(rule.schedule), 'release')}, but the run has {releases}"
             raise InvalidArgument(f"{opened}. Pass the same steps, schedule and clip_norm to open_purse(...).")
         if not isinstance(schedule, Weighted | EvenSplit):
             adaptive = f"purse has a fixed schedule, but {type(schedule).__name__} is adaptive"

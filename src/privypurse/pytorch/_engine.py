@@ -24,6 +24,7 @@ from privypurse.core._errors import (
     charges_so_far,
     spending_noted,
 )
+from privypurse.core._formats import counted
 from privypurse.core._sensitive import Sample
 from privypurse.oracles._sampling import poisson_rows
 from privypurse.pytorch._budgets import Payments
@@ -411,7 +412,7 @@ class PrivateLoader:
 
     def __repr__(self) -> str:
         settings = self._engine.settings
-        return f"<PrivateLoader: Poisson samples with probability {settings.sample_prob:g}, {settings.steps} steps>"
+        return f"<PrivateLoader: Poisson samples with probability {settings.sample_prob:g}, {counted(settings.steps, 'step')}>"
 
 
 def _calling(engine: "weakref.ref[Engine]") -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from privypurse.core._checks import FloatArray, number_of_records, ordinary, positive, positive_integer, shown
 from privypurse.core._errors import InvalidArgument, spending_noted
+from privypurse.core._formats import counted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Norm, Sensitive
@@ -246,7 +247,7 @@ class Fitted:
         return self.purse.certificate()
 
     def __repr__(self) -> str:
-        return f"<Fitted: {len(self.trace.steps)} releases, stopped by {self.stop_reason}>"
+        return f"<Fitted: {counted(len(self.trace.steps), 'release')}, stopped by {self.stop_reason}>"
 
 
 @spending_noted(call="fit")

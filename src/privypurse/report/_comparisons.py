@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Sequence
 
-from privypurse.report._content import Comparison
+from privypurse.report._content import Comparison, Entry
 from privypurse.report._figures import MOST_POINTS, SERIES, Drawing, Figure, Row, axis, thinned
 from privypurse.report._html import escaped, paragraph, whole_page
 from privypurse.report._page import figure
@@ -80,6 +80,17 @@ def _compared(result: Comparison) -> Figure:
     factor, unit = (100, "accuracy in percent") if is_share else (1, result.metric)
     private = [entry for entry in result.entries if entry.epsilon is not None]
     budgets = sorted({entry.epsilon for entry in private if entry.epsilon is not None})
+    best = (max if is_share else min)(private, key=lambda entry: entry.value)
+    rows = []
+    for entry in result.entries:
+        epsilon = "not private" if entry.epsilon is None else f"{entry.epsilon:g}"
+        rows.append((entry.method, epsilon, f"{factor * entry.value:.4g}", f"{factor * entry.spread:.2g}"))
+    heads = ("method", "epsilon", unit, "spread")
+    if len(budgets) == 1:
+        found = f"{best.method}, with {factor * best.value:.4g}"
+        caption = f"{unit} at epsilon {budgets[0]:g}, with spreads. The best of the private ones is {found}."
+        drawing, height = _by_method(result.entries, factor, unit, caption), 110 + 36 * len(result.entries)
+        return Figure("comparison", f"Methods at epsilon {budgets[0]:g}", (drawing,), heads, rows, height=height)
     data, spoken = [], []
     for place, name in enumerate(dict.fromkeys(entry.method for entry in result.entries)):
         own = [entry for entry in result.entries if entry.method == name]
@@ -93,14 +104,26 @@ def _compared(result: Comparison) -> Figure:
             series["error_y"] = {"type": "data", "array": [factor * entry.spread for entry in own], "thickness": 1}
         data.append(series)
         spoken.append([f"{name}, epsilon {one:g}: {value:.4g}" for one, value in zip(x, y, strict=True)])
-    best = (max if is_share else min)(private, key=lambda entry: entry.value)
     found = f"{best.method} at epsilon {best.epsilon:g}, with {factor * best.value:.4g}"
     caption = f"{unit} over epsilon, with spreads. The best of the private ones is {found}."
     layout = {"xaxis": axis("epsilon", type="log"), "yaxis": axis(unit), "showlegend": True, "legend": LEGEND}
-    rows = []
-    for entry in result.entries:
-        epsilon = "not private" if entry.epsilon is None else f"{entry.epsilon:g}"
-        rows.append((entry.method, epsilon, f"{factor * entry.value:.4g}", f"{factor * entry.spread:.2g}"))
     drawing = Drawing(data, layout, spoken, caption)
-    heads = ("method", "epsilon", unit, "spread")
     return Figure("comparison", "Methods and budgets", (drawing,), heads, rows, height=420)
+
+
+def _by_method(entries: Sequence[Entry], factor: float, unit: str, caption: str) -> Drawing:
+    """Draw one line for each method: a dot with its spread, hollow if it is not private."""
+    data, spoken = [], []
+    for place, entry in enumerate(entries):
+        plain, value = entry.epsilon is None, factor * entry.value
+        marker = {"size": 10, "color": SERIES[plain], "symbol": "circle-open" if plain else "circle"}
+        error = {"type": "data", "array": [factor * entry.spread], "thickness": 1.5, "width": 4, "color": SERIES[plain]}
+        data.append(
+            {"type": "scatter", "mode": "markers", "x": [value], "y": [place], "marker": marker, "error_x": error}
+        )
+        spoken.append([f"{entry.method}{', not private' if plain else ''}: {value:.4g}"])
+    names = [entry.method for entry in entries]
+    ticks = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": names}
+    sides = {"range": [len(names) - 0.4, -0.6], "zeroline": False}
+    layout = {"xaxis": axis(unit), "yaxis": axis("", **ticks, **sides), "showlegend": False}
+    return Drawing(data, layout, spoken, caption)

@@ -11,7 +11,7 @@ from typing import Any
 
 from privypurse.accounting import convert
 from privypurse.core._errors import PrivypurseError
-from privypurse.core._formats import grouped
+from privypurse.core._formats import counted, grouped
 from privypurse.purse._certificate import Certificate
 from privypurse.report import _words as words
 from privypurse.report._content import Coefficient, ReportContent
@@ -160,7 +160,7 @@ def noise(content: ReportContent) -> Figure | None:
     }
     selections = sum(step.chosen is not None for step in content.trace.steps)
     if selections:
-        captions.append(f"{selections:,} more steps were selections, which have no standard deviation to show.")
+        captions.append(f"No standard deviation is shown for {counted(selections, 'more step')}: selections.")
     drawing, heads = Drawing(data, layout, spoken, " ".join(captions)), ("step", "asked", "standard deviation")
     listed = [(f"{rows[at][0]:,}", rows[at][1], grouped(rows[at][2])) for at in thinned(len(rows), MOST_ROWS)]
     note = _thinned_note(sum(map(len, asked.values())), "steps")
@@ -262,7 +262,7 @@ def ledger_runs(content: ReportContent) -> Figure | None:
         "bargap": 0.75 if len(runs) <= 6 else 0.4,
     }
     total = sum(int(run["releases"]) for run in runs)
-    caption = f"{len(runs):,} runs on this ledger released {total:,} values."
+    caption = f"{len(runs):,} runs on this ledger released {counted(total, 'value')}."
     if stated:
         caption += f" They come to epsilon {words.rounded_up(float(spent[-1]))} together."
     rows = []

@@ -3,7 +3,7 @@
 import math
 import shlex
 
-from privypurse.core._formats import grouped
+from privypurse.core._formats import counted, grouped
 from privypurse.purse._certificate import Certificate, why_not_stated
 from privypurse.report import _figures as figures
 from privypurse.report import _words as words
@@ -47,7 +47,8 @@ def render(content: ReportContent) -> str:
 def _header(content: ReportContent) -> str:
     """Write the title, the badge, the guarantee and the warnings."""
     certificate = content.certificate
-    badge, style = words.status(certificate, content.schema_declared)
+    status = words.status(certificate, content.schema_declared)
+    style = status.style
     said, scale = "", ""
     if words.bounded(certificate):
         said = paragraph(words.strength(certificate), "weak" if certificate.epsilon > words.WEAK_EPSILON else "")
@@ -57,7 +58,7 @@ def _header(content: ReportContent) -> str:
         epsilon, delta = grouped(certificate.epsilon), grouped(certificate.delta)
         said = paragraph(f"With secret noise the same run would be ({epsilon}, {delta})-differentially private.")
     return (
-        f'<header><p class="eyebrow"><span class="badge {style}">{escaped(badge)}</span>'
+        f'<header><p class="eyebrow"><span class="badge {style}">{escaped(status.badge)}</span>'
         f"<span>Privacy report of data set <b>{escaped(certificate.dataset)}</b></span></p>"
         f"<h1>{escaped(content.title)}</h1>{paragraph(content.task, 'task')}"
         f'<div class="promise {style}"><div class="said"><h2 class="unseen">The guarantee</h2>'
@@ -179,17 +180,20 @@ def figure(drawn: Figure) -> str:
 def _coverage(content: ReportContent) -> str:
     """List what the guarantee covers and what it does not."""
     certificate = content.certificate
-    covered = paragraph("Nothing: there is no guarantee.", "alarm-text")
-    if words.bounded(certificate):
+    protects = words.bounded(certificate) and certificate.epsilon <= words.NO_PROTECTION_EPSILON
+    nothing = words.weakness(certificate.epsilon) if words.bounded(certificate) else "there is no guarantee"
+    covered = paragraph(f"Nothing: {nothing}.", "alarm-text")
+    if protects:
         part = "this part of the purse" if certificate.part_of else f"the purse of data set {certificate.dataset}"
+        values = "The one value" if certificate.releases == 1 else f"All {certificate.releases:,} values"
         items = [
-            f"All {certificate.releases:,} values that left through {part}, together, and whatever is computed from them: "
+            f"{values} that left through {part}, together, and whatever is computed from them: "
             "the model, and its predictions for records that others supply.",
             "Any attacker, with any other knowledge and any amount of computing, now and later.",
             *(f"Under {name}: {_relation(content, name)}" for name in certificate.relations),
         ]
         if certificate.unreleased:
-            items.append(f"{certificate.unreleased:,} more values that were charged and are not known to be released.")
+            items.append(f"{counted(certificate.unreleased, 'more value')} charged and not known to be released.")
         covered = bullets(items)
     uncovered = bullets(words.sentence(item) for item in certificate.uncovered)
     heads = ("what for", "kind", "how many", "noise multiplier or epsilon")
@@ -297,10 +301,10 @@ def _reproduce(content: ReportContent) -> str:
 def _verify(content: ReportContent) -> str:
     """Explain how to check the page against the ledger."""
     certificate, own = content.certificate, shlex.quote(f"{content.folder}/certificate.json")
-    command = f"privypurse ledger verify {shlex.quote(str(content.budget['ledger']))} --certificate {own}"
+    command = f"privypurse ledger verify --ledger {shlex.quote(str(content.budget['ledger']))} --certificate {own}"
     inner = paragraph(
-        f"The ledger ({certificate.ledger}) chains its lines by SHA-256. It had {certificate.ledger_lines:,} lines when this was "
-        "issued; an older line that is changed or left out breaks the chain, and the last digest pins it:"
+        f"The ledger ({certificate.ledger}) chains its lines by SHA-256. It had {counted(certificate.ledger_lines, 'line')} when "
+        "this was issued; an older line that is changed or left out breaks the chain, and the last digest pins it:"
     )
     inner += code(certificate.ledger_digest, copy="the digest")
     inner += code(command, copy="the command that verifies", wrap=False)

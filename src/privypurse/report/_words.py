@@ -5,6 +5,7 @@ import decimal
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from privypurse.core import _formats as formats
 from privypurse.core._formats import grouped
@@ -12,7 +13,9 @@ from privypurse.core._neighbouring import Neighbouring
 from privypurse.purse._certificate import Certificate
 from privypurse.report._content import Measurement
 
-WEAK_EPSILON = 8.0  # above this the factor e^epsilon exceeds 2,980
+# Limits of the badge, and of what the terminal says of a budget (docs/epsilon.md).
+WEAK_EPSILON = 8.0  # above it the factor e^epsilon exceeds 2,980
+NO_PROTECTION_EPSILON = 50.0  # above it Gaussian noise lets 999 of 1,000 guesses be right, at delta 1e-6
 SHARES = ("accuracy", "precision", "recall", "share", "correct", "auc", "f1")
 STOPS = {
     "steps": "made all planned steps",
@@ -90,13 +93,42 @@ def right_guesses(epsilon: float, delta: float) -> float:
     return min(1.0, (1 + delta * shrunk) / (1 + shrunk))
 
 
-def status(certificate: Certificate, declared: bool) -> tuple[str, str]:
-    """Return the badge and the name of its style."""
+def weakness(epsilon: float) -> str:
+    """Say that a budget protects little or nothing; return an empty text for one that protects.
+
+    >>> weakness(8.0), weakness(12.0), weakness(1e6)
+    ('', 'epsilon 12 protects little', 'epsilon 1,000,000 protects nothing')
+    """
+    if not epsilon > WEAK_EPSILON:  # also for NaN, which is refused elsewhere
+        return ""
+    return f"epsilon {grouped(epsilon)} protects {'little' if epsilon <= NO_PROTECTION_EPSILON else 'nothing'}"
+
+
+class Status(NamedTuple):
+    """State of a guarantee, the reason if it is not the best one, and the style of its badge."""
+
+    state: str  # PRIVATE, WEAK or NOT PRIVATE
+    why: str
+    style: str
+
+    @property
+    def badge(self) -> str:
+        """Text of the badge."""
+        return f"{self.state}: {self.why}" if self.why else self.state
+
+
+def status(certificate: Certificate, declared: bool) -> Status:
+    """Return the state of a guarantee. `declared`: all of the schema was declared or paid for."""
     if certificate.simulation:
-        return "NOT PRIVATE: simulation", "alarm"
-    if not certificate.private:
-        return "NOT PRIVATE", "alarm"
-    return ("PRIVATE", "calm") if declared else ("PRIVATE, with exceptions", "alarm")
+        return Status("NOT PRIVATE", "simulation", "alarm")
+    if not bounded(certificate):
+        return Status("NOT PRIVATE", "", "alarm")
+    weak = weakness(certificate.epsilon)
+    if certificate.epsilon > NO_PROTECTION_EPSILON:
+        return Status("NOT PRIVATE", weak, "alarm")
+    reasons = [weak] if weak else []
+    reasons += [] if declared else ["schema read from the data"]
+    return Status("WEAK", ", ".join(reasons), "caution") if reasons else Status("PRIVATE", "", "calm")
 
 
 def bounded(certificate: Certificate) -> bool:
@@ -114,6 +146,11 @@ def guarantee(certificate: Certificate) -> str:
         return "No guarantee: the noise was seeded for a simulation, so whoever knows the seed can remove it."
     if not bounded(certificate):
         return "No guarantee: values were released without a limit, so they may reveal everything about a record."
+    if certificate.epsilon > NO_PROTECTION_EPSILON:
+        said = f"No protection: with epsilon {grouped(certificate.epsilon)} a result may be {factor(certificate.epsilon)} times"
+        return (
+            f"{said} as likely with one person's record as without it, so it may reveal everything about that record."
+        )
     change = "changing what one person's record says"
     if not _replaces(certificate):
         change = "adding or taking away one person's record"
@@ -131,6 +168,8 @@ def strength(certificate: Certificate) -> str:
         relation, details = "The guarantee covers a record's contents; the number of records is public", "."
     if certificate.epsilon <= WEAK_EPSILON:
         return relation + details
+    if certificate.epsilon > NO_PROTECTION_EPSILON:
+        return f"{weakness(certificate.epsilon).capitalize()}. Do not publish this model as private; train again with less."
     weak = f"a factor of {factor(certificate.epsilon)} is very large, so this guarantee is weak"
     hides = "in the worst case it hides almost nothing"
     return f"{relation}. But {weak}: {hides}. Do not rely on it without a further argument."

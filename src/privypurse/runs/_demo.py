@@ -7,6 +7,7 @@ import warnings
 from sklearn.linear_model import LogisticRegression
 
 from privypurse.core._errors import InvalidArgument, spending_noted
+from privypurse.core._formats import counted
 from privypurse.datasets import make_census
 from privypurse.datasets._census import Census
 from privypurse.runs._account import LEDGER, Account
@@ -31,7 +32,7 @@ def run_demo(
     if rows < FEWEST_PEOPLE:
         raise InvalidArgument(f"expected rows to be {FEWEST_PEOPLE} or more, got {rows}. Leave it out for 30,000.")
     _make_room(folder)
-    progress.stage(f"making up a census of {rows:,} people")
+    progress.stage(f"making up a census of {counted(rows, 'record')}")
     census, others = make_census(rows, seed=1), make_census(20_000, seed=2)
     census.to_csv(folder / CENSUS)
     others.to_csv(folder / NEW_PEOPLE)

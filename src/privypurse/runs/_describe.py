@@ -10,7 +10,7 @@ import sklearn
 from sklearn.pipeline import Pipeline
 
 from privypurse.core._errors import InvalidArgument
-from privypurse.core._formats import about
+from privypurse.core._formats import about, counted
 from privypurse.core._reading import check_fields, read_json, refusing
 from privypurse.core._version import __version__
 from privypurse.purse._entries import CHARGE, NOTE, SETTLE, Entry
@@ -87,7 +87,7 @@ def describe_run(
         task = f"says whether {settings.target} is {listed}"
     return {
         "title": f"{settings.target}, from {settings.data.name}",
-        "task": f"A linear model that {task}, from {len(schema.columns)} columns.",
+        "task": f"A linear model that {task}, from {counted(len(schema.columns), 'column')}.",
         "data": settings.data.name,
         "folder": str(settings.out),
         "dataset": purse.dataset,

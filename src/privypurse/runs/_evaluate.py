@@ -7,7 +7,7 @@ import contextlib
 import csv
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TextIO
 
@@ -48,11 +48,13 @@ def evaluate_file(
     epsilon: float | None = None,
     account: Account | None = None,
     public: bool = False,
+    opened: Callable[[Purse, bool], None] | None = None,
 ) -> Evaluation:
     """Measure a model on records that it was not trained on, and add the result to its report.
 
     With an epsilon the measurement is noisy and charged to the account. Without one it is exact and
-    not covered, unless the records are declared `public`.
+    not covered, unless the records are declared `public`. `opened` is called with the purse, and
+    whether its account is new, before anything is spent.
     """
     if epsilon is not None and public:
         raise InvalidArgument("expected epsilon or public, got both. Leave out --epsilon or --public.")
@@ -63,7 +65,9 @@ def evaluate_file(
     rows, _ = read_rows(file, schema, progress)
     purse, run = None, None
     if epsilon is not None and account is not None:
-        purse, _ = account.open(epsilon)
+        purse, is_new = account.open(epsilon)
+        if opened is not None:
+            opened(purse, is_new)
         run = part_of(purse, epsilon)
     name = file.path.name
     if run is None:
@@ -104,15 +108,30 @@ def evaluate_file(
 def predict_blocks(
     pipeline: Pipeline, file: TableFile, odd: Odd, progress: Progress, keep: Sequence[str] = ()
 ) -> Iterator[tuple[Any, Any, list[Any]]]:
-    """Yield predictions, class probabilities or None, and kept columns of blocks. Count odd values."""
+    """Yield predictions, class probabilities or None, and kept columns of blocks. Count odd values.
+
+    Raise InvalidArgument before the first if no value of some column is as the schema describes it.
+    """
     schema: Schema = pipeline[0].schema
     names = list(dict.fromkeys([*(column.name for column in schema.columns), *keep]))
     progress.stage(f"predicting {file.path.name}", file.size)
     for block in file.blocks(names, strict=True, progress=progress.update):  # a prediction for every line
         odd.take(block, schema)
+        if odd.rows == block.num_rows:  # the first block
+            _check_matches(odd, schema, file.path.name)
         has_chances = hasattr(pipeline[-1], "predict_proba")
         kept = [block[name].to_pylist() for name in keep]
         yield pipeline.predict(block), pipeline.predict_proba(block) if has_chances else None, kept
+
+
+def _check_matches(odd: Odd, schema: Schema, name: str) -> None:
+    """Raise InvalidArgument for columns of which no value is as the schema describes it."""
+    if wrong := [column.name for column in schema.columns if odd.none_known(column)]:
+        listed = ", ".join(map(repr, wrong[:5])) + (f" and {len(wrong) - 5} more" if len(wrong) > 5 else "")
+        which = f"column {listed}" if len(wrong) == 1 else f"columns {listed} ({len(wrong)} of {len(schema.columns)})"
+        why = "no value at the start of the file is as the schema of the model describes it"
+        remedy = "Check the file, the delimiter and schema.toml in the folder of the model."
+        raise InvalidArgument(f"{which} of {name!r} cannot be read: {why}. {remedy}")
 
 
 def write_predictions(pipeline: Pipeline, file: TableFile, target: TextIO, progress: Progress, keep: list[str]) -> Odd:

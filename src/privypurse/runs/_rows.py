@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from privypurse.core._errors import InvalidArgument
-from privypurse.core._formats import about
+from privypurse.core._formats import about, counted
 from privypurse.estimators._private_statistics import gaussian
 from privypurse.purse._purse import Purse
 from privypurse.runs._progress import Progress
@@ -90,9 +90,14 @@ class Odd:
                 unknown = np.isnan(found) & ~missing
                 if part.range is not None:  # None: to be released, or cuts
                     beyond = (found < part.range[0]) | (found > part.range[1])
-            for counted, marked in ((self.unknown, unknown), (self.missing, missing), (self.beyond, beyond)):
+            for counts, marked in ((self.unknown, unknown), (self.missing, missing), (self.beyond, beyond)):
                 if count := int(marked.sum()):
-                    counted[part.name] = counted.get(part.name, 0) + count
+                    counts[part.name] = counts.get(part.name, 0) + count
+
+    def none_known(self, part: Any) -> bool:
+        """Whether a column has values, more than a few, and all of them do not match the schema."""
+        unknown = self.unknown.get(part.name, 0)
+        return unknown >= FEW and unknown == self.rows - self.missing.get(part.name, 0)
 
 
 class _Part:
@@ -229,9 +234,9 @@ def _check_kinds(block: Any, schema: Schema, name: str) -> None:
     odd = Odd()
     odd.take(block, schema, target=True)
     for part in schema.parts:
-        unknown, beyond = odd.unknown.get(part.name, 0), odd.beyond.get(part.name, 0)
-        known, what = odd.rows - odd.missing.get(part.name, 0) - unknown, ""
-        if unknown >= FEW and not known:
+        beyond, what = odd.beyond.get(part.name, 0), ""
+        known = odd.rows - odd.missing.get(part.name, 0) - odd.unknown.get(part.name, 0)
+        if odd.none_known(part):
             what = "is on its list" if isinstance(part, Category | ClassTarget) else "is a number"
         elif beyond >= FEW and beyond == known:
             what = "lies in its range, {:g} to {:g}".format(*getattr(part, "range", ()))
@@ -291,7 +296,10 @@ class LeftOut:
     def __str__(self) -> str:
         if self.low <= 0:
             return f"lines that {self.why}: fewer than about {about(self.high)}"
-        return f"about {about(self.count)} lines ({about(self.low)} to {about(self.high)}) {self.why} and are left out"
+        lines = "line" if about(self.count) == "1" else "lines"
+        return (
+            f"about {about(self.count)} {lines} ({about(self.low)} to {about(self.high)}) {self.why} and are left out"
+        )
 
     def check(self, name: str) -> None:
         """Raise InvalidArgument if too many lines cannot be read. A missing target is no cause."""
@@ -324,7 +332,7 @@ def exactly_left_out(file: TableFile, unused: int) -> list[str]:
     """Return the exact counts in words, not covered; empty if nothing is left out."""
     remarks = []
     if unused:
-        remarks.append(f"{unused:,} rows left out: their target is missing, or on no list of the schema.")
+        remarks.append(f"{counted(unused, 'row')} left out: their target is missing, or on no list of the schema.")
     if file.tally.left_out:
         remarks.append(f"{file.tally}. They are left out. {_REMEDIES[UNREADABLE]}")
     return remarks

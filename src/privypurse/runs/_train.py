@@ -14,6 +14,8 @@ from sklearn.pipeline import Pipeline
 
 from privypurse.core._checks import positive, probability, shown
 from privypurse.core._errors import InvalidArgument, spending_noted
+from privypurse.core._formats import counted as counted_noun
+from privypurse.core._formats import percent
 from privypurse.core._randomness import NoiseSource
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privypurse.estimators._base import CUT_SHORT
@@ -25,9 +27,9 @@ from privypurse.purse._opening import check_delta, check_noise_name, part_of
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Measurement
 from privypurse.runs import _rows as reading
-from privypurse.runs._account import Account
+from privypurse.runs._account import Account, Forecast, forecast
 from privypurse.runs._describe import describe_budget, describe_run, report_of
-from privypurse.runs._measure import epsilon_beside_measuring, measure
+from privypurse.runs._measure import MEASURE_SHARE, epsilon_beside_measuring, measure
 from privypurse.runs._on_record import counted, held_back, on_record
 from privypurse.runs._progress import Progress, Silent, TrainingStage
 from privypurse.runs._rehearse import noise_intervals
@@ -172,16 +174,9 @@ def train_file(
     progress = progress or Silent()
     settings.check()
     with ModelFolder(settings.out, overwrite=settings.overwrite) as place, contextlib.ExitStack() as stack:
-        if (found := settings.account.find()) is not None:
-            part_of(found, settings.epsilon)  # raise before reading a file
-        inputs = _read_all(settings, progress)
-        purse, is_new = settings.account.open(settings.epsilon, seed=settings.seed, noise=settings.noise)
+        inputs, purse, is_new = _open(settings, progress)
         if opened is not None:
             opened(purse, is_new)
-        check_delta(purse.delta, None)
-        if not math.isfinite(purse.epsilon):
-            got = f"got {purse.dataset!r}, which is declared not private on its ledger"
-            raise InvalidArgument(f"expected a data set with a budget, {got}. Train it from Python.")
         run = part_of(purse, settings.epsilon)
         stack.enter_context(held(run))
         for what in (*inputs.schema.uncovered, *inputs.file.uncovered, CHECKED):
@@ -220,6 +215,42 @@ def train_file(
         if (test := inputs.test) is not None:
             remarks += [f"{test.path.name}: {remark}" for remark in exactly_left_out(test, inputs.test_left_out)]
     return TrainResult(place.folder, pipeline, purse, measurements, remarks, left_out)
+
+
+@spending_noted(call=None)
+def check_training(settings: TrainSettings, progress: Progress | None = None) -> tuple[Forecast, tuple[str, ...]]:
+    """Make the checks of `train_file` that need no payment. Write and spend nothing.
+
+    Return what the run would cost and leave, and in words what its budget would be used for.
+
+    Guarantees
+    ----------
+    Nothing that is returned depends on a record. Whether an error is raised may; certificates of
+    later runs name these checks as not covered.
+    """
+    settings.check()
+    with ModelFolder(settings.out, overwrite=settings.overwrite):
+        inputs, purse, is_new = _open(settings, progress or Silent(), dry=True)
+        found = forecast(settings.account, purse, settings.epsilon, is_new=is_new)
+    uses = [f"{percent(reading.SHARE)} counts the lines left out"]
+    if settings.schema is not None and (columns := len(inputs.schema.to_buy)):
+        uses.append(f"{percent(_share_for_ranges(columns), 0)} releases {counted_noun(columns, 'range')}")
+    if settings.share_held_out:
+        uses.append(f"{percent(MEASURE_SHARE, 0)} measures the model")
+    return found, (*uses, "the rest prepares and trains it")
+
+
+def _open(settings: TrainSettings, progress: Progress, *, dry: bool = False) -> tuple["_Inputs", Purse, bool]:
+    """Read and check all files, then open the account or, if `dry`, only check that it can be opened."""
+    if (found := settings.account.find()) is not None:
+        part_of(found, settings.epsilon)  # raise before reading a file
+    inputs = _read_all(settings, progress)
+    purse, is_new = settings.account.open(settings.epsilon, seed=settings.seed, noise=settings.noise, dry=dry)
+    check_delta(purse.delta, None)
+    if not math.isfinite(purse.epsilon):
+        got = f"got {purse.dataset!r}, which is declared not private on its ledger"
+        raise InvalidArgument(f"expected a data set with a budget, {got}. Train it from Python.")
+    return inputs, purse, is_new
 
 
 @dataclass
@@ -311,11 +342,14 @@ def unfitted_model(target: Target, method: str, name: str | None = None) -> Any:
     return model
 
 
+def _share_for_ranges(columns: int) -> float:
+    return min(RANGE_SHARE * columns, MOST_FOR_RANGES)
+
+
 def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress, *, seeded: bool) -> Schema:
     """Release the ranges of columns, widened."""
     progress.stage("buying ranges of columns")
-    share = min(RANGE_SHARE * raw.shape[1], MOST_FOR_RANGES)
-    low, high = private_quantiles(raw, RANGE_QUANTILES, purse=run, share=share)
+    low, high = private_quantiles(raw, RANGE_QUANTILES, purse=run, share=_share_for_ranges(raw.shape[1]))
     bought = {}
     for index, column in enumerate(schema.to_buy):
         width = float(high[index] - low[index])
@@ -364,7 +398,9 @@ def _remarks(
                 remarks.append(f"{spelt} Rows whose target is not listed were left out.")
     if model.stop_reason_ == "others":
         others = "others spent from the budget of the same data set meanwhile"
-        remarks.append(f"{CUT_SHORT} after {model.n_iter_} steps: {others}, and it does not allow all planned steps.")
+        remarks.append(
+            f"{CUT_SHORT} after {counted_noun(model.n_iter_, 'step')}: {others}, and it does not allow all planned steps."
+        )
     if (settings.hold_out or settings.test is not None) and not measurements:
         why = "others may have spent the rest of the budget, or the file is gone"
         remarks.append(f"the model could not be measured: {why}.")

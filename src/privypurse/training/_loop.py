@@ -9,6 +9,7 @@ from privypurse.accounting._filters import GdpFilter
 from privypurse.accounting._totals import Filter
 from privypurse.core._checks import FloatArray, positive_integer, probability
 from privypurse.core._errors import BudgetExhausted, InvalidArgument, spending_noted
+from privypurse.core._formats import counted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import Sensitive
@@ -42,7 +43,7 @@ class Result:
     trace: Trace
 
     def __repr__(self) -> str:
-        made = f"{len(self.trace.steps)} releases, stopped by {self.trace.stop_reason}"
+        made = f"{counted(len(self.trace.steps), 'release')}, stopped by {self.trace.stop_reason}"
         return f"<Result: {made}, point of length {self.point.size}>"
 
 

@@ -1,5 +1,6 @@
 """The public facts that a plan is made from, plans of runs, and the recipes behind them."""
 
+import itertools
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -10,6 +11,7 @@ from privypurse.accounting._filters import BY_NAME, DeclaredNonPrivate, GdpFilte
 from privypurse.accounting._totals import Filter, Totals
 from privypurse.core._checks import non_negative, positive, positive_integer, probability
 from privypurse.core._errors import BudgetExhausted, InvalidArgument
+from privypurse.core._formats import counted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.losses._bounds import Bounds
 from privypurse.training.optimizers._base import Optimizer
@@ -218,11 +220,37 @@ class Plan:
     def __repr__(self) -> str:
         noise = f"{self.noise_std[0]:.4g} to {self.noise_std[-1]:.4g}" if self.noise_std else "none"
         bound = "" if self.bound is None else f", {self.bound.quantity} at most {self.bound.value:.4g}"
-        return f"<Plan {self.method}: {self.steps} steps, noise {noise} on sums clipped at {self.clip_norm:g}{bound}>"
+        return f"<Plan {self.method}: {counted(self.steps, 'step')}, noise {noise} on sums clipped at {self.clip_norm:g}{bound}>"
 
     def to_json(self) -> str:
         """Write the plan as JSON."""
         return json.dumps(asdict(self))
+
+    def plot(self) -> Any:
+        """Draw noise, spending and step sizes over the steps. Return a matplotlib figure.
+
+        Needs matplotlib, which this library does not install.
+        """
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise InvalidArgument("a plot of a plan needs matplotlib. Install it: pip install matplotlib.") from error
+        squares = [one**2 for one in self.mu]
+        shares = [100 * so_far / sum(squares) for so_far in itertools.accumulate(squares)]
+        panels = (
+            ("noise on each sum of gradients", "standard deviation", self.noise_std),
+            ("share of the spending so far", "percent", shares),
+            ("step sizes", "step size", self.step_sizes),
+        )
+        shown = [panel for panel in panels if panel[2]]
+        # Not pyplot, which would keep the figure and choose a screen.
+        figure = Figure(figsize=(4 * max(len(shown), 1), 3), layout="constrained")
+        figure.suptitle(f"{self.method}: {counted(self.steps, 'step')}, planned without data")
+        for place, (title, unit, values) in enumerate(shown):
+            axes = figure.add_subplot(1, len(shown), place + 1)
+            axes.plot(range(1, len(values) + 1), values, marker="o" if len(values) == 1 else "")
+            axes.set(title=title, xlabel="step", ylabel=unit, ylim=(0, 1.12 * max(values)))
+        return figure
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from privypurse.core._checks import (
     positive_integer,
 )
 from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import counted
 
 
 def softmax_scores(
@@ -73,7 +74,7 @@ def linear_scores(
     value = constant_value(constant)
     expected = weights.size - int(value > 0)
     if table.ndim != 2 or table.shape[1] != expected:
-        raise InvalidArgument(f"X must have {expected} columns, as the model has; got shape {table.shape}.")
+        raise InvalidArgument(f"X must have {counted(expected, 'column')}, as the model has; got shape {table.shape}.")
     squares = table.multiply(table).sum(axis=1) if is_sparse else (table * table).sum(axis=1)
     lengths = np.sqrt(np.asarray(squares, dtype=np.float64).ravel() + value * value)
     limit = math.inf if row_limit is None else ordinary(row_limit=row_limit)

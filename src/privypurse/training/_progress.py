@@ -4,6 +4,7 @@ import sys
 import time
 from typing import Any, Protocol
 
+from privypurse.core._formats import counted
 from privypurse.purse._purse import Purse
 from privypurse.training._trace import Step, Trace
 
@@ -46,7 +47,7 @@ class ProgressBar:
         try:
             from rich import console, progress
         except ImportError:
-            print(f"privypurse: {steps - done} steps", file=sys.stderr)
+            print(f"privypurse: {counted(steps - done, 'step')}", file=sys.stderr)
             return
         columns = (*progress.Progress.get_default_columns(), progress.TextColumn("{task.fields[budget]}"))
         self._bar = progress.Progress(*columns, console=console.Console(stderr=True))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from privypurse.accounting import _gdp as gdp
+from privypurse.core._formats import counted
 from privypurse.core._reading import check_fields, read_json, refusing
 from privypurse.core.charges import from_json, to_json
 from privypurse.core.queries import LossesAlong, Query, Released
@@ -47,7 +48,7 @@ class Trace:
     planned_step_sizes: tuple[float, ...] = ()  # of each update; one for all, none for a line search
 
     def __repr__(self) -> str:
-        return f"<Trace: {len(self.steps)} releases, stopped by {self.stop_reason or 'nothing yet'}>"
+        return f"<Trace: {counted(len(self.steps), 'release')}, stopped by {self.stop_reason or 'nothing yet'}>"
 
     @property
     def mu_spent(self) -> list[float]:

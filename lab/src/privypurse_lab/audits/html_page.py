@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from privypurse.audit._verdicts import HOLDS, NOT_RUN, REFUTED, TOO_SMALL, Line
+from privypurse.core._formats import counted
 from privypurse.report._html import code, details, escaped, pairs, paragraph, section, table, whole_page
 from privypurse_lab.audits.page import (
     ABOUT_EPSILON,
@@ -133,7 +134,7 @@ def _glance(report: AuditReport, good: Check) -> str:
         (
             "Subjects",
             str(len({line.subject for line in sound})),
-            f"claimed to be private, in {len(sound)} audits{more}",
+            f"claimed to be private, in {counted(len(sound), 'audit')}{more}",
         ),
         (
             "Runs of training",

@@ -1,9 +1,11 @@
 """Commands of the lab, which join `privypurse` through the entry point ``privypurse.commands``."""
 
+from typing import Any
+
 import typer
 
 from privypurse.cli import _data as data
-from privypurse.cli._output import checked
+from privypurse.cli._output import EXIT_CODES, checked
 from privypurse_lab.cli import audit, reproduce
 
 TABLES = {
@@ -23,10 +25,16 @@ TABLES = {
 
 def join(app: typer.Typer) -> None:
     """Add the commands and the data sets of the lab to the command line."""
-    app.command("reproduce")(checked(reproduce.reproduce))
-    app.command("audit")(checked(audit.audit))
+    how: Any = {"epilog": EXIT_CODES, "context_settings": {"token_normalize_func": _current_name}}
+    app.command("reproduce", **how)(checked(reproduce.reproduce))
+    app.command("audit", **how)(checked(audit.audit))
     data.ABOUT.update(TABLES)
     data.LOADERS.update(dict.fromkeys(TABLES, _load))
+
+
+def _current_name(option: str) -> str:
+    """Return the name of an option that scripts may still call by an earlier name."""
+    return {"output": "out", "workers": "jobs"}.get(option, option)
 
 
 def _load(name: str, part: str) -> object:

@@ -58,10 +58,10 @@ def audit(
         int | None, typer.Option("--jobs", help="Processes; one for each core by default.", show_default=False)
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Where seeds begin.")] = 0,
-    output: Annotated[
+    out: Annotated[
         pathlib.Path | None,
         typer.Option(
-            "--output",
+            "--out",
             "-o",
             help="Folder for audit.html, audit.md and audit.json.",
             writable=True,
@@ -83,10 +83,10 @@ def audit(
 
         privypurse audit mutants
 
-        privypurse audit all --output audit
+        privypurse audit all --out audit
 
     A bound above the claim refutes it; a bound below it proves nothing by itself. Everything in
-    full takes about two hours on two cores. With --output an interrupted audit is resumed. Exit
+    full takes about two hours on two cores. With --out an interrupted audit is resumed. Exit
     code 7: a sound subject was refuted or attacked too weakly, or something was missed that must be
     found, such as a planted bug.
     """
@@ -113,12 +113,12 @@ def audit(
                 secure=noise == "secure",
                 jobs=jobs,
                 seed=seed,
-                output=output,
+                output=out,
                 progress=progress,
                 remark=_silent if quiet else note,
             )
     except KeyboardInterrupt:
-        _interrupted(output is not None, json)
+        _interrupted(out is not None, json)
     passed = all(map(running.as_expected, lines))
     if json:
         emit(
@@ -128,12 +128,12 @@ def audit(
                 "quick": quick,
                 "seed": seed,
                 "noise": noise,
-                "output": None if output is None else str(output),
+                "output": None if out is None else str(out),
                 "lines": [line.to_json() for line in lines],
             }
         )
     else:
-        _show(lines, output, quiet, running.waived(running.chosen_names(names), lines))
+        _show(lines, out, quiet, running.waived(running.chosen_names(names), lines))
     if not passed:
         raise typer.Exit(NOT_PASSED)
 
@@ -243,7 +243,7 @@ def _interrupted(kept: bool, json: bool) -> NoReturn:
     what = (
         "What was finished is kept: run the same command again to go on."
         if kept
-        else "Nothing was kept: with --output an audit goes on where it ended."
+        else "Nothing was kept: with --out an audit goes on where it ended."
     )
     message = f"Interrupted. {what}"
     if json:

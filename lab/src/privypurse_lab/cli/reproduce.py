@@ -7,6 +7,7 @@ import typer
 
 from privypurse.cli import _options as options
 from privypurse.cli._output import check_folder, emit, note, say, shown_progress, table
+from privypurse.core._checks import positive_integer
 
 
 def reproduce(
@@ -16,10 +17,10 @@ def reproduce(
     figure: Annotated[str | None, typer.Option("--figure", help="Only this figure.", show_default=False)] = None,
     table_: Annotated[str | None, typer.Option("--table", help="Only this table.", show_default=False)] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few repetitions, small problems: minutes.")] = False,
-    output: Annotated[
+    out: Annotated[
         pathlib.Path | None,
         typer.Option(
-            "--output",
+            "--out",
             "-o",
             help="Folder to write to: reproduction, or reproduction-quick.",
             writable=True,
@@ -27,8 +28,8 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes; one for each core by default.", show_default=False)
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="Processes; one for each core by default.", show_default=False)
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Where seeds begin.")] = 0,
     also: Annotated[
@@ -67,8 +68,10 @@ def reproduce(
     entries = [load_entry(spec) for spec in also or []]
     if len({name for name, _ in entries}) < len(entries):
         raise typer.BadParameter(f"--also names two objects alike; got {', '.join(also or [])}. Rename one of them.")
-    folder = output or pathlib.Path("reproduction-quick" if quick else "reproduction")
-    check_folder("--output", folder)
+    if jobs is not None:
+        positive_integer(**{"--jobs": jobs})
+    folder = out or pathlib.Path("reproduction-quick" if quick else "reproduction")
+    check_folder("--out", folder)
     if quick:
         note("a quick look: few repetitions, small problems, part of the data; do not quote its verdicts")
     with shown_progress(quiet) as progress:
@@ -78,7 +81,7 @@ def reproduce(
             table=table_,
             quick=quick,
             output=folder,
-            workers=workers,
+            workers=jobs,
             seed=seed,
             also=dict(entries),
             fresh=fresh,

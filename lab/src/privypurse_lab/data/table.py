@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from privypurse.core._errors import UnexpectedFile
+from privypurse.core._formats import counted
 from privypurse.datasets._census import write_csv
 
 _BLOCK = 1 << 13  # rows at a time when a sparse table is written
@@ -58,7 +59,7 @@ class Table:
         return len(self.y)
 
     def __repr__(self) -> str:
-        return f"<Table {self.name}: {len(self):,} rows, {len(self.column_names)} columns>"
+        return f"<Table {self.name}: {counted(len(self), 'row')}, {counted(len(self.column_names), 'column')}>"
 
     @property
     def is_mixed(self) -> bool:

@@ -12,6 +12,7 @@ from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.accounting._totals import Filter, Totals
 from privypurse.core._checks import FloatArray, positive
 from privypurse.core._errors import BudgetExhausted, UnsupportedCharge
+from privypurse.core._formats import counted
 from privypurse.core.charges import SingleCharge
 from privypurse.core.queries import LossesAlong, LossesAt, Query, Released
 from privypurse.mechanisms._base import Mechanism
@@ -189,6 +190,6 @@ class Weighted:
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian | ExponentialSelection:
         step = len(past)
         if step >= len(self.weights):
-            raise BudgetExhausted(f"the schedule has {len(self.weights)} steps, and all are made.")
+            raise BudgetExhausted(f"the schedule has {counted(len(self.weights), 'step')}, and all are made.")
         last = step + 1 == len(self.weights)
         return budget.mechanism(query, 1.0 if last else float(self.shares[step]))

@@ -11,7 +11,7 @@ from typing import Any
 
 from privypurse.accounting import convert
 from privypurse.core._errors import PrivypurseError
-from privypurse.core._formats import grouped
+from privypurse.core._formats import counted, grouped
 from privypurse.purse._certificate import Certificate
 from privypurse.report import _words as words
 from privypurse.report._content import Coefficient, Estimate, Measurement, ReportContent
@@ -257,7 +257,7 @@ def _bars(one: Measurement, kinds: list[str], key: str) -> Figure:
     for place, kind in enumerate(kinds):
         # A class without enough records has no bar, but is named.
         estimates = [one.estimated(kind, name)[0] for name in shown]
-        values = [None if it.says_little else 100 * it.value for it in estimates]
+        values = [0.0 if it.says_little else 100 * it.value for it in estimates]
         lines = {
             **{"type": "data", "symmetric": False, "color": "var(--ink)", "thickness": 1.5, "width": 4},
             "array": [0.0 if it.says_little else 100 * (it.high - it.value) for it in estimates],
@@ -293,38 +293,36 @@ def _bars(one: Measurement, kinds: list[str], key: str) -> Figure:
 
 def _calibration(cells: list[Estimate], of: int, key: str) -> Figure:
     """Draw each cell as a box: predicted probabilities across, the interval of the share upwards."""
-    data: list[dict[str, Any]] = []
-    spoken, rows, right = list[list[str]](), list[Row](), 0
-    for one in cells:
-        low, high = one.cell or (0.0, 1.0)
-        x, y = [low, high, high, low, low], [one.low, one.low, one.high, one.high, one.low]
-        line = {"color": SERIES[0], "width": 1}
-        box = {"type": "scatter", "mode": "lines", "fill": "toself", "fillcolor": "var(--wash)", "line": line}
-        data.append({**box, "x": [100 * at for at in x], "y": [100 * at for at in y], "hoverinfo": "skip"})
-        spoken.append([])
+    rows, shapes, right = list[Row](), list[dict[str, Any]](), 0
+    line = {"color": SERIES[0], "width": 1}
+    ends = [one.cell or (0.0, 1.0) for one in cells]
+    for one, (low, high) in zip(cells, ends, strict=True):
+        sides = {"x0": 100 * low, "x1": 100 * high, "y0": 100 * one.low, "y1": 100 * one.high}
+        shapes.append({"type": "rect", **sides, "fillcolor": "var(--wash)", "line": line})
         right += one.low <= high and low <= one.high
         rows.append((f"{words.percent(low)} to {words.percent(high)}", words.estimate(one)))
-    middle = [50 * sum(one.cell or (0.0, 1.0)) for one in cells]
-    marker = {"size": 8, "color": SERIES[0]}
-    values = [100 * one.value for one in cells]
-    data.append({"type": "scatter", "mode": "markers", "x": middle, "y": values, "marker": marker})
-    spoken.append([f"predicted {predicted}: observed {observed}" for predicted, observed in rows])
+    # Cells are narrow where most records are, so the axes end with the last of them.
+    across, upwards = (min(100.0, 104 * end) for end in (ends[-1][1], max(ends[-1][0], *(one.high for one in cells))))
     diagonal = {"color": "var(--limit)", "width": 1.5, "dash": "dash"}
-    top = min(100.0, 110 * max(max(one.high, (one.cell or (0.0, 1.0))[0]) for one in cells))
+    most = min(across, upwards)
+    shapes.append({"type": "line", "x0": 0, "y0": 0, "x1": most, "y1": most, "line": diagonal})
+    x, y = [50 * (low + high) for low, high in ends], [100 * one.value for one in cells]
+    series = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": {"size": 8, "color": SERIES[0]}}
+    spoken = [[f"predicted {predicted}: observed {observed}" for predicted, observed in rows]]
     layout = {
-        "xaxis": axis("predicted probability, %", range=[0, 100]),
-        "yaxis": axis("observed share, %", range=[0, top]),
-        "shapes": [{"type": "line", "x0": 0, "y0": 0, "x1": top, "y1": top, "line": diagonal}],
+        "xaxis": axis("predicted probability, %", range=[0, across]),
+        "yaxis": axis("observed share, %", range=[0, upwards]),
+        "shapes": shapes,
     }
     caption = (
         f"Of the records with a predicted probability of {cells[0].of!r} in a range, the share that is {cells[0].of!r}: "
         "each box is a range and the 95 % interval of the share. Calibrated probabilities meet the dashed diagonal, "
         f"as {right} of {len(cells)} boxes do."
     )
-    note = f"{of - len(cells)} more ranges have too few records to say." if of > len(cells) else ""
-    caption += f" {note}" if note else ""
+    if of > len(cells):
+        caption += f" Too few records, or too noisy, to say: {counted(of - len(cells), 'more range')}."
     heads = ("predicted", "observed")
-    return Figure(key, "Calibration", (Drawing(data, layout, spoken, caption),), heads, rows, 2, note, height=340)
+    return Figure(key, "Calibration", (Drawing([series], layout, spoken, caption),), heads, rows, 2, height=340)
 
 
 def ledger_runs(content: ReportContent) -> Figure | None:

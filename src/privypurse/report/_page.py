@@ -239,7 +239,12 @@ def _measurement(one: Measurement, drawn: list[Figure]) -> str:
         value += f", and with 95 % confidence between {ends}"
     where = f"Measured on {one.on}" + (f", {words.moment(one.when)}" if one.when else "") + "."
     compared = [words.sentence(words.comparison(one, other, value)) + "." for other, value in one.compared_with]
-    compared += [f"{NAMES[kind]}: {words.estimate(it)}." for kind in NAMES for it in one.estimated(kind, "")]
+    for it in one.estimated("AUC", ""):
+        first, second = map(repr, one.classes)
+        means = f"the chance that a record of {second} gets a higher score than one of {first}"
+        compared.append(f"AUC, {means}: {words.estimate(it)}.")
+    explains = "R\u00b2, the share of the variance of the target that the model explains"
+    compared += [f"{explains}: {words.estimate(it)}." for it in one.estimated("R2")]
     more = pairs((name, measured(one.metric, value)) for name, value in one.details) if one.details else ""
     more += paragraph(one.note, "note") if one.note else ""
     more += _classes(one) if one.classes else ""
@@ -248,12 +253,6 @@ def _measurement(one: Measurement, drawn: list[Figure]) -> str:
         f'<div class="measured"><p class="lead">{escaped(f"{name} is {value}")}. {tag}</p>'
         f"{paragraph(where)}{bullets(compared) if compared else ''}{more}</div>"
     )
-
-
-NAMES = {
-    "AUC": "AUC, the chance that a record of the second class is given a higher score than one of the first",
-    "R2": "R\u00b2, the share of the variance of the target that the model explains",
-}
 
 
 def _classes(one: Measurement) -> str:

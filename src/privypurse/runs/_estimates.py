@@ -177,10 +177,10 @@ def area(positive: FloatArray, negative: FloatArray, noise: Noise, other_noise: 
     low, high = _between((few**2, -2 * top * few, top**2), variance, Z95, (0.0, 1.0))
     value = top / few
     if noise.variance:
-        # An area a with pairs of the same cell ordered as well as all pairs: a = value + ties (a - 1/2).
+        # With pairs of one cell ordered as well as all pairs, the area a is v + ties (a - 1/2) where ties
+        # that count half give v.
         ties = min(float(np.maximum(positive, 0.0) @ np.maximum(negative, 0.0)) / (few * many), 0.999)
-        more = ties / (1 - ties) * (value - 0.5)
-        low, high = low + min(more, 0.0), high + max(more, 0.0)
+        low, high = min(low, 0.5 + (low - 0.5) / (1 - ties)), max(high, 0.5 + (high - 0.5) / (1 - ties))
     return _within(value, (max(low, 0.0), min(high, 1.0)))
 
 
@@ -197,7 +197,7 @@ def errors(sums: FloatArray, clip: float, room: float, noise: float) -> dict[str
     off_squared, squared = max(off_squared, off**2 / total), max(squared, (above + below) ** 2 / total)
 
     def mean(top: float, squares: float, terms: int) -> FloatArray:
-        variance = (counted**2 - total, 0.0, terms * noise**2 + squares)
+        variance = (counted**2, 0.0, terms * noise**2 + squares - top**2 / total)
         found = _within(top / total, _between((total**2, -2 * top * total, top**2), variance, Z95, (0.0, 1.0)))
         return np.array(list(found.values()))
 

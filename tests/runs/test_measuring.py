@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 from sklearn import metrics
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
 
 from privypurse import NoiseSource, Purse
 from privypurse.accounting import convert
@@ -285,6 +287,16 @@ def test_every_declared_class_has_its_figures_even_without_records():
         (missing,) = measured.estimated("recall", "d")
         assert missing.says_little
         assert not measured.estimated("recall", "a")[0].says_little
+
+
+def test_a_model_that_did_not_see_every_class_has_no_scores_of_all():
+    rows = three_rows(np.random.default_rng(0))
+    seen = LogisticRegression().fit(rows.X[rows.y < 2], rows.y[rows.y < 2])
+    measured = measure(seen, rows, THREE, on="t")
+    assert not measured.estimated("AUC")
+    assert measured.estimated("recall", "c")[0].value == 0
+    one_class = DummyClassifier().fit(rows.X[rows.y == 0], rows.y[rows.y == 0])
+    assert measure(one_class, EncodedRows(rows.X, rows.y % 2), TARGET, on="t").classes == ("a", "b")
 
 
 def test_many_classes_and_few_records_are_counted_as_right_and_wrong():

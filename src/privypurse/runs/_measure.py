@@ -54,14 +54,14 @@ def measure(
 ) -> Measurement:
     """Measure a classifier for the sorted classes of the target, or a regressor, on unseen records.
 
-    `on` names the records. Two or three releases spend all that is left in the purse. Without a purse the
-    values are exact and not covered, unless the records are declared `public`. With the schema of
-    the model, cells of its scores are placed by synthetic rows.
+    `on` names the records. Two or three releases spend all that is left in the purse. Without a
+    purse the values are exact and not covered, unless the records are declared `public`. With the
+    schema of the model, cells of its scores are placed by synthetic rows.
 
     Guarantees
     ----------
-    With a purse everything returned is computed from noisy releases and public numbers. One record
-    changes one count of the table of a classifier, and one row of the sums of a regressor.
+    With a purse everything returned is computed from noisy releases and public numbers. A record is
+    in one count of each table of a classifier, and is one row of the sums of a regressor.
     """
     epsilon = None if purse is None else purse.remaining.epsilon
     if isinstance(target, ClassTarget):
@@ -92,7 +92,7 @@ def _classes(
 ) -> tuple[Measurement, float]:
     """Return the figures of a classifier, and the number of records."""
     predicted = _in_blocks(lambda X: _answers(model, X, len(classes)), rows.X).astype(int)
-    scores = _in_blocks(lambda X: _scores(model, X), rows.X) if _has_scores(model) else None
+    scores = _in_blocks(lambda X: _scores(model, X), rows.X) if _has_scores(model, len(classes)) else None
     labels = rows.y, predicted, scores
     if purse is None:
         cells = _exact_cells(model, scores, len(classes))
@@ -132,8 +132,10 @@ def _answers(model: Any, X: Any, classes: int) -> NDArray[Any]:
     return np.asarray(np.minimum(np.searchsorted(known, model.predict(X)), classes - 1))
 
 
-def _has_scores(model: Any) -> bool:
-    return hasattr(model, "predict_proba") or hasattr(model, "decision_function")
+def _has_scores(model: Any, classes: int) -> bool:
+    """Whether a model has a score for each of the classes."""
+    has_some = hasattr(model, "predict_proba") or hasattr(model, "decision_function")
+    return has_some and len(model.classes_) == classes
 
 
 def _scores(model: Any, X: Any) -> FloatArray:
@@ -147,7 +149,7 @@ def _scores(model: Any, X: Any) -> FloatArray:
 def _cells(model: Any, schema: Schema | None, answers: FloatArray, noise: float) -> Cells:
     """Choose cells by released counts and their noise: finer ones show more, and add up more noise."""
     of_class, classes = answers.sum(axis=1), len(answers)
-    if classes != 2 or not _has_scores(model):
+    if classes != 2 or not _has_scores(model, classes):
         return Cells(answers=np.arange(classes) if of_class.sum() >= MATRIX_FROM * noise * classes else None)
     chances, preparation = hasattr(model, "predict_proba"), getattr(model, "preparation_", None)
     number = min(max(round((max(of_class.min(), 0.0) / noise) ** (2 / 3)), 1), MOST_CELLS)
@@ -202,7 +204,7 @@ def _numbers(model: Any, rows: EncodedRows, target: NumberTarget, purse: Purse |
         candidates = (high - low) * 2.0 ** (np.arange(-30, 1) / 2)
         quantile = private_quantiles(off, CLIP_QUANTILE, purse=purse, share=CLIP_SHARE, candidates=candidates)
         # With little noise clip less: the tail beyond must stay small beside the noise.
-        wider = max(math.log(max(records, 1.0) / purse.remaining.noise_multiplier) / 4.5, 1.0)
+        wider = max(math.log(max(records / purse.remaining.noise_multiplier, 1.0)) / 4.5, 1.0)
         clip, room = min(CLIP_FACTOR * wider * float(quantile), high - low), min(room * wider, high - low)
         sums, noise = _release(sums_of(off, y - middle, clip, room), purse, "sums of errors")
         note = f"Errors above {short(clip)} count as {short(clip)}. "
@@ -210,10 +212,9 @@ def _numbers(model: Any, rows: EncodedRows, target: NumberTarget, purse: Purse |
     found = errors(sums, clip, room, noise)
     estimates = (Estimate(kind="R2", **found["r2"]), Estimate(kind=MEDIAN, **found["constant"]))
     half = (found["error"]["high"] - found["error"]["low"]) / 2
-    little = half > max(found["error"]["value"], 0.0) and purse is not None
     compared = ((MEDIAN, found["constant"]["value"]),)
-    how: Any = {"says_little": little, "compared_with": compared, "estimates": estimates, "note": note.strip()}
-    measured = Measurement(metric="mean absolute error", on="", paid=False, **found["error"], **how)
+    how: Any = {"says_little": half > found["error"]["value"], "compared_with": compared, "estimates": estimates}
+    measured = Measurement(metric="mean absolute error", on="", paid=False, note=note.strip(), **found["error"], **how)
     return measured, max(float(sums[0]) / COUNT_WEIGHT, 1.0 if noise else 0.0)
 
 

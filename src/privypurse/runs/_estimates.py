@@ -187,9 +187,9 @@ def area(positive: FloatArray, negative: FloatArray, noise: Noise, other_noise: 
 def errors(sums: FloatArray, clip: float, room: float, noise: float) -> dict[str, dict[str, Any]]:
     """Return the mean absolute error, R2, and the mean absolute error of one constant.
 
-    `sums` are the number of records times `COUNT_WEIGHT`, then sums over records: the absolute error and its square, with
-    `clip` as the unit; by how much targets are above the constant, and below it, and the square of
-    both, with `room` as the unit. Each has noise of this standard deviation.
+    `sums` are the number of records times `COUNT_WEIGHT`, then sums over records: the absolute error
+    and its square, with `clip` as the unit; by how much targets are above the constant, and below
+    it, and the square of both, with `room` as the unit. Each has noise of this standard deviation.
     """
     total, off, off_squared, above, below, squared = map(float, np.maximum(sums, 0.0))
     counted = noise / COUNT_WEIGHT

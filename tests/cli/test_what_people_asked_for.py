@@ -4,7 +4,9 @@ import csv
 import json
 import os
 import pathlib
+import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -101,6 +103,55 @@ def test_raw_adult_with_a_schema_written_by_hand_reaches_84_percent(tmp_path):
     assert measured["value"] >= 0.84
     assert found["spent_epsilon"] <= 1
     assert found["private"]
+
+
+SHARE = r"\d+\.\d %"
+BETWEEN = rf"{SHARE} \({SHARE} to {SHARE}\)"
+PLAIN = r"-?[\d.]+ \(-?[\d.]+ to -?[\d.]+\)"
+
+
+def test_unbalanced_classes_are_measured_by_the_auc_too(trained):
+    done = run(trained, "evaluate", "model", "new.csv", "--public")
+    first, no, yes, *_ = done.stdout.splitlines()
+    figures = rf"accuracy {BETWEEN}, AUC {PLAIN} on new\.csv \(500 records\), public records"
+    assert re.fullmatch(rf"{figures}; always the most frequent class: {BETWEEN}", first), first
+    for name, line in (("no", no), ("yes", yes)):
+        assert re.fullmatch(rf"  '{name}': share {BETWEEN}, recall {BETWEEN}, precision {BETWEEN}", line), line
+    paid = result(trained, "evaluate", "model", "new.csv", "--epsilon", 4, "--dataset", "new")
+    assert {one["kind"] for one in paid["estimates"]} >= {"AUC", "recall", "precision", "share", "calibration"}
+    assert paid["budget"]["spent_epsilon"] <= 4
+    page = (trained / "model" / "report.html").read_text(encoding="utf-8")
+    assert all(part in page for part in ("Confusion matrix", "plot-calibration-1", "plot-classes-2"))
+
+
+def test_a_regression_is_measured_against_the_median_and_stays_in_its_range(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=20_000)
+    pd.DataFrame({"x": x, "stay": np.clip(4 + x + rng.laplace(scale=1.5, size=20_000), 0, 54)}).to_csv(
+        tmp_path / "stays.csv"
+    )
+    (tmp_path / "stays.toml").write_text('[target]\ncolumn = "stay"\nrange = [0, 54]\n\n[columns.x]\nrange = [-4, 4]\n')
+    arguments = ["--target", "stay", "--schema", "stays.toml", "--epsilon", 4, "--no-intervals", "--out", "model"]
+    done = run(tmp_path, "train", "stays.csv", *arguments)
+    assert done.returncode == 0, done.stderr
+    worth = next(line for line in done.stdout.splitlines() if line.startswith("worth:"))
+    figures = rf"worth:   mean absolute error ({PLAIN}), R\u00b2 ({PLAIN}|too noisy to report) on .*, paid for"
+    found = re.fullmatch(rf"{figures}; always the median: ({PLAIN})", worth)
+    assert found, worth
+    # The declared range is thirty times the errors.
+    low, high = map(float, re.search(r"\((.*) to (.*)\)", found[1]).groups())
+    assert low < 1.5 < high
+    assert high - low < 1
+    pd.DataFrame({"x": [-1e9, 0.0, 1e9]}).to_csv(tmp_path / "new.csv")
+    predicted = run(tmp_path, "predict", "model", "new.csv").stdout.split()[1:]
+    assert all(0 <= float(value) <= 54 for value in predicted)
+
+
+def test_the_report_of_the_demo_compares_with_training_without_privacy(tmp_path):
+    assert run(tmp_path, "demo", "--rows", 5_000).returncode == 0
+    page = (tmp_path / "demo" / "model" / "report.html").read_text(encoding="utf-8")
+    assert "The same model, trained without privacy: 8" in page
+    assert "the private one may look better on these people, and worse on others" in page
 
 
 def test_the_demo_ends_with_three_lines_and_can_be_run_again(tmp_path):

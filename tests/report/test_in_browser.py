@@ -22,7 +22,10 @@ SETTINGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
-PLOTS = ["plot-budget", "plot-noise", "plot-steps", "plot-coefficients", "plot-runs"]
+PLOTS = [
+    *("plot-classes-0", "plot-calibration-0"),
+    *("plot-budget", "plot-noise", "plot-steps", "plot-coefficients", "plot-runs"),
+]
 
 # For every text that is seen: its contrast with the nearest ground that is not see-through. Returns
 # what is below 4.5.

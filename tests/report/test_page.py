@@ -11,14 +11,16 @@ import math
 import pathlib
 import re
 
+import numpy as np
 import pytest
 
 from privypurse.report import _figures as figures
 from privypurse.report import _html as markup
 from privypurse.report import _words as words
 from privypurse.report._comparisons import render_comparison
-from privypurse.report._content import Coefficient, Comparison, Entry, Measurement
+from privypurse.report._content import Coefficient, Comparison, Entry, Estimate, Measurement
 from privypurse.report._page import render
+from privypurse.runs._estimates import Cells, Noise, class_estimates, errors
 from privypurse.training._trace import Step, Trace
 from tests.report.contents import NASTY, content, fitted, not_private
 
@@ -117,7 +119,8 @@ def test_it_is_well_formed(plain):
 def test_every_plot_has_its_words_and_its_table(plain):
     figures_drawn = drawn(render(content()))
     assert [one["key"] for one in figures_drawn] == [
-        *("plot-budget", "plot-noise", "plot-steps", "plot-coefficients", "plot-runs")
+        *("plot-classes-0", "plot-calibration-0"),
+        *("plot-budget", "plot-noise", "plot-steps", "plot-coefficients", "plot-runs"),
     ]
     for one in figures_drawn:
         assert one["drawings"][0]["caption"] in plain.text
@@ -127,7 +130,7 @@ def test_every_plot_has_its_words_and_its_table(plain):
             assert len(series["x"]) == len(series["y"]) == len(said)
     assert "Noise on each sum (gradient) is even" in plain.text
     assert "the step size falls from 4 to 1" in plain.text
-    assert sum(tag == "table" for tag, _ in plain.tags) == 6
+    assert sum(tag == "table" for tag, _ in plain.tags) == 10
 
 
 def test_the_budget_is_what_the_purse_says(plain):
@@ -272,6 +275,76 @@ def test_a_comparison_that_shows_no_difference_says_so():
     assert words.comparison(error, "the mean", 5.0) == "the mean: 5"
 
 
+def test_classes_are_shown_with_intervals_a_matrix_and_their_calibration(plain):
+    text = plain.text
+    assert "Accuracy is 76.7 %, and with 95 % confidence between 73.1 % and 79.9 %" in text
+    assert "Always the most frequent class: 60.0 % (56.0 % to 63.8 %). The model is better by 16.7 points" in text
+    for said in ("91.7 % (88.4 % to 94.1 %)", "81.2 % (74.5 % to 86.5 %)", "predicted low", "55.0 %", "18.3 %"):
+        assert said in text
+    assert "Of the records with a predicted probability of 'low' in a range" in text
+    assert "Too few records, or too noisy, to say: 1 more range." in text
+    calibration = next(one for one in drawn(render(content())) if one["key"] == "plot-calibration-0")
+    boxes = [shape for shape in calibration["drawings"][0]["layout"]["shapes"] if shape["type"] == "rect"]
+    assert [(box["x0"], box["x1"]) for box in boxes] == [(0, 10), (10, 30), (30, 50), (50, 70)]
+    assert boxes[0]["y0"] < 100 * 20 / 220 < boxes[0]["y1"]
+
+
+def a_measurement(classes, table, cells, **settings):
+    figures = class_estimates(classes, np.array(table, dtype=float), cells, Noise.none(np.shape(table)))
+    return Measurement(metric="accuracy", on="t", paid=True, **figures, **settings)
+
+
+def test_a_class_without_records_is_named_and_not_drawn():
+    table = [[50, 5, 0], [9, 40, 0], [0, 0, 0]]
+    page = render(content(measurements=(a_measurement(["a", "b", NASTY], table, Cells(np.arange(3))),)))
+    text = Reader(page).text
+    assert f"Too few records, or too noisy, to say: {NASTY}." in text
+    assert f"predicted {NASTY}" in text
+    (bars,) = (one for one in drawn(page) if one["key"] == "plot-classes-0")
+    assert bars["drawings"][0]["data"][0]["x"][2] == 0
+    assert "&lt;script&gt;" in bars["drawings"][0]["layout"]["yaxis"]["ticktext"][2]
+
+
+def test_counts_of_right_and_wrong_answers_only_have_no_matrix():
+    measured = a_measurement(["a", "b", "c"], [[50, 5], [9, 40], [3, 4]], Cells(None))
+    text = Reader(render(content(measurements=(measured,)))).text
+    assert "too many classes for so few records" in text
+    assert "Confusion matrix" not in text
+    assert "Precision" not in text
+
+
+def test_a_regression_is_compared_with_its_median():
+    sums = np.array([0.4 * 1_000, 250.0, 90.0, 150.0, 150.0, 130.0])
+    found = errors(sums, 4.0, 5.0, 0.0)
+    estimates = (Estimate(kind="R2", **found["r2"]), Estimate(kind="always the median", **found["constant"]))
+    measured = Measurement(
+        **{
+            "metric": "mean absolute error",
+            "on": "t",
+            "paid": True,
+            "estimates": estimates,
+            "note": "Errors above 4 count as 4.",
+        },
+        **{**found["error"], "compared_with": (("always the median", found["constant"]["value"]),)},
+    )
+    text = Reader(render(content(measurements=(measured,)))).text
+    assert "Mean absolute error is 1, and with 95 % confidence between 0.958" in text
+    assert "Always the median: 1.5 (1.438 to 1.562)." in text
+    assert "R\u00b2, the share of the variance of the target that the model explains: 0.56 (" in text
+    assert "Errors above 4 count as 4." in text
+
+
+def test_a_measurement_of_an_earlier_version_is_shown():
+    earlier = Measurement(
+        **{"metric": "accuracy", "value": 0.81, "low": 0.78, "high": 0.84, "on": "t", "paid": True, "epsilon": 0.05},
+        compared_with=(("always the most frequent class", 0.62),),
+        details=(("found among 'high'", 0.61),),
+    )
+    text = Reader(render(content(measurements=(earlier,)))).text
+    assert "62.0 %, which is 19.0 points lower" in text.replace("\u00a0", " ")
+    assert "found among 'high'" in text
+
+
 def test_a_schema_nobody_declared_is_a_warning():
     warning = "The description of the columns was not declared public."
     assert warning not in Reader(render(content())).text
@@ -281,7 +354,7 @@ def test_a_schema_nobody_declared_is_a_warning():
 def test_selections_only_and_nothing_else():
     charge = {"kind": "bounded-range", "epsilon": 0.01, "sample_prob": 1.0}
     trace = Trace([Step(place + 1, "LossesAt", charge, None, 1.0, 0.9 - 0.1 * place) for place in range(5)], "steps")
-    page = render(content(trace=trace, step_sizes=()))
+    page = render(content(trace=trace, step_sizes=(), measurements=()))
     text = Reader(page).text
     assert "No release of this training has Gaussian noise to plot" in text
     assert "There are no step sizes to plot" in text

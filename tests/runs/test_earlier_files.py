@@ -1,5 +1,6 @@
 """Ledgers, certificates and model folders of earlier code: read as they are, and left as they are."""
 
+import json
 import pathlib
 import shutil
 
@@ -62,3 +63,15 @@ def test_an_earlier_model_predicts_as_it_did_and_is_written_alike(earlier):
         if name == "model.json":  # it names the version that wrote it
             before = before.replace('"version": "0.1.0.dev0"', f'"version": "{privypurse.__version__}"')
         assert written[name] == before, name
+
+
+def test_earlier_measurements_are_shown_and_added_to(earlier):
+    done = run(earlier, "evaluate", "model", "records.csv", "--public")
+    assert done.returncode == 0, done.stderr
+    measured = json.loads((earlier / "model" / "measurements.json").read_text(encoding="utf-8"))
+    assert [len(one.get("estimates", ())) > 0 for one in measured] == [False, False, True]
+    page = (earlier / "model" / "report.html").read_text(encoding="utf-8")
+    assert "found among &#x27;yes&#x27;" in page
+    assert "plot-classes-2" in page
+    done = run(earlier, "report", "model", "--overwrite")  # reads what was written
+    assert done.returncode == 0, done.stderr

@@ -9,8 +9,8 @@ import typer
 
 from privypurse.cli import _options as options
 from privypurse.cli._output import answer, budget_of, emit, note_account, say, shown_progress, warn, warn_if_weak
-from privypurse.cli._train import describe
-from privypurse.core._formats import counted, percent, rounded_up
+from privypurse.cli._train import describe, described_in_full
+from privypurse.core._formats import counted, rounded_up
 
 
 def predict(
@@ -114,8 +114,8 @@ def evaluate(
         emit(asdict(measured) | {"budget": budget_of(purse), "remarks": result.remarks})
         return
     say(describe(measured))
-    for name, value in measured.details:
-        say(f"  {name}: {percent(value)}")
+    for line in described_in_full(measured):
+        say(f"  {line}")
     if purse is not None:
         say(f"spent: epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}")
     elif not public:

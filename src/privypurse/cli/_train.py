@@ -13,6 +13,7 @@ from privypurse.cli._output import emit, note, note_account, say, shown_progress
 from privypurse.core._formats import percent, rounded_down, rounded_up, short
 
 EXACT = "exact, NOT private unless these records are public"
+UNBALANCED = 2 / 3  # with a more frequent class, the AUC is printed beside the accuracy
 
 
 def train(
@@ -216,8 +217,37 @@ def describe(measured: Any) -> str:
     if measured.says_little:
         noisy = f"{measured.metric} is too noisy to report at this budget ({measured.on}, {covered})"
         return f"{noisy}. Hold out more records, spend more, or measure on public records"
-    others = "".join(f"; {name}: {shown(value)}" for name, value in measured.compared_with)
-    return f"{measured.metric} {shown(measured.value)}{interval} on {measured.on}, {covered}{others}"
+    more = "".join(f", {_estimated(one)}" for one in _beside(measured))
+    others = ""
+    for name, value in measured.compared_with:
+        ends = "".join(f" ({shown(one.low)} to {shown(one.high)})" for one in measured.estimated(name))
+        others += f"; {name}: {shown(value)}{ends}"
+    return f"{measured.metric} {shown(measured.value)}{interval}{more} on {measured.on}, {covered}{others}"
+
+
+def _beside(measured: Any) -> list[Any]:
+    """Return what is printed beside the first figure."""
+    # Where one class is frequent, accuracy says little about the others.
+    unbalanced = any(value > UNBALANCED for _, value in measured.compared_with)
+    return [*measured.estimated("R2"), *(measured.estimated("AUC", "") if unbalanced else [])]
+
+
+def described_in_full(measured: Any) -> list[str]:
+    """Return a line for each class, and what `describe` leaves out."""
+    lines = [_estimated(one) for one in measured.estimated("AUC") if one not in _beside(measured)]
+    for name in measured.classes:
+        of_class = (one for kind in ("share", "recall", "precision") for one in measured.estimated(kind, name))
+        lines.append(f"{name!r}: " + ", ".join(map(_estimated, of_class)))
+    return lines
+
+
+def _estimated(one: Any) -> str:
+    """Return an estimate and its interval."""
+    shown = (lambda value: f"{value:.2f}") if one.kind in ("AUC", "R2") else percent
+    name = f"AUC of {one.of!r}" if one.kind == "AUC" and one.of else one.kind.replace("R2", "R²")
+    if one.says_little:
+        return f"{name} too noisy to report"
+    return f"{name} {shown(one.value)} ({shown(one.low)} to {shown(one.high)})"
 
 
 def _relative(path: pathlib.Path) -> str:

@@ -6,6 +6,25 @@ from typing import Any
 from privypurse.purse._certificate import Certificate
 from privypurse.training._trace import Trace
 
+WIDE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A figure and its 95 % interval, which covers noise and sampling."""
+
+    kind: str  # one of "AUC", "R2", "recall", "precision", "share", "calibration", "lead", or a baseline
+    value: float
+    low: float
+    high: float
+    of: str = ""  # its class; of a lead: the baseline
+    cell: tuple[float, float] | None = None  # of a calibration: the range of predicted probabilities
+
+    @property
+    def says_little(self) -> bool:
+        """Whether the interval of a share is too wide to report the value."""
+        return self.high - self.low > WIDE
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
@@ -25,7 +44,15 @@ class Measurement:
     share: float | None = None  # of the run's budget; shares add up, epsilons do not
     when: str = ""  # ISO time
     compared_with: tuple[tuple[str, float], ...] = ()  # such as ("always the most frequent class", 0.76)
-    details: tuple[tuple[str, float], ...] = ()  # of the same release, such as ("recall for '>50K'", 0.61)
+    details: tuple[tuple[str, float], ...] = ()  # of earlier versions, such as ("recall for '>50K'", 0.61)
+    estimates: tuple[Estimate, ...] = ()  # from the same records: all that has an interval of its own
+    classes: tuple[str, ...] = ()  # the declared ones, sorted
+    confusion: tuple[tuple[float, ...], ...] = ()  # records of each class (row) by predicted class
+    note: str = ""  # how to read it
+
+    def estimated(self, kind: str, of: str | None = None) -> list[Estimate]:
+        """Return the estimates of a kind, and of a class if one is named."""
+        return [one for one in self.estimates if one.kind == kind and of in (None, one.of)]
 
 
 @dataclass(frozen=True, kw_only=True)

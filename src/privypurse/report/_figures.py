@@ -14,7 +14,7 @@ from privypurse.core._errors import PrivypurseError
 from privypurse.core._formats import counted, grouped
 from privypurse.purse._certificate import Certificate
 from privypurse.report import _words as words
-from privypurse.report._content import Coefficient, ReportContent
+from privypurse.report._content import Coefficient, Estimate, Measurement, ReportContent
 from privypurse.training._trace import Step, Trace
 
 MOST_POINTS, MOST_ROWS, MOST_COEFFICIENTS = 1000, 60, 25
@@ -238,6 +238,91 @@ def _dots(of: list[Coefficient], output: str) -> Drawing:
     if rehearsed:
         caption += f" Lines show how far noise moves them; {clear} of {len(rehearsed)} stay on one side of zero."
     return Drawing([series], layout, [said], caption, output)
+
+
+def quality(one: Measurement, number: int) -> list[Figure]:
+    """Draw recall and precision of each class, and the calibration; `number` tells measurements apart."""
+    made = []
+    kinds = [kind for kind in ("recall", "precision") if one.estimated(kind)]
+    if kinds:
+        made.append(_bars(one, kinds, f"plot-classes-{number}"))
+    if cells := [cell for cell in one.estimated("calibration") if not cell.says_little]:
+        made.append(_calibration(cells, len(one.estimated("calibration")), f"plot-calibration-{number}"))
+    return made
+
+
+def _bars(one: Measurement, kinds: list[str], key: str) -> Figure:
+    data, spoken, rows = [], [], list[Row]()
+    shown = one.classes[:MOST_COEFFICIENTS]
+    for place, kind in enumerate(kinds):
+        # A class without enough records has no bar, but is named.
+        estimates = [one.estimated(kind, name)[0] for name in shown]
+        values = [0.0 if it.says_little else 100 * it.value for it in estimates]
+        lines = {
+            **{"type": "data", "symmetric": False, "color": "var(--ink)", "thickness": 1.5, "width": 4},
+            "array": [0.0 if it.says_little else 100 * (it.high - it.value) for it in estimates],
+            "arrayminus": [0.0 if it.says_little else 100 * (it.value - it.low) for it in estimates],
+        }
+        look: dict[str, Any] = {"marker": {"color": SERIES[place]}, "name": kind, "error_x": lines, "orientation": "h"}
+        data.append({"type": "bar", "x": values, "y": list(range(len(shown))), **look})
+        spoken.append([f"{kind} of {it.of}: {words.estimate(it)}" for it in estimates])
+        rows += [(name, kind, words.estimate(one.estimated(kind, name)[0])) for name in one.classes]
+    names = [name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "\u2026" for name in shown]
+    ticks = {
+        "tickmode": "array",
+        "tickvals": list(range(len(shown))),
+        "ticktext": [html.escape(name, quote=False) for name in names],
+    }
+    layout = {
+        "xaxis": axis("percent", range=[0, 100]),
+        "yaxis": axis("", **ticks, range=[len(shown) - 0.5, -0.5], zeroline=False),
+        "barmode": "group",
+        "bargap": 0.35,
+        "showlegend": len(kinds) > 1,
+    }
+    caption = "Recall is the share of the records of a class that are predicted as it."
+    if len(kinds) > 1:
+        caption += " Precision is the share of the predictions of a class that are right."
+    caption += " Lines are 95 % intervals."
+    if unknown := [name for name in one.classes if all(one.estimated(kind, name)[0].says_little for kind in kinds)]:
+        caption += f" Too few records, or too noisy, to say: {', '.join(unknown)}."
+    drawing = Drawing(data, layout, spoken, caption)
+    height = 150 + 28 * len(kinds) * max(len(shown), 2)
+    return Figure(key, "Recall and precision", (drawing,), ("class", "figure", "value"), rows, 3, "", height)
+
+
+def _calibration(cells: list[Estimate], of: int, key: str) -> Figure:
+    """Draw each cell as a box: predicted probabilities across, the interval of the share upwards."""
+    rows, shapes, right = list[Row](), list[dict[str, Any]](), 0
+    line = {"color": SERIES[0], "width": 1}
+    ends = [one.cell or (0.0, 1.0) for one in cells]
+    for one, (low, high) in zip(cells, ends, strict=True):
+        sides = {"x0": 100 * low, "x1": 100 * high, "y0": 100 * one.low, "y1": 100 * one.high}
+        shapes.append({"type": "rect", **sides, "fillcolor": "var(--wash)", "line": line})
+        right += one.low <= high and low <= one.high
+        rows.append((f"{words.percent(low)} to {words.percent(high)}", words.estimate(one)))
+    # Cells are narrow where most records are, so the axes end with the last of them.
+    across, upwards = (min(100.0, 104 * end) for end in (ends[-1][1], max(ends[-1][0], *(one.high for one in cells))))
+    diagonal = {"color": "var(--limit)", "width": 1.5, "dash": "dash"}
+    most = min(across, upwards)
+    shapes.append({"type": "line", "x0": 0, "y0": 0, "x1": most, "y1": most, "line": diagonal})
+    x, y = [50 * (low + high) for low, high in ends], [100 * one.value for one in cells]
+    series = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": {"size": 8, "color": SERIES[0]}}
+    spoken = [[f"predicted {predicted}: observed {observed}" for predicted, observed in rows]]
+    layout = {
+        "xaxis": axis("predicted probability, %", range=[0, across]),
+        "yaxis": axis("observed share, %", range=[0, upwards]),
+        "shapes": shapes,
+    }
+    caption = (
+        f"Of the records with a predicted probability of {cells[0].of!r} in a range, the share that is {cells[0].of!r}: "
+        "each box is a range and the 95 % interval of the share. Calibrated probabilities meet the dashed diagonal, "
+        f"as {right} of {len(cells)} boxes do."
+    )
+    if of > len(cells):
+        caption += f" Too few records, or too noisy, to say: {counted(of - len(cells), 'more range')}."
+    heads = ("predicted", "observed")
+    return Figure(key, "Calibration", (Drawing([series], layout, spoken, caption),), heads, rows, 2, height=340)
 
 
 def ledger_runs(content: ReportContent) -> Figure | None:

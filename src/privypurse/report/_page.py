@@ -24,8 +24,7 @@ def render(content: ReportContent) -> str:
     """Return a report as one HTML page, plots included, that forbids network access."""
     links = [("covers", "What it covers"), ("worth", "Quality"), ("spending", "Spending"), ("model", "Model")]
     links += [("ledger", "Data set"), ("before", "Before training"), ("reproduce", "Reproduce"), ("verify", "Verify")]
-    worth = "".join(map(_measurement, content.measurements)) or paragraph(HOW_TO_MEASURE)
-    with_figures = [_spending(content), _model(content), _ledger(content)]
+    with_figures = [_worth(content.measurements), _spending(content), _model(content), _ledger(content)]
     return whole_page(
         title=f"{content.title} - privacy report",
         header=_header(content),
@@ -33,7 +32,6 @@ def render(content: ReportContent) -> str:
         main=[
             _glance(content),
             _coverage(content),
-            section("worth", "Quality of the model", worth),
             *(written for written, _ in with_figures),
             _before(content),
             _reproduce(content),
@@ -151,6 +149,7 @@ def _worth_card(measurements: tuple[Measurement, ...]) -> str:
     if first.low is not None and first.high is not None:
         ends = f"{measured(first.metric, first.low)} to {measured(first.metric, first.high)}"
         notes.append(f"{ends} with 95 % confidence.")
+    notes += [f"AUC {words.estimate(one)}." for one in first.estimated("AUC", "") if not one.says_little]
     notes += [f"{words.sentence(other)}: {measured(first.metric, value)}." for other, value in first.compared_with[:1]]
     tag = f'<p class="tag {style}">{escaped(paid)}</p>'
     return _card(name, measured(first.metric, first.value), *notes, extra=tag)
@@ -221,7 +220,17 @@ def _relation(content: ReportContent, name: str) -> str:
     return f"epsilon {words.rounded_up(under.epsilon)}, delta {grouped(under.delta)}{recorded}."
 
 
-def _measurement(one: Measurement) -> str:
+def _worth(measurements: tuple[Measurement, ...]) -> tuple[str, list[Figure]]:
+    """Show every measurement, with its figures."""
+    written, drawn = "", list[Figure]()
+    for number, one in enumerate(measurements):
+        own = [] if one.says_little else figures.quality(one, number)
+        written += _measurement(one, own)
+        drawn += own
+    return section("worth", "Quality of the model", written or paragraph(HOW_TO_MEASURE)), drawn
+
+
+def _measurement(one: Measurement, drawn: list[Figure]) -> str:
     paid, style = words.covered_by(one)
     tag = f'<span class="tag {style}">{escaped(paid)}</span>'
     name = words.sentence(one.metric)
@@ -234,11 +243,44 @@ def _measurement(one: Measurement) -> str:
         value += f", and with 95 % confidence between {ends}"
     where = f"Measured on {one.on}" + (f", {words.moment(one.when)}" if one.when else "") + "."
     compared = [words.sentence(words.comparison(one, other, value)) + "." for other, value in one.compared_with]
+    for it in one.estimated("AUC", ""):
+        first, second = map(repr, one.classes)
+        means = f"the chance that a record of {second} gets a higher score than one of {first}"
+        compared.append(f"AUC, {means}: {words.estimate(it)}.")
+    explains = "R\u00b2, the share of the variance of the target that the model explains"
+    compared += [f"{explains}: {words.estimate(it)}." for it in one.estimated("R2")]
     more = pairs((name, measured(one.metric, value)) for name, value in one.details) if one.details else ""
+    more += paragraph(one.note, "note") if one.note else ""
+    more += _classes(one) if one.classes else ""
+    more += f'<div class="plots">{"".join(map(figure, drawn))}</div>' if drawn else ""
     return (
         f'<div class="measured"><p class="lead">{escaped(f"{name} is {value}")}. {tag}</p>'
         f"{paragraph(where)}{bullets(compared) if compared else ''}{more}</div>"
     )
+
+
+def _classes(one: Measurement) -> str:
+    """Write the figures of every declared class, and the confusion matrix."""
+    kinds = [kind for kind in ("share", "recall", "precision", "AUC") if one.estimated(kind, one.classes[0])]
+    rows = []
+    for name in one.classes:
+        rows.append((name, *(words.estimate(it) for kind in kinds for it in one.estimated(kind, name))))
+    heads = (
+        "class",
+        *({"share": "share of records", "AUC": "AUC against the others"}.get(kind, kind) for kind in kinds),
+    )
+    made = f"<h3>Classes</h3>{table('Figures of each class', heads, rows, len(heads))}"
+    if not one.confusion:
+        why = "There are too many classes for so few records to count which class is predicted instead of which."
+        return made + paragraph(why, "note")
+    total = sum(map(sum, one.confusion)) or 1.0
+    cells = [
+        (name, *(words.percent(value / total) for value in row))
+        for name, row in zip(one.classes, one.confusion, strict=True)
+    ]
+    about = paragraph("Share of all records, by class (row) and predicted class (column).", "note")
+    heads = ("class", *(f"predicted {name}" for name in one.classes))
+    return f"{made}<h3>Confusion matrix</h3>{about}{table('Confusion matrix', heads, cells)}"
 
 
 def _spending(content: ReportContent) -> tuple[str, list[Figure]]:

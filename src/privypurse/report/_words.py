@@ -11,7 +11,7 @@ from privypurse.core import _formats as formats
 from privypurse.core._formats import grouped
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.purse._certificate import Certificate
-from privypurse.report._content import Measurement
+from privypurse.report._content import Estimate, Measurement
 
 # Limits of the badge, and of what the terminal says of a budget (docs/epsilon.md).
 WEAK_EPSILON = 8.0  # above it the factor e^epsilon exceeds 2,980
@@ -256,12 +256,47 @@ def covered_by(measurement: Measurement) -> tuple[str, str]:
 
 
 def comparison(measurement: Measurement, other: str, value: float) -> str:
-    """Compare a measurement with a baseline."""
+    """Compare a measurement with a baseline, which is noisy too where it has an interval."""
     metric, low, high = measurement.metric, measurement.low, measurement.high
-    than = f"{other}: {measured(metric, value)}"
+    than, no_difference = (
+        f"{other}: {measured(metric, value)}",
+        "The interval includes that, so this shows no difference",
+    )
+    for one in measurement.estimated(other):
+        than += f" ({between(metric, one.low, one.high)})"
+        lead = measurement.estimated("lead", other)
+        if lead and lead[0].low <= 0 <= lead[0].high:
+            return f"{than}. The difference may be zero: {points(lead[0])}"
+        if lead:
+            return f"{than}. The model is {'better' if lead[0].value > 0 else 'WORSE'} by {points(lead[0])}"
+        if low is not None and high is not None and low <= one.high and one.low <= high:
+            return f"{than}. The intervals overlap, so this shows no clear difference"
+        return than
     if low is not None and high is not None and low <= value <= high:
-        return f"{than}. The interval includes that, so this shows no difference"
+        return f"{than}. {no_difference}"
     if _is_share(metric):
-        points = 100 * (measurement.value - value)
-        return f"{than}, which is {abs(points):.1f} points {'lower' if points >= 0 else 'HIGHER'}"
+        difference = 100 * (measurement.value - value)
+        return f"{than}, which is {abs(difference):.1f} points {'lower' if difference >= 0 else 'HIGHER'}"
     return than
+
+
+def between(metric: str, low: float, high: float) -> str:
+    """Format an interval of a metric."""
+    return f"{measured(metric, low)} to {measured(metric, high)}"
+
+
+def points(lead: Estimate) -> str:
+    """Format a difference of shares and its interval."""
+    low, value, high = (100 * one for one in (lead.low, lead.value, lead.high))
+    if value < 0 and high < 0:
+        low, value, high = -high, -value, -low
+    return f"{value:.1f} points ({low:.1f} to {high:.1f})"
+
+
+def estimate(one: Estimate) -> str:
+    """Format an estimate and its interval."""
+    if one.says_little:
+        return "too few records, or too noisy, to say"
+    if one.kind in ("AUC", "R2"):
+        return f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f})"
+    return f"{percent(one.value)} ({percent(one.low)} to {percent(one.high)})"

@@ -112,7 +112,7 @@ def compare_paid(
                 own = part_of(run, min(convert.gdp_epsilon(mu, purse.delta), run.remaining.epsilon))
                 model = unfitted_model(target, name).set_params(epsilon=epsilon_beside_measuring(own), purse=own)
                 model.fit(train.X, train.y)
-                result = measure(model, test, target, on="records set aside", purse=own)
+                result = measure(model, test, target, on="records set aside", purse=own, schema=schema)
             except BudgetExhausted:
                 if not entries:
                     raise

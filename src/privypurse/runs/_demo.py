@@ -3,6 +3,7 @@
 import pathlib
 import shutil
 import warnings
+from dataclasses import replace
 
 from sklearn.linear_model import LogisticRegression
 
@@ -10,8 +11,11 @@ from privypurse.core._errors import InvalidArgument, spending_noted
 from privypurse.core._formats import counted
 from privypurse.datasets import make_census
 from privypurse.datasets._census import Census
+from privypurse.report._content import Estimate, Measurement
 from privypurse.runs._account import LEDGER, Account
-from privypurse.runs._evaluate import evaluate_file
+from privypurse.runs._describe import load_run
+from privypurse.runs._estimates import MOST_FREQUENT
+from privypurse.runs._evaluate import evaluate_file, write_measurements
 from privypurse.runs._measure import measure
 from privypurse.runs._progress import Progress
 from privypurse.runs._rows import read_rows, target_of
@@ -21,6 +25,7 @@ from privypurse.tables._schema import Category, ClassTarget, Column, Number, Sch
 
 MARK = "made-by-privypurse-demo.txt"
 CENSUS, SCHEMA, NEW_PEOPLE, MODEL = "census.csv", "census.toml", "new_people.csv", "model"
+NOT_PRIVATE = "the same model, trained without privacy"
 FEWEST_PEOPLE = 100  # fewer may all be of one class
 
 
@@ -57,9 +62,24 @@ def run_demo(
         warnings.simplefilter("ignore")  # about convergence
         plain = LogisticRegression(max_iter=300).fit(rows_read.X, rows_read.y)
     not_private = measure(plain, test, target_of(schema), on="new people", public=True)
-    majority = dict(private.compared_with)["always the most frequent class"]
+    pipeline, about, measurements = load_run(folder / MODEL)
+    write_measurements(folder / MODEL, pipeline, about, [*measurements[:-1], _beside(private, not_private)])
+    majority = dict(private.compared_with)[MOST_FREQUENT]
     accuracy = {"private": private.value, "not_private": not_private.value, "majority": majority}
     return accuracy | {"best": others.best_accuracy}, trained
+
+
+def _beside(private: Measurement, plain: Measurement) -> Measurement:
+    """Compare a measurement with that of a model trained without privacy."""
+    assert plain.low is not None
+    assert plain.high is not None
+    estimate = Estimate(kind=NOT_PRIVATE, value=plain.value, low=plain.low, high=plain.high)
+    note = (
+        f"Chance moves an accuracy on one test set of this size by up to {50 * (plain.high - plain.low):.1f} points. A smaller "
+        "difference between two models says nothing: the private one may look better on these people, and worse on others."
+    )
+    compared = (*private.compared_with, (NOT_PRIVATE, plain.value))
+    return replace(private, compared_with=compared, estimates=(*private.estimates, estimate), note=note)
 
 
 def _make_room(folder: pathlib.Path) -> None:

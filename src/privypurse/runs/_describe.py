@@ -15,7 +15,7 @@ from privypurse.core._reading import check_fields, read_json, refusing
 from privypurse.core._version import __version__
 from privypurse.purse._entries import CHARGE, NOTE, SETTLE, Entry
 from privypurse.purse._purse import Purse
-from privypurse.report._content import Coefficient, Measurement, ReportContent
+from privypurse.report._content import Coefficient, Estimate, Measurement, ReportContent
 from privypurse.report._page import render
 from privypurse.runs._rehearse import NOTE as ABOUT_INTERVALS
 from privypurse.runs._rows import LeftOut
@@ -183,10 +183,18 @@ def load_run(folder: pathlib.Path) -> tuple[Pipeline, dict[str, Any], list[Measu
         listed = read_json(path.read_text(encoding="utf-8")) if path.exists() else []
         measurements = []
         for fields in listed:
-            pairs = {name: _pairs(fields[name]) for name in ("compared_with", "details")}
-            measurements.append(Measurement(**fields | pairs))
+            more: dict[str, Any] = {name: _pairs(fields[name]) for name in ("compared_with", "details")}
+            # Earlier versions did not write these.
+            more["estimates"] = tuple(map(_estimate, fields.get("estimates", ())))
+            more["classes"] = tuple(fields.get("classes", ()))
+            more["confusion"] = tuple(map(tuple, fields.get("confusion", ())))
+            measurements.append(Measurement(**fields | more))
             check_fields(measurements[-1])
         return pipeline, about, measurements
+
+
+def _estimate(fields: dict[str, Any]) -> Estimate:
+    return Estimate(**fields | {"cell": None if fields["cell"] is None else tuple(fields["cell"])})
 
 
 def _pairs(listed: Any) -> tuple[tuple[Any, Any], ...]:

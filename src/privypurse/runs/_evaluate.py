@@ -89,13 +89,11 @@ def evaluate_file(
             stack.enter_context(on_record(purse, run, f"evaluate {folder.name} on {name}"))
             stack.enter_context(counted(run, "the figure is lost"))
             remarks += [one.remark for one in count_left_out(file, rows.left_out, run)]
-        measured = measure(model, rows, schema.target, on=name, purse=run, public=public)
+        measured = measure(model, rows, schema.target, on=name, purse=run, public=public, schema=schema)
     if purse is not None:
         measured = replace(measured, payer=purse.dataset)
     try:
-        measurements = [*measurements, measured]
-        replace_file(folder / "measurements.json", json.dumps([asdict(one) for one in measurements], indent=1))
-        replace_file(folder / "report.html", report_of(pipeline, about, measurements))
+        write_measurements(folder, pipeline, about, [*measurements, measured])
     except OSError as error:  # the measurement may have been paid for
         remarks.append(f"the measurement could not be added to the report: {error.strerror}.")
     if run is None:
@@ -103,6 +101,14 @@ def evaluate_file(
     if name == about["data"]:
         remarks.append(f"the model was trained on a file named {name}: measure on other records.")
     return Evaluation(measured, purse, remarks)
+
+
+def write_measurements(
+    folder: pathlib.Path, pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]
+) -> None:
+    """Replace the measurements of a saved model, and its report."""
+    replace_file(folder / "measurements.json", json.dumps([asdict(one) for one in measurements], indent=1))
+    replace_file(folder / "report.html", report_of(pipeline, about, measurements))
 
 
 def predict_blocks(

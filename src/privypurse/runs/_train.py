@@ -379,7 +379,7 @@ def _measurements(
         if test is None:
             progress.stage("measuring on the records set aside")
             share = run.fraction_left
-            measured = measure(model, inputs.aside, schema.target, on="records set aside", purse=run)
+            measured = measure(model, inputs.aside, schema.target, on="records set aside", purse=run, schema=schema)
             return [replace(measured, share=share)]
         rows, _ = reading.read_rows(test, schema, progress)
         return [measure(model, rows, schema.target, on=test.path.name, public=settings.test_public)]

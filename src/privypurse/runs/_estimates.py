@@ -1,0 +1,244 @@
+"""[PUBLIC] Figures and 95 % intervals from counts and sums, noisy or exact.
+
+An interval holds every value that the counts do not contradict (Fieller 1954): so it covers
+sampling and noise together, also where the noise of a denominator matters. Without noise, that of a
+share is Wilson's.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from privypurse.core._checks import FloatArray
+from privypurse.report._content import Estimate
+
+Z95 = 1.959963984540054
+MOST_FREQUENT = "always the most frequent class"
+KURTOSIS = 6.0  # of errors and of targets, at most: that of the Laplace distribution
+COUNT_WEIGHT = 0.4  # of the constant in sums of errors
+WORST = -9.0  # R2 is not reported below this
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """Covariance of the noise of counts: `variance` for each, less a part that a group of them shares."""
+
+    variance: float
+    group: NDArray[Any]  # of each count
+    shared: FloatArray  # of each group
+
+    @classmethod
+    def none(cls, shape: Any) -> "Noise":
+        """Return the noise of exact counts."""
+        return cls(0.0, np.zeros(shape, dtype=int), np.zeros(1))
+
+    def form(self, a: Any, b: Any) -> float:
+        """Return the covariance of two sums of counts with these weights."""
+        a, b, group = (np.ravel(one) for one in (a, b, self.group))
+        sums = (np.bincount(group, weights=one, minlength=self.shared.size) for one in (a, b))
+        return self.variance * float(a @ b) - float(self.shared @ np.prod(list(sums), axis=0))
+
+    def part(self, place: Any) -> "Noise":
+        """Return the noise of some of the counts, whole groups of them."""
+        return Noise(self.variance, self.group[place], self.shared)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Cells of predictions, the same for every class: public, so that records are counted by them.
+
+    Without edges a cell is a predicted class; without answers it is a wrong or a right answer.
+    """
+
+    answers: NDArray[Any] | None  # the predicted class in each cell
+    edges: FloatArray | None = None  # of scores, in increasing order
+    chances: bool = False  # whether scores are probabilities
+
+    @classmethod
+    def around(cls, edges: FloatArray, threshold: float, chances: bool) -> "Cells":
+        """Make cells of the scores of two classes, divided where the predicted class changes."""
+        edges = np.unique(np.append(edges, threshold))
+        return cls((np.arange(edges.size + 1) > np.searchsorted(edges, threshold)).astype(int), edges, chances)
+
+    @property
+    def number(self) -> int:
+        return 2 if self.answers is None else len(self.answers)
+
+    def of(self, y: Any, predicted: Any, scores: Any) -> NDArray[Any]:
+        """Return the cell of each record: one of its predicted class, whatever its score."""
+        if self.answers is None:
+            return np.asarray(predicted == y, dtype=int)
+        if self.edges is None:
+            return np.asarray(predicted, dtype=int)
+        first = int(np.argmax(self.answers))  # cell of the second class
+        cell = np.searchsorted(self.edges, scores)
+        return np.asarray(np.where(predicted == 0, np.minimum(cell, first - 1), np.maximum(cell, first)))
+
+    def right(self, classes: int) -> NDArray[Any]:
+        """Return for each class (row) and cell whether its records are predicted right."""
+        answers = np.arange(self.number) == 1 if self.answers is None else self.answers == np.arange(classes)[:, None]
+        return np.broadcast_to(answers, (classes, self.number))
+
+
+def combined(
+    coarse: FloatArray, fine: FloatArray, right: NDArray[Any], noise: tuple[float, float]
+) -> tuple[FloatArray, Noise]:
+    """Combine wrong and right answers of each class with finer counts of the same, by least squares.
+
+    `noise` are the standard deviations of both.
+    """
+    group = 2 * np.arange(len(fine))[:, None] + right
+    size, sums = (
+        np.bincount(group.ravel(), weights=one.ravel(), minlength=coarse.size) for one in (np.ones(fine.shape), fine)
+    )
+    first, second = (one**2 for one in noise)
+    weight = second / (size * second + first)
+    return fine + (weight * (coarse.ravel() - sums))[group], Noise(second, group, np.asarray(second * weight))
+
+
+def class_estimates(classes: list[str], table: FloatArray, cells: Cells, noise: Noise) -> dict[str, Any]:
+    """Return the fields of a measurement from records by class (row) and cell of the prediction."""
+    answers, everything = cells.answers, np.ones_like(table)
+    own = np.eye(len(classes))[:, :, None] * everything  # for each class, its records
+    right = everything * cells.right(len(classes))
+    said = [everything * (answers == place) for place in range(len(classes))] if answers is not None else []
+    found = []
+    for place, name in enumerate(classes):
+        parts = {"share": (own[place], everything), "recall": (own[place] * right, own[place])}
+        if said:
+            parts["precision"] = (own[place] * said[place], said[place])
+        found += [Estimate(kind=kind, of=name, **ratio(*pair, table, noise)) for kind, pair in parts.items()]
+    confusion = [[max(float((of * whole * table).sum()), 0.0) for whole in said] for of in own] if said else []
+    if cells.edges is not None and cells.chances:
+        ends = [0.0, *cells.edges.tolist(), 1.0]
+        for place, cell in enumerate(itertools.pairwise(ends)):
+            column = everything * (np.arange(table.shape[1]) == place)
+            observed = ratio(own[1] * column, column, table, noise)
+            found.append(Estimate(kind="calibration", of=classes[1], cell=cell, **observed))
+    if cells.edges is not None and noise.variance:
+        found.append(Estimate(kind="AUC", **area(table[1], table[0], noise.part(1), noise.part(0))))
+    # With several classes, one of several noisy shares is the largest: their intervals hold together.
+    z = float(stats.norm.isf(0.05 / max(len(classes), 2)))
+    shares = [ratio(of, everything, table, noise, z=z) for of in own]
+    largest = {name: max(one[name] for one in shares) for name in ("value", "low", "high")}
+    place = int(np.argmax([one["value"] for one in shares]))
+    found.append(Estimate(kind=MOST_FREQUENT, **largest))
+    found.append(Estimate(kind="lead", of=MOST_FREQUENT, **ratio(right - own[place], everything, table, noise, z=z)))
+    return {
+        **ratio(right, everything, table, noise),
+        "compared_with": ((MOST_FREQUENT, largest["value"]),),
+        "estimates": tuple(found),
+        "classes": tuple(classes),
+        "confusion": tuple(map(tuple, confusion)),
+    }
+
+
+def ratio(part: Any, whole: Any, table: FloatArray, noise: Noise, *, z: float = Z95) -> dict[str, Any]:
+    """Return the value and the interval of ``part . table / whole . table``.
+
+    The weights in `part` are 0, 1 or -1, those in `whole` 0 or 1, and a cell that is not in the
+    whole is in no part.
+    """
+    a, b, counts = (np.asarray(one, dtype=float).ravel() for one in (part, whole, table))
+    top, bottom = float(a @ counts), float(b @ counts)
+    least = -1.0 if a.min(initial=0.0) < 0 else 0.0
+    # Variance of one record: that of a share follows from the share.
+    linear, squares = (max(bottom, 0.0), 0.0) if least == 0 else (0.0, max(float((a * a) @ counts), 0.0))
+    # Sampling gives top - r bottom the variance linear r + squares - bottom r^2.
+    variance = (noise.form(b, b) - max(bottom, 0.0), linear - 2 * noise.form(a, b), noise.form(a, a) + squares)
+    interval = _between((bottom**2, -2 * top * bottom, top**2), variance, z, (least, 1.0))
+    return _within(top / bottom if bottom > 0 else 0.5, interval)
+
+
+def area(positive: FloatArray, negative: FloatArray, noise: Noise, other_noise: Noise) -> dict[str, Any]:
+    """Return the area under the ROC curve from counts in increasing cells of the score.
+
+    Ties count half. With noise, cells are wide: then the interval also covers scores that order
+    records of one cell as well as they order all records.
+    """
+    if positive.sum() > negative.sum():  # the noise of the smaller class matters most
+        backwards = slice(None, None, -1)
+        swapped = other_noise.part(backwards), noise.part(backwards)
+        return area(negative[::-1], positive[::-1], *swapped)
+    few, many, ones = float(positive.sum()), float(negative.sum()), np.ones(positive.size)
+    if few <= max(2 * math.sqrt(noise.form(ones, ones)), 0.5):
+        return {"value": 0.5, "low": 0.0, "high": 1.0}
+    below = (np.cumsum(negative) - negative / 2) / many  # for each cell, the share of the other class below
+    above = (few - np.cumsum(positive) + positive / 2) / few
+    top = float(positive @ below)
+    # top - r few: its variance is that of the smaller class, and that of the shares of the larger one.
+    variance = _squares(below, positive, noise) + (few / many) ** 2 * _squares(above, negative, other_noise)
+    variance[2] += noise.variance**2 * positive.size**2 / (6 * many**2)  # of products of noise
+    low, high = _between((few**2, -2 * top * few, top**2), variance, Z95, (0.0, 1.0))
+    value = top / few
+    if noise.variance:
+        # With pairs of one cell ordered as well as all pairs, the area a is v + ties (a - 1/2) where ties
+        # that count half give v.
+        ties = min(float(np.maximum(positive, 0.0) @ np.maximum(negative, 0.0)) / (few * many), 0.999)
+        low, high = min(low, 0.5 + (low - 0.5) / (1 - ties)), max(high, 0.5 + (high - 0.5) / (1 - ties))
+    return _within(value, (max(low, 0.0), min(high, 1.0)))
+
+
+def errors(sums: FloatArray, clip: float, room: float, noise: float) -> dict[str, dict[str, Any]]:
+    """Return the mean absolute error, R2, and the mean absolute error of one constant.
+
+    `sums` are the number of records times `COUNT_WEIGHT`, then sums over records: the absolute error
+    and its square, with `clip` as the unit; by how much targets are above the constant, and below
+    it, and the square of both, with `room` as the unit. Each has noise of this standard deviation.
+    """
+    total, off, off_squared, above, below, squared = map(float, np.maximum(sums, 0.0))
+    counted = noise / COUNT_WEIGHT
+    total = max(total / COUNT_WEIGHT, 1.0, 2 * counted)
+    off_squared, squared = max(off_squared, off**2 / total), max(squared, (above + below) ** 2 / total)
+
+    def mean(top: float, squares: float, terms: int) -> FloatArray:
+        variance = (counted**2, 0.0, terms * noise**2 + squares - top**2 / total)
+        found = _within(top / total, _between((total**2, -2 * top * total, top**2), variance, Z95, (0.0, 1.0)))
+        return np.array(list(found.values()))
+
+    # Of squares, relative to the variance of targets. R2 is 1 minus that.
+    shift = (above - below) / total
+    top, bottom = clip**2 * off_squared, room**2 * max(squared - shift**2 * total, 0.0)
+    noise_below = room**4 * (noise**2 * (1 + 8 * shift**2) + counted**2 * shift**4)
+    variance = (
+        noise_below + min(room**2 * bottom, KURTOSIS * bottom**2 / total),
+        0.0,
+        clip**4 * noise**2 + min(clip**2 * top, KURTOSIS * top**2 / total),
+    )
+    left = _between((bottom**2, -2 * top * bottom, top**2), variance, Z95, (0.0, 1 - WORST))
+    unexplained = _within(top / bottom if bottom > 0 else 1.0, left)
+    r2 = {"value": 1 - unexplained["value"], "low": 1 - unexplained["high"], "high": 1 - unexplained["low"]}
+    names = ("value", "low", "high")
+    found = {"error": clip * mean(off, off_squared, 1), "constant": room * mean(above + below, squared, 2)}
+    return {key: dict(zip(names, map(float, three), strict=True)) for key, three in found.items()} | {"r2": r2}
+
+
+def _squares(levels: FloatArray, counts: FloatArray, noise: Noise) -> FloatArray:
+    """Return the variance of the sum of ``counts (levels - r)``, as a polynomial in r."""
+    ones, counts = np.ones(levels.size), np.maximum(counts, 0.0)
+    sampling = (counts.sum(), -2 * float(counts @ levels), float(counts @ levels**2))
+    noisy = (noise.form(ones, ones), -2 * noise.form(ones, levels), noise.form(levels, levels))
+    return np.add(sampling, noisy)
+
+
+def _between(square: Any, variance: Any, z: float, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return where ``square <= z^2 variance``, for polynomials of degree two, within bounds."""
+    a, b, c = (one - z**2 * other for one, other in zip(square, variance, strict=True))
+    inside = b * b - 4 * a * c
+    if a <= 0 or inside < 0:  # the denominator may be zero: any value is possible
+        return bounds
+    low, high = ((-b + sign * math.sqrt(inside)) / (2 * a) for sign in (-1, 1))
+    half = (high - low) / 2
+    # Where noise takes all of it beyond a bound, keep half of its width inside.
+    low, high = min(low, bounds[1] - half), max(high, bounds[0] + half)
+    return max(low, bounds[0]), min(high, bounds[1])
+
+
+def _within(value: float, interval: tuple[float, float]) -> dict[str, Any]:
+    low, high = interval
+    return {"value": min(max(value, low), high), "low": low, "high": high}

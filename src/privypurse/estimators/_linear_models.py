@@ -106,6 +106,20 @@ def _encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     )
 
 
+def _log_probabilities(scores: FloatArray, clip: float) -> FloatArray:
+    """Return logarithms of the probabilities for which scores minimise the mean clipped softmax loss.
+
+    With q the softmax of the scores, the derivative for class k is ``q - e_k``, scaled down to the
+    length `clip`. Its mean over the classes is zero where ``p_k`` is proportional to
+    ``q_k max(1, |q - e_k| / clip)``. Probabilities rank as scores do.
+    """
+    logs = special.log_softmax(scores, axis=1)
+    shares = np.exp(logs)
+    squares = (shares * shares).sum(axis=1, keepdims=True) - 2 * shares + 1
+    logs = logs + np.log(np.maximum(np.sqrt(np.maximum(squares, 0.0)) / clip, 1.0))
+    return np.asarray(logs - special.logsumexp(logs, axis=1, keepdims=True))
+
+
 @with_common_parameters
 class PrivateLogisticRegression(PrivateLinearClassifier):
     """Logistic regression under differential privacy, without hyper-parameters to tune.
@@ -129,18 +143,20 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
     """
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Return the probability of each class, one column for each, in the order of `classes_`."""
-        scores = self.decision_function(X)
-        if scores.ndim == 2:
-            return np.asarray(special.softmax(scores, axis=1))
-        return np.column_stack([special.expit(-scores), special.expit(scores)])
+        """Return the probability of each class, one column for each, in the order of `classes_`.
+
+        Derivatives of the loss are clipped in training, which drives scores apart. Probabilities are
+        those for which the scores minimise the clipped loss, so the clip does not bias them.
+        """
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Return the logarithm of the probability of each class."""
         scores = self.decision_function(X)
-        if scores.ndim == 2:
-            return np.asarray(special.log_softmax(scores, axis=1))
-        return np.column_stack([special.log_expit(-scores), special.log_expit(scores)])
+        clip = self._loss(len(self.classes_), self.preparation_.slack).clip_derivative
+        if scores.ndim == 1:  # as two scores, whose derivative is longer by the root of two
+            scores, clip = np.column_stack([np.zeros_like(scores), scores]), math.sqrt(2) * clip
+        return _log_probabilities(scores, clip)
 
     def _loss(self, classes: int, slack: float) -> LinearLoss | Softmax:
         if classes == 2:

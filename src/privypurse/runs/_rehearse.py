@@ -223,7 +223,8 @@ def noise_intervals(
     error = twice * float(np.max(preparation.unit)) / (math.sqrt(CENTRE_SHARE) * mu * preparation.records)
     X = made_rows(schema, preparation, rows, rng, error)
     if hasattr(model, "classes_"):
-        y = drawn_classes(model.decision_function(X), rng)
+        scores = model.predict_log_proba(X) if hasattr(model, "predict_log_proba") else model.decision_function(X)
+        y = drawn_classes(scores, rng)
     else:
         _, half = preparation.target
         y = np.clip(model.predict(X) + 0.25 * half * rng.standard_normal(len(X)), *model.target_bounds)

@@ -12,6 +12,7 @@ import re
 
 import pytest
 
+from privypurse.core._formats import grouped
 from privypurse.report import _figures as figures
 from privypurse.report import _html as markup
 from privypurse.report import _words as words
@@ -325,3 +326,18 @@ def test_numbers_are_never_on_the_flattering_side():
     assert words.percent_up(0.73101).split() == ["73.2", "%"]
     assert words.chance(3e-6).split() == ["1", "in", "333,000"]
     assert words.right_guesses(5000.0, 0.0) == 1.0
+
+
+def test_one_large_coefficient_does_not_squash_the_others():
+    small = [Coefficient(name=f"column {place}", value=0.1 * place - 0.5, low=-0.6, high=0.6) for place in range(11)]
+    for large in (400.0, -400.0):
+        added = Coefficient(name="income", value=large, low=large - 9, high=large + 9)
+        drawing = figures.coefficients(content(coefficients=(added, *small))).drawings[0]
+        left, right = drawing.layout["xaxis"]["range"]
+        assert -3 < left < drawing.data[0]["x"][0] < right < 3
+        assert [one["text"] for one in drawing.layout["annotations"]] == [grouped(large)]
+        assert "Triangles mark 1 beyond the edge" in drawing.caption
+        assert f"income: {grouped(large)}" in drawing.spoken[0][0]
+    plain = figures.coefficients(content(coefficients=tuple(small))).drawings[0]
+    assert not plain.layout["annotations"]
+    assert "Triangles" not in plain.caption

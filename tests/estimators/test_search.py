@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 from privypurse import (
@@ -390,7 +391,14 @@ def test_no_line_of_the_ledger_dates_the_end_of_the_search(table):
         (Tiny(purse=Purse(1.0, 1e-6, neighbouring="add-remove")), GRID, "PrivateSearchCV"),
         (make_pipeline(StandardScaler(), Tiny()), {"tiny__column": [0]}, "would learn"),
         (make_pipeline(NoisyScaler(), Tiny()), {"tiny__column": [0]}, "would learn"),
+        (
+            make_pipeline(ColumnTransformer([("s", StandardScaler(), [0])]), Tiny()),
+            {},
+            "columntransformer__s .StandardScaler",
+        ),
+        (make_pipeline(FeatureUnion([("n", NoisyScaler())]), Tiny()), {}, "featureunion__n .NoisyScaler. would learn"),
         (Pipeline([("tiny", Tiny())], memory="nowhere"), {"tiny__column": [0]}, "memory"),
+        (make_pipeline(FeatureUnion([("a", Pipeline([("n", Normalizer())], memory="x"))]), Tiny()), {}, "memory"),
         (make_pipeline(Normalizer(), LogisticRegression()), {"logisticregression__C": [1.0]}, "purse"),
         (Pipeline([("scale", None), ("tiny", Tiny())]), {"scale": [None, StandardScaler()]}, "would learn"),
     ],

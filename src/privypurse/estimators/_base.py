@@ -19,7 +19,7 @@ from privypurse.core._checks import FloatArray, non_negative, positive, shown
 from privypurse.core._errors import InvalidArgument, LedgerCorrupt, PrivypurseError
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.estimators._compat import FLOATS, all_or_nothing, same_attributes, validate
-from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget
+from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget, uncharged_around_fits
 from privypurse.estimators._noise_intervals import half_widths, synthetic_rows
 from privypurse.estimators._preparation import Preparation, Preparer
 from privypurse.losses._linear import Logistic, Softmax
@@ -311,7 +311,10 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         goes_on = begin is not None
         purse = open_budget(self)
         check_delta(purse.delta, self.n_public)
-        needs_own_schedule, uncovered = self._check_schedule(method, purse), (*uncovered, CHECKED)
+        needs_own_schedule, uncovered = (
+            self._check_schedule(method, purse),
+            (*uncovered, CHECKED, *uncharged_around_fits()),
+        )
         with held(purse):
             for what in uncovered:
                 purse.declare_uncovered(what)

@@ -19,7 +19,7 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import SensitiveTrials
 from privypurse.estimators import _search_trial as trials
 from privypurse.estimators._compat import all_or_nothing
-from privypurse.estimators._fit_budget import LeavesItsPurse, check_terms, warn_of_many_fits
+from privypurse.estimators._fit_budget import LeavesItsPurse, check_terms, uncharged_around_fits, warn_of_many_fits
 from privypurse.mechanisms._repeat_and_select import RepeatAndSelect
 from privypurse.purse._allowance import Allowance
 from privypurse.purse._certificate import Certificate
@@ -56,9 +56,10 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
     estimator : estimator or Pipeline
         The estimator. It, or the last step of the pipeline, takes a ``purse``; the search sets it,
         with ``epsilon``, ``delta``, ``neighbouring`` and ``random_state``, in each trial. Its
-        releases must be ones that a Gaussian-DP purse admits: no Poisson samples. Steps before it
-        may not learn, with a purse or without: transform X by those before the search, and pay
-        for them or name them with `declare_pipeline`.
+        releases must be ones that a Gaussian-DP purse admits: no Poisson samples. Steps before it,
+        and those inside a ``ColumnTransformer`` or ``FeatureUnion``, may not learn, with a purse or
+        without: transform X by those before the search, and pay for them or name them with
+        `declare_pipeline`.
     param_grid : dict or list of dict
         The candidates, as for scikit-learn's ``ParameterGrid``. Public: chosen without the data.
     epsilon : float or None, default 1.0
@@ -209,7 +210,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
 
         @functools.cache
         def stated() -> Certificate:
-            for item in (*checked.uncovered, RUNNING_TIME):
+            for item in (*checked.uncovered, *uncharged_around_fits(), RUNNING_TIME):
                 payer.declare_uncovered(item)
             return payer.certificate()
 

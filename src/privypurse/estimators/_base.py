@@ -150,6 +150,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     intercept_: Any
     classes_: NDArray[Any]
     n_features_in_: int
+    _class_shift: Any = 0.0  # part of the intercept that weights of classes added after training
 
     def __init__(
         self,
@@ -288,7 +289,9 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                 "warm_start=True needs a model paid from the same purse; the last fit was not. Fit a clone."
             )
         coefficients = self.coef_.T if outputs else self.coef_.ravel()
-        return self.preparation_.from_columns(coefficients, np.reshape(self.intercept_, coefficients.shape[1:]))
+        return self.preparation_.from_columns(
+            coefficients, np.reshape(self.intercept_ - self._class_shift, coefficients.shape[1:])
+        )
 
     def _train(
         self,

@@ -20,6 +20,7 @@ from privypurse.accounting._filters import GdpFilter
 from privypurse.core._checks import FloatArray
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
+from privypurse.estimators._compat import same_attributes
 from privypurse.estimators._preparation import CENTRE_SHARE
 from privypurse.purse._purse import Purse
 
@@ -78,7 +79,9 @@ def half_widths(
 
 
 def _labels(model: Any, X: Any, rng: np.random.Generator) -> Any:
-    """Draw the target of each row by the model."""
+    """Draw the target of each row by the model, without weights of classes."""
+    model = same_attributes(model)
+    model.intercept_ = model.intercept_ - model._class_shift
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rows have no names of columns
         if not hasattr(model, "classes_"):

@@ -52,6 +52,8 @@ def model_to_json(model: PrivateLinearModel) -> str:
     if KINDS.get(kind) is not type(model) or not hasattr(model, "certificate_"):
         raise InvalidArgument(f"expected a fitted {', '.join(KINDS)} as model, got {kind}. Fit it first.")
     params = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NOT_KEPT}
+    if isinstance(params.get("class_weight"), dict):  # keys of JSON are text
+        params["class_weight"] = [[_plain(name), weight] for name, weight in params["class_weight"].items()]
     method = model.method if isinstance(model.method, str) else model.method.name
     fitted = {
         "coef": model.coef_.tolist(),
@@ -62,6 +64,7 @@ def model_to_json(model: PrivateLinearModel) -> str:
         "spent": asdict(model.privacy_spent_),
         "preparation": {name: _plain(value) for name, value in vars(model.preparation_).items()},
         "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
+        "class_shift": np.asarray(model._class_shift).tolist(),
     }
     fields = {"format": FORMAT, "version": __version__, "kind": kind, "method": method}
     return json.dumps(fields | {"params": params, "fitted": fitted}, indent=1, allow_nan=False)
@@ -75,10 +78,13 @@ def model_from_json(text: str) -> PrivateLinearModel:
             formats = f"the model has format {fields['format']!r}; this version reads format {FORMAT}"
             raise InvalidArgument(f"{formats}. Install the privypurse that wrote it, {fields.get('version')}.")
         fitted, method = fields["fitted"], fields["method"]
+        if isinstance(fields["params"].get("class_weight"), list):
+            fields["params"]["class_weight"] = dict(fields["params"]["class_weight"])
         model = KINDS[fields["kind"]](**fields["params"], method=method if method in BY_NAME else "auto")
         model.coef_ = np.array(fitted["coef"], dtype=np.float64)
         intercept = np.array(fitted["intercept"], dtype=np.float64)
         model.intercept_ = intercept if intercept.ndim else float(intercept)
+        model._class_shift = np.array(fitted.get("class_shift", 0.0), dtype=np.float64)
         model.n_features_in_ = fitted["n_features_in"]
         model.n_iter_, model.stop_reason_ = fitted["n_iter"], fitted["stop_reason"]
         model.privacy_spent_ = Spent(**fitted["spent"])
@@ -102,6 +108,7 @@ def _check(model: Any) -> None:
     shapes = [
         np.atleast_2d(model.coef_).shape == (count, columns),
         np.atleast_1d(model.intercept_).shape == (count,),
+        model._class_shift.shape in ((), (count,)),
         model.coef_.ndim == (1 if classes is None else 2),
         *(array is None or np.ndim(array) == 0 or np.shape(array) == (columns,) for array in arrays),
     ]

@@ -48,15 +48,21 @@ def declare_pipeline(purse: Purse, pipeline: Any) -> list[str]:
         raise InvalidArgument(
             f"pipeline must be an estimator; got {shown(pipeline)}. Pass for example make_pipeline(...)."
         )
+    listed = uncovered_steps(purse, pipeline)
+    for words in listed:
+        purse.declare_uncovered(words)
+    return listed
+
+
+def uncovered_steps(purse: Purse | None, pipeline: Any) -> list[str]:
+    """Return what `declare_pipeline` declares, for steps that pay from this purse, or from none."""
     listed: dict[str, None] = {}
     for name, step in innermost_steps(None, pipeline):
         words = type(step).__name__ + (f" (step {name!r})" if name else "")
         if not is_ours(step) and needs_fit(step):
             listed[f"{words}, fitted on the data without paying"] = None
-        elif is_ours(step) and hasattr(step, "purse") and not _is_same(step.purse, purse):
+        elif is_ours(step) and hasattr(step, "purse") and (purse is None or not _is_same(step.purse, purse)):
             listed[f"{words}, paid from another budget than this purse"] = None
-    for words in listed:
-        purse.declare_uncovered(words)
     return list(listed)
 
 

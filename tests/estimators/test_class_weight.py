@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score
 
 from privypurse import InvalidArgument, Purse
-from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression
+from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, PrivateSearchCV
 from privypurse.estimators._linear_models import _score_at
 from privypurse.losses import HuberHinge, Logistic
 from privypurse.runs.folder import model_from_json, model_to_json
@@ -110,3 +110,17 @@ def test_intervals_do_not_depend_on_weights():
     ]
     plain, weighted = (fitted.coefficients() for fitted in fits)
     assert (weighted.high - weighted.low).tolist() == pytest.approx((plain.high - plain.low).tolist())
+
+
+def test_labels_read_from_the_records_are_not_quoted():
+    X, _ = rare(200)
+    with pytest.raises(InvalidArgument, match="classes that are in y") as caught:
+        PrivateLogisticRegression(0.5, class_weight={"other": 2.0}).fit(X, np.where(X[:, 0] > 0, "secret", "label"))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_search_with_a_public_number_of_records_takes_balanced_weights():
+    X, y = rare(2_000)
+    model = PrivateLogisticRegression(classes=[0, 1], class_weight="balanced")
+    search = PrivateSearchCV(model, {"l2": [0.0, 0.01]}, epsilon=3.0, n_public=2_000).fit(X, y)
+    assert search.best_estimator_.preparation_.log_odds is not None

@@ -14,7 +14,7 @@ from privypurse.estimators import (
     PrivateRidge,
     declare_pipeline,
 )
-from privypurse.runs.reports import report
+from privypurse.runs.reports import _one_hot_groups, report
 
 pytest.importorskip("plotly")
 SETTINGS = {"classes": [0, 1]}
@@ -51,6 +51,8 @@ def test_the_report_of_a_pipeline_lists_its_declared_steps_and_the_budget_of_its
     purse = Purse(3.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "budget.db", dataset="a survey")
     columns = ColumnTransformer([("kind", DeclaredOneHot([[0.0, 1.0, 2.0]]), [0]), ("age", BoundedScaler(0, 90), [1])])
     pipeline = make_pipeline(columns, PrivateLogisticRegression(1.0, purse=purse, **SETTINGS)).fit(X, y)
+    groups = _one_hot_groups(pipeline[0], pipeline[:-1].get_feature_names_out().tolist())
+    assert groups == [["kind__x0_0.0", "kind__x0_1.0", "kind__x0_2.0"]]
     before = purse.spent
     report(pipeline, tmp_path / "report.html", intervals=False)
     page = text_of(tmp_path / "report.html")

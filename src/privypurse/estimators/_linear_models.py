@@ -88,7 +88,7 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
         weights = self.class_weight
         if weights is None:
             return super()._check_settings()
-        if not isinstance(weights, Mapping) and weights != "balanced":
+        if not isinstance(weights, Mapping) and not (isinstance(weights, str) and weights == "balanced"):
             raise InvalidArgument(
                 f"class_weight must be a dict, 'balanced' or None; got {shown(weights)}. Pass {{0: 1, 1: 9}}."
             )
@@ -117,9 +117,9 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
         _encode(y, classes)
         listed = list(self.class_weight) if isinstance(self.class_weight, Mapping) else []
         if unknown := [name for name in listed if name not in classes.tolist()]:
-            raise InvalidArgument(
-                f"class_weight must name classes {shown(classes.tolist())}; got {shown(unknown)}. Correct the keys."
-            )
+            # Labels that were read from y are not quoted.
+            known = "that are in y" if self.classes is None else shown(classes.tolist())
+            raise InvalidArgument(f"class_weight must name classes {known}; got {shown(unknown)}. Correct the keys.")
         return y
 
     def decision_function(self, X: Any) -> FloatArray:

@@ -189,7 +189,8 @@ def for_a_trial(whole: Any, purse: Purse, n_public: int | None = None, labels: N
     whole.set_params(**{name: False for name in whole.get_params() if name.split("__")[-1] == "verbose"})
     _, model = _steps(whole)[-1]
     own = model.get_params(deep=False)
-    undeclared = {"n_public": n_public, "classes": labels}
+    counts_classes = own.get("class_weight") == "balanced"  # and needs their counts, not their public sum
+    undeclared = {"n_public": None if counts_classes else n_public, "classes": labels}
     settings = {name: value for name, value in undeclared.items() if own.get(name, ...) is None}
     model.set_params(**settings | {name: None for name in _BUDGET if name in own} | {"purse": purse})
 

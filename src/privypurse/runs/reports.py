@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import sklearn
+from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import about
 from privypurse.core._version import __version__
+from privypurse.estimators import DeclaredOneHot
 from privypurse.estimators._base import PrivateLinearModel
 from privypurse.estimators._noise_intervals import NOTE
 from privypurse.estimators._uncovered import uncovered_steps
@@ -52,7 +54,8 @@ def report(
     title : str, optional
         Default: the kind of model and the data set.
     names, one_hot, intervals
-        As for ``model.coefficients``. Default of `names` for a pipeline: those of its steps.
+        As for ``model.coefficients``. Default for a pipeline: names and one-hot columns of its last
+        step before the model, if that is a `DeclaredOneHot`, or a ``ColumnTransformer`` with some.
 
     Raises
     ------
@@ -89,6 +92,8 @@ def report(
         )
     if names is None and steps is not None and len(steps) and hasattr(steps, "get_feature_names_out"):
         names = _names_after(steps, fitted.n_features_in_)
+    if not one_hot and steps is not None and len(steps) and names is not None:
+        one_hot = _one_hot_groups(steps[-1], names)
     frame = fitted.coefficients(names, one_hot=one_hot, intervals=intervals)
     kind, with_intervals = type(fitted).__name__, bool(frame.low.notna().any())
     content = ReportContent(
@@ -123,6 +128,20 @@ def _names_after(steps: Pipeline, columns: int) -> Sequence[str] | None:
     except (AttributeError, ValueError, TypeError):
         return None
     return names if len(names) == columns else None
+
+
+def _one_hot_groups(step: Any, names: Sequence[str]) -> list[Sequence[str]]:
+    """Return the names of columns that come from one column, by `DeclaredOneHot`."""
+    parts = [(0, step)]
+    if isinstance(step, ColumnTransformer):
+        parts = [(step.output_indices_[name].start, inner) for name, inner, _ in step.transformers_]
+    groups = []
+    for start, hot in parts:
+        for listed in hot.categories_ if isinstance(hot, DeclaredOneHot) else ():
+            end = start + len(listed) + len(hot._extra)
+            groups.append(names[start:end])
+            start = end
+    return groups
 
 
 def _budget(certificate: Certificate, purse: Purse | None) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def test_a_choice_between_sparse_and_dense_by_the_records_is_named():
         hot = ColumnTransformer(
             [("kind", DeclaredOneHot([[0.0, 1.0], [0.0, 1.0]]), [0, 1])], sparse_threshold=threshold
         )
-        pipeline = make_pipeline(hot, PrivateLogisticRegression(classes=[0.0, 1.0]))
+        pipeline = make_pipeline(FeatureUnion([("all", hot)]), PrivateLogisticRegression(classes=[0.0, 1.0]))
         certificate = PrivateSearchCV(pipeline, {}, epsilon=2.0).fit(X, X[:, 0]).certificate_
         assert any("returned a sparse table" in words for words in certificate.uncovered) == (threshold > 0)
 

@@ -338,6 +338,9 @@ def test_one_large_coefficient_does_not_squash_the_others():
         assert [one["text"] for one in drawing.layout["annotations"]] == [grouped(large)]
         assert "Triangles mark 1 beyond the edge" in drawing.caption
         assert f"income: {grouped(large)}" in drawing.spoken[0][0]
+    zeros = [Coefficient(name=f"column {place}", value=0.0) for place in range(9)]
+    mostly_zero = figures.coefficients(content(coefficients=(Coefficient(name="one", value=7.0), *zeros))).drawings[0]
+    assert mostly_zero.data[0]["x"][0] == 7.0
     plain = figures.coefficients(content(coefficients=tuple(small))).drawings[0]
     assert not plain.layout["annotations"]
     assert "Triangles" not in plain.caption

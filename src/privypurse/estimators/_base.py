@@ -47,9 +47,9 @@ Attributes
 ----------
 coef_, intercept_ : ndarray
     The model, in the units of the columns of X; `coefficients` names them. ``X @ coef_.T +
-    intercept_`` equals `decision_function`, or `predict` of a regression, except for rows that are
-    longer, after preparation, than the limit of training: these are scaled down to it in
-    prediction as in training.
+    intercept_`` equals `decision_function`, or `predict` of a regression within `target_bounds`,
+    except for rows that are longer, after preparation, than the limit of training: these are
+    scaled down to it in prediction as in training.
 n_iter_ : int
     Number of releases of the training itself.
 privacy_spent_ : Spent
@@ -314,10 +314,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         goes_on = begin is not None
         purse = open_budget(self)
         check_delta(purse.delta, self.n_public)
-        needs_own_schedule, uncovered = (
-            self._check_schedule(method, purse),
-            (*uncovered, CHECKED, *uncharged_around_fits()),
-        )
+        needs_own_schedule = self._check_schedule(method, purse)
+        uncovered = (*uncovered, CHECKED, *uncharged_around_fits())
         with held(purse):
             for what in uncovered:
                 purse.declare_uncovered(what)

@@ -302,8 +302,8 @@ class PrivateLinearRegressor(NoisyTags, RegressorMixin, PrivateLinearModel):  # 
         return checked_numbers(y)
 
     def predict(self, X: Any) -> FloatArray:
-        """Return the predicted target of each row."""
-        return self._scores(X)
+        """Return the predicted target of each row, within `target_bounds`."""
+        return np.clip(self._scores(X), *check_target_bounds(self.target_bounds))
 
 
 @with_common_parameters

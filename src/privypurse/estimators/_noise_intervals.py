@@ -34,8 +34,6 @@ NOTE = (
     "give, nor what training without privacy would give: a budget ends training early and limits long rows, so coefficients of "
     "columns with few records are drawn towards zero, and others can be steeper."
 )
-
-
 Draw = Callable[[int, np.random.Generator, float], Any]
 
 
@@ -45,10 +43,9 @@ def half_widths(
     """Return half-widths of the intervals of ``coef_`` and ``intercept_`` of a fitted model.
 
     ``draw(rows, rng, error)`` returns synthetic rows, with `error` the standard deviation of the
-    noise in the centre of a column. ``goes_on(runs)`` is called before each run but the first, and
-    after the last. Return None if it returns False, or if the budget of the training is not known:
-    after a search, or a warm start. The seed is of synthetic rows and noise: no privacy depends on
-    it.
+    noise in the centre of a column. ``goes_on(runs)`` is called after each run. Return None if it
+    returns False, or if the budget of the training is not known: after a search, or a warm start.
+    The seed is of synthetic rows and noise: no privacy depends on it.
     """
     spent, preparation, columns = model.privacy_spent_, model.preparation_, model.n_features_in_
     searched = model.certificate_.releases < model.n_iter_

@@ -131,7 +131,7 @@ def _check_declared(place: str, step: Any) -> list[str]:
             )
         if isinstance(inner, FunctionTransformer) and inner.func is not None:
             uncovered.append(f"that the function in step {named} treats each record alone, and takes any record")
-    if getattr(step, "sparse_threshold", 0) > 0:
+    if any(key.split("__")[-1] == "sparse_threshold" and value > 0 for key, value in step.get_params().items()):
         uncovered.append(
             f"whether step {place} returned a sparse table, which depends on how many of its numbers are zero"
         )

@@ -212,7 +212,8 @@ def _dots(of: list[Coefficient], output: str) -> Drawing:
     clear = sum(low > 0 or high < 0 for low, high in rehearsed)
     y = list(range(len(shown)))
     # Cut far larger coefficients, and intervals far wider than any, at the edge: both would squash the rest.
-    reach = min(abs(shown[0].value), SQUASHES * sorted(abs(one.value) for one in shown)[len(shown) // 2]) or 1.0
+    largest, median = abs(shown[0].value), abs(shown[(len(shown) - 1) // 2].value)
+    reach = (min(largest, SQUASHES * median) if median > 0 else largest) or 1.0
     edge = 1.4 * reach
     beyond = [at for at, one in enumerate(shown) if abs(one.value) > edge]
     x = [min(max(float(one.value), -edge), edge) for one in shown]

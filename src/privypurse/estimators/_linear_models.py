@@ -67,6 +67,7 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
         uncovered = [] if self.classes is not None else [LABELS_READ]
         self._train(X, make_oracle, labels=target, classes=classes.size, uncovered=uncovered)
         self.classes_ = classes
+        self.__dict__.pop("_corrects_clip", None)  # of an earlier version's model, which is fitted again here
         self._move_intercept()
 
     def _move_intercept(self) -> None:
@@ -207,6 +208,8 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
     (True, 0.5)
     """
 
+    _corrects_clip: bool = True  # False for a model that was saved before probabilities were corrected
+
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probability of each class, one column for each, in the order of `classes_`.
 
@@ -218,7 +221,9 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Return the logarithm of the probability of each class."""
         scores = self.decision_function(X)
-        clip = self._loss(len(self.classes_), self.preparation_.slack).clip_derivative
+        clip = math.inf
+        if self._corrects_clip:
+            clip = self._loss(len(self.classes_), self.preparation_.slack).clip_derivative
         if scores.ndim == 1:  # as two scores, whose derivative is longer by the root of two
             scores, clip = np.column_stack([np.zeros_like(scores), scores]), math.sqrt(2) * clip
         return _log_probabilities(scores, clip)

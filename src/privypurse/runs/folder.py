@@ -52,8 +52,8 @@ def model_to_json(model: PrivateLinearModel) -> str:
     if KINDS.get(kind) is not type(model) or not hasattr(model, "certificate_"):
         raise InvalidArgument(f"expected a fitted {', '.join(KINDS)} as model, got {kind}. Fit it first.")
     params = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NOT_KEPT}
-    if isinstance(params.get("class_weight"), dict):  # keys of JSON are text
-        params["class_weight"] = [[_plain(name), weight] for name, weight in params["class_weight"].items()]
+    if isinstance(params.get("class_weight"), Mapping):  # keys of JSON are text
+        params["class_weight"] = [[_plain(name), _plain(weight)] for name, weight in params["class_weight"].items()]
     method = model.method if isinstance(model.method, str) else model.method.name
     fitted = {
         "coef": model.coef_.tolist(),
@@ -64,8 +64,14 @@ def model_to_json(model: PrivateLinearModel) -> str:
         "spent": asdict(model.privacy_spent_),
         "preparation": {name: _plain(value) for name, value in vars(model.preparation_).items()},
         "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
-        "class_shift": np.asarray(model._class_shift).tolist(),
     }
+    # Fields that earlier versions did not have are written where they say something.
+    if params.get("class_weight") is None:
+        params.pop("class_weight", None)
+    else:
+        fitted["class_shift"] = np.asarray(model._class_shift).tolist()
+    if getattr(model, "_corrects_clip", False):
+        fitted["corrects_clip"] = True
     fields = {"format": FORMAT, "version": __version__, "kind": kind, "method": method}
     return json.dumps(fields | {"params": params, "fitted": fitted}, indent=1, allow_nan=False)
 
@@ -84,7 +90,10 @@ def model_from_json(text: str) -> PrivateLinearModel:
         model.coef_ = np.array(fitted["coef"], dtype=np.float64)
         intercept = np.array(fitted["intercept"], dtype=np.float64)
         model.intercept_ = intercept if intercept.ndim else float(intercept)
+        # Probabilities of models of earlier versions, which wrote neither, stay as they were.
         model._class_shift = np.array(fitted.get("class_shift", 0.0), dtype=np.float64)
+        if isinstance(model, PrivateLogisticRegression):
+            model._corrects_clip = bool(fitted.get("corrects_clip", False))
         model.n_features_in_ = fitted["n_features_in"]
         model.n_iter_, model.stop_reason_ = fitted["n_iter"], fitted["stop_reason"]
         model.privacy_spent_ = Spent(**fitted["spent"])

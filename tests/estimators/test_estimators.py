@@ -89,6 +89,14 @@ def test_regression_finds_the_coefficients(model):
     assert is_regressor(fitted)
 
 
+@pytest.mark.parametrize("model", REGRESSORS)
+def test_predictions_stay_within_the_declared_range(model):
+    X, _ = a_table(2_000)
+    fitted = model(1.0, target_bounds=(45, 55), random_state=0).fit(X, a_target(X))
+    predicted = fitted.predict(10 * X)
+    assert (predicted.min(), predicted.max()) == (45, 55)
+
+
 def test_more_budget_is_more_accuracy():
     X, y = a_table(2_000, 20)
     scores = [

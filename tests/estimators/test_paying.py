@@ -79,6 +79,25 @@ def test_every_fit_of_a_plain_search_is_counted(tmp_path, jobs):
     assert purse.totals.quanta[0] == pytest.approx(7 * (GdpFilter(0.5, 1e-6, "add-remove").mu ** 2) * 2**160, rel=1e-3)
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_plain_search_is_named_on_the_certificate(tmp_path, jobs):
+    X, y = a_table(300)
+    purse = Purse(20.0, 1e-6, neighbouring="add-remove", ledger=tmp_path / "budget.db")
+    model = PrivateLogisticRegression(0.5, purse=purse, classes=[0, 1]).fit(X, y)
+    named = "what sklearn.model_selection computed from the records around its fits"
+    assert named not in str(purse.certificate())
+    search = GridSearchCV(model, {"l2": [0.0, 0.1]}, cv=2, n_jobs=jobs).fit(X, y)
+    for certificate in (purse.certificate(), search.best_estimator_.certificate_):
+        assert sum(named in words for words in certificate.uncovered) == 1
+
+
+def test_scores_of_a_cross_validation_are_named_without_a_purse_too():
+    X, y = a_table(300)
+    with pytest.warns(UncountedSpending):
+        search = GridSearchCV(PrivateLogisticRegression(0.5, classes=[0, 1]), {}, cv=2).fit(X, y)
+    assert "sklearn.model_selection" in str(search.best_estimator_.certificate_)
+
+
 def test_a_purse_in_memory_refuses_to_be_shared_out_in_silence():
     X, y = a_table(300)
     purse = a_purse()

@@ -123,7 +123,7 @@ def test_a_refused_fit_changes_nothing():
 
 def test_a_search_refuses_bad_data_before_it_pays():
     X, y = a_table(200)
-    purse = Purse(5.0, 1e-6, neighbouring="add-remove", filter="rdp")
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", filter="rdp")
     missing = np.where(np.arange(200)[:, None] == 3, np.nan, X)
     for model in (PrivateLogisticRegression(), make_pipeline(BoundedScaler(-3, 3), PrivateLogisticRegression())):
         prefix = "" if isinstance(model, PrivateLogisticRegression) else "privatelogisticregression__"
@@ -136,7 +136,7 @@ def test_a_search_refuses_bad_data_before_it_pays():
 
 def test_a_search_refuses_bad_values_before_it_pays():
     X, y = a_table(200)
-    purse = Purse(5.0, 1e-6, neighbouring="add-remove", filter="rdp")
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove", filter="rdp")
     for values in ([0.0, -1.0], ["a", 0.1]):
         with pytest.raises(InvalidArgument, match="l2 must be"):
             PrivateSearchCV(PrivateLogisticRegression(), {"l2": values}, purse=purse).fit(X, y)

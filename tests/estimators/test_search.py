@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 from privypurse import (
@@ -307,8 +308,8 @@ def test_a_purse_that_cannot_price_it_is_refused_and_keeps_its_budget(table, fil
 
 def test_a_shared_purse_pays_and_the_rest_stays(table, tmp_path):
     purse = Purse(3.0, 1e-6, neighbouring="replace-one", filter="rdp", ledger=tmp_path / "budget.db")
-    search = PrivateSearchCV(Tiny(), GRID, epsilon=1.0, purse=purse).fit(*table)
-    assert 0.99 <= search.privacy_spent_.epsilon <= 1.0
+    search = PrivateSearchCV(Tiny(), GRID, epsilon=2.0, purse=purse).fit(*table)
+    assert 0.99 <= search.privacy_spent_.epsilon <= purse.spent.epsilon <= 2.0
     assert purse.spent.releases == 1
     charges = [from_json(entry.details["charge"]) for entry in purse.ledger.entries() if "charge" in entry.details]
     assert [type(charge) for charge in charges] == [RepeatAndSelectCharge]
@@ -324,6 +325,25 @@ def test_a_shared_purse_pays_and_the_rest_stays(table, tmp_path):
     assert not SEEN
     purse.ledger.verify()
     assert clone(search).purse is purse
+
+
+@pytest.mark.parametrize(("budget", "first", "second"), [(1.0, 0.9, 0.05), (3.0, 2.0, 0.5), (20.0, 9.0, 4.0)])
+@pytest.mark.parametrize("neighbouring", ["add-remove", "replace-one"])
+def test_a_search_spends_at_most_its_epsilon_by_the_count_of_the_purse(table, budget, first, second, neighbouring):
+    purse = Purse(budget, 1e-6, neighbouring=neighbouring, filter="rdp")
+    PrivateSearchCV(Tiny(), GRID, epsilon=first, purse=purse).fit(*table)
+    before = purse.spent.epsilon
+    assert 0.5 * first < before <= first
+    PrivateSearchCV(Tiny(), GRID, epsilon=second, mean_trials=1.5, purse=purse).fit(*table)
+    assert before < purse.spent.epsilon <= before + second
+
+
+def test_a_search_is_refused_where_the_purse_counts_more_for_any_release(table):
+    purse = Purse(3.0, 1e-6, neighbouring="add-remove", filter="rdp")
+    with pytest.raises(BudgetExhausted, match=r"1\.33, which this purse counts for any first release"):
+        PrivateSearchCV(Tiny(), GRID, epsilon=1.0, purse=purse).fit(*table)
+    assert purse.spent.releases == 0
+    assert not SEEN
 
 
 @pytest.mark.parametrize(
@@ -371,7 +391,14 @@ def test_no_line_of_the_ledger_dates_the_end_of_the_search(table):
         (Tiny(purse=Purse(1.0, 1e-6, neighbouring="add-remove")), GRID, "PrivateSearchCV"),
         (make_pipeline(StandardScaler(), Tiny()), {"tiny__column": [0]}, "would learn"),
         (make_pipeline(NoisyScaler(), Tiny()), {"tiny__column": [0]}, "would learn"),
+        (
+            make_pipeline(ColumnTransformer([("s", StandardScaler(), [0])]), Tiny()),
+            {},
+            "columntransformer__s .StandardScaler",
+        ),
+        (make_pipeline(FeatureUnion([("n", NoisyScaler())]), Tiny()), {}, "featureunion__n .NoisyScaler. would learn"),
         (Pipeline([("tiny", Tiny())], memory="nowhere"), {"tiny__column": [0]}, "memory"),
+        (make_pipeline(FeatureUnion([("a", Pipeline([("n", Normalizer())], memory="x"))]), Tiny()), {}, "memory"),
         (make_pipeline(Normalizer(), LogisticRegression()), {"logisticregression__C": [1.0]}, "purse"),
         (Pipeline([("scale", None), ("tiny", Tiny())]), {"scale": [None, StandardScaler()]}, "would learn"),
     ],

@@ -79,7 +79,7 @@ def test_a_record_is_refused_before_payment_or_not_at_all(table, odd, neighbouri
     rows, labels = table[0][:60].astype(object), np.arange(60) % 2
     purse = Purse(3.0, 1e-6, neighbouring=neighbouring, filter="rdp", noise=NoiseSource(seed=0))
     pipeline = make_pipeline(*steps, PrivateLogisticRegression(classes=[0, 1]))
-    search = PrivateSearchCV(pipeline, GRID_L2, epsilon=1.0, mean_trials=1.0, purse=purse)
+    search = PrivateSearchCV(pipeline, GRID_L2, epsilon=2.0, mean_trials=1.0, purse=purse)
     for wrong in (np.where(labels, 7, 0), labels[:-1]):
         with pytest.raises(InvalidArgument, match=r"label|classes|inconsistent"):
             search.fit(rows, wrong)
@@ -99,13 +99,14 @@ def test_a_record_is_refused_before_payment_or_not_at_all(table, odd, neighbouri
 def test_steps_of_others_never_have_nothing_to_train_on(table):
     rows, labels = table[0][:25], np.arange(25) % 2
     purse = Purse(3.0, 1e-6, neighbouring="add-remove", filter="rdp")
-    settings = {"epsilon": 1.0, "mean_trials": 1.0, "purse": purse, "n_public": 25}
+    settings = {"epsilon": 1.8, "mean_trials": 1.0, "purse": purse, "n_public": 25}
     ours = PrivateLogisticRegression(classes=[0, 1])
     with pytest.raises(InvalidArgument, match=r"at least \d+ rows .* validation=0.2.* fewer") as caught:
         PrivateSearchCV(make_pipeline(Normalizer(), ours), GRID_L2, **settings).fit(rows, labels)
     assert "25" not in str(caught.value)
     assert purse.spent.releases == 0
     PrivateSearchCV(ours, {"l2": [0.0]}, **settings).fit(rows, labels)
+    settings["epsilon"] = 1.0  # the second release on a purse counts for less
     search = PrivateSearchCV(make_pipeline(Normalizer(), ours), GRID_L2, **settings).fit(*table)
     assert any("at least 29 records" in item for item in search.certificate_.uncovered)
 

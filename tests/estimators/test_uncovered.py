@@ -166,3 +166,43 @@ def test_a_stateless_step_with_tags_of_its_own_is_not_declared():
 def test_a_search_without_a_step_is_refused():
     with pytest.raises(InvalidArgument, match="no step"):
         PrivateSearchCV(Pipeline([("nothing", "passthrough")]), {}).fit(np.zeros((100, 2)), np.arange(100) % 2)
+
+
+def test_a_search_takes_a_pipeline_of_declared_steps_wherever_they_are():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 3, 2_000), rng.uniform(0, 90, 2_000), rng.standard_normal(2_000)])
+    y = (X[:, 1] > 40).astype(int)
+    columns = ColumnTransformer(
+        [
+            ("kind", DeclaredOneHot([[0.0, 1.0, 2.0]]), [0]),
+            ("ages", Pipeline([("scale", BoundedScaler(0, 90))]), [1]),
+        ],
+        remainder=FunctionTransformer(),
+    )
+    pipeline = make_pipeline(FeatureUnion([("columns", columns)]), PrivateLogisticRegression(classes=[0, 1]))
+    search = PrivateSearchCV(pipeline, {"privatelogisticregression__l2": [0.0, 0.01]}, epsilon=4.0)
+    purse = a_purse()
+    assert declare_pipeline(purse, make_pipeline(FeatureUnion([("columns", columns)]), RowNormalizer())) == []
+    assert search.fit(X, y).score(X, y) > 0.8
+    assert 3.9 < search.privacy_spent_.epsilon <= 4.0
+
+
+def test_a_choice_between_sparse_and_dense_by_the_records_is_named():
+    X = np.random.default_rng(0).integers(0, 2, (2_000, 2)).astype(float)
+    for threshold in (0.3, 0):
+        hot = ColumnTransformer(
+            [("kind", DeclaredOneHot([[0.0, 1.0], [0.0, 1.0]]), [0, 1])], sparse_threshold=threshold
+        )
+        pipeline = make_pipeline(FeatureUnion([("all", hot)]), PrivateLogisticRegression(classes=[0.0, 1.0]))
+        certificate = PrivateSearchCV(pipeline, {}, epsilon=2.0).fit(X, X[:, 0]).certificate_
+        assert any("returned a sparse table" in words for words in certificate.uncovered) == (threshold > 0)
+
+
+def test_a_container_with_a_fit_of_its_own_is_listed():
+    class Selecting(ColumnTransformer):
+        def fit(self, X, y=None):
+            return super().fit(X[:, X.std(axis=0) > 0], y)
+
+    purse = a_purse()
+    container = Selecting([("same", BoundedScaler(0, 1), [0])])
+    assert declare_pipeline(purse, container) == ["Selecting, fitted on the data without paying"]

@@ -14,6 +14,7 @@ import re
 import numpy as np
 import pytest
 
+from privypurse.core._formats import grouped
 from privypurse.report import _figures as figures
 from privypurse.report import _html as markup
 from privypurse.report import _words as words
@@ -440,3 +441,19 @@ def test_a_comparison_at_one_epsilon_has_a_line_for_each_method():
     assert drawing["layout"]["yaxis"]["ticktext"] == ["auto", "dp-agd", "plain"]
     assert drawing["spoken"][2] == ["plain, not private: 85"]
     assert "The best of the private ones is auto, with 84." in drawing["caption"]
+def test_one_large_coefficient_does_not_squash_the_others():
+    small = [Coefficient(name=f"column {place}", value=0.1 * place - 0.5, low=-0.6, high=0.6) for place in range(11)]
+    for large in (400.0, -400.0):
+        added = Coefficient(name="income", value=large, low=large - 9, high=large + 9)
+        drawing = figures.coefficients(content(coefficients=(added, *small))).drawings[0]
+        left, right = drawing.layout["xaxis"]["range"]
+        assert -3 < left < drawing.data[0]["x"][0] < right < 3
+        assert [one["text"] for one in drawing.layout["annotations"]] == [grouped(large)]
+        assert "Triangles mark 1 beyond the edge" in drawing.caption
+        assert f"income: {grouped(large)}" in drawing.spoken[0][0]
+    zeros = [Coefficient(name=f"column {place}", value=0.0) for place in range(9)]
+    mostly_zero = figures.coefficients(content(coefficients=(Coefficient(name="one", value=7.0), *zeros))).drawings[0]
+    assert mostly_zero.data[0]["x"][0] == 7.0
+    plain = figures.coefficients(content(coefficients=tuple(small))).drawings[0]
+    assert not plain.layout["annotations"]
+    assert "Triangles" not in plain.caption

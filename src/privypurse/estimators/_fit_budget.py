@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ from privypurse.purse._purse import Purse
 
 # Parts of scikit-learn that set the random state of the copies of an estimator that they fit.
 SEEDING = ("sklearn.ensemble", "sklearn.multioutput")
-# All parts that fit copies of an estimator repeatedly.
-FITTING_MANY = (
-    *SEEDING,
-    *("sklearn.model_selection", "sklearn.calibration", "sklearn.multiclass"),
+# Parts that use the records for something else than fits, such as scores, or use one record in several places.
+SCORING = (
+    *("sklearn.model_selection", "sklearn.calibration", "sklearn.ensemble"),
     *("sklearn.feature_selection", "sklearn.semi_supervised"),
 )
+# All parts that fit copies of an estimator repeatedly.
+FITTING_MANY = (*SEEDING, *SCORING, "sklearn.multiclass")
 
 
 class SimulationWarning(UserWarning):
@@ -107,12 +109,31 @@ def seed_from(random_state: Any) -> int | None:
     return int(random_state)
 
 
+def uncharged_around_fits() -> list[str]:
+    """Name, for the certificate, what scikit-learn code that calls a fit computes around it."""
+    caller = _caller(SCORING)
+    if caller is None:
+        return []
+    return [
+        f"what {caller} computed from the records around its fits, such as exact scores and a choice by them: nothing "
+        "was charged for it. PrivateSearchCV charges for a choice"
+    ]
+
+
+def _caller(modules: tuple[str, ...]) -> str | None:
+    """Return which of these packages is on the call stack; None if none is."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith(modules):
+            return ".".join(name.split(".")[:2])
+        frame = frame.f_back
+    return None
+
+
 def warn_of_many_fits(epsilon: float, *, seeded: bool) -> None:
     """Warn if scikit-learn code that fits many times calls a fit without a purse, or seeded it."""
-    frame = sys._getframe(1)
-    while frame is not None and not frame.f_globals.get("__name__", "").startswith(SEEDING if seeded else FITTING_MANY):
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame is None:
+    if _caller(SEEDING if seeded else FITTING_MANY) is None:
         return
     if seeded:
         message = (

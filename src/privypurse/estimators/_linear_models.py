@@ -2,12 +2,12 @@
 
 import math
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import optimize, special
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -32,13 +32,24 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
     classes : sequence, optional
         The public labels. By default they are read from y, which the certificate names as not
         covered.
+    class_weight : dict or "balanced", optional
+        Public weight of each class, 1 for one that is not listed; "balanced": inverse to the
+        released class counts. Moves the intercept to where training on weighted records would put
+        the boundary for the same probabilities. Records are not weighted, so nothing is charged
+        and no bound changes. Probabilities are then those among weighted records, too.
     """
 
-    classes_: NDArray[Any]
-
-    def __init__(self, epsilon: float | None = 1.0, *, classes: Sequence[Any] | None = None, **common: Any) -> None:
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        *,
+        classes: Sequence[Any] | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        **common: Any,
+    ) -> None:
         super().__init__(epsilon, **common)
         self.classes = classes
+        self.class_weight = class_weight
 
     def _loss(self, classes: int, slack: float) -> LinearLoss | Softmax:
         raise NotImplementedError
@@ -56,6 +67,45 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
         uncovered = [] if self.classes is not None else [LABELS_READ]
         self._train(X, make_oracle, labels=target, classes=classes.size, uncovered=uncovered)
         self.classes_ = classes
+        self.__dict__.pop("_corrects_clip", None)  # of an earlier version's model, which is fitted again here
+        self._move_intercept()
+
+    def _move_intercept(self) -> None:
+        """Move the intercept as `class_weight` says."""
+        self._class_shift = np.zeros_like(self.intercept_)
+        if self.class_weight is None:
+            return
+        if self.class_weight == "balanced":
+            log_weights = -cast(FloatArray, self.preparation_.log_odds)
+        else:
+            log_weights = np.log([self.class_weight.get(name, 1.0) for name in self.classes_.tolist()])  # type: ignore[union-attr]
+        # Two classes have one score; several have one each, for a class against the others.
+        relative = log_weights[1:] - log_weights[0] if log_weights.size == 2 else log_weights - log_weights.mean()
+        loss = cast(LinearLoss, self._loss(2, self.preparation_.slack))
+        self._class_shift = np.array([-_score_at(loss, float(log_odds)) for log_odds in -relative])
+        self.intercept_ = self.intercept_ + self._class_shift
+
+    def _check_settings(self) -> Method:
+        weights = self.class_weight
+        if weights is None:
+            return super()._check_settings()
+        if not isinstance(weights, Mapping) and not (isinstance(weights, str) and weights == "balanced"):
+            raise InvalidArgument(
+                f"class_weight must be a dict, 'balanced' or None; got {shown(weights)}. Pass {{0: 1, 1: 9}}."
+            )
+        if isinstance(weights, Mapping):
+            for weight in weights.values():
+                positive(class_weight=weight)
+        elif self.n_public is not None:
+            raise InvalidArgument(
+                "class_weight='balanced' needs the released class counts, and n_public=... declares their sum instead. "
+                "Omit n_public, or pass public weights as a dict."
+            )
+        if not self.fit_intercept:
+            raise InvalidArgument(
+                "class_weight moves the intercept; got fit_intercept=False. Pass True, or no class_weight."
+            )
+        return super()._check_settings()
 
     def _check_targets(self, y: Any) -> Any:
         with warnings.catch_warnings():
@@ -64,7 +114,13 @@ class PrivateLinearClassifier(NoisyTags, ClassifierMixin, PrivateLinearModel):  
                 check_classification_targets(y)
             except ValueError as error:  # does not quote a label
                 raise InvalidArgument(str(error)) from None
-        _encode(y, self._declared(y))
+        classes = self._declared(y)
+        _encode(y, classes)
+        listed = list(self.class_weight) if isinstance(self.class_weight, Mapping) else []
+        if unknown := [name for name in listed if name not in classes.tolist()]:
+            # Labels that were read from y are not quoted.
+            known = "that are in y" if self.classes is None else shown(classes.tolist())
+            raise InvalidArgument(f"class_weight must name classes {known}; got {shown(unknown)}. Correct the keys.")
         return y
 
     def decision_function(self, X: Any) -> FloatArray:
@@ -106,6 +162,30 @@ def _encode(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     )
 
 
+def _score_at(loss: LinearLoss, log_odds: float) -> float:
+    """Return the score that minimises the mean loss where the second class has these odds."""
+    if log_odds == 0:
+        return 0.0
+    odds = math.exp(min(max(log_odds, -600.0), 600.0))
+    return float(
+        optimize.brentq(lambda score: loss.derivative(score, -1.0) + odds * loss.derivative(score, 1.0), -700, 700)
+    )
+
+
+def _log_probabilities(scores: FloatArray, clip: float) -> FloatArray:
+    """Return logarithms of the probabilities for which scores minimise the mean clipped softmax loss.
+
+    With q the softmax of the scores, the derivative for class k is ``q - e_k``, scaled down to the
+    length `clip`. Its mean over the classes is zero where ``p_k`` is proportional to
+    ``q_k max(1, |q - e_k| / clip)``. Probabilities rank as scores do.
+    """
+    logs = special.log_softmax(scores, axis=1)
+    shares = np.exp(logs)
+    squares = (shares * shares).sum(axis=1, keepdims=True) - 2 * shares + 1
+    logs = logs + np.log(np.maximum(np.sqrt(np.maximum(squares, 0.0)) / clip, 1.0))
+    return np.asarray(logs - special.logsumexp(logs, axis=1, keepdims=True))
+
+
 @with_common_parameters
 class PrivateLogisticRegression(PrivateLinearClassifier):
     """Logistic regression under differential privacy, without hyper-parameters to tune.
@@ -128,19 +208,25 @@ class PrivateLogisticRegression(PrivateLinearClassifier):
     (True, 0.5)
     """
 
+    _corrects_clip: bool = True  # False for a model that was saved before probabilities were corrected
+
     def predict_proba(self, X: Any) -> FloatArray:
-        """Return the probability of each class, one column for each, in the order of `classes_`."""
-        scores = self.decision_function(X)
-        if scores.ndim == 2:
-            return np.asarray(special.softmax(scores, axis=1))
-        return np.column_stack([special.expit(-scores), special.expit(scores)])
+        """Return the probability of each class, one column for each, in the order of `classes_`.
+
+        Derivatives of the loss are clipped in training, which drives scores apart. Probabilities are
+        those for which the scores minimise the clipped loss, so the clip does not bias them.
+        """
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Return the logarithm of the probability of each class."""
         scores = self.decision_function(X)
-        if scores.ndim == 2:
-            return np.asarray(special.log_softmax(scores, axis=1))
-        return np.column_stack([special.log_expit(-scores), special.log_expit(scores)])
+        clip = math.inf
+        if self._corrects_clip:
+            clip = self._loss(len(self.classes_), self.preparation_.slack).clip_derivative
+        if scores.ndim == 1:  # as two scores, whose derivative is longer by the root of two
+            scores, clip = np.column_stack([np.zeros_like(scores), scores]), math.sqrt(2) * clip
+        return _log_probabilities(scores, clip)
 
     def _loss(self, classes: int, slack: float) -> LinearLoss | Softmax:
         if classes == 2:

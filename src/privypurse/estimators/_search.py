@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from privypurse.accounting import _rdp as rdp
 from privypurse.accounting import _repeat_and_select as repeat_and_select
 from privypurse.accounting._filters import GdpFilter, RdpFilter
+from privypurse.accounting._totals import Totals, float_up
 from privypurse.core._checks import positive, probability, shown, small_probability
 from privypurse.core._errors import BudgetExhausted, InvalidArgument
 from privypurse.core._formats import counted
@@ -19,7 +20,7 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import SensitiveTrials
 from privypurse.estimators import _search_trial as trials
 from privypurse.estimators._compat import all_or_nothing
-from privypurse.estimators._fit_budget import LeavesItsPurse, check_terms, warn_of_many_fits
+from privypurse.estimators._fit_budget import LeavesItsPurse, check_terms, uncharged_around_fits, warn_of_many_fits
 from privypurse.mechanisms._repeat_and_select import RepeatAndSelect
 from privypurse.purse._allowance import Allowance
 from privypurse.purse._certificate import Certificate
@@ -56,9 +57,10 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
     estimator : estimator or Pipeline
         The estimator. It, or the last step of the pipeline, takes a ``purse``; the search sets it,
         with ``epsilon``, ``delta``, ``neighbouring`` and ``random_state``, in each trial. Its
-        releases must be ones that a Gaussian-DP purse admits: no Poisson samples. Steps before it
-        may not learn, with a purse or without: transform X by those before the search, and pay
-        for them or name them with `declare_pipeline`.
+        releases must be ones that a Gaussian-DP purse admits: no Poisson samples. Steps before it,
+        and those inside a ``ColumnTransformer`` or ``FeatureUnion``, may not learn, with a purse or
+        without: transform X by those before the search, and pay for them or name them with
+        `declare_pipeline`.
     param_grid : dict or list of dict
         The candidates, as for scikit-learn's ``ParameterGrid``. Public: chosen without the data.
     epsilon : float or None, default 1.0
@@ -66,9 +68,10 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
     delta : float, optional
         Default: that of `purse`, or 1e-6.
     purse : Purse, optional
-        Purse to charge, with ``filter="rdp"``: only Rényi accounting has a price for a search. By
-        default the search opens its own, at the Rényi order that suits it best: its trials have
-        epsilon 0.58, not 0.51, at epsilon 1.
+        Purse to charge, with ``filter="rdp"``: only Rényi accounting has a price for a search. The
+        epsilon that it reports as spent grows by at most `epsilon`. By default the search opens its
+        own, at the Rényi order that suits it best: its trials have epsilon 0.58, not 0.51, at
+        epsilon 1.
     neighbouring : {"add-remove", "replace-one"}, optional
         Default: that of `purse`, or "add-remove".
     mean_trials : float, default 5.0
@@ -208,7 +211,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
 
         @functools.cache
         def stated() -> Certificate:
-            for item in (*checked.uncovered, RUNNING_TIME):
+            for item in (*checked.uncovered, *uncharged_around_fits(), RUNNING_TIME):
                 payer.declare_uncovered(item)
             return payer.certificate()
 
@@ -288,20 +291,44 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
     def _price(self) -> tuple[RepeatAndSelect, RdpFilter, GdpFilter]:
         """Return mechanism and filter of the search, and the largest limit of a trial.
 
-        A purse has its own orders, at which the search may cost more. Earlier spending lowers the
-        limit only if the search spends what is left; else a search that does not fit is refused.
+        A purse has its own orders, at which the search may cost more: it costs no more than epsilon
+        by the count of the purse either. Earlier spending lowers the limit only if the search
+        spends what is left; else a search that does not fit is refused.
         """
         mechanism, rule = RepeatAndSelect(positive(mean_trials=self.mean_trials), self.shape), self._rule()
-        held = [rule] if self.purse is None else [rule, cast(RdpFilter, self.purse.filter)]
-        orders = [order for one in held for order in one.orders]
-        totals = None if self.purse is None or self.epsilon is not None else self.purse.totals
-        left = [cost for one in held for cost in one.affordable(one.start() if totals is None else totals)]
+        orders, left = list(rule.orders), list(rule.affordable(rule.start()))
+        if self.purse is not None:
+            its, totals = cast(RdpFilter, self.purse.filter), self.purse.totals
+            if self.epsilon is None:
+                orders, left = list(its.orders), list(its.affordable(totals))
+            else:
+                order, most = self._most_by_the_count_of(its, totals)
+                orders, left = [*orders, *its.orders, order], [*left, *its.affordable(its.start()), most]
         multiplier = repeat_and_select.noise_multiplier_for(left, orders, mechanism.mean, mechanism.shape)
         if multiplier >= 1e8:
             raise BudgetExhausted(
                 f"choosing among mean_trials={mechanism.mean:g} trials alone costs more than what is left. Use a larger epsilon."
             )
         return mechanism, rule, trials.trial_limit(1 / multiplier, rule.delta, rule.neighbouring)
+
+    def _most_by_the_count_of(self, rule: RdpFilter, totals: Totals) -> tuple[int, float]:
+        """Return an order of a purse's filter, and the most that the search may cost there.
+
+        What the purse reports as spent then grows by epsilon at most.
+        """
+        spent = rule.epsilon_of(totals, rule.delta) if totals.releases else 0.0
+        goal = spent + cast(float, self.epsilon)
+        costs = [rdp.largest_cost(order, goal, rule.delta) * (1 - 1e-12) for order in rule.orders]
+        room = [cost - float_up(used) for cost, used in zip(costs, totals.quanta, strict=True)]
+        most = max(room)
+        order = rule.orders[room.index(most)]
+        if most <= 0:
+            raise BudgetExhausted(
+                f"epsilon={self.epsilon:g} is less than {goal - most:.3g}, which this purse counts for any first release: it "
+                f"adds up at the Rényi order {order}, chosen for all of its budget. Use a larger epsilon, None for all "
+                "that is left, or no purse."
+            )
+        return order, most
 
     predict, predict_proba = _of_best("predict"), _of_best("predict_proba")
     decision_function = _of_best("decision_function")

@@ -29,6 +29,7 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.estimators._base import CHECKED, PrivateLinearModel
 from privypurse.estimators._compat import Tagged, needs_fit
 from privypurse.estimators._linear_models import LABELS_READ
+from privypurse.estimators._uncovered import innermost_steps, is_ours
 from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.oracles.statistics import clipped_sum
 from privypurse.purse._purse import Purse
@@ -48,10 +49,10 @@ SMALL = 1e-18
 
 def _steps(estimator: Any, prefix: str = "") -> list[tuple[str, Any]]:
     """Return the steps of a pipeline, the model last, with the prefix of their parameters."""
+    if any(name.split("__")[-1] == "memory" and value is not None for name, value in estimator.get_params().items()):
+        raise InvalidArgument("memory of a pipeline must be None: its files would reveal losing trials. Omit it.")
     if not isinstance(estimator, Pipeline):
         return [(prefix, estimator)]
-    if estimator.memory is not None:
-        raise InvalidArgument("memory of a pipeline must be None: its files would reveal losing trials. Omit it.")
     steps = [(name, step) for name, step in estimator.steps if step is not None and step != "passthrough"]
     return [found for name, step in steps for found in _steps(step, f"{prefix}{name}__")]
 
@@ -101,14 +102,7 @@ def check_search(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: An
         if getattr(model, "classes", ...) is None:
             uncovered[LABELS_READ] = None
         for place, step in earlier:
-            name = f"{place.removesuffix('__')} ({type(step).__name__})"
-            if needs_fit(step) or "purse" in step.get_params(deep=False):
-                raise InvalidArgument(
-                    f"step {name} would learn from the data in each trial. Transform X by it before the search, and pay for "
-                    "it or name it with declare_pipeline; or declare its settings."
-                )
-            if isinstance(step, FunctionTransformer) and step.func is not None:
-                uncovered[f"that the function in step {name} treats each record alone, and takes any record"] = None
+            uncovered |= dict.fromkeys(_check_declared(place.removesuffix("__"), step))
         if any(type(step).__module__.partition(".")[0] != "privypurse" for _, step in (*earlier, (prefix, model))):
             uncovered[_enough_rows(X, validation)] = None
         table = X
@@ -123,6 +117,25 @@ def check_search(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: An
         labels = np.unique(targets) if getattr(model, "classes", ...) is None else labels
         uncovered[CHECKED] = None
     return Checked(checked, targets, labels, list(uncovered))
+
+
+def _check_declared(place: str, step: Any) -> list[str]:
+    """Raise InvalidArgument if a step, or one inside it, learns. Return what the certificate says of them."""
+    uncovered = []
+    for name, inner in innermost_steps(place, step):
+        named = f"{name} ({type(inner).__name__})"
+        if (not is_ours(inner) and needs_fit(inner)) or "purse" in inner.get_params(deep=False):
+            raise InvalidArgument(
+                f"step {named} would learn from the data in each trial. Transform X by it before the search, and pay for "
+                "it or name it with declare_pipeline; or declare its settings."
+            )
+        if isinstance(inner, FunctionTransformer) and inner.func is not None:
+            uncovered.append(f"that the function in step {named} treats each record alone, and takes any record")
+    if any(key.split("__")[-1] == "sparse_threshold" and value > 0 for key, value in step.get_params().items()):
+        uncovered.append(
+            f"whether step {place} returned a sparse table, which depends on how many of its numbers are zero"
+        )
+    return uncovered
 
 
 def _check_model(prefix: str, model: Any, candidate: dict[str, Any]) -> None:
@@ -176,7 +189,8 @@ def for_a_trial(whole: Any, purse: Purse, n_public: int | None = None, labels: N
     whole.set_params(**{name: False for name in whole.get_params() if name.split("__")[-1] == "verbose"})
     _, model = _steps(whole)[-1]
     own = model.get_params(deep=False)
-    undeclared = {"n_public": n_public, "classes": labels}
+    counts_classes = own.get("class_weight") == "balanced"  # and needs their counts, not their public sum
+    undeclared = {"n_public": None if counts_classes else n_public, "classes": labels}
     settings = {name: value for name, value in undeclared.items() if own.get(name, ...) is None}
     model.set_params(**settings | {name: None for name in _BUDGET if name in own} | {"purse": purse})
 

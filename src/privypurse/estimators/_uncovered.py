@@ -48,19 +48,25 @@ def declare_pipeline(purse: Purse, pipeline: Any) -> list[str]:
         raise InvalidArgument(
             f"pipeline must be an estimator; got {shown(pipeline)}. Pass for example make_pipeline(...)."
         )
-    listed: dict[str, None] = {}
-    for name, step in _steps(None, pipeline):
-        words = type(step).__name__ + (f" (step {name!r})" if name else "")
-        if not _is_ours(step) and needs_fit(step):
-            listed[f"{words}, fitted on the data without paying"] = None
-        elif _is_ours(step) and hasattr(step, "purse") and not _is_same(step.purse, purse):
-            listed[f"{words}, paid from another budget than this purse"] = None
+    listed = uncovered_steps(purse, pipeline)
     for words in listed:
         purse.declare_uncovered(words)
+    return listed
+
+
+def uncovered_steps(purse: Purse | None, pipeline: Any) -> list[str]:
+    """Return what `declare_pipeline` declares, for steps that pay from this purse, or from none."""
+    listed: dict[str, None] = {}
+    for name, step in innermost_steps(None, pipeline):
+        words = type(step).__name__ + (f" (step {name!r})" if name else "")
+        if not is_ours(step) and needs_fit(step):
+            listed[f"{words}, fitted on the data without paying"] = None
+        elif is_ours(step) and hasattr(step, "purse") and (purse is None or not _is_same(step.purse, purse)):
+            listed[f"{words}, paid from another budget than this purse"] = None
     return list(listed)
 
 
-def _steps(name: str | None, step: Any) -> Iterator[tuple[str | None, Any]]:
+def innermost_steps(name: str | None, step: Any) -> Iterator[tuple[str | None, Any]]:
     """Yield the innermost steps of a pipeline with their names."""
     lists = (getattr(step, name, None) for name in ("steps", "transformer_list", "transformers_", "transformers"))
     named = (
@@ -69,7 +75,7 @@ def _steps(name: str | None, step: Any) -> Iterator[tuple[str | None, Any]]:
         if isinstance(found, list) and all(isinstance(part, tuple) and len(part) >= 2 for part in found)
     )
     inner = next(named, None)
-    if inner is None:
+    if inner is None or _home_of_fit(step) != "sklearn":  # a container of its own may learn in its own fit
         if hasattr(step, "fit"):  # "drop", "passthrough" and None do not
             yield name, step
         return
@@ -77,17 +83,18 @@ def _steps(name: str | None, step: Any) -> Iterator[tuple[str | None, Any]]:
     if not hasattr(step, "transformers_") and hasattr(getattr(step, "remainder", None), "fit"):
         inner = [*inner, ("remainder", step.remainder)]
     for part in inner:
-        yield from _steps(part[0] if name is None else f"{name}__{part[0]}", part[1])
+        yield from innermost_steps(part[0] if name is None else f"{name}__{part[0]}", part[1])
 
 
-def _is_named(part: Any) -> bool:
-    return isinstance(part, tuple) and len(part) >= 2
-
-
-def _is_ours(step: Any) -> bool:
+def is_ours(step: Any) -> bool:
     """Whether the class that defines `fit` is of this library."""
-    definer = next((cls for cls in type(step).__mro__ if "fit" in vars(cls)), None)
-    return definer is not None and definer.__module__.split(".")[0] == "privypurse"
+    return _home_of_fit(step) == "privypurse"
+
+
+def _home_of_fit(step: Any) -> str:
+    """Return the package of the class that defines `fit`."""
+    definer = next((cls for cls in type(step).__mro__ if "fit" in vars(cls)), object)
+    return definer.__module__.partition(".")[0]
 
 
 def _is_same(payer: Any, purse: Purse) -> bool:

@@ -19,6 +19,7 @@ from privypurse.training._trace import Step, Trace
 
 MOST_POINTS, MOST_ROWS, MOST_COEFFICIENTS = 1000, 60, 25
 LONGEST_LABEL = 26
+SQUASHES = 5.0  # a coefficient so many times the median of those shown is cut at the edge
 SERIES = ("var(--accent)", "var(--second)", "var(--third)", "var(--fourth)")
 
 Row = tuple[str, ...]
@@ -209,32 +210,50 @@ def _dots(of: list[Coefficient], output: str) -> Drawing:
     shown = sorted(of, key=lambda one: abs(one.value), reverse=True)[:MOST_COEFFICIENTS]
     rehearsed = [(one.low, one.high) for one in of if one.low is not None and one.high is not None]
     clear = sum(low > 0 or high < 0 for low, high in rehearsed)
-    x, y = [float(one.value) for one in shown], list(range(len(shown)))
+    y = list(range(len(shown)))
+    # Cut far larger coefficients, and intervals far wider than any, at the edge: both would squash the rest.
+    largest, median = abs(shown[0].value), abs(shown[(len(shown) - 1) // 2].value)
+    reach = (min(largest, SQUASHES * median) if median > 0 else largest) or 1.0
+    edge = 1.4 * reach
+    beyond = [at for at, one in enumerate(shown) if abs(one.value) > edge]
+    x = [min(max(float(one.value), -edge), edge) for one in shown]
     intervals = [", from {} to {}".format(*ends) if (ends := _ends(one)) else "" for one in shown]
-    said = [f"{one.name}: {grouped(one.value)}{ends}" for one, ends in zip(shown, intervals, strict=True)]
-    marker = {"size": 8, "color": SERIES[0]}
+    said = [f"{one.name}: {grouped(one.value)}{between}" for one, between in zip(shown, intervals, strict=True)]
+    marker: dict[str, Any] = {"size": 8, "color": SERIES[0]}
+    if beyond:
+        towards = {at: "triangle-right" if x[at] > 0 else "triangle-left" for at in beyond}
+        marker |= {"size": [11 if at in towards else 8 for at in y], "symbol": [towards.get(at, "circle") for at in y]}
     series: dict[str, Any] = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": marker}
     if rehearsed:
+        held = [
+            (at if one.low is None else one.low, at if one.high is None else one.high)
+            for at, one in zip(x, shown, strict=True)
+        ]
         series["error_x"] = {
             **{"type": "data", "symmetric": False, "color": "var(--quiet)", "thickness": 1.5, "width": 3},
-            "array": [max(0.0, one.high - one.value) if one.high is not None else 0.0 for one in shown],
-            "arrayminus": [max(0.0, one.value - one.low) if one.low is not None else 0.0 for one in shown],
+            "array": [max(0.0, high - at) for at, (_, high) in zip(x, held, strict=True)],
+            "arrayminus": [max(0.0, at - low) for at, (low, _) in zip(x, held, strict=True)],
         }
     names = [one.name for one in shown]
     short = [name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "\u2026" for name in names]
     # Plotly interprets markup in labels.
     ticks = {"tickmode": "array", "tickvals": y, "ticktext": [html.escape(name, quote=False) for name in short]}
-    # Cut intervals that are far wider than any coefficient at the edge.
-    reach = max((abs(value) for value in x), default=0.0) or 1.0
     wide = any(abs(end) > 3 * reach for one in shown for end in (one.low or 0.0, one.high or 0.0))
-    bounds = {"range": [-1.5 * reach, 1.5 * reach]} if wide else {}
+    bounds = {"range": [-1.5 * reach, 1.5 * reach]} if wide or beyond else {}
+    sides = {1: {"xanchor": "right", "xshift": -9}, -1: {"xanchor": "left", "xshift": 9}}
     layout = {
         "xaxis": axis("coefficient", zeroline=True, zerolinewidth=1.5, **bounds),
         "yaxis": axis("", **ticks, range=[len(shown) - 0.4, -0.6], zeroline=False),
+        "annotations": [
+            {"x": x[at], "y": at, "text": grouped(shown[at].value), "showarrow": False, **sides[1 if x[at] > 0 else -1]}
+            for at in beyond
+        ],
     }
     of_output = f" of output {output}" if output else ""
     which = f"The {len(shown)} largest of {len(of)}" if len(shown) < len(of) else f"All {len(of)}"
     caption = f"{which} coefficients{of_output}. Largest: {shown[0].name}, {grouped(shown[0].value)}."
+    if beyond:
+        caption += f" Triangles mark {len(beyond)} beyond the edge, with their values."
     if rehearsed:
         caption += f" Lines show how far noise moves them; {clear} of {len(rehearsed)} stay on one side of zero."
     return Drawing([series], layout, [said], caption, output)

@@ -334,8 +334,9 @@ def _reproduce(content: ReportContent) -> str:
     others = [pair for pair in content.settings if pair[0].lower() != "command"]
     inner = "".join(code(command, copy="the command", wrap=False) for command in commands)
     inner += pairs([("method", content.method), *others])
-    schema = code(content.schema, copy="the description of the columns", wrap=False)
-    inner += details("The description of the columns (TOML)", schema)
+    if content.schema:
+        schema = code(content.schema, copy="the description of the columns", wrap=False)
+        inner += details("The description of the columns (TOML)", schema)
     fresh = "Another run draws fresh noise, so it gives another model, and it is charged again."
     return section("reproduce", "Settings to reproduce it", inner + paragraph(fresh, "note"))
 
@@ -349,7 +350,8 @@ def _verify(content: ReportContent) -> str:
         "this was issued; an older line that is changed or left out breaks the chain, and the last digest pins it:"
     )
     inner += code(certificate.ledger_digest, copy="the digest")
-    inner += code(command, copy="the command that verifies", wrap=False)
+    if content.budget["ledger"]:  # a file
+        inner += code(command, copy="the command that verifies", wrap=False)
     inner += paragraph(f"Rule of accounting: {certificate.theorem}. Noise: {certificate.noise}.", "note")
     inner += details("The certificate in full", code(str(certificate), copy="the certificate"), printed=True)
     return section("verify", "How to verify it", inner)

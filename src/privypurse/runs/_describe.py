@@ -13,11 +13,11 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import about, counted
 from privypurse.core._reading import check_fields, read_json, refusing
 from privypurse.core._version import __version__
+from privypurse.estimators._noise_intervals import NOTE as ABOUT_INTERVALS
 from privypurse.purse._entries import CHARGE, NOTE, SETTLE, Entry
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Coefficient, Estimate, Measurement, ReportContent
 from privypurse.report._page import render
-from privypurse.runs._rehearse import NOTE as ABOUT_INTERVALS
 from privypurse.runs._rows import LeftOut
 from privypurse.runs.folder import load_model
 from privypurse.tables._schema import ClassTarget, Schema, Source, write_schema

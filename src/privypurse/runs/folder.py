@@ -52,6 +52,8 @@ def model_to_json(model: PrivateLinearModel) -> str:
     if KINDS.get(kind) is not type(model) or not hasattr(model, "certificate_"):
         raise InvalidArgument(f"expected a fitted {', '.join(KINDS)} as model, got {kind}. Fit it first.")
     params = {name: _plain(value) for name, value in model.get_params(deep=False).items() if name not in _NOT_KEPT}
+    if isinstance(params.get("class_weight"), Mapping):  # keys of JSON are text
+        params["class_weight"] = [[_plain(name), _plain(weight)] for name, weight in params["class_weight"].items()]
     method = model.method if isinstance(model.method, str) else model.method.name
     fitted = {
         "coef": model.coef_.tolist(),
@@ -63,6 +65,13 @@ def model_to_json(model: PrivateLinearModel) -> str:
         "preparation": {name: _plain(value) for name, value in vars(model.preparation_).items()},
         "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
     }
+    # Fields that earlier versions did not have are written where they say something.
+    if params.get("class_weight") is None:
+        params.pop("class_weight", None)
+    else:
+        fitted["class_shift"] = np.asarray(model._class_shift).tolist()
+    if getattr(model, "_corrects_clip", False):
+        fitted["corrects_clip"] = True
     fields = {"format": FORMAT, "version": __version__, "kind": kind, "method": method}
     return json.dumps(fields | {"params": params, "fitted": fitted}, indent=1, allow_nan=False)
 
@@ -75,10 +84,16 @@ def model_from_json(text: str) -> PrivateLinearModel:
             formats = f"the model has format {fields['format']!r}; this version reads format {FORMAT}"
             raise InvalidArgument(f"{formats}. Install the privypurse that wrote it, {fields.get('version')}.")
         fitted, method = fields["fitted"], fields["method"]
+        if isinstance(fields["params"].get("class_weight"), list):
+            fields["params"]["class_weight"] = dict(fields["params"]["class_weight"])
         model = KINDS[fields["kind"]](**fields["params"], method=method if method in BY_NAME else "auto")
         model.coef_ = np.array(fitted["coef"], dtype=np.float64)
         intercept = np.array(fitted["intercept"], dtype=np.float64)
         model.intercept_ = intercept if intercept.ndim else float(intercept)
+        # Probabilities of models of earlier versions, which wrote neither, stay as they were.
+        model._class_shift = np.array(fitted.get("class_shift", 0.0), dtype=np.float64)
+        if isinstance(model, PrivateLogisticRegression):
+            model._corrects_clip = bool(fitted.get("corrects_clip", False))
         model.n_features_in_ = fitted["n_features_in"]
         model.n_iter_, model.stop_reason_ = fitted["n_iter"], fitted["stop_reason"]
         model.privacy_spent_ = Spent(**fitted["spent"])
@@ -102,6 +117,7 @@ def _check(model: Any) -> None:
     shapes = [
         np.atleast_2d(model.coef_).shape == (count, columns),
         np.atleast_1d(model.intercept_).shape == (count,),
+        model._class_shift.shape in ((), (count,)),
         model.coef_.ndim == (1 if classes is None else 2),
         *(array is None or np.ndim(array) == 0 or np.shape(array) == (columns,) for array in arrays),
     ]

@@ -1,0 +1,172 @@
+"""Reports of models that were fitted from Python."""
+
+import math
+import os
+import pathlib
+import platform
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import sklearn
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import Pipeline
+
+from privypurse.core._checks import shown
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import about
+from privypurse.core._version import __version__
+from privypurse.estimators import DeclaredOneHot
+from privypurse.estimators._base import PrivateLinearModel
+from privypurse.estimators._noise_intervals import NOTE
+from privypurse.estimators._uncovered import uncovered_steps
+from privypurse.purse._certificate import Certificate
+from privypurse.purse._purse import Purse
+from privypurse.report._content import Coefficient, ReportContent
+from privypurse.report._page import render
+from privypurse.runs._describe import describe_budget
+from privypurse.runs.folder import replace_file
+
+__all__ = ["report"]
+
+
+def report(
+    model: Any,
+    path: str | os.PathLike[str],
+    *,
+    title: str = "",
+    names: Sequence[str] | None = None,
+    one_hot: Sequence[Sequence[str]] = (),
+    intervals: bool = True,
+) -> None:
+    """Write the report of a fitted model as one HTML page: guarantee, spending, trace, coefficients.
+
+    It holds what was released or declared, and nothing is spent. How good the model is is not in it:
+    `model.score` on private records is exact, and not covered.
+
+    Parameters
+    ----------
+    model : estimator or Pipeline
+        A fitted private model of this library, or a pipeline that ends with one. Steps before it
+        must be declared, or named on the certificate of the model: see `declare_pipeline`.
+    path : str or path
+        File to write. An existing one is replaced.
+    title : str, optional
+        Default: the kind of model and the data set.
+    names, one_hot, intervals
+        As for ``model.coefficients``. Default for a pipeline: names and one-hot columns of its last
+        step before the model, if that is a `DeclaredOneHot`, or a ``ColumnTransformer`` with some.
+
+    Raises
+    ------
+    InvalidArgument
+        The model is not fitted, or a step before it learned from the data, and the certificate does
+        not name it.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> from privypurse.estimators import PrivateLogisticRegression
+    >>> X = np.random.default_rng(0).standard_normal((2_000, 2))
+    >>> model = PrivateLogisticRegression(1.0, classes=[0, 1]).fit(X, (X[:, 0] > 0).astype(int))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = pathlib.Path(folder) / "report.html"
+    ...     report(model, page, names=["age", "income"], intervals=False)
+    ...     "differentially private" in page.read_text(encoding="utf-8")
+    True
+    """
+    steps = model[:-1] if isinstance(model, Pipeline) else None
+    fitted = model[-1] if isinstance(model, Pipeline) else model
+    if not isinstance(fitted, PrivateLinearModel) or not hasattr(fitted, "certificate_"):
+        got = f"got {shown(fitted) if isinstance(fitted, type) else type(fitted).__name__}"
+        raise InvalidArgument(
+            f"model must be a fitted private model, or a pipeline that ends with one; {got}. Fit it first."
+        )
+    certificate, purse = fitted.certificate_, fitted.purse if isinstance(fitted.purse, Purse) else None
+    listed = [] if steps is None or not len(steps) else uncovered_steps(purse, steps)
+    if unnamed := [words for words in listed if words not in certificate.uncovered]:
+        raise InvalidArgument(
+            f"the certificate of the model does not name {'; '.join(unnamed)}. Call declare_pipeline(purse, pipeline) before "
+            "the fit, or declare the settings of the step."
+        )
+    if names is None and steps is not None and len(steps) and hasattr(steps, "get_feature_names_out"):
+        names = _names_after(steps, fitted.n_features_in_)
+    if not one_hot and steps is not None and len(steps) and names is not None:
+        one_hot = _one_hot_groups(steps[-1], names)
+    frame = fitted.coefficients(names, one_hot=one_hot, intervals=intervals)
+    kind, with_intervals = type(fitted).__name__, bool(frame.low.notna().any())
+    content = ReportContent(
+        title=title or f"{kind}, {certificate.dataset}",
+        task=f"A linear model ({kind}) of {fitted.n_features_in_:,} columns, fitted from Python.",
+        certificate=certificate,
+        trace=fitted.trace_,
+        method=fitted.method if isinstance(fitted.method, str) else fitted.method.name,
+        step_sizes=fitted.trace_.step_sizes,
+        budget=_budget(certificate, purse),
+        prepared=_prepared(fitted, steps),
+        coefficients=tuple(_coefficient(row) for row in frame.to_dict("records")),
+        coefficients_note=NOTE if with_intervals else "",
+        settings=(
+            ("model", kind),
+            ("delta", f"{certificate.delta:g}"),
+            ("relation", certificate.neighbouring),
+            ("privypurse", __version__),
+            ("scikit-learn, Python", f"{sklearn.__version__}, {platform.python_version()}"),
+        ),
+        schema="",
+    )
+    replace_file(pathlib.Path(path), render(content))
+
+
+def _names_after(steps: Pipeline, columns: int) -> Sequence[str] | None:
+    """Return the names of the columns that the steps make, or None if they do not tell."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            names = [str(name) for name in steps.get_feature_names_out()]
+    except (AttributeError, ValueError, TypeError):
+        return None
+    return names if len(names) == columns else None
+
+
+def _one_hot_groups(step: Any, names: Sequence[str]) -> list[Sequence[str]]:
+    """Return the names of columns that come from one column, by `DeclaredOneHot`."""
+    parts = [(0, step)]
+    if isinstance(step, ColumnTransformer):
+        parts = [(step.output_indices_[name].start, inner) for name, inner, _ in step.transformers_]
+    groups = []
+    for start, hot in parts:
+        for listed in hot.categories_ if isinstance(hot, DeclaredOneHot) else ():
+            end = start + len(listed) + len(hot._extra)
+            groups.append(names[start:end])
+            start = end
+    return groups
+
+
+def _budget(certificate: Certificate, purse: Purse | None) -> dict[str, Any]:
+    """Describe the budget that was charged: the purse's, or that of a fit without a purse, all its own."""
+    if purse is not None:
+        in_file = getattr(purse.ledger, "path", None) is not None
+        return describe_budget(purse) | ({} if in_file else {"ledger": ""})
+    limit, spent = certificate.epsilon, certificate.recorded_epsilon
+    left = max(0.0, 1 - spent / limit) if math.isfinite(limit) else 1.0
+    terms = {"dataset": certificate.dataset, "epsilon": limit, "delta": certificate.delta}
+    return terms | {"ledger": "", "spent_epsilon": spent, "fraction_left": left, "runs": []}
+
+
+def _prepared(model: Any, steps: Pipeline | None) -> tuple[tuple[str, str], ...]:
+    preparation = model.preparation_
+    how = "noisy release" if model.n_public is None else "declared"
+    lines = [("number of records", f"about {about(preparation.records)} ({how})")]
+    if preparation.stretch is not None:
+        lines.append(("centre and spread of columns", "noisy release"))
+    lines += [(f"step {name}", shown(step)) for name, step in (() if steps is None else steps.steps)]
+    return tuple(lines)
+
+
+def _coefficient(row: dict[str, Any]) -> Coefficient:
+    low, high = (None if row[end] != row[end] else float(row[end]) for end in ("low", "high"))
+    return Coefficient(
+        name=str(row["name"]), output=str(row.get("class", "")), value=float(row["value"]), low=low, high=high
+    )

@@ -235,8 +235,8 @@ def _differences(file: Any, described: Any, progress: Any) -> dict[str, Any]:
     if described.target is not None:
         unused = found[-1]["unknown"] + found[-1]["missing"]
     counts = {"lines": odd.rows + sum(lost.values()), "used": odd.rows - unused, "without_target": unused}
-    refused = sum(lost.values()) > described.unreadable * counts["lines"]
-    return {"covered": False, "columns": found, "lines_left_out": lost} | counts | {"train_would_refuse": refused}
+    too_many = sum(lost.values()) > described.unreadable * counts["lines"]
+    return {"covered": False, "columns": found, "lines_left_out": lost} | counts | {"too_many_unreadable": too_many}
 
 
 def _warn_of_lines(file: Any) -> None:
@@ -260,9 +260,7 @@ def _print_check(found: dict[str, Any], file: Any, described: Any, json: bool) -
         if found["without_target"]:
             causes.append(f"{found['without_target']:,} whose target is missing, or on no list of the schema")
         say(f"train would use {found['used']:,} of {found['lines']:,} lines; left out: {', '.join(causes) or 'none'}")
-    if found["train_would_refuse"]:
-        allowed = f"unreadable = {described.unreadable:g} in the schema"
-        warn(
-            f"train would refuse this file: more lines cannot be read than {percent(described.unreadable)} ({allowed})."
-        )
+    if found["too_many_unreadable"]:  # train decides by a noisy count
+        allowed = f"{percent(described.unreadable)} (unreadable = {described.unreadable:g} in the schema)"
+        warn(f"train may refuse this file: more of its lines cannot be read than {allowed}.")
     warn("exact figures of private records, not covered by any guarantee: for those who may see the records.")

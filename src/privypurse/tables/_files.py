@@ -87,7 +87,7 @@ class TableFile:
         self.tally = Tally()  # exact numbers of lines in the last call of `blocks`: private
         self.delimiter = ","
         self.uncovered: tuple[str, ...] = ()  # for certificates: what was read from records to make the file
-        # In the order of the file. Empty for JSON lines: `keys` reads them from the records.
+        # In the order of the file. Empty for JSON lines until `keys` reads them from the records.
         self.columns = []
         if self.format != JSON_LINES:
             self.columns = self._header(delimiter) if self.format == CSV else self._typed_columns()
@@ -183,14 +183,15 @@ class TableFile:
 
     def keys(self, progress: BytesRead = ignored) -> list[str]:
         """Return the columns; of JSON lines, the keys that occur in any record."""
-        if self.format != JSON_LINES:
+        if self.format != JSON_LINES or self.columns:
             return self.columns
         found: dict[str, None] = {}
         for record in self._json_records(False, progress):
             found.update(dict.fromkeys(record))
             if len(found) > MOST_KEYS:
                 raise self._refusal(f"has records of more than {MOST_KEYS:,} different keys. Pass a schema.")
-        return list(found)
+        self.columns = list(found)
+        return self.columns
 
     def _header(self, delimiter: str | None) -> list[str]:
         start = b""
@@ -317,7 +318,7 @@ class TableFile:
         records, is_first = self._json_records(strict, progress), True
         while listed := list(itertools.islice(records, BLOCK_ROWS)):
             for name in names if is_first and len(listed) >= FEW else ():
-                if not any(name in record for record in listed):
+                if name not in self.columns and not any(name in record for record in listed):
                     remedy = "Check the name, in the schema too."
                     raise InvalidArgument(f"none of the first records of {self.path.name!r} has {name!r}. {remedy}")
             is_first = False

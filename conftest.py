@@ -13,6 +13,7 @@ FULL = (
     "tests/cli/test_every_command.py",
     "tests/cli/test_exit_codes.py",
     "tests/cli/test_interrupts.py",
+    "tests/cli/test_messy_files.py",
     "tests/cli/test_odd_files.py",
     "tests/cli/test_progress.py",
     "tests/cli/test_quoted_line_breaks.py",

@@ -441,6 +441,8 @@ def test_a_comparison_at_one_epsilon_has_a_line_for_each_method():
     assert drawing["layout"]["yaxis"]["ticktext"] == ["auto", "dp-agd", "plain"]
     assert drawing["spoken"][2] == ["plain, not private: 85"]
     assert "The best of the private ones is auto, with 84." in drawing["caption"]
+
+
 def test_one_large_coefficient_does_not_squash_the_others():
     small = [Coefficient(name=f"column {place}", value=0.1 * place - 0.5, low=-0.6, high=0.6) for place in range(11)]
     for large in (400.0, -400.0):

@@ -227,7 +227,7 @@ def a_parquet_table():
 def test_parquet_types_become_numbers_or_nothing(tmp_path):
     parquet.write_table(a_parquet_table(), tmp_path / "a.parquet")
     file = TableFile(tmp_path / "a.parquet")
-    assert file.is_parquet
+    assert file.format == "Parquet"
     (block,) = file.blocks(["s", "b", "i", "f", "m", "t", "z", "d"])
     found = {name: numbers(column_of(block, name), ["?"]) for name in block.column_names}
     nan = np.nan

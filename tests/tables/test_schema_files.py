@@ -1,5 +1,6 @@
 """Schemas as TOML: what is written comes back, and what is wrong is refused by name, with a remedy."""
 
+import dataclasses
 import pathlib
 
 import pytest
@@ -7,10 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privypurse import InvalidArgument
+from privypurse.tables._draft import STYLES
 from privypurse.tables._schema import (
     MISSING_VALUES,
+    PARTS,
     Category,
     ClassTarget,
+    Date,
     Number,
     NumberTarget,
     Schema,
@@ -50,6 +54,18 @@ categories = st.builds(
     ),
     awkward, st.lists(listed, min_size=1, max_size=5, unique=True), st.booleans(), st.booleans(), sources,
 )  # fmt: skip
+days = st.tuples(st.dates(), st.dates()).map(sorted)
+moments = st.tuples(st.datetimes(), st.datetimes()).filter(lambda pair: pair[0] != pair[1]).map(sorted)
+date_columns = st.builds(
+    lambda name, ends, parts, format, missing, source: Date(
+        name=name, first=ends[0], last=ends[1], parts=tuple(parts), format=format, missing=missing, source=source
+    ),
+    awkward, st.one_of(days, moments), st.lists(st.sampled_from(sorted(PARTS)), min_size=1, unique=True),
+    st.sampled_from([None, "%d.%m.%Y", "%m/%d/%y %H:%M"]), st.booleans(), sources,
+)  # fmt: skip
+signed = st.builds(
+    lambda number, signs: dataclasses.replace(number, decimal=signs[0], thousands=signs[1]), numbers, st.sampled_from(STYLES)
+)  # fmt: skip
 targets = st.one_of(
     st.none(),
     st.builds(
@@ -64,7 +80,7 @@ targets = st.one_of(
 def schemas(draw):
     columns = draw(
         st.lists(
-            st.one_of(numbers, cut_numbers, only_cuts, to_buy, categories),
+            st.one_of(numbers, cut_numbers, only_cuts, to_buy, categories, date_columns, signed),
             min_size=1,
             max_size=5,
             unique_by=lambda column: column.name,
@@ -73,7 +89,9 @@ def schemas(draw):
     target = draw(targets)
     if target is not None and target.name in {column.name for column in columns}:
         target = None
-    return Schema(tuple(columns), target, kinds=draw(sources), decimal=draw(st.sampled_from([".", ","])))
+    taken = {"."} if any(getattr(column, "thousands", "") for column in columns) else {".", ","}
+    above = {"decimal": draw(st.sampled_from(sorted(taken))), "unreadable": draw(st.floats(0, 1))}
+    return Schema(tuple(columns), target, kinds=draw(sources), **above)
 
 
 @given(schemas())
@@ -144,6 +162,7 @@ def test_ignored_columns_are_left_out_and_simple_values_become_text():
     assert schema.columns == (Category(name="b", categories=("1", "2.5", "true", "x")),)
 
 
+DAYS = "dates = [2015-01-01, 2024-12-31]\n"
 ONE = "[columns.a]\nrange = [0, 1]\n"
 REFUSED = {
     "not TOML": ("[columns", "TOML", "privypurse schema"),
@@ -185,6 +204,23 @@ REFUSED = {
     "a target of one class": (ONE + '[target]\ncolumn = "y"\nclasses = ["a"]', "classes of target 'y'", '["no", "yes"]'),
     "a missing class": (ONE + '[target]\ncolumn = "y"\nclasses = ["None", "a"]', "'None'", "missing_values"),
     "a target that is a column": (ONE + '[target]\ncolumn = "a"\nclasses = ["x", "z"]', "'a'", "once"),
+    "dates of one day": ("[columns.a]\ndates = [2020-01-01]", "dates of column 'a'", "2024-12-31"),
+    "dates upside down": ("[columns.a]\ndates = [2020-01-02, 2020-01-01]", "dates of column 'a'", "2024-12-31"),
+    "dates that are none": ('[columns.a]\ndates = ["2020-13-01", "2021"]', "dates of column 'a'", "2024-12-31"),
+    "dates in a time zone": (
+        "[columns.a]\ndates = [2020-01-02T00:00:00Z, 2021-01-01T00:00:00Z]", "dates of column 'a'", "2024-12-31"
+    ),
+    "unknown parts": (f"[columns.a]\n{DAYS}parts = ['moon']", "parts of column 'a'", "month, weekday"),
+    "no parts": (f"[columns.a]\n{DAYS}parts = []", "parts of column 'a'", "month, weekday"),
+    "half a format": (f"[columns.a]\n{DAYS}format = '%d.%m.'", "'%d.%m.'", '"%d.%m.%Y"'),
+    "a format as number": (f"[columns.a]\n{DAYS}format = 3", "column 'a'", '"%d.%m.%Y"'),
+    "a format of numbers": ("[columns.a]\nrange = [0, 1]\nformat = '%d'", "has format", "dates only"),
+    "a decimal of dates": (f"[columns.a]\n{DAYS}decimal = ','", "has decimal", "numbers only"),
+    "dates and a range": (f"[columns.a]\n{DAYS}range = [0, 1]", "'a'", "either"),
+    "an unknown decimal": ("[columns.a]\nrange = [0, 1]\ndecimal = ';'", "decimal of 'a'", "','"),
+    "unknown thousands": ("[columns.a]\nrange = [0, 1]\nthousands = '_'", "thousands of 'a'", "','"),
+    "one sign for both": ("[columns.a]\nrange = [0, 1]\nthousands = '.'", "'a'", 'decimal = ","'),
+    "a share of unreadable lines": ("unreadable = 5\n" + ONE, "unreadable from 0 to 1", "0.05"),
     "a private target": (ONE + '[target]\ncolumn = "y"\nrange = "private"', "target 'y'", "range = [0, 100]"),
 }  # fmt: skip
 

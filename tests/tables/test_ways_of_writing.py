@@ -7,23 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privypurse import InvalidArgument
-from privypurse.tables._columns import numbers, places
-from privypurse.tables._draft import draft_schema
+from privypurse.tables._columns import dates, numbers, places
+from privypurse.tables._draft import STYLES
 from privypurse.tables._encoder import TableEncoder
-from privypurse.tables._files import TableFile
 from privypurse.tables._schema import Number, Schema, parse_schema, write_schema
 
-WORDS = "1|+2.5|-3e2|.5|1e400|1e-400|inf|-Infinity|nan|nan(1)|x||?|1,5|0x1|\x1f7| 8 |1_0"
+WORDS = (
+    "1|+2.5|-3e2|.5|1e400|1e-400|inf|-Infinity|nan|nan(1)|x||?|1,5|0x1|\x1f7| 8 |1_0|1.234|1,234.5|1 234|2021-03-04|"
+    "2021-02-31|04.03.2021|20210304T10"
+)
 texts = st.sampled_from(WORDS.split("|"))
 columns = st.lists(texts, max_size=6)
 
 
-@given(columns, columns, st.sampled_from([".", ","]))
-def test_a_value_is_read_the_same_whatever_is_beside_it(first, second, decimal):
+@given(columns, columns, st.sampled_from(STYLES), st.sampled_from([None, "%d.%m.%Y"]))
+def test_a_value_is_read_the_same_whatever_is_beside_it(first, second, signs, format):
     def read(listed):
-        return numbers(pa.array(listed, pa.string()), ["?"], decimal), places(
-            pa.array(listed, pa.string()), ["1", "x"], ["?"]
-        )
+        column = pa.array(listed, pa.string())
+        return numbers(column, ["?"], *signs), places(column, ["1", "x"], ["?"]), dates(column, ["?"], format)
 
     together, apart = (
         read(first + second),
@@ -31,6 +32,7 @@ def test_a_value_is_read_the_same_whatever_is_beside_it(first, second, decimal):
     )
     np.testing.assert_array_equal(together[0], apart[0])
     np.testing.assert_array_equal(together[1], apart[1])
+    np.testing.assert_array_equal(together[2], apart[2])
 
 
 @given(
@@ -61,15 +63,22 @@ def test_a_comma_may_separate_decimals():
         Schema((Number(name="a", range=(0, 1)),), decimal=";")
 
 
-def test_a_draft_notices_decimal_commas_and_dates(tmp_path):
-    path = tmp_path / "g.csv"
-    lines = [
-        f"{index % 50},{index % 10};2021-0{index % 9 + 1}-03;0{index % 9 + 1}.03.21;{'jn'[index % 2]}"
-        for index in range(400)
-    ]
-    path.write_text("alter;tag;datum;ja\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    schema, remarks = draft_schema(TableFile(path), "ja")
-    assert schema.decimal == ","
-    assert [(column.name, column.range) for column in schema.columns] == [("alter", (0, 50))]
-    assert "dates" in remarks["tag"]
-    assert "dates" in remarks["datum"]
+def test_thousands_are_separated_between_groups_of_three_digits_only():
+    texts = ["1.234,5", "12.345.678", "-1.000", "999", "1234,5", "1.23", "12.34,5", "0.125", ".5", "1.2345"]
+    found = numbers(pa.array(texts), [], ",", ".")
+    nan = np.nan
+    np.testing.assert_array_equal(found, [1234.5, 12345678, -1000, 999, 1234.5, nan, nan, nan, nan, nan])
+    for space in " \u00a0\u2009\u202f":
+        assert numbers(pa.array([f"1{space}234.5"]), [], ".", " ").tolist() == [1234.5]
+
+
+def test_each_column_has_signs_of_its_own():
+    schema = parse_schema(
+        'decimal = ","\n[target]\ncolumn = "y"\nrange = [0, 9000]\ndecimal = "."\nthousands = ","\n'
+        '[columns.a]\nrange = [0, 100]\n[columns.b]\nrange = [0, 100]\ndecimal = "."\n'
+        '[columns.c]\nrange = [0, 2000]\nthousands = "."'
+    )
+    assert [schema.signs_of(part) for part in schema.parts] == [(",", ""), (".", ""), (",", "."), (".", ",")]
+    encoded = TableEncoder(schema).transform({"a": ["50,0", "50.0"], "b": ["25.0", "25,0"], "c": ["1.000,0", "1000"]})
+    assert encoded.tolist() == [[0.5, 0.25, 0.5], [0.5, 0.5, 0.5]]  # what cannot be read is in the middle
+    assert parse_schema(write_schema(schema)) == schema

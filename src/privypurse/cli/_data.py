@@ -198,7 +198,7 @@ def schema(
         described = read_schema(check)
         with shown_progress(quiet) as progress:
             differences = _differences(file, described, progress)
-        _print_check(differences, file.tally, json)
+        _print_check(differences, file, described, json)
         return
     from privypurse.tables._draft import draft_schema
     from privypurse.tables._schema import write_schema
@@ -212,19 +212,28 @@ def schema(
 
         replace_file(out, text)
     if json:
-        written = {"schema": text, "out": None if out is None else str(out), "covered": False, "left_out": remarks}
-        emit(written | {"lines_left_out": dict(file.tally.left_out)})
+        written = {"schema": text, "out": None if out is None else str(out), "covered": False}
+        left_out = {name: remark.why for name, remark in remarks.items() if remark.taken_for == "left out"}
+        columns = {name: asdict(remark) for name, remark in remarks.items()}
+        emit(written | {"left_out": left_out, "columns": columns, "lines_left_out": dict(file.tally.left_out)})
     elif out is None:
         sys.stdout.write(text)
     else:
+        width = max(map(len, remarks), default=0)
+        for name, remark in remarks.items():
+            say(f"{name:<{width}}  {remark.taken_for:<10}  {remark.why}")
         say(f"draft: {out}")
-    _warn_of_lines(file.tally)
+    for name, remark in remarks.items():
+        if remark.warning:
+            warn(f"column {name!r}, taken for {remark.taken_for}: {remark.warning}.")
+    _warn_of_lines(file)
     if target is None:
         warn("no --target: the draft has no [target]; the column to predict is drafted like the others.")
     warn('read from the data, not covered by any guarantee: go through it, then write source = "declared".')
 
 
-def _differences(file: Any, described: Any, progress: Any) -> list[dict[str, Any]]:
+def _differences(file: Any, described: Any, progress: Any) -> dict[str, Any]:
+    """Return exact counts of what differs from a schema, for the output as JSON."""
     from privypurse.runs._rows import Odd
 
     odd, found = Odd(), []
@@ -236,23 +245,36 @@ def _differences(file: Any, described: Any, progress: Any) -> list[dict[str, Any
         beyond = odd.beyond.get(part.name, 0) if clips else None
         counts = {"unknown": odd.unknown.get(part.name, 0), "missing": odd.missing.get(part.name, 0), "beyond": beyond}
         found.append({"column": part.name, "rows": odd.rows} | counts)
-    return found
+    lost, unused = dict(file.tally.left_out), 0
+    if described.target is not None:
+        unused = found[-1]["unknown"] + found[-1]["missing"]
+    counts = {"lines": odd.rows + sum(lost.values()), "used": odd.rows - unused, "without_target": unused}
+    too_many = sum(lost.values()) > described.unreadable * counts["lines"]
+    return {"covered": False, "columns": found, "lines_left_out": lost} | counts | {"too_many_unreadable": too_many}
 
 
-def _warn_of_lines(tally: Any) -> None:
-    if tally.left_out:
-        remedy = "Records with line breaks inside quotes? `privypurse data convert` reads those."
-        warn(f"{tally}. They would be left out. {remedy}")
+def _warn_of_lines(file: Any) -> None:
+    from privypurse.runs._rows import remedy_for
+
+    if file.tally.left_out:
+        warn(f"{file.tally}. They would be left out. {remedy_for(file)}")
 
 
-def _print_check(found: list[dict[str, Any]], tally: Any, json: bool) -> None:
-    _warn_of_lines(tally)
+def _print_check(found: dict[str, Any], file: Any, described: Any, json: bool) -> None:
+    _warn_of_lines(file)
     if json:
-        emit({"covered": False, "columns": found, "lines_left_out": dict(tally.left_out)})
+        emit(found)
     else:
         rows = []
-        for line in found:
+        for line in found["columns"]:
             counts, of = (line[name] for name in ("unknown", "missing", "beyond")), max(line["rows"], 1)
             rows.append([line["column"], *("" if count is None else percent(count / of, 2) for count in counts)])
-        table(("column", "on no list, no number", "missing", "beyond the range"), rows)
-    warn("exact shares of private records, not covered by any guarantee: for those who may see the records.")
+        table(("column", "on no list, no number or date", "missing", "beyond the range"), rows)
+        causes = [f"{count:,} {cause}" for cause, count in found["lines_left_out"].items()]
+        if found["without_target"]:
+            causes.append(f"{found['without_target']:,} whose target is missing, or on no list of the schema")
+        say(f"train would use {found['used']:,} of {found['lines']:,} lines; left out: {', '.join(causes) or 'none'}")
+    if found["too_many_unreadable"]:  # train decides by a noisy count
+        allowed = f"{percent(described.unreadable)} (unreadable = {described.unreadable:g} in the schema)"
+        warn(f"train may refuse this file: more of its lines cannot be read than {allowed}.")
+    warn("exact figures of private records, not covered by any guarantee: for those who may see the records.")

@@ -69,7 +69,9 @@ def output(*names: str, help: str) -> Any:
     return typer.Option(*names, help=help, writable=True, dir_okay=False, show_default=False)
 
 
-DataFile = Annotated[pathlib.Path, typer.Argument(help="CSV with a header (also .gz), or Parquet.", show_default=False)]
+DataFile = Annotated[
+    pathlib.Path, typer.Argument(help="CSV with a header, JSON lines, Parquet or Feather.", show_default=False)
+]
 ModelDir = Annotated[pathlib.Path, typer.Argument(help="Folder made by `privypurse train`.", show_default=False)]
 Target = Annotated[str, option("--target", "-t", help="Column to predict.")]
 SchemaFile = Annotated[

@@ -102,7 +102,7 @@ def compare_paid(
             run.declare_uncovered(uncovered)
         left_out = count_left_out(file, train.left_out, run)
         for one in left_out:
-            one.check(file.path.name)
+            one.check(file, schema.unreadable)
         note = " ".join([PAID, *(f"In {file.path.name}: {one.remark}" for one in left_out)])
         progress.stage("comparing", len(methods) * len(epsilons))
         for epsilon, name in itertools.product(epsilons, methods):

@@ -5,18 +5,15 @@ the records before it. No guarantee covers that, nor the exact counts it returns
 """
 
 import csv
-import gzip
 import io
 import pathlib
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from privypurse.core._errors import FileUnusable, InvalidArgument
 from privypurse.runs._progress import Progress
 from privypurse.runs.folder import replacing
-from privypurse.tables._files import BLOCK_ROWS, BOUNDARIES, TableFile
+from privypurse.tables._files import BLOCK_ROWS, BOUNDARIES, CSV, UNPACKING, TableFile
 from privypurse.tables._lines import not_text
 
 
@@ -34,8 +31,8 @@ def convert_file(file: TableFile, out: pathlib.Path, progress: Progress) -> Conv
     import pyarrow as pa
     from pyarrow import parquet
 
-    if file.is_parquet:
-        raise InvalidArgument(f"file {file.path.name!r} is a Parquet file already. Use it without conversion.")
+    if file.format != CSV:
+        raise InvalidArgument(f"file {file.path.name!r} is a {file.format} file already. Use it without conversion.")
     found = Converted()
     schema = pa.schema([(name, pa.string()) for name in file.columns], metadata={BOUNDARIES: b"read from the data"})
     with replacing(out) as partial:
@@ -52,8 +49,7 @@ def _blocks(file: TableFile, found: Converted, progress: Progress) -> Iterator[l
     """Yield the records in lists of at most ``BLOCK_ROWS``."""
     name, begins, block = file.path.name, 2, []
     progress.stage(f"converting {name}", file.size)
-    with file.path.open("rb") as raw:
-        source: Any = gzip.GzipFile(fileobj=raw) if file.is_gzip else raw
+    with file.unpacked() as (raw, source):
         lines = io.TextIOWrapper(source, file.encoding, newline="\n")
         try:
             lines.readline()  # the header
@@ -75,7 +71,7 @@ def _blocks(file: TableFile, found: Converted, progress: Progress) -> Iterator[l
             raise _malformed(name, begins, what) from None
         except UnicodeError:
             raise not_text(name, file.encoding) from None
-        except (EOFError, OSError, zlib.error) as error:
+        except UNPACKING as error:
             raise FileUnusable(f"file {name!r} cannot be read to its end ({type(error).__name__}). Check it.") from None
     if block:
         yield block

@@ -26,7 +26,7 @@ from privypurse.runs._on_record import counted, on_record
 from privypurse.runs._progress import Progress
 from privypurse.runs._rows import CHECKED, Odd, count_left_out, exactly_left_out, read_rows
 from privypurse.runs.folder import replace_file
-from privypurse.tables._files import TableFile
+from privypurse.tables._files import Records, TableFile
 from privypurse.tables._schema import Schema
 
 
@@ -126,7 +126,7 @@ def predict_blocks(
         if odd.rows == block.num_rows:  # the first block
             _check_matches(odd, schema, file.path.name)
         has_chances = hasattr(pipeline[-1], "predict_proba")
-        kept = [block[name].to_pylist() for name in keep]
+        kept = [block[name] if isinstance(block, Records) else block[name].to_pylist() for name in keep]
         yield pipeline.predict(block), pipeline.predict_proba(block) if has_chances else None, kept
 
 

@@ -22,7 +22,7 @@ from privypurse.methods._by_name import BY_NAME, method_by_name, ridge_for
 from privypurse.purse._opening import check_delta
 from privypurse.purse._purse import Purse
 from privypurse.runs._progress import Progress
-from privypurse.tables._schema import Category, Schema
+from privypurse.tables._schema import PARTS, Category, Column, Date, Number, Schema
 from privypurse.training._plan import Facts, Plan
 
 SEEDS = 5
@@ -138,17 +138,26 @@ def made_rows(schema: Schema, preparation: Preparation, rows: int, rng: np.rando
     made = np.zeros((rows, width), dtype=np.float32)
     start = 0
     for column in schema.columns:
-        own = len(column.features)
-        part, place = made[:, start : start + own], slice(start, start + own)
-        if isinstance(column, Category) or column.cuts:
-            draw_categories(part, means[place], rng, error)
-        else:
-            middle = 0.5 if np.isnan(means[start]) else float(np.clip(means[start], 0.0, 1.0))
-            part[:, 0] = np.clip(middle + spreads[start] * rng.standard_normal(rows), 0.0, 1.0)
-            if column.missing:
-                part[:, 1] = rng.random(rows) < np.clip(np.nan_to_num(means[start + 1], nan=0.0), 0.0, 1.0)
-        start += own
+        for own, kind in _groups(column):
+            part, place = made[:, start : start + own], slice(start, start + own)
+            if kind == "categories":
+                draw_categories(part, means[place], rng, error)
+            elif kind == "number":
+                middle = 0.5 if np.isnan(means[start]) else float(np.clip(means[start], 0.0, 1.0))
+                part[:, 0] = np.clip(middle + spreads[start] * rng.standard_normal(rows), 0.0, 1.0)
+            else:
+                part[:, 0] = rng.random(rows) < np.clip(np.nan_to_num(means[start], nan=0.0), 0.0, 1.0)
+            start += own
     return made
+
+
+def _groups(column: Column) -> list[tuple[int, str]]:
+    """Return the widths of the parts of an encoded column, and what each is."""
+    if isinstance(column, Category) or (isinstance(column, Number) and column.cuts):
+        return [(len(column.features), "categories")]
+    parts = column.parts if isinstance(column, Date) else ("position",)
+    found = [(len(PARTS[part]), "categories") if PARTS[part] else (1, "number") for part in parts]
+    return [*found, (1, "indicator")] if column.missing else found
 
 
 def noise_intervals(

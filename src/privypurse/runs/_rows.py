@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from privypurse.core._errors import InvalidArgument
-from privypurse.core._formats import about, counted
+from privypurse.core._formats import about, counted, percent
 from privypurse.estimators._private_statistics import gaussian
 from privypurse.purse._purse import Purse
 from privypurse.runs._progress import Progress
-from privypurse.tables._columns import MISSING, UNKNOWN, column_of, numbers, places
+from privypurse.tables._columns import MISSING, UNKNOWN, column_of, places
 from privypurse.tables._draft import draft_schema
-from privypurse.tables._encoder import TableEncoder
-from privypurse.tables._files import TableFile
-from privypurse.tables._schema import Category, ClassTarget, Schema, Target, read_schema
+from privypurse.tables._encoder import TableEncoder, read_numbers
+from privypurse.tables._files import CSV, TableFile
+from privypurse.tables._schema import Category, ClassTarget, Date, Schema, Target, read_schema
 
 # Named on the certificate: a refusal depends on the data.
 CHECKED = (
@@ -85,7 +85,7 @@ class Odd:
                 codes = places(column, listed, schema.missing_values)
                 missing, unknown = codes == MISSING, codes == UNKNOWN
             else:
-                found = numbers(column, schema.missing_values, schema.decimal)
+                found = read_numbers(column, part, schema)
                 missing = places(column, [], schema.missing_values) == MISSING
                 unknown = np.isnan(found) & ~missing
                 if part.range is not None:  # None: to be released, or cuts
@@ -174,8 +174,8 @@ def read_columns(file: TableFile, schema: Schema, progress: Progress) -> tuple[N
     table, known = _Growing(len(schema.to_buy), np.float64), 0
     for block, found in _checked_blocks(file, schema, progress):
         known += found
-        columns = (column_of(block, column.name) for column in schema.to_buy)
-        table.append(np.column_stack([numbers(one, schema.missing_values, schema.decimal) for one in columns]))
+        columns = ((column_of(block, column.name), column) for column in schema.to_buy)
+        table.append(np.column_stack([read_numbers(*pair, schema) for pair in columns]))
     check_some(known, file.path.name)
     return table.finish(), file.tally.read - known
 
@@ -218,7 +218,7 @@ def _targets(block: Any, target: Target, schema: Schema) -> tuple[NDArray[Any], 
     if isinstance(target, ClassTarget):
         codes = places(column, sorted(target.classes), schema.missing_values).astype(np.intp)
         return codes, codes >= 0
-    values = np.clip(numbers(column, schema.missing_values, schema.decimal), *target.range)
+    values = np.clip(read_numbers(column, target, schema), *target.range)
     return values, ~np.isnan(values)
 
 
@@ -238,8 +238,10 @@ def _check_kinds(block: Any, schema: Schema, name: str) -> None:
         known = odd.rows - odd.missing.get(part.name, 0) - odd.unknown.get(part.name, 0)
         if odd.none_known(part):
             what = "is on its list" if isinstance(part, Category | ClassTarget) else "is a number"
+            what = f"is a date as {part.format or '2024-12-31'}" if isinstance(part, Date) else what
         elif beyond >= FEW and beyond == known:
-            what = "lies in its range, {:g} to {:g}".format(*getattr(part, "range", ()))
+            ends = (part.first, part.last) if isinstance(part, Date) else map("{:g}".format, getattr(part, "range", ()))
+            what = "lies in its range, {} to {}".format(*ends)
         if what:
             where = f"column {part.name!r} of {name!r} does not match the schema"
             raise InvalidArgument(f"{where}: none of its first values {what}. Check the schema or the delimiter.")
@@ -274,7 +276,6 @@ _REMEDIES = {
     UNREADABLE: "Records with line breaks inside quotes? `privypurse data convert` reads those.",
     NO_TARGET: "Their target is missing, or on no list of the schema: are its classes spelt as in the file?",
 }
-MOST = 0.05  # largest share of lines that may be unreadable
 SURE = 3.0  # noise exceeds so many standard deviations once in 370 runs
 
 
@@ -301,14 +302,20 @@ class LeftOut:
             f"about {about(self.count)} {lines} ({about(self.low)} to {about(self.high)}) {self.why} and are left out"
         )
 
-    def check(self, name: str) -> None:
-        """Raise InvalidArgument if too many lines cannot be read. A missing target is no cause."""
-        lost = self.count - MOST * max(self.lines, 0.0)
+    def check(self, file: TableFile, most: float) -> None:
+        """Raise InvalidArgument if clearly more than a share of lines cannot be read. A missing target is no cause."""
+        lost, name = self.count - most * max(self.lines, 0.0), file.path.name
         if self.why == UNREADABLE and self.low > 0 and lost > self.count - self.low:
+            converted = (
+                f"use the output of `privypurse data convert {name} OUT.parquet`, with the --dataset of these records"
+            )
+            remedy = (
+                f"If records have line breaks inside quotes, {converted}." if file.format == CSV else remedy_for(file)
+            )
             raise InvalidArgument(
-                f"{self}: more than {MOST:.0%} of {name!r}. If records have line breaks inside quotes, use the output of "
-                f"`privypurse data convert {name} OUT.parquet`, with the --dataset of these records. `privypurse schema {name} "
-                "--check SCHEMA` prints the exact counts and causes, for those who may see the records."
+                f"{self}: more than {percent(most)} of {name!r}, which is what the schema allows (unreadable). {remedy} "
+                f"`privypurse schema {name} --check SCHEMA` prints the exact counts and causes, for those who may see the "
+                "records."
             )
 
 
@@ -316,7 +323,7 @@ def count_left_out(file: TableFile, unused: int, purse: Purse) -> tuple[LeftOut,
     """Count unreadable lines, and records without a target, in one release for a share of the purse.
 
     The file has been read to its end. `unused` is the exact number of records without a target:
-    private. A Parquet file has no unreadable lines.
+    private. A file without lines, such as Parquet, has no unreadable ones.
     """
     box, mechanism = file.tally.box(unused=unused), gaussian(purse, SHARE)
     noisy = [float(count) for count in purse.release(box, mechanism, what=WHAT).value]
@@ -325,7 +332,7 @@ def count_left_out(file: TableFile, unused: int, purse: Purse) -> tuple[LeftOut,
         LeftOut(why=why, count=count, low=max(count - half, 0.0), high=max(count, 0.0) + half, lines=sum(noisy))
         for why, count in zip((UNREADABLE, NO_TARGET), noisy[1:], strict=True)
     ]
-    return tuple(both[1:] if file.is_parquet else both)
+    return tuple(both if file.has_lines else both[1:])
 
 
 def exactly_left_out(file: TableFile, unused: int) -> list[str]:
@@ -334,5 +341,10 @@ def exactly_left_out(file: TableFile, unused: int) -> list[str]:
     if unused:
         remarks.append(f"{counted(unused, 'row')} left out: their target is missing, or on no list of the schema.")
     if file.tally.left_out:
-        remarks.append(f"{file.tally}. They are left out. {_REMEDIES[UNREADABLE]}")
+        remarks.append(f"{file.tally}. They are left out. {remedy_for(file)}")
     return remarks
+
+
+def remedy_for(file: TableFile) -> str:
+    """Return what to do about lines that cannot be read."""
+    return _REMEDIES[UNREADABLE] if file.format == CSV else "Write each record as one object on one line."

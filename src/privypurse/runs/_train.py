@@ -190,7 +190,7 @@ def train_file(
         with on_record(purse, run, what) as record, counted(run, "no model was made"):
             left_out = count_left_out(inputs.file, inputs.left_out, run)
             for one in left_out:
-                one.check(settings.data.name)
+                one.check(inputs.file, inputs.schema.unreadable)
                 if counted_lines is not None:
                     counted_lines(one)
             model, schema = _fit(settings, inputs, run, progress)

@@ -1,6 +1,7 @@
 """[RAW DATA] Convert columns of tables to Arrow arrays, numbers or list indices, cell by cell."""
 
 import contextlib
+import datetime
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -12,12 +13,16 @@ from numpy.typing import NDArray
 
 from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
+from privypurse.tables._schema import EPOCH, seconds_since_1970
 
 with contextlib.suppress(ImportError):  # `need_pyarrow` says what to install
     import pyarrow as pa
     from pyarrow import compute as pc
 
 MISSING, UNKNOWN = -1, -2
+# Signs that are written for a thousands separator: spaces of several widths, and two apostrophes.
+_WRITTEN_AS = {" ": " \u00a0\u2009\u202f", "'": "'\u2019"}
+_FIRST, _LAST = seconds_since_1970(datetime.date.min), seconds_since_1970(datetime.date.max, end=True)
 _NUMBER = r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|(?i:inf|infinity))$"
 
 
@@ -93,15 +98,15 @@ def column_of(table: Any, name: str) -> Any:
     return column
 
 
-def numbers(column: Any, missing_values: Sequence[str], decimal: str = ".") -> FloatArray:
+def numbers(column: Any, missing_values: Sequence[str], decimal: str = ".", thousands: str = "") -> FloatArray:
     """Return a column as numbers, NaN for missing values and for text that is not a number."""
     if isinstance(column, Mixed):
-        return column.gather(lambda part: numbers(part, missing_values, decimal), np.nan, np.float64)
+        return column.gather(lambda part: numbers(part, missing_values, decimal, thousands), np.nan, np.float64)
     is_numeric = _is_numeric(column.type)
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     elif not is_numeric:
-        column = _parsed(as_text(column, missing_values), decimal)
+        column = _parsed(_without(thousands, decimal, as_text(column, missing_values)), decimal)
     found = np.asarray(pc.cast(column, pa.float64(), safe=False).fill_null(float("nan")).to_numpy(zero_copy_only=False))
     # Missing values that are numbers, such as 999. Only NaN differs from itself.
     standing_in = [one for one in map(float_or_nan, missing_values) if one == one] if is_numeric else []
@@ -116,6 +121,16 @@ def float_or_nan(text: str) -> float:
         return math.nan
 
 
+def _without(thousands: str, decimal: str, text: Any) -> Any:
+    """Remove thousands separators. Text with one that is not between groups of three digits becomes null."""
+    if not thousands:
+        return text
+    sign = f"[{_WRITTEN_AS.get(thousands, thousands)}]"
+    grouped = pc.match_substring_regex(text, rf"^[+-]?[1-9]\d{{0,2}}({sign}\d{{3}})+(\{decimal}\d*)?$")
+    wrong = pc.and_(pc.match_substring_regex(text, sign), pc.invert(grouped))
+    return pc.replace_substring_regex(pc.if_else(wrong, pa.scalar(None, pa.string()), text), sign, "")
+
+
 def _parsed(text: Any, decimal: str) -> Any:
     """Parse numbers with a decimal sign. Text that is not a number becomes null."""
     if decimal != ".":
@@ -126,6 +141,47 @@ def _parsed(text: Any, decimal: str) -> Any:
     except pa.ArrowInvalid:  # some text is not a number: cast the rest
         is_number = pc.match_substring_regex(text, _NUMBER)
         return pc.cast(pc.if_else(is_number, pc.utf8_ltrim(text, "+"), pa.scalar(None, pa.string())), pa.float64())
+
+
+def dates(column: Any, missing_values: Sequence[str], format: str | None = None) -> FloatArray:
+    """Return dates as seconds since 1970 by their own clock, NaN for missing values and other text.
+
+    Text is in a format of `strptime`, or in ISO 8601. A column of dates needs no format.
+    """
+    if isinstance(column, Mixed):
+        return column.gather(lambda part: dates(part, missing_values, format), np.nan, np.float64)
+    if has_dates(column):
+        return _typed_dates(column)
+    text = as_text(column, missing_values).dictionary_encode()
+    each = np.array([*(_date(one, format) for one in text.dictionary.to_pylist()), np.nan])
+    return np.asarray(each[text.indices.fill_null(len(each) - 1).to_numpy(zero_copy_only=False)])
+
+
+def has_dates(column: Any) -> bool:
+    """Whether a column is of a type for dates."""
+    return not isinstance(column, Mixed) and (pa.types.is_date(column.type) or pa.types.is_timestamp(column.type))
+
+
+def _typed_dates(column: Any) -> FloatArray:
+    kind, is_null = column.type, column.is_null().to_numpy(zero_copy_only=False)
+    in_a_second = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[getattr(kind, "unit", "ms")]
+    in_a_second = 1 / 86_400 if pa.types.is_date32(kind) else in_a_second
+    whole = pc.cast(column.view(pa.int32() if pa.types.is_date32(kind) else pa.int64()), pa.int64()).fill_null(0)
+    found = np.clip(whole.to_numpy(zero_copy_only=False) / in_a_second, _FIRST, _LAST)
+    if getattr(kind, "tz", None):  # to the clock of the time zone
+        seconds = pa.array(found.astype(np.int64), pa.int64()).cast(pa.timestamp("s", kind.tz))
+        local = pc.local_timestamp(seconds).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        found = local + found % 1
+    return np.where(is_null, np.nan, found)
+
+
+def _date(text: str, format: str | None) -> float:
+    """Return a date as seconds since 1970, NaN if it is none."""
+    try:
+        found = datetime.datetime.fromisoformat(text) if format is None else datetime.datetime.strptime(text, format)
+    except ValueError:
+        return math.nan
+    return (found.replace(tzinfo=None) - EPOCH).total_seconds()
 
 
 def places(column: Any, listed: Sequence[str], missing_values: Sequence[str]) -> NDArray[np.int32]:

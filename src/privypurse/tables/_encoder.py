@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.estimators._compat import Tagged
-from privypurse.tables._columns import MISSING, UNKNOWN, column_of, numbers, places
-from privypurse.tables._schema import Category, Number, Schema
+from privypurse.tables._columns import MISSING, UNKNOWN, column_of, dates, numbers, places
+from privypurse.tables._schema import PARTS, Category, Date, Number, NumberTarget, Schema
 
 MOST_DENSE_COLUMNS = 512  # with more encoded columns the result is a sparse matrix
 
@@ -20,8 +20,9 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
     """Encode a table with named columns as a matrix, by a schema. First step of trained pipelines.
 
     A number is clipped to its range and scaled to [0, 1], or one-hot encoded by declared cuts. A
-    missing number counts as the middle of its range. A category is one-hot encoded; one that is not
-    listed is all zeros, or has a column of its own.
+    missing number counts as the middle of its range. So does a date; its month, weekday and hour are
+    one-hot encoded. A category is one-hot encoded; one that is not listed is all zeros, or has a
+    column of its own.
 
     The schema is public and has all ranges. A table is a pandas or polars frame, an Arrow table, or
     a dict of columns. The result is a float32 array; with more than 512 columns, a sparse matrix.
@@ -72,8 +73,10 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
             start += len(column.features)
             if isinstance(column, Category):
                 _fill_category(part, places(values, column.categories, schema.missing_values), column)
+            elif isinstance(column, Date):
+                _fill_date(part, read_numbers(values, column, schema), column)
             else:
-                _fill_number(part, numbers(values, schema.missing_values, schema.decimal), column)
+                _fill_number(part, read_numbers(values, column, schema), column)
         return sparse.csr_matrix(encoded) if self.is_sparse else encoded
 
     @property
@@ -94,6 +97,13 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
         return self.schema
 
 
+def read_numbers(values: Any, part: Number | NumberTarget | Date, schema: Schema) -> NDArray[np.float64]:
+    """Return the values of a column as numbers, or as seconds since 1970; NaN for missing and unreadable ones."""
+    if isinstance(part, Date):
+        return dates(values, schema.missing_values, part.format)
+    return numbers(values, schema.missing_values, *schema.signs_of(part))
+
+
 def _fill_category(part: NDArray[np.float32], codes: NDArray[np.int32], column: Category) -> None:
     if column.other:
         codes = np.where(codes == UNKNOWN, len(column.categories), codes)
@@ -108,11 +118,33 @@ def _fill_number(part: NDArray[np.float32], values: NDArray[np.float64], column:
         intervals = np.searchsorted(np.array(column.cuts), values, side="right")
         _mark(part, np.where(is_missing, MISSING, intervals))
     elif column.range is not None:
-        low, high = column.range
-        scaled = (np.clip(values, low, high) - low) / (high - low)
-        part[:, 0] = np.where(is_missing, 0.5, scaled)
+        part[:, 0] = _scaled(values, *column.range)
     if column.missing:
         part[is_missing, -1] = 1.0
+
+
+def _fill_date(part: NDArray[np.float32], values: NDArray[np.float64], column: Date) -> None:
+    is_missing, start = np.isnan(values), 0
+    seconds = np.floor(np.where(is_missing, 0.0, values)).astype("datetime64[s]")
+    numbered = {
+        "month": seconds.astype("datetime64[M]").astype(np.int64) % 12,
+        "weekday": (seconds.astype("datetime64[D]").astype(np.int64) + 3) % 7,  # 1970 began on a Thursday
+        "hour": seconds.astype("datetime64[h]").astype(np.int64) % 24,
+    }
+    for name in column.parts:
+        width = len(PARTS[name]) or 1
+        if name == "position":
+            part[:, start] = _scaled(values, *column.range)
+        else:
+            _mark(part[:, start : start + width], np.where(is_missing, MISSING, numbered[name]))
+        start += width
+    if column.missing:
+        part[is_missing, -1] = 1.0
+
+
+def _scaled(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+    """Clip to a range and scale to [0, 1]. Missing values are in the middle."""
+    return np.where(np.isnan(values), 0.5, (np.clip(values, low, high) - low) / (high - low))
 
 
 def _mark(part: NDArray[np.float32], places: NDArray[Any]) -> None:

@@ -1,13 +1,17 @@
-"""[RAW DATA] Read CSV and Parquet files in blocks. Messages never quote a record."""
+"""[RAW DATA] Read files of tables in blocks. Messages never quote a record."""
 
 import codecs
 import contextlib
 import csv
 import difflib
 import gzip
+import io
+import itertools
 import math
 import os
 import pathlib
+import shlex
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,7 +19,7 @@ from typing import Any
 from privypurse.core._errors import FileUnusable, InvalidArgument
 from privypurse.tables import _lines as lines
 from privypurse.tables._columns import float_or_nan, need_pyarrow
-from privypurse.tables._lines import FIELDS, LONGEST_LINE, Lines, Tally, not_text, not_whole
+from privypurse.tables._lines import FEW, FIELDS, LONGEST_LINE, NO_OBJECT, Lines, Tally, not_text, not_whole
 
 with contextlib.suppress(ImportError):  # `need_pyarrow` says what to install
     import pyarrow as pa
@@ -26,6 +30,11 @@ DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 BLOCK_BYTES = 1 << 20
 BLOCK_ROWS = 16_384
 BOUNDARIES = b"privypurse.record_boundaries"  # metadata of Parquet files made by `convert_file`
+CSV, JSON_LINES, PARQUET, ARROW = "CSV", "JSON lines", "Parquet", "Feather"
+JSON_SUFFIXES = (".jsonl", ".ndjson")
+MOST_KEYS = 10_000
+# Errors of a packed file that is damaged or cut off.
+UNPACKING = (OSError, EOFError, zlib.error, zipfile.BadZipFile)
 BytesRead = Callable[[int], None]  # receives the number of bytes read so far
 
 
@@ -33,15 +42,25 @@ def ignored(_: int) -> None:
     """Ignore it."""
 
 
+class Records(dict[str, list[Any]]):
+    """Columns of a block of records, each value in a type of its own."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of records."""
+        return len(next(iter(self.values()), []))
+
+
 class TableFile:
-    """A table in a CSV file with a header (also ``.gz``), or in a Parquet file.
+    """A table in a file: CSV with a header, JSON lines (either also ``.gz`` or ``.zip``), Parquet or Feather.
 
     Without a `delimiter` the one of a CSV file is found in its header. Lines with another number of
-    fields than the header are left out.
+    fields than the header are left out, and lines of a JSON file without an object. An object need
+    not have all keys: those it lacks are missing.
 
     Guarantees
     ----------
-    Each line of a CSV file is one record or none, decided by that line alone; see `Lines`.
+    Each line of a CSV or JSON file is one record or none, decided by that line alone; see `Lines`.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, delimiter: str | None = None, encoding: str = "utf-8") -> None:
@@ -49,26 +68,76 @@ class TableFile:
         self.encoding = lines.known_encoding(encoding)
         if not self.path.is_file():
             what = "expected a file, got a folder" if self.path.is_dir() else "no such file"
-            raise InvalidArgument(f"{what}: {str(path)!r}. Pass a CSV or Parquet file.")
+            raise InvalidArgument(f"{what}: {str(path)!r}. Pass a CSV, JSON lines, Parquet or Feather file.")
         if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or not 0 < ord(delimiter) < 128):
             raise InvalidArgument(f"delimiter must be one ASCII character; got {delimiter!r}. Pass for example ';'.")
         need_pyarrow()
         with self.path.open("rb") as file:
-            start = file.read(4)
+            start = file.read(8)
         if not start:
             raise self._refusal("is empty. Pass a file with a header line.")
-        self.is_parquet, self.is_gzip = start == b"PAR1", start.startswith(b"\x1f\x8b")
+        if start == b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1":
+            raise self._workbook()
+        self.is_gzip = start.startswith(b"\x1f\x8b")
+        self.member = self._only_member() if start.startswith((b"PK\x03\x04", b"PK\x05\x06")) else None
+        # By its name, as the first line of JSON lines is a record, which decides nothing about others.
+        is_json = pathlib.PurePath((self.member or self.path.name).lower().removesuffix(".gz")).suffix in JSON_SUFFIXES
+        by_name = JSON_LINES if is_json else CSV
+        self.format = PARQUET if start.startswith(b"PAR1") else ARROW if start.startswith(b"ARROW1") else by_name
         self.tally = Tally()  # exact numbers of lines in the last call of `blocks`: private
         self.delimiter = ","
         self.uncovered: tuple[str, ...] = ()  # for certificates: what was read from records to make the file
-        self.columns = self._parquet_columns() if self.is_parquet else self._header(delimiter)
+        # In the order of the file. Empty for JSON lines until `keys` reads them from the records.
+        self.columns = []
+        if self.format != JSON_LINES:
+            self.columns = self._header(delimiter) if self.format == CSV else self._typed_columns()
         if twice := sorted({name for name in self.columns if self.columns.count(name) > 1}):
             if self._looks_headless:
-                raise self._refusal("has numbers in its first line: it does not look like a header. Add one.")
+                raise self._refusal("has a first line that does not look like a header. Add one.")
             raise self._refusal(f"has several columns named {twice[0]!r}. Rename them, or check the header line.")
 
     def _refusal(self, why: str) -> InvalidArgument:
         return InvalidArgument(f"file {self.path.name!r} {why}")
+
+    def _workbook(self) -> InvalidArgument:
+        command = f"`soffice --headless --convert-to csv {shlex.quote(self.path.name)}`"
+        return self._refusal(f"is a spreadsheet. Save it as CSV in UTF-8, or convert its first sheet: {command}.")
+
+    def _only_member(self) -> str:
+        """Return the name of the file in a zip file."""
+        unzip = f"`unzip {shlex.quote(self.path.name)}`"
+        try:
+            with zipfile.ZipFile(self.path) as packed:
+                listed = packed.infolist()
+                files = [one for one in listed if not one.is_dir() and not one.filename.startswith("__MACOSX/")]
+                with packed.open(files[0]) if len(files) == 1 and _is_plain(files[0]) else io.BytesIO() as file:
+                    start = file.read(8)
+        except UNPACKING:
+            raise self._refusal("is not a complete zip file. Check it.") from None
+        if any(one.filename.startswith("xl/") or one.filename == "content.xml" for one in listed):
+            raise self._workbook()
+        if len(files) != 1:
+            raise self._refusal(f"is a zip file of several files or none. Unzip it and pass one of them: {unzip}.")
+        if not _is_plain(files[0]):
+            raise self._refusal(f"is a zip file with a password, or compressed in a rare way. Unzip it: {unzip}.")
+        if start.startswith((b"PAR1", b"ARROW1", b"PK\x03\x04", b"\x1f\x8b", b"\xd0\xcf\x11\xe0")):
+            raise self._refusal(f"is a zip file of a file that is not text. Unzip it: {unzip}.")
+        return files[0].filename
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether a record is a line, which may be unreadable."""
+        return self.format in (CSV, JSON_LINES)
+
+    @contextlib.contextmanager
+    def unpacked(self) -> Iterator[tuple[Any, Any]]:
+        """Open a file that has lines. Yield the file on disk, whose position shows the progress, and its contents."""
+        with self.path.open("rb") as raw:
+            if self.member is not None:
+                with zipfile.ZipFile(raw) as packed, packed.open(self.member) as contents:
+                    yield raw, contents
+            else:
+                yield raw, gzip.GzipFile(fileobj=raw) if self.is_gzip else raw
 
     @property
     def size(self) -> int:
@@ -76,15 +145,17 @@ class TableFile:
         return self.path.stat().st_size
 
     def require(self, names: Sequence[str]) -> None:
-        """Raise InvalidArgument if the file lacks a column."""
+        """Raise InvalidArgument if the file lacks a column. Keys of JSON lines are looked for by `blocks`."""
+        if self.format == JSON_LINES:
+            return
         if lacking := [name for name in names if name not in self.columns]:
             where = f"column {lacking[0]!r} is not in {self.path.name!r}"
             if self._looks_headless:
-                raise InvalidArgument(f"{where}: its first line, of numbers, does not look like a header. Add one.")
+                raise InvalidArgument(f"{where}: its first line does not look like a header. Add one.")
             listed = ", ".join(map(repr, self.columns[:12])) + (", ..." if len(self.columns) > 12 else "")
             near = difflib.get_close_matches(lacking[0], self.columns, 1)
             remedy = f"Did you mean {near[0]!r}?" if near else "Check the name, and that the first line is a header."
-            only = self.columns[0] if len(self.columns) == 1 and not self.is_parquet else ""
+            only = self.columns[0] if len(self.columns) == 1 and self.format == CSV else ""
             if others := [word for sign, word in DELIMITERS.items() if sign != self.delimiter and sign in only]:
                 remedy = f"The header looks separated by a {others[0]}: pass that as --delimiter, or leave it out."
             raise InvalidArgument(f"{where}, which has {listed}. {remedy}")
@@ -92,30 +163,49 @@ class TableFile:
     @property
     def _looks_headless(self) -> bool:
         """Whether the first line may be a record, which no message may quote."""
-        # "nan" too: that is how pandas may write a missing number.
-        numbers = (name.strip().lower() == "nan" or not math.isnan(float_or_nan(name)) for name in self.columns)
-        return not self.is_parquet and any(numbers)
+        # "nan" too: that is how pandas may write a missing number. Braces: a part of a JSON object.
+        odd = (name.strip().lower() == "nan" or not math.isnan(float_or_nan(name)) for name in self.columns)
+        return self.format == CSV and (any(odd) or any(sign in name for sign in "{}" for name in self.columns))
 
     def blocks(
         self, names: Sequence[str], *, strict: bool = False, progress: BytesRead = ignored, may_be_empty: bool = False
     ) -> Iterator[Any]:
-        """Yield Arrow tables of some ten thousand rows with the named columns, in order.
+        """Yield tables of some ten thousand rows with the named columns, in order.
 
-        Columns of CSV files are text. `strict` raises InvalidArgument for a line that is not a
-        record instead of leaving it out. `may_be_empty` accepts a CSV file without records.
+        Tables are Arrow tables, or `Records` of JSON lines. Columns of CSV files are text. `strict`
+        raises InvalidArgument for a line that is not a record instead of leaving it out.
+        `may_be_empty` accepts a CSV file without records.
         """
         self.require(names)
-        if self.is_parquet:
-            return self._parquet_blocks(names, progress)
-        return self._csv_blocks(names, strict, progress, may_be_empty)
+        if self.format == CSV:
+            return self._csv_blocks(names, strict, progress, may_be_empty)
+        return self._json_blocks(names, strict, progress) if self.has_lines else self._typed_blocks(names, progress)
+
+    def keys(self, progress: BytesRead = ignored) -> list[str]:
+        """Return the columns; of JSON lines, the keys that occur in any record."""
+        if self.format != JSON_LINES or self.columns:
+            return self.columns
+        found: dict[str, None] = {}
+        for record in self._json_records(False, progress):
+            found.update(dict.fromkeys(record))
+            if len(found) > MOST_KEYS:
+                raise self._refusal(f"has records of more than {MOST_KEYS:,} different keys. Pass a schema.")
+        self.columns = list(found)
+        return self.columns
 
     def _header(self, delimiter: str | None) -> list[str]:
+        start = b""
         try:
+            with self.unpacked() as (_, file):
+                start = bytes(file.read(4_096))
             line = self._first_line()
         except UnicodeError:
-            raise not_text(self.path.name, self.encoding) from None
-        except (OSError, EOFError, zlib.error) as error:
+            raise not_text(self.path.name, self.encoding, start) from None
+        except UNPACKING as error:
             raise FileUnusable(f"file {self.path.name!r} cannot be read ({type(error).__name__}). Check it.") from None
+        if lines.is_binary(line.encode("utf-8", "replace")):  # a record may have such bytes, a header may not
+            raise not_text(self.path.name, self.encoding, start + line.encode("utf-8", "replace"))
+        self._check_no_json(line)
         if "\r" in line.removesuffix("\r\n").removesuffix("\n"):
             raise self._refusal("ends its lines with carriage returns. Save it with line feeds.")
         try:
@@ -129,9 +219,20 @@ class TableFile:
             raise self._refusal("has no header: its first line is empty. Add one.")
         return names
 
+    def _check_no_json(self, line: str) -> None:
+        """Raise InvalidArgument if a first line is that of a JSON document, or of JSON lines under another name."""
+        name, opening = self.path.name, line.strip()
+        if opening == "[" or opening.startswith(("[{", "[ {")):
+            code = f"import json; [print(json.dumps(one)) for one in json.load(open({name!r}))]"
+            out = shlex.quote(str(pathlib.PurePath(name).with_suffix(".jsonl")))
+            command = f"`python -c {shlex.quote(code)} > {out}`"
+            raise self._refusal(f"is one JSON document. Write its records line by line: {command}.")
+        if opening.startswith("{"):
+            raise self._refusal("begins like JSON lines. Give it a name that ends with .jsonl.")
+
     def _first_line(self) -> str:
         """Return the header line. Errors in later lines do not matter here."""
-        with gzip.open(self.path) if self.is_gzip else self.path.open("rb") as file:
+        with self.unpacked() as (_, file):
             if not lines.is_wide(self.encoding):
                 return bytes(file.readline(LONGEST_LINE + 9)).decode(self.encoding).removeprefix("\ufeff")
             decoder, text = codecs.getincrementaldecoder(self.encoding)("replace"), ""
@@ -149,9 +250,8 @@ class TableFile:
             return "error" if strict else "skip"
 
         try:
-            with self.path.open("rb") as raw:
-                unpacked = pa.input_stream(raw, compression="gzip") if self.is_gzip else raw
-                kept = Lines(unpacked, self.delimiter, self.encoding, strict=strict, name=name, tally=tally)
+            with self.unpacked() as (raw, contents):
+                kept = Lines(contents, self.delimiter, self.encoding, strict=strict, name=name, tally=tally)
                 reader = arrow_csv.open_csv(
                     kept,
                     # Threads would read far ahead.
@@ -179,8 +279,8 @@ class TableFile:
                     raise not_whole(name, FIELDS) from None
                 why = f"cannot be read as a table separated by {self.delimiter!r}. Check delimiter and quotes."
                 raise self._refusal(why) from None
-        except (OSError, EOFError) as error:
-            raise FileUnusable(f"{name!r} cannot be read to its end ({type(error).__name__}): truncated?") from None
+        except UNPACKING as error:
+            raise self._cut_off(error) from None
         if tally.read or may_be_empty:
             return
         if not tally.left_out:
@@ -188,9 +288,45 @@ class TableFile:
         fields = f"{len(self.columns)} fields, like its header"
         raise self._refusal(f"has no line with {fields}, and closed quotes. Check --delimiter and the first line.")
 
-    def _parquet_columns(self) -> list[str]:
+    def _cut_off(self, error: BaseException) -> FileUnusable:
+        why = f"cannot be read to its end ({type(error).__name__}): truncated?"
+        return FileUnusable(f"{self.path.name!r} {why}")
+
+    def _json_records(self, strict: bool, progress: BytesRead) -> Iterator[dict[str, Any]]:
+        """Yield the objects of the lines. Each is parsed by itself: other records decide no type."""
+        self.tally = tally = Tally()
         try:
-            schema = parquet.read_schema(self.path)
+            with self.unpacked() as (raw, contents):
+                kept = Lines(contents, None, self.encoding, strict=strict, name=self.path.name, tally=tally)
+                for line in io.BufferedReader(kept, LONGEST_LINE):
+                    if line in (b"\n", b"\r\n"):
+                        continue
+                    if (found := lines.json_object(line)) is None:
+                        kept.leave_out(NO_OBJECT)
+                        continue
+                    tally.read += 1
+                    if tally.read % BLOCK_ROWS == 0:
+                        progress(raw.tell())
+                    yield found
+                progress(raw.tell())
+        except UNPACKING as error:
+            raise self._cut_off(error) from None
+        if not tally.read:
+            raise self._refusal("has no line with a JSON object. Write each record as one object on one line.")
+
+    def _json_blocks(self, names: Sequence[str], strict: bool, progress: BytesRead) -> Iterator[Any]:
+        records, is_first = self._json_records(strict, progress), True
+        while listed := list(itertools.islice(records, BLOCK_ROWS)):
+            for name in names if is_first and len(listed) >= FEW else ():
+                if name not in self.columns and not any(name in record for record in listed):
+                    remedy = "Check the name, in the schema too."
+                    raise InvalidArgument(f"none of the first records of {self.path.name!r} has {name!r}. {remedy}")
+            is_first = False
+            yield Records({name: [record.get(name) for record in listed] for name in names})
+
+    def _typed_columns(self) -> list[str]:
+        try:
+            schema = parquet.read_schema(self.path) if self.format == PARQUET else self._arrow_file().schema
             if BOUNDARIES in (schema.metadata or {}):
                 self.uncovered = (
                     f"where each record of {self.path.name} begins and ends, which `privypurse data convert` read from the "
@@ -198,21 +334,59 @@ class TableFile:
                 )
             return [str(name) for name in schema.names]
         except (pa.ArrowException, OSError, UnicodeError):
-            raise self._refusal("is not a complete Parquet file. Check it.") from None
+            raise self._refusal(f"is not a complete {self.format} file. Check it.") from None
 
-    def _parquet_blocks(self, names: Sequence[str], progress: BytesRead) -> Iterator[Any]:
+    def _typed_blocks(self, names: Sequence[str], progress: BytesRead) -> Iterator[Any]:
         self.tally = tally = Tally()
+        batches = self._parquet_batches(names) if self.format == PARQUET else self._arrow_batches(names)
         try:
-            with parquet.ParquetFile(self.path) as file:
-                rows = max(1, file.metadata.num_rows)
-                for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=list(names)):
-                    tally.read += batch.num_rows
-                    progress(self.size * tally.read // rows)
-                    yield pa.Table.from_batches([batch]).select(list(names))
+            for batch, share in batches:
+                tally.read += batch.num_rows
+                progress(int(self.size * share))
+                yield pa.Table.from_batches([batch]).select(list(names))
         except (pa.ArrowException, OSError, UnicodeError):
             raise self._refusal("cannot be read to its end. Check it.") from None
         if not tally.read:
             raise self._refusal("has no rows. Pass a file with records.")
+
+    def _parquet_batches(self, names: Sequence[str]) -> Iterator[tuple[Any, float]]:
+        """Yield batches, and how much of the file has been read."""
+        with parquet.ParquetFile(self.path) as file:
+            rows, read = max(1, file.metadata.num_rows), 0
+            for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=list(names)):
+                read += batch.num_rows
+                yield batch, read / rows
+
+    def _arrow_batches(self, names: Sequence[str]) -> Iterator[tuple[Any, float]]:
+        file = self._arrow_file([self.columns.index(name) for name in dict.fromkeys(names)])
+        for index in range(file.num_record_batches):
+            whole = file.get_batch(index)
+            for column in whole.columns:
+                _check_offsets(column)
+            for start in range(0, whole.num_rows, BLOCK_ROWS):
+                batch = whole.slice(start, BLOCK_ROWS)
+                yield batch, (index + (start + batch.num_rows) / whole.num_rows) / file.num_record_batches
+
+    def _arrow_file(self, places: Sequence[int] | None = None) -> Any:
+        """Open a Feather file, to read all columns or those at some places."""
+        return pa.ipc.open_file(str(self.path), options=pa.ipc.IpcReadOptions(included_fields=places))
+
+
+def _is_plain(member: zipfile.ZipInfo) -> bool:
+    """Whether a file in a zip file has no password and is compressed as usual."""
+    return not member.flag_bits & 1 and member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+def _check_offsets(column: Any) -> None:
+    """Raise ArrowInvalid if a damaged column would crash. No value is a reason, such as text that is not UTF-8."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        _check_offsets(column.dictionary)
+        pa.DictionaryArray.from_arrays(column.indices, column.dictionary)
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        column.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary()).validate(full=True)
+    else:
+        column.validate(full=not pa.types.is_primitive(kind) and not pa.types.is_decimal(kind))
 
 
 def _fields(line: str, delimiter: str) -> list[str]:

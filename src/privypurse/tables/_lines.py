@@ -1,13 +1,15 @@
-"""[RAW DATA] Filter the lines of a CSV file before parsing: each line is one record or none.
+"""[RAW DATA] Filter the lines of a file before parsing: each line is one record or none.
 
-A parser reads past the end of a line with an open quotation mark, so that one record could swallow
-others. Such lines are left out, one by one, as are lines that are too long or have a stray carriage
-return. Invalid bytes are replaced within their line. Lines left out are counted.
+A parser of CSV files reads past the end of a line with an open quotation mark, so that one record
+could swallow others. Such lines are left out, one by one, as are lines that are too long or have a
+stray carriage return. JSON is parsed line by line; lines without an object are left out. Invalid
+bytes are replaced within their line. Lines left out are counted.
 """
 
 import codecs
 import contextlib
 import io
+import json
 import math
 import re
 from collections import Counter
@@ -27,6 +29,8 @@ _ONE_BYTE = ("iso8859-", "cp125", "cp437", "cp85", "cp86", "koi8", "mac-", "hp-r
 # Why a line is not a record by itself.
 OPEN_QUOTE, FIELDS = "with a quotation mark that is not closed", "with too many or too few fields"
 RETURN, TOO_LONG = "with a stray carriage return", "that are too long"
+NO_OBJECT = "without a JSON object"
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # in no text; an escape is, in some encodings
 
 
 @dataclass
@@ -51,18 +55,42 @@ class Tally:
         return Sensitive(counts, norm=Norm.L2, add_remove=1.0, replace_one=math.sqrt(2))
 
 
-def not_whole(name: str, cause: str) -> InvalidArgument:
+def not_whole(name: str, cause: str, *, is_json: bool = False) -> InvalidArgument:
     """Return the error for a line that is not a record by itself."""
-    return InvalidArgument(
-        f"file {name!r} has lines {cause}, which are not records by themselves. If records have line breaks inside quotes, "
-        f"pass the output of `privypurse data convert {name} OUT.parquet`. Otherwise check delimiter and quotes."
+    remedy = (
+        f"If records have line breaks inside quotes, pass the output of `privypurse data convert {name} OUT.parquet`. Otherwise "
+        "check delimiter and quotes."
     )
+    remedy = "Write each record as one object on one line." if is_json else remedy
+    return InvalidArgument(f"file {name!r} has lines {cause}, which are not records by themselves. {remedy}")
 
 
-def not_text(name: str, encoding: str) -> InvalidArgument:
-    """Return the error for a file that is not text in its encoding."""
+def not_text(name: str, encoding: str, start: bytes = b"") -> InvalidArgument:
+    """Return the error for a file that is not text in its encoding, or not text at all by some of its bytes."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return InvalidArgument(
+            f"file {name!r} is not text in {encoding}. It looks like UTF-16: pass --encoding utf-16."
+        )
+    if is_binary(start):
+        return InvalidArgument(
+            f"file {name!r} is a binary file of an unknown kind. Save it as CSV in UTF-8, or as Parquet."
+        )
     remedy = "Pass its encoding, for example --encoding latin-1, or a Parquet file."
     return InvalidArgument(f"file {name!r} is not text in {encoding}. {remedy}")
+
+
+def is_binary(start: bytes) -> bool:
+    """Whether bytes cannot be from a text in which a character is one byte or more."""
+    return _CONTROL.search(start) is not None
+
+
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """Return the object on a line of UTF-8, or None if there is none."""
+    try:
+        found = json.loads(line.decode("utf-8").removeprefix("\ufeff"))
+    except (ValueError, RecursionError):  # also for numbers of many digits and deep nesting
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def known_encoding(encoding: str) -> str:
@@ -95,8 +123,9 @@ def is_whole(line: str, delimiter: str) -> bool:
 class Lines(io.RawIOBase):
     """A stream of the lines of a binary file that can be parsed, as UTF-8.
 
-    The encoding is a result of `known_encoding`. `strict` raises InvalidArgument with the name of
-    the file instead of leaving a line out.
+    Without a `delimiter` quotes and carriage returns do not matter. The encoding is a result of
+    `known_encoding`. `strict` raises InvalidArgument with the name of the file instead of leaving a
+    line out.
 
     Guarantees
     ----------
@@ -105,14 +134,16 @@ class Lines(io.RawIOBase):
     lines of the first chunk are not text in `encoding`, the file is refused.)
     """
 
-    def __init__(self, source: Any, delimiter: str, encoding: str, *, strict: bool, name: str, tally: Tally) -> None:
+    def __init__(
+        self, source: Any, delimiter: str | None, encoding: str, *, strict: bool, name: str, tally: Tally
+    ) -> None:
         self._source, self._strict, self._name, self._asked = source, strict, name, encoding
         self._tally = tally
         # Decode UTF-16 and UTF-32 before splitting lines.
         wide = is_wide(encoding)
         self._decoder = codecs.getincrementaldecoder(encoding)("replace") if wide else None
         self._encoding = "utf-8" if wide else encoding
-        self._whole = _whole_line(delimiter)
+        self._whole = None if delimiter is None else _whole_line(delimiter)
         self._rest = b""  # start of an incomplete line
         self._skipping = False  # whether that line was too long
         self._ready = memoryview(b"")
@@ -147,7 +178,7 @@ class Lines(io.RawIOBase):
             self._skipping = False
         if len(self._rest) > LONGEST_LINE:
             if not self._skipping:
-                self._leave_out(TOO_LONG)
+                self.leave_out(TOO_LONG)
             self._rest, self._skipping = b"", True
         return self._kept(lines) if lines else b""
 
@@ -155,7 +186,7 @@ class Lines(io.RawIOBase):
         listed = lines.split(b"\n")
         self._tally.blank += listed.count(b"") + listed.count(b"\r") - (not listed[-1])
         plain = b'"' not in lines and lines.count(b"\r") == lines.count(b"\r\n")
-        if plain and max(map(len, listed)) <= LONGEST_LINE:
+        if (plain or self._whole is None) and max(map(len, listed)) <= LONGEST_LINE:
             with contextlib.suppress(UnicodeDecodeError):
                 text = lines.decode(self._encoding)
                 self._first = False
@@ -171,18 +202,21 @@ class Lines(io.RawIOBase):
         content = line.removesuffix(b"\r")
         text = content.decode(self._encoding, "replace").encode("utf-8")
         if len(line) > LONGEST_LINE:
-            self._leave_out(TOO_LONG)
+            self.leave_out(TOO_LONG)
+        elif self._whole is None:
+            return text
         elif b"\r" in content:
-            self._leave_out(RETURN)
+            self.leave_out(RETURN)
         elif b'"' in text and not self._whole.fullmatch(text):
-            self._leave_out(OPEN_QUOTE)
+            self.leave_out(OPEN_QUOTE)
         else:
             return text
         return None
 
-    def _leave_out(self, cause: str) -> None:
+    def leave_out(self, cause: str) -> None:
+        """Count a line that is left out, or raise InvalidArgument if that is not allowed."""
         if self._strict:
-            raise not_whole(self._name, cause)
+            raise not_whole(self._name, cause, is_json=self._whole is None)
         self._tally.left_out[cause] += 1
 
     def _check_encoding(self, lines: list[bytes]) -> None:
@@ -192,7 +226,7 @@ class Lines(io.RawIOBase):
                 line.decode(self._encoding)
                 valid += 1
         if (odd := len(lines) - valid) >= FEW and odd * ODD_LINES > len(lines):
-            raise not_text(self._name, self._asked)
+            raise not_text(self._name, self._asked, b"\n".join(lines))
 
 
 def _whole_line(delimiter: str) -> "re.Pattern[bytes]":

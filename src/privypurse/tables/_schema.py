@@ -1,10 +1,12 @@
 """The schema: a public description of the columns of a table, with ranges and categories."""
 
+import datetime
 import difflib
 import enum
 import itertools
 import json
 import pathlib
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +19,16 @@ from privypurse.core._formats import exact
 
 MISSING_VALUES = ("", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 MOST_CATEGORIES = 10_000
+MOST_UNREADABLE = 0.05  # default of `Schema.unreadable`
+DECIMALS, THOUSANDS = (".", ","), ("", ".", ",", " ", "'")
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+# Parts of a date, and the values of those that are one-hot encoded.
+PARTS = {"position": (), "month": _MONTHS, "weekday": _DAYS, "hour": tuple(map(str, range(24)))}
+EPOCH = datetime.datetime(1970, 1, 1)
 
 
 class Source(enum.Enum):
@@ -37,6 +49,8 @@ class Number:
     cuts: tuple[float, ...] = ()  # public; the column is one-hot encoded by the intervals between them
     missing: bool = False  # whether to add an indicator of missing numbers
     source: Source = Source.DECLARED  # of range and cuts
+    decimal: str | None = None  # decimal sign in text; None: that of the schema
+    thousands: str = ""  # sign between groups of three digits in text
 
     def __post_init__(self) -> None:
         if self.range is not None:
@@ -78,6 +92,53 @@ class Category:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Date:
+    """A column of dates, or of dates and times. Missing ones count as the middle of the range."""
+
+    name: str
+    first: datetime.date  # or a datetime
+    last: datetime.date  # or a datetime; a date is meant to its end
+    parts: tuple[str, ...] = ("position",)  # in the range, as a number; month, weekday and hour are one-hot encoded
+    format: str | None = None  # of text, as in `strptime`; None: ISO 8601
+    missing: bool = False  # whether to add an indicator of missing dates
+    source: Source = Source.DECLARED  # of the range
+
+    def __post_init__(self) -> None:
+        what = f"dates of column {self.name!r}"
+        days = [day for day in (self.first, self.last) if isinstance(day, datetime.date)]
+        if len(days) < 2 or any(getattr(day, "tzinfo", None) for day in days) or not self.range[0] < self.range[1]:
+            raise InvalidArgument(f"expected a first and a last day as {what}. Write dates = [2015-01-01, 2024-12-31].")
+        if not self.parts or len({*self.parts}) < len(self.parts) or not {*self.parts} <= {*PARTS}:
+            known = ", ".join(PARTS)
+            raise InvalidArgument(
+                f"expected some of {known} as parts of column {self.name!r}, got {shown(self.parts)}."
+            )
+        if self.format is not None and not _is_format(self.format):
+            got = f"expected a format with day, month and year for column {self.name!r}, got {shown(self.format)}"
+            raise InvalidArgument(f'{got}. Write for example format = "%d.%m.%Y", or leave it out for 2024-12-31.')
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The range in seconds since 1970."""
+        return seconds_since_1970(self.first), seconds_since_1970(self.last, end=True)
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the encoded columns."""
+        names = []
+        for part in self.parts:
+            names += [f"{self.name} {part} = {value}" for value in PARTS[part]] or [self.name]
+        return [*names, f"{self.name} missing"] if self.missing else names
+
+
+def seconds_since_1970(moment: datetime.date, *, end: bool = False) -> float:
+    """Return the seconds from 1970 to a date or a datetime without a time zone, or to the `end` of a date."""
+    if isinstance(moment, datetime.datetime):
+        return (moment - EPOCH).total_seconds()
+    return (moment - EPOCH.date()).total_seconds() + (86_399 if end else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClassTarget:
     """A target of classes. Rows whose target is missing or not listed are left out."""
 
@@ -96,12 +157,14 @@ class NumberTarget:
     name: str
     range: tuple[float, float]
     source: Source = Source.DECLARED
+    decimal: str | None = None
+    thousands: str = ""
 
     def __post_init__(self) -> None:
         _check_range(f"range of target {self.name!r}", self.range)
 
 
-Column = Number | Category
+Column = Number | Category | Date
 Target = ClassTarget | NumberTarget
 
 
@@ -111,7 +174,7 @@ class Schema:
 
     Parameters
     ----------
-    columns : tuple of Number or Category
+    columns : tuple of Number, Category or Date
         The features, in order. Other columns of a file are ignored.
     target : ClassTarget, NumberTarget or None
         The column to predict.
@@ -121,6 +184,8 @@ class Schema:
         Decimal sign in text: "." or ",".
     kinds : Source
         Origin of the choice of columns and their kinds.
+    unreadable : float
+        Largest share of the lines of a file that may be left out because they cannot be read.
 
     Examples
     --------
@@ -135,19 +200,30 @@ class Schema:
     missing_values: tuple[str, ...] = MISSING_VALUES
     kinds: Source = Source.DECLARED
     decimal: str = "."
+    unreadable: float = MOST_UNREADABLE
 
     def __post_init__(self) -> None:
-        if self.decimal not in (".", ","):
+        if self.decimal not in DECIMALS:
             raise InvalidArgument(f"expected '.' or ',' as decimal, got {shown(self.decimal)}. Leave it out for '.'.")
+        if not _is_number(self.unreadable) or not 0 <= self.unreadable <= 1:
+            raise InvalidArgument(
+                f"expected unreadable from 0 to 1, got {shown(self.unreadable)}. Leave it out for 0.05."
+            )
         if not self.columns:
             raise InvalidArgument("expected at least one column in the schema, got none. Add a table [columns.NAME].")
         if twice := sorted(name for name, times in Counter(self.names).items() if times > 1):
             raise InvalidArgument(f"column {twice[0]!r} is described twice, or is the target too. Describe it once.")
         for part in self.parts:
+            if isinstance(part, Number | NumberTarget):
+                _check_signs(part.name, *self.signs_of(part))
             listed = part.categories if isinstance(part, Category) else getattr(part, "classes", ())
             for value in sorted({*listed} & {"", *self.missing_values}):
                 what = f"{value!r} of {part.name!r} is also a missing value. Remove it from the list"
                 raise InvalidArgument(f'{what}, or write for example missing_values = ["?"].')
+
+    def signs_of(self, part: Number | NumberTarget) -> tuple[str, str]:
+        """Return the decimal sign and the thousands separator of a column of numbers."""
+        return self.decimal if part.decimal is None else part.decimal, part.thousands
 
     @property
     def features(self) -> list[str]:
@@ -222,6 +298,25 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e100
 
 
+def _check_signs(name: str, decimal: Any, thousands: Any) -> None:
+    for what, sign, known in (("decimal", decimal, DECIMALS), ("thousands", thousands, THOUSANDS)):
+        if sign not in known:
+            listed = ", ".join(map(repr, filter(None, known)))
+            raise InvalidArgument(f"expected one of {listed} as {what} of {name!r}, got {shown(sign)}.")
+    if decimal == thousands:
+        both = f"expected different signs as decimal and thousands of {name!r}, got {decimal!r} twice"
+        raise InvalidArgument(f'{both}. Write for example decimal = "," and thousands = ".".')
+
+
+def _is_format(format: Any) -> bool:
+    """Whether a text is a format for strptime that holds a whole date."""
+    day = datetime.datetime(2020, 11, 25)
+    try:
+        return datetime.datetime.strptime(day.strftime(format), format).date() == day.date()
+    except (TypeError, ValueError, re.error):
+        return False
+
+
 def _check_range(what: str, pair: Any) -> None:
     if not (isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_number, pair)) and pair[0] < pair[1]):
         raise InvalidArgument(f"expected two increasing numbers as {what}, got {shown(pair)}. Write range = [0, 100].")
@@ -241,9 +336,10 @@ def _check_texts(what: str, values: Sequence[Any], *, least: int) -> None:
 _SOURCES = {"declared": Source.DECLARED, "data": Source.DATA, "bought": Source.EARLIER}
 _WRITTEN = {Source.DECLARED: "declared", Source.DATA: "data", Source.BOUGHT: "bought", Source.EARLIER: "bought"}
 _FLAGS = ("ignore", "missing", "other")
-_COLUMN_KEYS = ("range", "cuts", "categories", "source", *_FLAGS)
-_TARGET_KEYS = ("column", "classes", "range", "source")
-_KEYS = ("source", "missing_values", "decimal", "target", "columns")
+_SIGNS = ("decimal", "thousands")
+_COLUMN_KEYS = ("range", "cuts", "categories", "dates", "parts", "format", *_SIGNS, "source", *_FLAGS)
+_TARGET_KEYS = ("column", "classes", "range", *_SIGNS, "source")
+_KEYS = ("source", "missing_values", "decimal", "unreadable", "target", "columns")
 
 _DRAFT = """\
 # DRAFT: kinds, ranges and categories below were READ FROM THE DATA. No guarantee covers that: a
@@ -251,7 +347,8 @@ _DRAFT = """\
 # by what you know without looking (an age lies between 0 and 120; the list of jobs is in the
 # questionnaire), and then write source = "declared". Or write range = "private" for a column of
 # numbers, and its range is bought from the budget. A column of numbers that is skewed, or whose
-# effect bends, does better with cuts = [10, 100, 1000] of your own in place of its range.
+# effect bends, does better with cuts = [10, 100, 1000] of your own in place of its range. A date is
+# its position in the range; parts = ["position", "month", "weekday", "hour"] adds what you choose.
 """
 _DECLARED = '# The public description of a table. source = "declared": known without looking at the records.\n'
 
@@ -289,7 +386,8 @@ def parse_schema(text: str) -> Schema:
         raise InvalidArgument(f'expected a list of texts as missing_values, got {shown(missing)}. Write ["?", "NA"].')
     target = None if fields.get("target") is None else _target(fields["target"], default)
     used = tuple(column for column in columns if column is not None)
-    return Schema(used, target, tuple(missing), default, fields.get("decimal", "."))
+    above = {key: fields[key] for key in ("decimal", "unreadable") if key in fields}
+    return Schema(used, target, tuple(missing), default, **above)
 
 
 def _column(name: str, settings: Any, default: Source) -> Column | None:
@@ -303,21 +401,34 @@ def _column(name: str, settings: Any, default: Source) -> Column | None:
         raise InvalidArgument(f"expected true or false as {wrong[0]} of {what}, got {shown(settings[wrong[0]])}.")
     if ignore:
         return None
-    if ("range" in settings or "cuts" in settings) == ("categories" in settings):
-        raise InvalidArgument(f"{what} needs either range (numbers) or categories. To leave it out: ignore = true.")
+    is_number, is_date = "range" in settings or "cuts" in settings, "dates" in settings
+    if is_number + is_date + ("categories" in settings) != 1:
+        needed = f"{what} needs either range (numbers), dates or categories"
+        raise InvalidArgument(f"{needed}. To leave it out: ignore = true.")
+    for keys, fits, kind in ((_SIGNS, is_number, "numbers"), (("parts", "format"), is_date, "dates")):
+        if not fits and (wrong := [key for key in keys if key in settings]):
+            raise InvalidArgument(f"{what} has {wrong[0]}, which is for {kind} only. Leave it out.")
+    if is_date:
+        days, texts = settings["dates"], settings.get("parts", ["position"])
+        first, last = map(_as_date, days) if isinstance(days, list) and len(days) == 2 else (None, None)
+        parts = _each(_as_text, texts, f"parts of {what}")
+        described: Any = {"first": first, "last": last, "parts": parts, "format": settings.get("format")}
+        return Date(name=name, **described, missing=missing, source=_unless_bought(source))
     if "categories" in settings:
         texts, own = _each(_as_text, settings["categories"], f"categories of {what}"), _unless_bought(source)
         return Category(name=name, categories=texts, other=other, missing=missing, source=own)
+    signs = {key: settings[key] for key in _SIGNS if key in settings}
     cuts, pair = _each(_as_number, settings.get("cuts", []), f"cuts of {what}"), settings.get("range")
     if pair == "private":
         if cuts:
             raise InvalidArgument(f'{what} has cuts, which need no range. Leave out range = "private".')
-        return Number(name=name, missing=missing, source=Source.DECLARED if source is Source.DATA else source)
+        own = Source.DECLARED if source is Source.DATA else source
+        return Number(name=name, missing=missing, source=own, **signs)
     if pair is None and not cuts:
         raise InvalidArgument(f"cuts of {what} are empty. Write for example cuts = [25, 40, 65], or a range.")
     own = _unless_bought(source) if cuts else source
     bounds: Any = None if pair is None else _each(_as_number, pair, f'range of {what}, or "private" to buy it')
-    return Number(name=name, range=bounds, cuts=cuts, missing=missing, source=own)
+    return Number(name=name, range=bounds, cuts=cuts, missing=missing, source=own, **signs)
 
 
 def _target(settings: Any, default: Source) -> Target:
@@ -331,7 +442,9 @@ def _target(settings: Any, default: Source) -> Target:
     if "classes" in settings:
         return ClassTarget(name=name, classes=_each(_as_text, settings["classes"], "classes"), source=source)
     bounds: Any = _each(_as_number, settings["range"], f"range of target {name!r}, such as range = [0, 100]")
-    return NumberTarget(name=name, range=bounds, source=source)
+    return NumberTarget(
+        name=name, range=bounds, source=source, **{key: settings[key] for key in _SIGNS if key in settings}
+    )
 
 
 def _each(convert: Callable[[Any], Any], values: Any, what: str) -> tuple[Any, ...]:
@@ -344,6 +457,15 @@ def _each(convert: Callable[[Any], Any], values: Any, what: str) -> tuple[Any, .
 def _as_number(value: Any) -> Any:
     """Convert a large whole number to a float."""
     return float(value) if type(value) is int and 2**53 < abs(value) <= 10**100 else value
+
+
+def _as_date(value: Any) -> Any:
+    """Convert a date in quotes."""
+    kind = datetime.date if isinstance(value, str) and len(value) <= 10 else datetime.datetime
+    try:
+        return kind.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
 
 
 def _as_text(value: Any) -> Any:
@@ -373,46 +495,64 @@ def _check_keys(settings: Mapping[str, Any], known: Sequence[str], what: str) ->
         raise InvalidArgument(f"{what} has an unknown setting {unknown[0]!r}.{guess}")
 
 
-def write_schema(schema: Schema, *, comments: Mapping[str, str] | None = None) -> str:
+def write_schema(schema: Schema, *, comments: Mapping[str, object] | None = None) -> str:
     """Write a schema as TOML.
 
     Parameters
     ----------
     schema : Schema
         The schema.
-    comments : dict of str to str, optional
-        Remarks by column. Columns that are not in the schema are written as ignored.
+    comments : dict of str to object, optional
+        Remarks by column, as text. Columns that are not in the schema are written as ignored.
     """
-    remarks, default = {name: " ".join(text.split()) for name, text in (comments or {}).items()}, schema.kinds
+    remarks = {
+        name: [" ".join(line.split()) for line in str(text).splitlines()] for name, text in (comments or {}).items()
+    }
+    default = schema.kinds
     lines = [_DECLARED if schema.is_declared else _DRAFT, f"source = {_text(_WRITTEN[default])}"]
     if schema.missing_values != MISSING_VALUES:
         lines.append(f"missing_values = {_texts(schema.missing_values)}")
     if schema.decimal != ".":
         lines.append(f"decimal = {_text(schema.decimal)}")
+    if schema.unreadable != MOST_UNREADABLE:
+        lines.append(f"unreadable = {exact(schema.unreadable)}")
     if (target := schema.target) is not None:
-        lines += ["", "[target]", f"column = {_text(target.name)}"]
+        lines += ["", *_commented("target", remarks.pop(target.name, [])), f"column = {_text(target.name)}"]
         if isinstance(target, ClassTarget):
             lines.append(f"classes = {_texts(target.classes)}")
         else:
-            lines.append(f"range = {_numbers(target.range)}")
+            lines += [f"range = {_numbers(target.range)}", *_written_signs(target)]
         lines += [f"source = {_text(_WRITTEN[target.source])}"] * (target.source is not default)
     for column in schema.columns:
-        remark = remarks.pop(column.name, "")
-        lines += ["", f"[columns.{_key(column.name)}]" + (f"  # {remark}" if remark else "")]
+        lines += ["", *_commented(f"columns.{_key(column.name)}", remarks.pop(column.name, []))]
         if isinstance(column, Category):
             lines.append(f"categories = {_texts(column.categories)}")
             lines += ["other = true"] * column.other
+        elif isinstance(column, Date):
+            lines.append(f"dates = [{column.first.isoformat()}, {column.last.isoformat()}]")
+            lines += [f"parts = {_texts(column.parts)}"] * (column.parts != ("position",))
+            lines += [] if column.format is None else [f"format = {_text(column.format)}"]
         else:
             if column.range is not None:
                 lines.append(f"range = {_numbers(column.range)}")
             elif not column.cuts:
                 lines.append('range = "private"')
             lines += [f"cuts = {_numbers(column.cuts)}"] * bool(column.cuts)
+            lines += _written_signs(column)
         lines += ["missing = true"] * column.missing
         lines += [f"source = {_text(_WRITTEN[column.source])}"] * (column.source is not default)
     for name, remark in remarks.items():
-        lines += ["", f"[columns.{_key(name)}]  # {remark}", "ignore = true"]
+        lines += ["", *_commented(f"columns.{_key(name)}", remark), "ignore = true"]
     return "\n".join(lines) + "\n"
+
+
+def _commented(name: str, remark: list[str]) -> list[str]:
+    return [f"[{name}]" + "".join(f"  # {line}" for line in remark[:1]), *(f"# {line}" for line in remark[1:])]
+
+
+def _written_signs(part: Number | NumberTarget) -> list[str]:
+    signs = {"decimal": part.decimal, "thousands": part.thousands or None}
+    return [f"{key} = {_text(sign)}" for key, sign in signs.items() if sign is not None]
 
 
 def _text(value: str) -> str:

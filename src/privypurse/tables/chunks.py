@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from privypurse.core._checks import FloatArray, positive_integer, shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.tables._columns import column_of, need_pyarrow, numbers, readable_text
-from privypurse.tables._files import TableFile
+from privypurse.tables._files import JSON_LINES, PARQUET, TableFile
 
 __all__ = ["from_files"]
 
@@ -62,7 +62,7 @@ def from_files(
     uncovered = [CHECKED] if format == "csv" else []
     if format == "parquet":  # files may have been converted from CSV
         files = [one for one in _files(path) if one.is_file() and one.stat().st_size]
-        uncovered = [what for one in files if (table := TableFile(one)).is_parquet for what in table.uncovered]
+        uncovered = [what for one in files if (table := TableFile(one)).format == PARQUET for what in table.uncovered]
     chunks.uncovered = tuple(dict.fromkeys(uncovered))  # type: ignore[attr-defined]
     return chunks
 
@@ -75,6 +75,10 @@ def _files(path: str | os.PathLike[str]) -> list[pathlib.Path]:
 def _csv(path: str | os.PathLike[str], names: list[str]) -> Callable[[], Iterator[Any]]:
     files = [TableFile(one) for one in _files(path)]
     for file in files:
+        if file.format == JSON_LINES:
+            raise InvalidArgument(
+                f"expected CSV files, got {file.path.name!r}, of JSON lines. Write it as Parquet first."
+            )
         file.require(names)
     return lambda: (block for file in files for block in file.blocks(names, may_be_empty=True))
 

@@ -100,8 +100,8 @@ class Part:
         names = [column.name for column in SCHEMA.columns]
         self.raw = frame[names].copy()
         for column in SCHEMA.columns:
-            number = isinstance(column, Number)
-            self.raw[column.name] = frame[column.name].astype(float if number else str)
+            values = frame[column.name]
+            self.raw[column.name] = values.astype(float if isinstance(column, Number) else object).fillna("missing")
         encoded = TableEncoder(SCHEMA).transform(frame)
         self.encoded = np.asarray(encoded.todense() if hasattr(encoded, "todense") else encoded, dtype=np.float32)
         self.y = np.asarray(table.y == 1, dtype=int)

@@ -56,7 +56,7 @@ def test_the_report_of_a_pipeline_lists_its_declared_steps_and_the_budget_of_its
     before = purse.spent
     report(pipeline, tmp_path / "report.html", intervals=False)
     page = text_of(tmp_path / "report.html")
-    for words in ("a survey", "kind__x0_2.0", "step columntransformer", "privypurse ledger verify budget.db"):
+    for words in ("a survey", "kind__x0_2.0", "step columntransformer", "privypurse ledger verify --ledger budget.db"):
         assert words in page
     assert purse.spent == before
 

@@ -111,4 +111,3 @@ def test_what_is_not_private_says_so_in_every_row(name):
 
 def test_the_readme_leads_to_the_summary():
     assert "](docs/reproduction/summary.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "](docs/reproduction/summary-figure-1.png)" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -46,7 +46,7 @@ app = typer.Typer(cls=_Commands, help=HELP, rich_markup_mode="markdown", epilog=
 @app.command("convert", epilog=EXIT_CODES)
 @checked
 def convert(
-    source: Annotated[pathlib.Path, typer.Argument(help="CSV with a header (also .gz).", show_default=False)],
+    source: Annotated[pathlib.Path, typer.Argument(help="CSV with a header (also .gz or .zip).", show_default=False)],
     out: Annotated[
         pathlib.Path, typer.Argument(help="Parquet file to write.", writable=True, dir_okay=False, show_default=False)
     ],

@@ -32,8 +32,6 @@ NOT_UPHELD = (
     "public, so it guarantees nothing under add-remove. Issue a new one: privypurse ledger certificate."
 )
 
-_LEDGER_HELP = "File of the ledger. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db here."
-Ledger = Annotated[pathlib.Path | None, options.option("--ledger", help=_LEDGER_HELP)]
 Dataset = Annotated[str, options.dataset(help="Name of the data set.")]
 OneDataset = Annotated[str | None, options.dataset(help="Name of a data set. Default: all of them.")]
 # An earlier way to name the ledger, which scripts may use.
@@ -66,7 +64,9 @@ def accounts_on(ledger: Any, dataset: str | None) -> list[Any]:
 
 @app.command("show", epilog=EXIT_CODES)
 @checked
-def show(ledger: Ledger = None, path: Path = None, dataset: OneDataset = None, json: options.Json = False) -> None:
+def show(
+    ledger: options.LedgerHere = None, path: Path = None, dataset: OneDataset = None, json: options.Json = False
+) -> None:
     """Show the data sets of a ledger: limit, spent, left, people and dates.
 
     Examples:
@@ -133,7 +133,7 @@ def _details(purse: Any) -> dict[str, Any]:
 @checked
 def certificate(
     dataset: Dataset,
-    ledger: Ledger = None,
+    ledger: options.LedgerHere = None,
     path: Path = None,
     out: Annotated[pathlib.Path | None, options.output("--out", "-o", help="File to write; .json for JSON.")] = None,
     overwrite: options.Overwrite = False,
@@ -160,7 +160,7 @@ def certificate(
 @app.command("verify", epilog=EXIT_CODES)
 @checked
 def verify(
-    ledger: Ledger = None,
+    ledger: options.LedgerHere = None,
     path: Path = None,
     certificate: Annotated[
         pathlib.Path | None, options.option("--certificate", help="Also check this certificate against the ledger.")
@@ -247,7 +247,7 @@ def _read_certificate(path: pathlib.Path) -> Any:
 @app.command("export", epilog=EXIT_CODES)
 @checked
 def export(
-    ledger: Ledger = None,
+    ledger: options.LedgerHere = None,
     path: Path = None,
     out: Annotated[pathlib.Path | None, options.output("--out", "-o", help="File to write. Default: stdout.")] = None,
     overwrite: options.Overwrite = False,
@@ -305,7 +305,7 @@ def export(
 def freeze(
     dataset: Dataset,
     why: Annotated[str, options.option("--why", help="Reason to record.")],
-    ledger: Ledger = None,
+    ledger: options.LedgerHere = None,
     path: Path = None,
     who: options.Who = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,

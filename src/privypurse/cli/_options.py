@@ -89,6 +89,8 @@ _BUDGET_HELP = "Total epsilon of the data set, fixed at its first use. Default: 
 _DELTA_HELP = "Far below one over the number of records. Default: that of the ledger, or 1e-6."
 _NEIGHBOURING_HELP = "Protect a record's presence (add-remove, the default) or its contents (replace-one)."
 Ledger = Annotated[pathlib.Path | None, option("--ledger", help=_LEDGER_HELP, panel=_BUDGET)]
+_LEDGER_HERE_HELP = "File of the ledger. Default: $PRIVYPURSE_LEDGER, or privypurse-ledger.db here."
+LedgerHere = Annotated[pathlib.Path | None, option("--ledger", help=_LEDGER_HERE_HELP)]
 Dataset = Annotated[str | None, dataset(help=_DATASET_HELP)]
 Budget = Annotated[float | None, option("--budget", help=_BUDGET_HELP, panel=_BUDGET)]
 Delta = Annotated[float | None, option("--delta", help=_DELTA_HELP, panel=_BUDGET)]

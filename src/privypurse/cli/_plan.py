@@ -37,7 +37,7 @@ def plan(
             "--schema", "-s", help="Count the columns of this schema instead.", complete=options.complete_schema
         ),
     ] = None,
-    ledger: options.Ledger = None,
+    ledger: options.LedgerHere = None,
     dataset: Annotated[
         str | None,
         options.dataset(

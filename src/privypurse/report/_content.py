@@ -81,7 +81,7 @@ class ReportContent:
     settings: tuple[tuple[str, str], ...]  # to reproduce the run: command, versions, options
     schema: str  # as TOML
     step_sizes: tuple[float, ...] = ()  # of each update, planned or chosen by a line search
-    folder: str = "MODEL"  # path of the model, as passed to the run
+    folder: str = ""  # path of the model, as passed to the run; nothing for a model in memory
     measurements: tuple[Measurement, ...] = ()
     coefficients_note: str = ""  # how the intervals were made
     schema_declared: bool = True  # whether all of the schema was declared public or paid for

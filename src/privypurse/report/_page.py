@@ -343,8 +343,10 @@ def _reproduce(content: ReportContent) -> str:
 
 def _verify(content: ReportContent) -> str:
     """Explain how to check the page against the ledger."""
-    certificate, own = content.certificate, shlex.quote(f"{content.folder}/certificate.json")
-    command = f"privypurse ledger verify --ledger {shlex.quote(str(content.budget['ledger']))} --certificate {own}"
+    certificate = content.certificate
+    command = f"privypurse ledger verify --ledger {shlex.quote(str(content.budget['ledger']))}"
+    if content.folder:
+        command += f" --certificate {shlex.quote(f'{content.folder}/certificate.json')}"
     inner = paragraph(
         f"The ledger ({certificate.ledger}) chains its lines by SHA-256. It had {counted(certificate.ledger_lines, 'line')} when "
         "this was issued; an older line that is changed or left out breaks the chain, and the last digest pins it:"

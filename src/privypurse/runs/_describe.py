@@ -1,8 +1,10 @@
 """The description of a run that is saved beside its model, and the report made from it."""
 
+import json
 import pathlib
 import platform
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -128,6 +130,11 @@ def _prepared(schema: Schema, model: Any) -> list[list[str]]:
     if schema.target is not None:
         lines.append(["target", f"{schema.target.name}, {_WORDS[schema.target.source]}"])
     return lines
+
+
+def measurements_text(measurements: list[Measurement]) -> str:
+    """Return the file measurements.json of a model."""
+    return json.dumps([asdict(one) for one in measurements], indent=1, allow_nan=False)
 
 
 def report_of(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> str:

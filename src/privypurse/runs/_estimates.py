@@ -1,4 +1,4 @@
-"""[PUBLIC] Figures and 95 % intervals from counts and sums, noisy or exact.
+"""Figures and 95 % intervals from counts and sums, noisy or exact.
 
 An interval holds every value that the counts do not contradict (Fieller 1954): so it covers
 sampling and noise together, also where the noise of a denominator matters. Without noise, that of a

@@ -5,10 +5,9 @@ No guarantee covers records to predict.
 
 import contextlib
 import csv
-import json
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from sklearn.pipeline import Pipeline
@@ -20,7 +19,7 @@ from privypurse.purse._opening import part_of
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Measurement
 from privypurse.runs._account import Account, put_on_record
-from privypurse.runs._describe import load_run, report_of
+from privypurse.runs._describe import load_run, measurements_text, report_of
 from privypurse.runs._measure import measure
 from privypurse.runs._on_record import counted, on_record
 from privypurse.runs._progress import Progress
@@ -107,7 +106,7 @@ def write_measurements(
     folder: pathlib.Path, pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]
 ) -> None:
     """Replace the measurements of a saved model, and its report."""
-    replace_file(folder / "measurements.json", json.dumps([asdict(one) for one in measurements], indent=1))
+    replace_file(folder / "measurements.json", measurements_text(measurements))
     replace_file(folder / "report.html", report_of(pipeline, about, measurements))
 
 

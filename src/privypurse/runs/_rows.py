@@ -272,10 +272,7 @@ def available_memory() -> int | None:
 WHAT = "how many lines are used, and how many are left out"
 SHARE = 0.005
 UNREADABLE, NO_TARGET = "could not be read by themselves", "have no target of the schema"
-_REMEDIES = {
-    UNREADABLE: "Records with line breaks inside quotes? `privypurse data convert` reads those.",
-    NO_TARGET: "Their target is missing, or on no list of the schema: are its classes spelt as in the file?",
-}
+SPELLING = "Their target is missing, or on no list of the schema: are its classes spelt as in the file?"
 SURE = 3.0  # noise exceeds so many standard deviations once in 370 runs
 
 
@@ -288,11 +285,12 @@ class LeftOut:
     low: float  # the interval holds the true number in 369 of 370 runs
     high: float
     lines: float  # noisy number of all lines of the file
+    remedy: str
 
     @property
     def remark(self) -> str:
         """The count, with a remedy if it is not zero."""
-        return f"{self}. {_REMEDIES[self.why]}" if self.low > 0 else f"{self}."
+        return f"{self}. {self.remedy}" if self.low > 0 else f"{self}."
 
     def __str__(self) -> str:
         if self.low <= 0:
@@ -306,14 +304,8 @@ class LeftOut:
         """Raise InvalidArgument if clearly more than a share of lines cannot be read. A missing target is no cause."""
         lost, name = self.count - most * max(self.lines, 0.0), file.path.name
         if self.why == UNREADABLE and self.low > 0 and lost > self.count - self.low:
-            converted = (
-                f"use the output of `privypurse data convert {name} OUT.parquet`, with the --dataset of these records"
-            )
-            remedy = (
-                f"If records have line breaks inside quotes, {converted}." if file.format == CSV else remedy_for(file)
-            )
             raise InvalidArgument(
-                f"{self}: more than {percent(most)} of {name!r}, which is what the schema allows (unreadable). {remedy} "
+                f"{self}: more than {percent(most)} of {name!r}, which is what the schema allows (unreadable). {self.remedy} "
                 f"`privypurse schema {name} --check SCHEMA` prints the exact counts and causes, for those who may see the "
                 "records."
             )
@@ -328,9 +320,17 @@ def count_left_out(file: TableFile, unused: int, purse: Purse) -> tuple[LeftOut,
     box, mechanism = file.tally.box(unused=unused), gaussian(purse, SHARE)
     noisy = [float(count) for count in purse.release(box, mechanism, what=WHAT).value]
     half = SURE * mechanism.noise_std(box, purse.neighbouring)
+    causes = {UNREADABLE: remedy_for(file), NO_TARGET: SPELLING}
     both = [
-        LeftOut(why=why, count=count, low=max(count - half, 0.0), high=max(count, 0.0) + half, lines=sum(noisy))
-        for why, count in zip((UNREADABLE, NO_TARGET), noisy[1:], strict=True)
+        LeftOut(
+            why=why,
+            count=count,
+            low=max(count - half, 0.0),
+            high=max(count, 0.0) + half,
+            lines=sum(noisy),
+            remedy=causes[why],
+        )
+        for why, count in zip(causes, noisy[1:], strict=True)
     ]
     return tuple(both if file.has_lines else both[1:])
 
@@ -347,4 +347,9 @@ def exactly_left_out(file: TableFile, unused: int) -> list[str]:
 
 def remedy_for(file: TableFile) -> str:
     """Return what to do about lines that cannot be read."""
-    return _REMEDIES[UNREADABLE] if file.format == CSV else "Write each record as one object on one line."
+    if file.format != CSV:
+        return "Write each record as one object on one line."
+    return (
+        "If records have line breaks inside quotes, use the output of "
+        f"`privypurse data convert {file.path.name} OUT.parquet`, with the --dataset of these records."
+    )

@@ -6,7 +6,7 @@ import math
 import pathlib
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from privypurse.purse._purse import Purse
 from privypurse.report._content import Measurement
 from privypurse.runs import _rows as reading
 from privypurse.runs._account import Account, Forecast, forecast
-from privypurse.runs._describe import describe_budget, describe_run, report_of
+from privypurse.runs._describe import describe_budget, describe_run, measurements_text, report_of
 from privypurse.runs._measure import MEASURE_SHARE, epsilon_beside_measuring, measure
 from privypurse.runs._on_record import counted, held_back, on_record
 from privypurse.runs._progress import Progress, Silent, TrainingStage
@@ -59,7 +59,7 @@ class TrainSettings:
     Parameters
     ----------
     data, out : path
-        A CSV or Parquet file, and the folder for the model.
+        A file that `TableFile` reads, and the folder for the model.
     target : str
         Name of the column to predict.
     epsilon : float
@@ -316,7 +316,7 @@ def _fit(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progres
 def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> dict[str, str]:
     files = model_files(pipeline) | {
         "run.json": json.dumps(about, indent=1, allow_nan=False),
-        "measurements.json": json.dumps([asdict(one) for one in measurements], indent=1, allow_nan=False),
+        "measurements.json": measurements_text(measurements),
     }
     try:
         return files | {"report.html": report_of(pipeline, about, measurements)}

@@ -37,7 +37,7 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")  # in no text; an escap
 class Tally:
     """Exact counts of the lines of a file. Private."""
 
-    read: int = 0  # lines, or rows of a Parquet file, read as records
+    read: int = 0  # lines, or rows of a Parquet or Feather file, read as records
     left_out: Counter[str] = field(default_factory=Counter)  # lines that are no record by themselves, by cause
     blank: int = 0  # neither
 

@@ -157,7 +157,7 @@ def test_an_evaluation_is_paid_in_full_or_exact(tmp_path):
     assert paid.paid
     assert purse.spent.epsilon == pytest.approx(0.5, rel=1e-6)
     assert purse.spent.epsilon <= 0.5
-    assert purse.spent.releases == 2  # what is left out, and the measurement
+    assert purse.spent.releases == 3  # what is left out, and two for the measurement
     second = evaluate_file(tmp_path / "model", file, Silent(), account=account)
     exact = second.measured
     assert second.purse is None

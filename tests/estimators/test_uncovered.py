@@ -134,8 +134,12 @@ class Centre(FunctionTransformer):
 
 @pytest.mark.parametrize(
     "step",
-    [Centre(), SimpleImputer(strategy="constant", fill_value=0, keep_empty_features=True, add_indicator=True)],
-    ids=["own-fit", "indicator"],
+    [
+        Centre(),
+        SimpleImputer(strategy="constant", fill_value=0, keep_empty_features=True, add_indicator=True),
+        ColumnTransformer([("kept", "passthrough", lambda X: [j for j in range(2) if X[:, j].max() <= 1])]),
+    ],
+    ids=["own-fit", "indicator", "columns-by-the-table"],
 )
 def test_steps_that_learn_in_spite_of_their_tags_are_declared_and_refused_in_a_search(step):
     assert declare_pipeline(a_purse(), make_pipeline(step, RowNormalizer())) != []

@@ -1,6 +1,7 @@
 """Whole engines against one record at a time; copies of a module are left alone."""
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
@@ -129,6 +130,7 @@ def test_a_loss_that_is_not_finite_stays_within_the_bound(clip_loss, losses, cou
     assert max(np.ptp(box._value), np.abs(box._value).max()) <= box.add_remove == (clip_loss or 1.0)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own
 def test_compiled_losses_are_those_without_compiling():
     module, batch = made("linear")
     batch[0][1] *= 1e38  # its loss is not finite
@@ -140,6 +142,35 @@ def test_compiled_losses_are_those_without_compiling():
         oracle.release_module()
     assert np.ptp(found[0]) > 0
     assert np.allclose(found[0], found[1], atol=1e-6)
+
+
+class Reads(nn.Module):
+    """Treats each record alone, by numbers read out of its tensor, which a trace would take for constants."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, inputs):
+        return self.linear(inputs * torch.tensor([[1.0 + (row[0] > 0)] for row in inputs.tolist()]))
+
+
+def test_a_trace_holds_no_number_of_a_private_record():
+    torch.manual_seed(0)
+    X, y = torch.randn(16, 3), torch.zeros(16, dtype=torch.long)
+    X[0, 0] = 100.0
+    found = []
+    for compile in (False, True):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            oracle = ModuleOracle(Reads(), (X, y), loss=LOSS, records=16, micro_batch=4, compile=compile)
+            oracle.set_point(np.linspace(-1, 1, oracle.dimension))
+            query = LossesAlong(point=oracle.point, direction=np.ones(oracle.dimension), steps=(0.0, 0.1))
+            found.append([oracle.answer(query)._value, oracle.answer(GradientAt(point=oracle.point))._value])
+            oracle.release_module()
+        assert compile == any("could not be compiled" in str(one.message) for one in said)
+    for one, other in zip(*found, strict=True):
+        assert np.allclose(one, other, atol=1e-4)
 
 
 def test_the_oracle_unwraps_a_module_of_several_processes(monkeypatch):

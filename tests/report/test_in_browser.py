@@ -289,7 +289,7 @@ def test_without_scripts_all_words_and_numbers_are_there(visit):
     assert page.locator("#guarantee").is_visible()
     assert "at most a factor of 1.65" in page.locator("#guarantee").text_content()
     assert page.get_by_text("Scripts are off.").is_visible()
-    assert page.locator("table").count() == 6
+    assert page.locator("table").count() == 10
     for unwanted in (".plot", ".copy", ".chooser"):
         assert not any(one.is_visible() for one in page.locator(unwanted).all())
     page.locator("#plot-noise-figure summary").click()

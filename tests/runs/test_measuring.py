@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import types
 
 import numpy as np
 import pytest
@@ -320,6 +321,24 @@ def test_noise_is_in_proportion_to_errors_and_not_to_the_declared_range():
         widths.append(measured.high - measured.low)
         assert measured.low < 0.8 < measured.high  # the mean of the absolute value of a normal variable
     assert widths[1] < 2 * widths[0] < 2
+
+
+class SaysNothing:
+    preparation_ = types.SimpleNamespace(target=(30.0, 250.0))  # median, and the room that most targets have
+
+    def predict(self, X):
+        return np.zeros(X.shape[0])
+
+
+def test_a_model_that_says_nothing_explains_nothing_whatever_is_clipped():
+    """A target with many records far out, where errors and targets are clipped at other limits."""
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(60_000) < 0.16, rng.uniform(6_000, 10_000, 60_000), rng.exponential(30.0, 60_000))
+    rows = EncodedRows(np.zeros((60_000, 1)), y, 0)
+    target = NumberTarget(name="y", range=(0, 10_000))
+    measured = measure(SaysNothing(), rows, target, on="t", purse=a_purse(0, epsilon=3.0))
+    (explained,) = measured.estimated("R2")
+    assert explained.low < 0.02
 
 
 def test_one_record_moves_the_figures_only_within_the_noise():

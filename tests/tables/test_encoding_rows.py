@@ -172,6 +172,30 @@ def test_types_may_be_mixed_in_a_column():
     assert numbers(column_of({"k": [2**80, -(10**400), "3", True]}, "k"), []).tolist() == [2.0**80, -np.inf, 3, 1]
 
 
+class Loud(str):
+    def __str__(self):
+        return self.upper()
+
+
+@pytest.mark.parametrize(
+    "value", [bytearray(b"25"), memoryview(b"25"), b"25", Loud("25"), pa.scalar(None, pa.string())]
+)
+def test_a_value_is_read_the_same_beside_a_number(value):
+    alone = [
+        numbers(column_of({"k": [value, "30"]}, "k"), [])[0],
+        places(column_of({"k": [value, "30"]}, "k"), ["25"], [])[0],
+    ]
+    beside = [
+        numbers(column_of({"k": [value, 30]}, "k"), [])[0],
+        places(column_of({"k": [value, 30]}, "k"), ["25"], [])[0],
+    ]
+    np.testing.assert_array_equal(alone, beside)
+
+
+def test_a_length_of_time_is_no_number_and_no_error():
+    assert np.isnan(numbers(column_of({"k": [np.timedelta64(1, "D"), 3]}, "k"), [])[0])
+
+
 def test_tables_without_the_columns_are_refused_by_name():
     for table in (
         {"n": [1]},

@@ -222,7 +222,10 @@ def describe(measured: Any) -> str:
     for name, value in measured.compared_with:
         ends = "".join(f" ({shown(one.low)} to {shown(one.high)})" for one in measured.estimated(name))
         others += f"; {name}: {shown(value)}{ends}"
-    return f"{measured.metric} {shown(measured.value)}{interval}{more} on {measured.on}, {covered}{others}"
+    limited = (
+        f"; {measured.note[0].lower()}{measured.note[1:].split('. ')[0]}" if measured.note.startswith("Errors") else ""
+    )
+    return f"{measured.metric} {shown(measured.value)}{interval}{more} on {measured.on}, {covered}{others}{limited}"
 
 
 def _beside(measured: Any) -> list[Any]:

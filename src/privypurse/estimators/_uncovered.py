@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from sklearn.compose import ColumnTransformer, make_column_selector
+
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.estimators._compat import needs_fit
@@ -75,7 +77,8 @@ def innermost_steps(name: str | None, step: Any) -> Iterator[tuple[str | None, A
         if isinstance(found, list) and all(isinstance(part, tuple) and len(part) >= 2 for part in found)
     )
     inner = next(named, None)
-    if inner is None or _home_of_fit(step) != "sklearn":  # a container of its own may learn in its own fit
+    # A container of its own may learn in its own fit, and a function that is given the table to choose columns by.
+    if inner is None or _home_of_fit(step) != "sklearn" or _chooses_by_the_table(step):
         if hasattr(step, "fit"):  # "drop", "passthrough" and None do not
             yield name, step
         return
@@ -84,6 +87,12 @@ def innermost_steps(name: str | None, step: Any) -> Iterator[tuple[str | None, A
         inner = [*inner, ("remainder", step.remainder)]
     for part in inner:
         yield from innermost_steps(part[0] if name is None else f"{name}__{part[0]}", part[1])
+
+
+def _chooses_by_the_table(step: Any) -> bool:
+    """Whether a ColumnTransformer has a function that chooses columns, other than by name and type."""
+    listed = step.transformers if isinstance(step, ColumnTransformer) else []
+    return any(callable(part[-1]) and not isinstance(part[-1], make_column_selector) for part in listed)
 
 
 def is_ours(step: Any) -> bool:

@@ -118,7 +118,7 @@ class ClippedSums:
         function, key = self._evaluate, ("losses", *self._key(batch, size))
         with torch.no_grad():
             if self._compile and key not in self._functions:
-                self._functions[key] = self._traced(function, arguments)
+                self._functions[key] = self._traced(function, [*values.values()], batch, size)
             losses: Tensor = self._functions.get(key, function)(*arguments)
         return losses[:records]
 
@@ -138,14 +138,27 @@ class ClippedSums:
         result = clipped_sum(self._taps.take(), self.sizes, weights, clip_norm)
         return result.flat, result.within
 
-    def _traced(self, function: Any, arguments: Sequence[Tensor]) -> Any:
-        """Return a function traced and compiled for these shapes; itself where that fails."""
+    def _traced(self, function: Any, values: list[Tensor], batch: Sequence[Tensor], size: int, *rest: Tensor) -> Any:
+        """Return a function compiled for the shapes of a batch; itself where that fails.
+
+        A number that a module reads out of a tensor becomes a constant of the trace. So the trace is
+        of records of zeros, never of private ones, and is compared with the function on others.
+        """
         from torch.fx.experimental.proxy_tensor import make_fx
 
-        graph = make_fx(function)(*arguments)
+        zeros = [x.new_zeros((size, *x.shape[1:])) for x in batch]
+        rising = [
+            torch.linspace(-1, 1, x.numel(), dtype=x.dtype, device=x.device).view(x.shape)
+            if x.is_floating_point()
+            else x
+            for x in zeros
+        ]
+        graph = make_fx(function)(*values, *zeros, *rest)
         try:
             compiled = torch.compile(graph, fullgraph=True, dynamic=False)
-            compiled(*arguments)
+            pair = [torch.utils._pytree.tree_leaves(run(*values, *rising, *rest)) for run in (compiled, function)]
+            if not all(_nearly(*two) for two in zip(*pair, strict=True)):
+                raise ValueError("it reads numbers out of its records")
             return compiled
         except Exception as error:
             slower = f"the module could not be compiled ({type(error).__name__}) and is computed eagerly: slower"
@@ -156,7 +169,7 @@ class ClippedSums:
     def _compiled(self, values: list[Tensor], batch: Sequence[Tensor], size: int, bound: Tensor) -> Function:
         """Compile the sum for one batch size."""
         filled, weights = fill_up(batch, size)
-        function = self._traced(self._run, (*values, *filled, weights, bound))
+        function = self._traced(self._run, values, batch, size, torch.ones_like(weights), bound)
         if weights.is_cuda and self._compile:
             return Replayed(function, values, filled, weights, bound)
 
@@ -165,6 +178,11 @@ class ClippedSums:
             return function(*values, *filled, weights, bound)
 
         return call
+
+
+def _nearly(one: Tensor, other: Tensor) -> bool:
+    scale = float(other.abs().nan_to_num().max()) if other.numel() else 0.0
+    return torch.allclose(one, other, rtol=1e-3, atol=1e-3 * scale, equal_nan=True)
 
 
 def per_record(loss: Loss) -> Callable[[Any, Any], Tensor]:

@@ -188,13 +188,13 @@ def errors(sums: FloatArray, clip: float, room: float, noise: float) -> dict[str
     """Return the mean absolute error, R2, and the mean absolute error of one constant.
 
     `sums` are the number of records times `COUNT_WEIGHT`, then sums over records: the absolute error
-    and its square, with `clip` as the unit; by how much targets are above the constant, and below
-    it, and the square of both, with `room` as the unit. Each has noise of this standard deviation.
+    with `clip` as the unit; its square, by how much targets are above the constant, and below it, and
+    the square of both, with `room` as the unit. Each has noise of this standard deviation.
     """
     total, off, off_squared, above, below, squared = map(float, np.maximum(sums, 0.0))
     counted = noise / COUNT_WEIGHT
     total = max(total / COUNT_WEIGHT, 1.0, 2 * counted)
-    off_squared, squared = max(off_squared, off**2 / total), max(squared, (above + below) ** 2 / total)
+    squared = max(squared, (above + below) ** 2 / total)
 
     def mean(top: float, squares: float, terms: int) -> FloatArray:
         variance = (counted**2, 0.0, terms * noise**2 + squares - top**2 / total)
@@ -203,18 +203,20 @@ def errors(sums: FloatArray, clip: float, room: float, noise: float) -> dict[str
 
     # Of squares, relative to the variance of targets. R2 is 1 minus that.
     shift = (above - below) / total
-    top, bottom = clip**2 * off_squared, room**2 * max(squared - shift**2 * total, 0.0)
+    top, bottom = room**2 * off_squared, room**2 * max(squared - shift**2 * total, 0.0)
     noise_below = room**4 * (noise**2 * (1 + 8 * shift**2) + counted**2 * shift**4)
     variance = (
         noise_below + min(room**2 * bottom, KURTOSIS * bottom**2 / total),
         0.0,
-        clip**4 * noise**2 + min(clip**2 * top, KURTOSIS * top**2 / total),
+        room**4 * noise**2 + min(room**2 * top, KURTOSIS * top**2 / total),
     )
     left = _between((bottom**2, -2 * top * bottom, top**2), variance, Z95, (0.0, 1 - WORST))
     unexplained = _within(top / bottom if bottom > 0 else 1.0, left)
     r2 = {"value": 1 - unexplained["value"], "low": 1 - unexplained["high"], "high": 1 - unexplained["low"]}
     names = ("value", "low", "high")
-    found = {"error": clip * mean(off, off_squared, 1), "constant": room * mean(above + below, squared, 2)}
+    # Errors in these units are at most 1, so their squares add up to no more than they do.
+    squares = max(off_squared if clip == room else off, off**2 / total)
+    found = {"error": clip * mean(off, squares, 1), "constant": room * mean(above + below, squared, 2)}
     return {key: dict(zip(names, map(float, three), strict=True)) for key, three in found.items()} | {"r2": r2}
 
 

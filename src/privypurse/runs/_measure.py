@@ -33,9 +33,7 @@ CLIP_SHARE = 0.15  # of that of a measurement: the scale of errors
 # Errors are clipped at a multiple of this quantile, which few exceed. A larger quantile would need
 # more records to be told from the largest error.
 CLIP_QUANTILE, CLIP_FACTOR = 0.75, 3.0
-# Rows of the sums are clipped at this norm: the largest are 2.04, but few have both a large error and a
-# distant target. A count needs less precision than they do.
-ROW_NORM = 1.5
+ROW_NORM = 2.04  # of a row of the sums, at most: a count, and four numbers up to 1
 LITTLE = 0.2  # with a half-width above this the value is too noisy to report
 MOST_CELLS = 12  # of scores
 MATRIX_FROM = 20.0  # records for each class and unit of noise, to count by predicted class
@@ -219,9 +217,12 @@ def _numbers(model: Any, rows: EncodedRows, target: NumberTarget, purse: Purse |
 
 
 def terms_of(off: FloatArray, beyond: FloatArray, clip: float, room: float) -> FloatArray:
-    """Return one row for each record: a constant, its error, and the distance of its target from a constant."""
-    u, t = np.clip(off / clip, 0, 1), np.clip(beyond / room, -1, 1)
-    return np.column_stack([np.full_like(u, COUNT_WEIGHT), u, u**2, np.maximum(t, 0), np.maximum(-t, 0), t**2])
+    """Return one row for each record: a constant, its error, and the distance of its target from a constant.
+
+    Squares of errors and of distances have one limit, or R2, which compares them, would be biased.
+    """
+    u, v, t = np.clip(off / clip, 0, 1), np.clip(off / room, 0, 1), np.clip(beyond / room, -1, 1)
+    return np.column_stack([np.full_like(u, COUNT_WEIGHT), u, v**2, np.maximum(t, 0), np.maximum(-t, 0), t**2])
 
 
 def sums_of(off: FloatArray, beyond: FloatArray, clip: float, room: float) -> Sensitive:

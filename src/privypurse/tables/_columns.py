@@ -66,10 +66,14 @@ def _typed(value: Any) -> tuple[Any, Any]:
             return pa.float64(), float(value)
         except OverflowError:
             return pa.float64(), math.inf if value > 0 else -math.inf  # type: ignore[operator]
-        except ValueError:  # a signalling NaN
+        except (ValueError, TypeError):  # a signalling NaN, a length of time
             return pa.float64(), math.nan
+    if hasattr(value, "as_py"):  # a scalar of Arrow, which may be null
+        return _typed(value.as_py())
     try:
-        raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
+        # As Arrow reads a column of texts: texts and bytes by their own content.
+        text = str.__str__(value) if isinstance(value, str) else str(value)
+        raw = bytes(value) if isinstance(value, bytes | bytearray | memoryview) else text.encode("utf-8", "replace")
         return pa.string(), raw.decode("utf-8", "replace")
     except Exception:  # cannot be converted to text: on no list, and not a number
         return pa.string(), "?!"

@@ -145,3 +145,15 @@ def test_files_that_are_not_read_are_refused_by_name_with_a_command(tmp_path):
         message = refusal(tmp_path, 2, "schema", name)
         assert message.startswith(expected)
         assert SECRET not in message
+
+
+def test_a_check_names_columns_whose_values_are_mostly_not_as_described(tmp_path):
+    lines = "".join(f"{day}/02/2024,{day % 2}\n" for day in range(13, 29)) * 10
+    (tmp_path / "stays.csv").write_text(f"came,late\n{lines}")
+    (tmp_path / "stays.toml").write_text(
+        '[target]\ncolumn = "late"\nclasses = ["0", "1"]\n\n[columns.came]\ndates = [2024-01-01, 2024-12-31]\n'
+        'format = "%m/%d/%Y"\n'
+    )
+    done = run(tmp_path, "schema", "stays.csv", "--check", "stays.toml")
+    assert done.returncode == 0, done.stderr
+    assert "most values of 'came' are not as the schema describes. Check its list, range, date format" in done.stderr

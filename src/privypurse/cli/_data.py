@@ -274,6 +274,10 @@ def _print_check(found: dict[str, Any], file: Any, described: Any, json: bool) -
         if found["without_target"]:
             causes.append(f"{found['without_target']:,} whose target is missing, or on no list of the schema")
         say(f"train would use {found['used']:,} of {found['lines']:,} lines; left out: {', '.join(causes) or 'none'}")
+    odd = [line["column"] for line in found["columns"] if 2 * line["unknown"] > line["rows"] - line["missing"] > 0]
+    if odd:
+        remedy = "Check its list, range, date format, decimal and thousands in the schema"
+        warn(f"most values of {', '.join(map(repr, odd))} are not as the schema describes. {remedy}.")
     if found["too_many_unreadable"]:  # train decides by a noisy count
         allowed = f"{percent(described.unreadable)} (unreadable = {described.unreadable:g} in the schema)"
         warn(f"train may refuse this file: more of its lines cannot be read than {allowed}.")

@@ -78,4 +78,4 @@ def _blocks(file: TableFile, found: Converted, progress: Progress) -> Iterator[l
 
 
 def _malformed(name: str, line: int, what: str) -> InvalidArgument:
-    return InvalidArgument(f"the record that begins on line {line:,} of {name!r} {what}. Repair it and convert again.")
+    return InvalidArgument(f"the record that begins on line {line} of {name!r} {what}. Repair it and convert again.")

@@ -122,7 +122,7 @@ def main():
             numbers = f"{truth:.3f} | {value:.3f} | {width:.3f} | {100 * held:.1f} %"
             print(f"| {case[0]} | {case[3]:,} | {case[4]:g} | {name} | {numbers} |", flush=True)
     print(f"\nleast: {100 * worst:.1f} %")
-    sys.exit(worst < LEAST)
+    sys.exit(int(worst < LEAST))
 
 
 if __name__ == "__main__":

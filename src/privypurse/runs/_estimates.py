@@ -214,8 +214,9 @@ def errors(sums: FloatArray, clip: float, room: float, noise: float) -> dict[str
     unexplained = _within(top / bottom if bottom > 0 else 1.0, left)
     r2 = {"value": 1 - unexplained["value"], "low": 1 - unexplained["high"], "high": 1 - unexplained["low"]}
     names = ("value", "low", "high")
-    # Errors in these units are at most 1, so their squares add up to no more than they do.
-    squares = max(off_squared if clip == room else off, off**2 / total)
+    # Squares of clipped errors: no more than the errors, in units of the clip, nor than squares clipped further out.
+    squares = min(off, (room / clip) ** 2 * (off_squared + 2 * noise)) if clip <= room else off
+    squares = max(squares, off**2 / total)
     found = {"error": clip * mean(off, squares, 1), "constant": room * mean(above + below, squared, 2)}
     return {key: dict(zip(names, map(float, three), strict=True)) for key, three in found.items()} | {"r2": r2}
 

@@ -86,7 +86,7 @@ def page(paper: Paper, settings: Settings, sections: Mapping[str, str], board: "
     head = [
         f"# {paper.title}",
         *([f"> {QUICK}"] if settings.quick else []),
-        f"![verdicts]({paper.name}-verdicts.png)",
+        f"![Both verdicts on each table and figure]({paper.name}-verdicts.png)",
         markdown_table(["", *SHORT.values()], [_row(*each) for each in board], numbers=False),
         paper.about,
         f"Made by `{command(paper, None, settings)}` with privypurse {__version__}. Noise is seeded, so that every number can be "

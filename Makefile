@@ -18,7 +18,7 @@ help:
 	@echo "make coverage   every branch of core, accounting, mechanisms and purse is run by a test of theirs: minutes"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make bench      the benchmarks; results are printed and kept in benchmarks/results/"
-	@echo "make reproduce  the papers' tables and figures in full, into docs/reproduction; hours on two cores, a GPU for one figure"
+	@echo "make reproduce  the papers' tables and figures in full, into docs/reproduction; hours on two cores, minutes where their results are kept"
 	@echo "make fuzz       an hour of odd files and arguments for everything that reads them; findings in fuzz-findings/"
 	@echo "make audit      attack every method, estimator and planted bug in full, into docs/audit; about two hours on two cores"
 	@echo "make docs       build the HTML documentation in docs/_build/"

@@ -30,7 +30,7 @@ from tests.fuzz.mutations import TEXTS, TOKENS, nested, spoil_bytes, spoil_text,
 SECRET = "Xanthippe4711"
 SCHEMA = Schema(
     (
-        Number(name="age", range=(0, 100), missing=True),
+        Number(name="age", range=(0, 100), missing=("n/a", "0"), unit="%"),
         Number(name="wage", cuts=(10.0, 20.5, 100.0)),
         Category(name="job", categories=("law", 'ca"re', "é", SECRET), other=True),
     ),

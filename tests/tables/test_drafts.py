@@ -96,7 +96,7 @@ def test_a_draft_warns_of_what_may_have_slipped_in(tmp_path):
         "account_id": [index % 30 for index in range(few)],
         "remark": [f"was seen by nurse {index % 5} on her round" for index in range(few)],
         "mostly": [str(index % 9) if index % 4 else "some" for index in range(few)],
-        "some_text": [str(index) if index % 100 else "n/a" for index in range(few)],
+        "some_text": [str(index) if index % 100 else "closed" for index in range(few)],
         "kind": ["a", "b"] * 28 + ["c"] * 4,
         "paid": [index % 17 for index in range(few)],
     }

@@ -2,6 +2,7 @@
 that converts them. No message quotes a record.
 """
 
+import datetime
 import gzip
 import io
 import itertools
@@ -181,8 +182,9 @@ def test_a_csv_file_in_a_zip_file_is_read_like_the_file(tmp_path):
 
 
 REFUSED = {
-    "Excel": (zipped(SECRET, "xl/workbook.xml"), "people.xlsx", "soffice --headless --convert-to csv people.xlsx"),
+    "Excel": (zipped(SECRET, "xl/workbook.xml"), "people.xlsx", "(after pip install openpyxl): `python -c"),
     "Excel named otherwise": (zipped(SECRET, "xl/workbook.xml"), "people.csv", "is a spreadsheet"),
+    "binary Excel": (zipped(SECRET, "xl/workbook.bin"), "people.xlsb", "soffice --headless --convert-to csv people.xlsb"),
     "OpenDocument": (zipped(SECRET, "content.xml"), "people.ods", "soffice --headless --convert-to csv people.ods"),
     "old Excel": (bytes.fromhex("d0cf11e0a1b11ae1") + SECRET.encode(), "my people.xls", "--convert-to csv 'my people.xls'"),
     "several in a zip": (zipped(SECRET, "a.csv", **{f"{SECRET}.csv": "b"}), "people.zip", "`unzip people.zip`"),
@@ -203,6 +205,29 @@ def test_other_files_are_refused_by_name_with_a_remedy(tmp_path, case):
     assert remedy in message
     assert name in message
     assert "latin-1" not in message
+
+
+@pytest.mark.parametrize("name", ["it's my people.xlsx", "people.csv"])
+def test_the_command_that_converts_a_workbook_works(tmp_path, name):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    rows = [["zip", "age", "day", "note"], ["01234", 3, datetime.date(2020, 1, 2), 'a, "b"'], ["00005", 4.5, None, "ü"]]
+    for row in rows:
+        book.active.append(row)
+    book.create_sheet("other").append([SECRET])
+    book.save(tmp_path / "book.xlsx")
+    path = (tmp_path / "book.xlsx").rename(tmp_path / name)
+    command = message_of(lambda: TableFile(path)).split("`")[1]
+    command = command.replace("python -c", f"{shlex.quote(sys.executable)} -c", 1)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True).returncode == 1  # it replaces no file
+    file = TableFile(tmp_path / (name.removesuffix(".xlsx") + ".csv"))
+    assert file.columns == rows[0]
+    (block,) = file.blocks(file.columns)
+    assert [list(row.values()) for row in block.to_pylist()] == [
+        ["01234", "3", "2020-01-02 00:00:00", 'a, "b"'],
+        ["00005", "4.5", "", "ü"],
+    ]
 
 
 def test_a_text_header_before_binary_records_is_not_taken_for_latin_1(tmp_path):

@@ -31,7 +31,9 @@ awkward = st.one_of(
         ['"', "'", "\\", "a\nb", "a\rb", "\x00", "\x7f", "\u2028", "é", "[columns]", "#", "a.b", "true", "1", "🎉"]
     ),
 )
-listed = awkward.map(str.strip).filter(lambda text: text and text not in MISSING_VALUES)
+listed = awkward.map(str.strip).filter(lambda text: text and text not in (*MISSING_VALUES, '"'))
+# Texts for a missing value that are on no list.
+flags = st.one_of(st.booleans(), st.sampled_from([("a word", '"'), ("-999",)]))
 sources = st.sampled_from([Source.DECLARED, Source.DATA])
 # A range that was bought is written as bought, and read as bought earlier; nothing else can be.
 range_sources = st.sampled_from([Source.DECLARED, Source.DATA, Source.EARLIER])
@@ -40,7 +42,7 @@ ranges = st.tuples(finite, finite).filter(lambda pair: pair[0] < pair[1])
 cuts = st.lists(finite, min_size=1, max_size=5, unique_by=float).map(lambda values: tuple(sorted(values)))
 numbers = st.builds(
     lambda name, range, missing, source: Number(name=name, range=range, missing=missing, source=source),
-    awkward, ranges, st.booleans(), range_sources,
+    awkward, ranges, flags, range_sources,
 )  # fmt: skip
 cut_numbers = st.builds(
     lambda name, range, cuts, missing, source: Number(name=name, range=range, cuts=cuts, missing=missing, source=source),
@@ -52,7 +54,7 @@ categories = st.builds(
     lambda name, listed, other, missing, source: Category(
         name=name, categories=tuple(listed), other=other, missing=missing, source=source
     ),
-    awkward, st.lists(listed, min_size=1, max_size=5, unique=True), st.booleans(), st.booleans(), sources,
+    awkward, st.lists(listed, min_size=1, max_size=5, unique=True), st.booleans(), flags, sources,
 )  # fmt: skip
 days = st.tuples(st.dates(), st.dates()).map(sorted)
 moments = st.tuples(st.datetimes(), st.datetimes()).filter(lambda pair: pair[0] != pair[1]).map(sorted)
@@ -61,10 +63,11 @@ date_columns = st.builds(
         name=name, first=ends[0], last=ends[1], parts=tuple(parts), format=format, missing=missing, source=source
     ),
     awkward, st.one_of(days, moments), st.lists(st.sampled_from(sorted(PARTS)), min_size=1, unique=True),
-    st.sampled_from([None, "%d.%m.%Y", "%m/%d/%y %H:%M"]), st.booleans(), sources,
+    st.sampled_from([None, "%d.%m.%Y", "%m/%d/%y %H:%M"]), flags, sources,
 )  # fmt: skip
 signed = st.builds(
-    lambda number, signs: dataclasses.replace(number, decimal=signs[0], thousands=signs[1]), numbers, st.sampled_from(STYLES)
+    lambda number, signs, unit: dataclasses.replace(number, decimal=signs[0], thousands=signs[1], unit=unit),
+    numbers, st.sampled_from(STYLES), st.sampled_from(["", "%", "per cent"]),
 )  # fmt: skip
 targets = st.one_of(
     st.none(),
@@ -256,3 +259,13 @@ def test_a_target_must_be_the_one_that_is_asked_for():
         schema.with_target("z")
     with pytest.raises(InvalidArgument, match=r"no \[target\]"):
         Schema(schema.columns).with_target("y")
+
+
+def test_buying_knots_does_not_declare_a_range_that_was_not():
+    for source in (Source.DATA, Source.EARLIER):
+        schema = Schema((Number(name="age", range=(0, 90), source=source),)).with_knots({"age": (0, 40, 90)})
+        assert schema.columns[0].knots == (0, 40, 90)
+        assert schema.columns[0].source is source
+    bought = Schema((Number(name="age", range=(0, 90), source=Source.EARLIER),))
+    assert bought.with_knots({"age": (0, 40, 90)}, Source.DATA).columns[0].source is Source.DATA  # of a simulation
+    assert schema.with_ranges({"age": (0, 80)}).columns[0].knots == ()

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import math
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -102,19 +103,27 @@ def column_of(table: Any, name: str) -> Any:
     return column
 
 
-def numbers(column: Any, missing_values: Sequence[str], decimal: str = ".", thousands: str = "") -> FloatArray:
+def numbers(
+    column: Any, missing_values: Sequence[str], decimal: str = ".", thousands: str = "", unit: str = ""
+) -> FloatArray:
     """Return a column as numbers, NaN for missing values and for text that is not a number."""
     if isinstance(column, Mixed):
-        return column.gather(lambda part: numbers(part, missing_values, decimal, thousands), np.nan, np.float64)
+        return column.gather(lambda part: numbers(part, missing_values, decimal, thousands, unit), np.nan, np.float64)
     is_numeric = _is_numeric(column.type)
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     elif not is_numeric:
-        column = _parsed(_without(thousands, decimal, as_text(column, missing_values)), decimal)
-    found = np.asarray(pc.cast(column, pa.float64(), safe=False).fill_null(float("nan")).to_numpy(zero_copy_only=False))
-    # Missing values that are numbers, such as 999. Only NaN differs from itself.
-    standing_in = [one for one in map(float_or_nan, missing_values) if one == one] if is_numeric else []
+        text = _without_unit(unit, as_text(column, missing_values))
+        column = _parsed(_without(thousands, decimal, text), decimal)
+    found = _floats(column)
+    # Missing values that are numbers, such as 999, however they are written. Only NaN differs from itself.
+    standing_in = [one for one in map(float_or_nan, missing_values) if one == one]
     return np.where(np.isin(found, standing_in), np.nan, found) if standing_in else found
+
+
+def _floats(column: Any) -> FloatArray:
+    """Return a column of an Arrow type for numbers, NaN for nulls."""
+    return np.asarray(pc.cast(column, pa.float64(), safe=False).fill_null(math.nan).to_numpy(zero_copy_only=False))
 
 
 def float_or_nan(text: str) -> float:
@@ -123,6 +132,14 @@ def float_or_nan(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+def _without_unit(unit: str, text: Any) -> Any:
+    """Remove a unit before or after each number, such as "$" or "%"."""
+    if not unit:
+        return text
+    sign = re.escape(unit)
+    return pc.utf8_trim_whitespace(pc.replace_substring_regex(text, rf"^([+-]?)\s*{sign}|{sign}$", r"\1"))
 
 
 def _without(thousands: str, decimal: str, text: Any) -> Any:
@@ -156,9 +173,22 @@ def dates(column: Any, missing_values: Sequence[str], format: str | None = None)
         return column.gather(lambda part: dates(part, missing_values, format), np.nan, np.float64)
     if has_dates(column):
         return _typed_dates(column)
-    text = as_text(column, missing_values).dictionary_encode()
+    text = as_text(_with_digits(column, format), missing_values).dictionary_encode()
     each = np.array([*(_date(one, format) for one in text.dictionary.to_pylist()), np.nan])
     return np.asarray(each[text.indices.fill_null(len(each) - 1).to_numpy(zero_copy_only=False)])
+
+
+def _with_digits(column: Any, format: str | None) -> Any:
+    """Return whole numbers as the digits of dates such as 20240131, which a parser took for numbers."""
+    if not _is_numeric(column.type):
+        return column
+    # Leading zeros are lost in a number, and known where a format has nothing but digits.
+    has_digits_only = re.fullmatch("(%[YymdHMS])+", format or "")
+    width = len(format or "") + 2 * (format or "").count("%Y") if has_digits_only else 0
+    values = _floats(column)
+    whole = (np.abs(values) < 1e15) & (values == np.floor(values))
+    written = [f"{int(value):0{width}d}" if one else str(value) for value, one in zip(values, whole, strict=True)]
+    return pa.array(written, pa.string(), mask=np.isnan(values))
 
 
 def has_dates(column: Any) -> bool:
@@ -208,7 +238,18 @@ def places(column: Any, listed: Sequence[str], missing_values: Sequence[str]) ->
     text = as_text(column, missing_values)
     found = pc.index_in(text, value_set=pa.array(list(listed), pa.string()), skip_nulls=True)
     found = pc.if_else(pc.is_null(text), MISSING, found.fill_null(UNKNOWN))
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int32)
+    codes = np.array(found.to_numpy(zero_copy_only=False), dtype=np.int32)
+    if (codes == UNKNOWN).any():  # written in another way than on the list, as 1.0 for 1
+        unknown = text.filter(pa.array(codes == UNKNOWN)).dictionary_encode()
+        written = unknown.dictionary.to_pylist()
+        is_code = re.compile(r"[+-]?0\d").match  # 01 is not 1
+        values = np.array([math.nan if is_code(one) else float_or_nan(one) for one in written])
+        by_number = np.where(np.isnan(values), UNKNOWN, places(pa.array(values), listed, missing_values))
+        truth = [{"true": True, "false": False}.get(one.lower()) for one in written]
+        by_truth = places(pa.array(truth, pa.bool_()), listed, missing_values)
+        again = np.where(by_truth == MISSING, by_number, by_truth)
+        codes[codes == UNKNOWN] = again[unknown.indices.to_numpy(zero_copy_only=False)]
+    return codes
 
 
 def as_text(column: Any, missing_values: Sequence[str]) -> Any:

@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from privypurse.core._checks import shown
+from privypurse.core._checks import FloatArray, shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.estimators._compat import Tagged
+from privypurse.estimators._curves import hats
 from privypurse.tables._columns import MISSING, UNKNOWN, column_of, dates, numbers, places
 from privypurse.tables._schema import PARTS, Category, Date, Number, NumberTarget, Schema
 
@@ -19,10 +20,10 @@ MOST_DENSE_COLUMNS = 512  # with more encoded columns the result is a sparse mat
 class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Encode a table with named columns as a matrix, by a schema. First step of trained pipelines.
 
-    A number is clipped to its range and scaled to [0, 1], or one-hot encoded by declared cuts. A
-    missing number counts as the middle of its range. So does a date; its month, weekday and hour are
-    one-hot encoded. A category is one-hot encoded; one that is not listed is all zeros, or has a
-    column of its own.
+    A number is clipped to its range and scaled to [0, 1], one-hot encoded by declared cuts, or
+    encoded by the knots of a curve. A missing number counts as the middle of its range. So does a
+    date; its month, weekday and hour are one-hot encoded. A category is one-hot encoded; one that is
+    not listed is all zeros, or has a column of its own.
 
     The schema is public and has all ranges. A table is a pandas or polars frame, an Arrow table, or
     a dict of columns. The result is a float32 array; with more than 512 columns, a sparse matrix.
@@ -72,7 +73,7 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
             part = encoded[:, start : start + len(column.features)]
             start += len(column.features)
             if isinstance(column, Category):
-                _fill_category(part, places(values, column.categories, schema.missing_values), column)
+                _fill_category(part, places(values, column.categories, schema.missing_in(column)), column)
             elif isinstance(column, Date):
                 _fill_date(part, read_numbers(values, column, schema), column)
             else:
@@ -97,11 +98,11 @@ class TableEncoder(Tagged, TransformerMixin, BaseEstimator):  # type: ignore[mis
         return self.schema
 
 
-def read_numbers(values: Any, part: Number | NumberTarget | Date, schema: Schema) -> NDArray[np.float64]:
+def read_numbers(values: Any, part: Number | NumberTarget | Date, schema: Schema) -> FloatArray:
     """Return the values of a column as numbers, or as seconds since 1970; NaN for missing and unreadable ones."""
     if isinstance(part, Date):
-        return dates(values, schema.missing_values, part.format)
-    return numbers(values, schema.missing_values, *schema.signs_of(part))
+        return dates(values, schema.missing_in(part), part.format)
+    return numbers(values, schema.missing_in(part), *schema.signs_of(part))
 
 
 def _fill_category(part: NDArray[np.float32], codes: NDArray[np.int32], column: Category) -> None:
@@ -112,18 +113,20 @@ def _fill_category(part: NDArray[np.float32], codes: NDArray[np.int32], column: 
         part[codes == MISSING, -1] = 1.0
 
 
-def _fill_number(part: NDArray[np.float32], values: NDArray[np.float64], column: Number) -> None:
+def _fill_number(part: NDArray[np.float32], values: FloatArray, column: Number) -> None:
     is_missing = np.isnan(values)
     if column.cuts:
         intervals = np.searchsorted(np.array(column.cuts), values, side="right")
         _mark(part, np.where(is_missing, MISSING, intervals))
+    elif column.knots:
+        part[:, : 1 + len(column.knots)] = hats(values, np.array(column.knots))
     elif column.range is not None:
         part[:, 0] = _scaled(values, *column.range)
     if column.missing:
         part[is_missing, -1] = 1.0
 
 
-def _fill_date(part: NDArray[np.float32], values: NDArray[np.float64], column: Date) -> None:
+def _fill_date(part: NDArray[np.float32], values: FloatArray, column: Date) -> None:
     is_missing, start = np.isnan(values), 0
     seconds = np.floor(np.where(is_missing, 0.0, values)).astype("datetime64[s]")
     numbered = {
@@ -142,7 +145,7 @@ def _fill_date(part: NDArray[np.float32], values: NDArray[np.float64], column: D
         part[is_missing, -1] = 1.0
 
 
-def _scaled(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+def _scaled(values: FloatArray, low: float, high: float) -> FloatArray:
     """Clip to a range and scale to [0, 1]. Missing values are in the middle."""
     return np.where(np.isnan(values), 0.5, (np.clip(values, low, high) - low) / (high - low))
 

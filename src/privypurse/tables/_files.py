@@ -7,6 +7,7 @@ import difflib
 import gzip
 import io
 import itertools
+import json
 import math
 import os
 import pathlib
@@ -29,13 +30,21 @@ with contextlib.suppress(ImportError):  # `need_pyarrow` says what to install
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 BLOCK_BYTES = 1 << 20
 BLOCK_ROWS = 16_384
-BOUNDARIES = b"privypurse.record_boundaries"  # metadata of Parquet files made by `convert_file`
+# Metadata of Parquet files made by `convert_file`.
+BOUNDARIES, CONVERTED = b"privypurse.record_boundaries", b"privypurse.converted_from"
 CSV, JSON_LINES, PARQUET, ARROW = "CSV", "JSON lines", "Parquet", "Feather"
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 MOST_KEYS = 10_000
 # Errors of a packed file that is damaged or cut off.
 UNPACKING = (OSError, EOFError, zlib.error, zipfile.BadZipFile)
 BytesRead = Callable[[int], None]  # receives the number of bytes read so far
+
+
+def converted_from(path: pathlib.Path) -> str | None:
+    """Return the name of the file that a Parquet file was converted from; None if it was not, or is unreadable."""
+    with contextlib.suppress(Exception):  # `TableFile` says what is wrong with it
+        return str((parquet.read_schema(path).metadata or {})[CONVERTED].decode())
+    return None
 
 
 def ignored(_: int) -> None:
@@ -47,7 +56,6 @@ class Records(dict[str, list[Any]]):
 
     @property
     def num_rows(self) -> int:
-        """Number of records."""
         return len(next(iter(self.values()), []))
 
 
@@ -99,9 +107,16 @@ class TableFile:
     def _refusal(self, why: str) -> InvalidArgument:
         return InvalidArgument(f"file {self.path.name!r} {why}")
 
-    def _workbook(self) -> InvalidArgument:
-        command = f"`soffice --headless --convert-to csv {shlex.quote(self.path.name)}`"
-        return self._refusal(f"is a spreadsheet. Save it as CSV in UTF-8, or convert its first sheet: {command}.")
+    def _workbook(self, *, is_xlsx: bool = False) -> InvalidArgument:
+        name, how = self.path.name, "convert its first sheet"
+        command = f"soffice --headless --convert-to csv {shlex.quote(name)}"
+        if is_xlsx:
+            how += " (after pip install openpyxl)"
+            name, out = json.dumps(name), json.dumps(name.removesuffix(".xlsx") + ".csv")
+            book = f'openpyxl.load_workbook(open({name}, "rb"), read_only=True, data_only=True)'
+            written = f'csv.writer(open({out}, "x", newline="", encoding="utf-8")).writerows'
+            command = f"python -c {shlex.quote(f'import csv, openpyxl; {written}({book}.worksheets[0].values)')}"
+        return self._refusal(f"is a spreadsheet. Save it as CSV in UTF-8, or {how}: `{command}`.")
 
     def _only_member(self) -> str:
         """Return the name of the file in a zip file."""
@@ -114,8 +129,9 @@ class TableFile:
                     start = file.read(8)
         except UNPACKING:
             raise self._refusal("is not a complete zip file. Check it.") from None
+        is_xlsx = any(one.filename == "xl/workbook.xml" for one in listed)
         if any(one.filename.startswith("xl/") or one.filename == "content.xml" for one in listed):
-            raise self._workbook()
+            raise self._workbook(is_xlsx=is_xlsx)
         if len(files) != 1:
             raise self._refusal(f"is a zip file of several files or none. Unzip it and pass one of them: {unzip}.")
         if not _is_plain(files[0]):
@@ -217,6 +233,8 @@ class TableFile:
             raise self._refusal("has a first line that is too long or has an open quotation mark. Check it.")
         if not any(names):
             raise self._refusal("has no header: its first line is empty. Add one.")
+        if names.count("") > 1:  # as from a spreadsheet with empty columns
+            names = [name or f"column {place}" for place, name in enumerate(names, 1)]
         return names
 
     def _check_no_json(self, line: str) -> None:
@@ -244,6 +262,7 @@ class TableFile:
     def _csv_blocks(self, names: Sequence[str], strict: bool, progress: BytesRead, may_be_empty: bool) -> Iterator[Any]:
         self.tally = tally = Tally()
         name, given = self.path.name, 0
+        in_order: Any = {"skip_rows": 1, "block_size": BLOCK_BYTES, "use_threads": False}  # threads read far ahead
 
         def skip(row: Any) -> str:
             tally.left_out[FIELDS] += 1
@@ -254,10 +273,7 @@ class TableFile:
                 kept = Lines(contents, self.delimiter, self.encoding, strict=strict, name=name, tally=tally)
                 reader = arrow_csv.open_csv(
                     kept,
-                    # Threads would read far ahead.
-                    read_options=arrow_csv.ReadOptions(
-                        column_names=self.columns, skip_rows=1, block_size=BLOCK_BYTES, use_threads=False
-                    ),
+                    read_options=arrow_csv.ReadOptions(column_names=self.columns, **in_order),
                     parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, invalid_row_handler=skip),
                     convert_options=arrow_csv.ConvertOptions(
                         include_columns=list(names),
@@ -285,12 +301,11 @@ class TableFile:
             return
         if not tally.left_out:
             raise self._refusal("has a header and no rows. Pass a file with records.")
-        fields = f"{len(self.columns)} fields, like its header"
-        raise self._refusal(f"has no line with {fields}, and closed quotes. Check --delimiter and the first line.")
+        what = f"has no line with {len(self.columns)} fields, like its header, and closed quotes"
+        raise self._refusal(f"{what}. Check --delimiter and the first line, which may lack a delimiter at its end.")
 
     def _cut_off(self, error: BaseException) -> FileUnusable:
-        why = f"cannot be read to its end ({type(error).__name__}): truncated?"
-        return FileUnusable(f"{self.path.name!r} {why}")
+        return FileUnusable(f"{self.path.name!r} cannot be read to its end ({type(error).__name__}): truncated?")
 
     def _json_records(self, strict: bool, progress: BytesRead) -> Iterator[dict[str, Any]]:
         """Yield the objects of the lines. Each is parsed by itself: other records decide no type."""
@@ -328,10 +343,8 @@ class TableFile:
         try:
             schema = parquet.read_schema(self.path) if self.format == PARQUET else self._arrow_file().schema
             if BOUNDARIES in (schema.metadata or {}):
-                self.uncovered = (
-                    f"where each record of {self.path.name} begins and ends, which `privypurse data convert` read from the "
-                    "quotation marks of the records before it",
-                )
+                read = "which `privypurse data convert` read from the quotation marks of the records before it"
+                self.uncovered = (f"where each record of {self.path.name} begins and ends, {read}",)
             return [str(name) for name in schema.names]
         except (pa.ArrowException, OSError, UnicodeError):
             raise self._refusal(f"is not a complete {self.format} file. Check it.") from None
@@ -385,6 +398,8 @@ def _check_offsets(column: Any) -> None:
         pa.DictionaryArray.from_arrays(column.indices, column.dictionary)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         column.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary()).validate(full=True)
+    elif str(kind) == "string_view":
+        column.view(pa.binary_view()).validate(full=True)
     else:
         column.validate(full=not pa.types.is_primitive(kind) and not pa.types.is_decimal(kind))
 

@@ -57,26 +57,21 @@ class Tally:
 
 def not_whole(name: str, cause: str, *, is_json: bool = False) -> InvalidArgument:
     """Return the error for a line that is not a record by itself."""
-    remedy = (
-        f"If records have line breaks inside quotes, pass the output of `privypurse data convert {name} OUT.parquet`. Otherwise "
-        "check delimiter and quotes."
-    )
+    command = f"`privypurse data convert {name} OUT.parquet`"
+    remedy = f"If records have line breaks inside quotes, pass the output of {command}. Otherwise check delimiter and quotes."
     remedy = "Write each record as one object on one line." if is_json else remedy
     return InvalidArgument(f"file {name!r} has lines {cause}, which are not records by themselves. {remedy}")
 
 
 def not_text(name: str, encoding: str, start: bytes = b"") -> InvalidArgument:
     """Return the error for a file that is not text in its encoding, or not text at all by some of its bytes."""
+    said = f"file {name!r} is not text in {encoding}"
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return InvalidArgument(
-            f"file {name!r} is not text in {encoding}. It looks like UTF-16: pass --encoding utf-16."
-        )
+        return InvalidArgument(f"{said}. It looks like UTF-16: pass --encoding utf-16.")
     if is_binary(start):
-        return InvalidArgument(
-            f"file {name!r} is a binary file of an unknown kind. Save it as CSV in UTF-8, or as Parquet."
-        )
-    remedy = "Pass its encoding, for example --encoding latin-1, or a Parquet file."
-    return InvalidArgument(f"file {name!r} is not text in {encoding}. {remedy}")
+        said = f"file {name!r} is a binary file of an unknown kind"
+        return InvalidArgument(f"{said}. Save it as CSV in UTF-8, or as Parquet.")
+    return InvalidArgument(f"{said}. Pass its encoding, for example --encoding latin-1, or a Parquet file.")
 
 
 def is_binary(start: bytes) -> bool:
@@ -151,7 +146,6 @@ class Lines(io.RawIOBase):
         self.taken = 0  # bytes passed on
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]

@@ -47,17 +47,23 @@ class Number:
     name: str
     range: tuple[float, float] | None = None  # to clip to; None: to be bought, unless there are cuts
     cuts: tuple[float, ...] = ()  # public; the column is one-hot encoded by the intervals between them
-    missing: bool = False  # whether to add an indicator of missing numbers
+    curve: bool = True  # whether a training may release knots for a curve in the range
+    knots: tuple[float, ...] = ()  # of a curve, the ends of the range included
+    missing: bool | tuple[str, ...] = False  # whether to add an indicator of missing numbers; or more texts for them
     source: Source = Source.DECLARED  # of range and cuts
     decimal: str | None = None  # decimal sign in text; None: that of the schema
     thousands: str = ""  # sign between groups of three digits in text
+    unit: str = ""  # text before or after the number
 
     def __post_init__(self) -> None:
         if self.range is not None:
             _check_range(f"range of column {self.name!r}", self.range)
-        if not all(map(_is_number, self.cuts)) or any(low >= high for low, high in itertools.pairwise(self.cuts)):
-            what = f"expected increasing numbers in cuts of column {self.name!r}, got {shown(self.cuts)}"
-            raise InvalidArgument(f"{what}. Write for example cuts = [25, 40, 65].")
+        _check_increasing(f"cuts of column {self.name!r}", self.cuts)
+        if self.knots:
+            _check_increasing(f"knots of column {self.name!r}", self.knots)
+            if len(self.knots) < 3 or self.cuts or (self.knots[0], self.knots[-1]) != self.range:
+                what = f"expected three or more knots from end to end of the range of column {self.name!r}, and no cuts"
+                raise InvalidArgument(f"{what}; got {shown(self.knots)}. Write range = [0, 9] and knots = [0, 3, 9].")
 
     @property
     def features(self) -> list[str]:
@@ -67,7 +73,7 @@ class Number:
             inner = [f"{self.name} {low} to {high}" for low, high in itertools.pairwise(ends)]
             names = [f"{self.name} below {ends[0]}", *inner, f"{self.name} {ends[-1]} or more"]
         else:
-            names = [self.name]
+            names = [self.name, *(f"{self.name} at {knot:.15g}" for knot in self.knots)]
         return [*names, f"{self.name} missing"] if self.missing else names
 
 
@@ -78,7 +84,7 @@ class Category:
     name: str
     categories: tuple[str, ...]
     other: bool = False  # whether to add a column for values that are not listed, else all zeros
-    missing: bool = False  # whether to add a column for missing values
+    missing: bool | tuple[str, ...] = False  # whether to add a column for missing values; or more texts for them
     source: Source = Source.DECLARED  # of the list
 
     def __post_init__(self) -> None:
@@ -87,7 +93,7 @@ class Category:
     @property
     def features(self) -> list[str]:
         """Names of the encoded columns."""
-        extra = ["(other)"] * self.other + ["(missing)"] * self.missing
+        extra = ["(other)"] * self.other + ["(missing)"] * bool(self.missing)
         return [f"{self.name} = {value}" for value in [*self.categories, *extra]]
 
 
@@ -100,7 +106,7 @@ class Date:
     last: datetime.date  # or a datetime; a date is meant to its end
     parts: tuple[str, ...] = ("position",)  # in the range, as a number; month, weekday and hour are one-hot encoded
     format: str | None = None  # of text, as in `strptime`; None: ISO 8601
-    missing: bool = False  # whether to add an indicator of missing dates
+    missing: bool | tuple[str, ...] = False  # whether to add an indicator of missing dates; or more texts for them
     source: Source = Source.DECLARED  # of the range
 
     def __post_init__(self) -> None:
@@ -110,9 +116,8 @@ class Date:
             raise InvalidArgument(f"expected a first and a last day as {what}. Write dates = [2015-01-01, 2024-12-31].")
         if not self.parts or len({*self.parts}) < len(self.parts) or not {*self.parts} <= {*PARTS}:
             known = ", ".join(PARTS)
-            raise InvalidArgument(
-                f"expected some of {known} as parts of column {self.name!r}, got {shown(self.parts)}."
-            )
+            why = f"expected some of {known} as parts of column {self.name!r}"
+            raise InvalidArgument(f"{why}, got {shown(self.parts)}.")
         if self.format is not None and not _is_format(self.format):
             got = f"expected a format with day, month and year for column {self.name!r}, got {shown(self.format)}"
             raise InvalidArgument(f'{got}. Write for example format = "%d.%m.%Y", or leave it out for 2024-12-31.')
@@ -159,6 +164,7 @@ class NumberTarget:
     source: Source = Source.DECLARED
     decimal: str | None = None
     thousands: str = ""
+    unit: str = ""
 
     def __post_init__(self) -> None:
         _check_range(f"range of target {self.name!r}", self.range)
@@ -170,22 +176,7 @@ Target = ClassTarget | NumberTarget
 
 @dataclass(frozen=True)
 class Schema:
-    """The description of a table.
-
-    Parameters
-    ----------
-    columns : tuple of Number, Category or Date
-        The features, in order. Other columns of a file are ignored.
-    target : ClassTarget, NumberTarget or None
-        The column to predict.
-    missing_values : tuple of str
-        Texts for a missing value, besides an empty field.
-    decimal : str
-        Decimal sign in text: "." or ",".
-    kinds : Source
-        Origin of the choice of columns and their kinds.
-    unreadable : float
-        Largest share of the lines of a file that may be left out because they cannot be read.
+    """The description of a table: its features, in order, and the column to predict.
 
     Examples
     --------
@@ -197,18 +188,16 @@ class Schema:
 
     columns: tuple[Column, ...]
     target: Target | None = None
-    missing_values: tuple[str, ...] = MISSING_VALUES
-    kinds: Source = Source.DECLARED
-    decimal: str = "."
-    unreadable: float = MOST_UNREADABLE
+    missing_values: tuple[str, ...] = MISSING_VALUES  # besides an empty field
+    kinds: Source = Source.DECLARED  # of the choice of columns and their kinds
+    decimal: str = "."  # decimal sign in text
+    unreadable: float = MOST_UNREADABLE  # largest share of lines that may be left out, as they cannot be read
 
     def __post_init__(self) -> None:
         if self.decimal not in DECIMALS:
             raise InvalidArgument(f"expected '.' or ',' as decimal, got {shown(self.decimal)}. Leave it out for '.'.")
         if not _is_number(self.unreadable) or not 0 <= self.unreadable <= 1:
-            raise InvalidArgument(
-                f"expected unreadable from 0 to 1, got {shown(self.unreadable)}. Leave it out for 0.05."
-            )
+            raise InvalidArgument(f"expected unreadable from 0 to 1, got {shown(self.unreadable)}. Omit it for 0.05.")
         if not self.columns:
             raise InvalidArgument("expected at least one column in the schema, got none. Add a table [columns.NAME].")
         if twice := sorted(name for name, times in Counter(self.names).items() if times > 1):
@@ -216,14 +205,21 @@ class Schema:
         for part in self.parts:
             if isinstance(part, Number | NumberTarget):
                 _check_signs(part.name, *self.signs_of(part))
+            if not isinstance(own := getattr(part, "missing", False), bool):
+                _check_texts(f"missing values of column {part.name!r}", own, least=1)
             listed = part.categories if isinstance(part, Category) else getattr(part, "classes", ())
-            for value in sorted({*listed} & {"", *self.missing_values}):
+            for value in sorted({*listed} & {"", *self.missing_in(part)}):
                 what = f"{value!r} of {part.name!r} is also a missing value. Remove it from the list"
                 raise InvalidArgument(f'{what}, or write for example missing_values = ["?"].')
 
-    def signs_of(self, part: Number | NumberTarget) -> tuple[str, str]:
-        """Return the decimal sign and the thousands separator of a column of numbers."""
-        return self.decimal if part.decimal is None else part.decimal, part.thousands
+    def signs_of(self, part: Number | NumberTarget) -> tuple[str, str, str]:
+        """Return the decimal sign, the thousands separator and the unit of a column of numbers."""
+        return self.decimal if part.decimal is None else part.decimal, part.thousands, part.unit
+
+    def missing_in(self, part: "Column | Target") -> tuple[str, ...]:
+        """Return the texts for a missing value in a column, besides an empty field."""
+        own = getattr(part, "missing", False)
+        return self.missing_values if isinstance(own, bool) else (*self.missing_values, *own)
 
     @property
     def features(self) -> list[str]:
@@ -236,10 +232,14 @@ class Schema:
         return [part.name for part in self.parts]
 
     @property
+    def numbers(self) -> list[Number]:
+        """The columns of numbers."""
+        return [column for column in self.columns if isinstance(column, Number)]
+
+    @property
     def to_buy(self) -> list[Number]:
         """Columns whose range is to be bought. Those with cuts need none."""
-        numbers = [column for column in self.columns if isinstance(column, Number)]
-        return [column for column in numbers if column.range is None and not column.cuts]
+        return [column for column in self.numbers if column.range is None and not column.cuts]
 
     @property
     def is_declared(self) -> bool:
@@ -259,7 +259,9 @@ class Schema:
             shortened = ", ".join(read[:8]) + (f" and {len(read) - 8} more" if len(read) > 8 else "")
             lines.append(f"ranges and categories of columns, read from the data without paying: {shortened}")
         if earlier:
-            lines.append(f"ranges of columns that the schema says were bought in an earlier run: {', '.join(earlier)}")
+            lines.append(
+                f"ranges and knots of columns that the schema says were bought in an earlier run: {', '.join(earlier)}"
+            )
         if self.target is not None and self.target.source is Source.DATA:
             what = "classes" if isinstance(self.target, ClassTarget) else "range"
             lines.append(f"{what} of the target {self.target.name}, read from the data without paying")
@@ -270,19 +272,33 @@ class Schema:
         """The columns, and the target if any."""
         return self.columns if self.target is None else (*self.columns, self.target)
 
+    @property
+    def to_bend(self) -> list[Number]:
+        """Columns whose knots a training may release."""
+        plain = [column for column in self.numbers if column.range and not (column.cuts or column.knots)]
+        return [column for column in plain if column.curve]
+
+    def with_knots(self, bought: Mapping[str, Sequence[float]], source: Source = Source.BOUGHT) -> "Schema":
+        """Return the schema with the given knots; two are the ends of a line."""
+        bent = {}
+        for column in self.numbers:
+            if len(knots := tuple(bought.get(column.name, ()))) > 2:
+                kept = next((one for one in (Source.DATA, Source.EARLIER) if one in (column.source, source)), source)
+                bent[column.name] = replace(column, knots=knots, source=kept)
+        return self._with(bent)
+
     def buying_ranges(self) -> "Schema":
         """Return the schema without ranges that were read from the data: they will be bought."""
-        numbers = (column for column in self.columns if isinstance(column, Number))
-        read = [column.name for column in numbers if column.source is Source.DATA and not column.cuts]
+        read = [column.name for column in self.numbers if column.source is Source.DATA and not column.cuts]
         return self.with_ranges(dict.fromkeys(read), Source.DECLARED)
 
     def with_ranges(self, bought: Mapping[str, tuple[float, float] | None], source: Source = Source.BOUGHT) -> "Schema":
         """Return the schema with the given ranges of columns of numbers."""
-        columns = list(self.columns)
-        for place, column in enumerate(columns):
-            if isinstance(column, Number) and column.name in bought:
-                columns[place] = replace(column, range=bought[column.name], source=source)
-        return replace(self, columns=tuple(columns))
+        named = [column for column in self.numbers if column.name in bought]
+        return self._with({one.name: replace(one, range=bought[one.name], knots=(), source=source) for one in named})
+
+    def _with(self, columns: Mapping[str, Number]) -> "Schema":
+        return replace(self, columns=tuple(columns.get(column.name, column) for column in self.columns))
 
     def with_target(self, name: str) -> "Schema":
         """Return the schema. Raise InvalidArgument unless its target has this name."""
@@ -298,7 +314,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e100
 
 
-def _check_signs(name: str, decimal: Any, thousands: Any) -> None:
+def _check_increasing(what: str, values: Sequence[Any]) -> None:
+    if not all(map(_is_number, values)) or any(low >= high for low, high in itertools.pairwise(values)):
+        example = f"Write for example {what.split()[0]} = [25, 40, 65]"
+        raise InvalidArgument(f"expected increasing numbers in {what}, got {shown(values)}. {example}.")
+
+
+def _check_signs(name: str, decimal: Any, thousands: Any, unit: Any) -> None:
     for what, sign, known in (("decimal", decimal, DECIMALS), ("thousands", thousands, THOUSANDS)):
         if sign not in known:
             listed = ", ".join(map(repr, filter(None, known)))
@@ -306,6 +328,9 @@ def _check_signs(name: str, decimal: Any, thousands: Any) -> None:
     if decimal == thousands:
         both = f"expected different signs as decimal and thousands of {name!r}, got {decimal!r} twice"
         raise InvalidArgument(f'{both}. Write for example decimal = "," and thousands = ".".')
+    if not isinstance(unit, str) or unit != unit.strip() or re.search(r"[\d.,+\-']", unit):
+        what = f"expected a text without digits and signs of numbers as unit of {name!r}, got {shown(unit)}"
+        raise InvalidArgument(f'{what}. Write for example unit = "kg".')
 
 
 def _is_format(format: Any) -> bool:
@@ -335,11 +360,11 @@ def _check_texts(what: str, values: Sequence[Any], *, least: int) -> None:
 # What a file calls bought was bought in an earlier run.
 _SOURCES = {"declared": Source.DECLARED, "data": Source.DATA, "bought": Source.EARLIER}
 _WRITTEN = {Source.DECLARED: "declared", Source.DATA: "data", Source.BOUGHT: "bought", Source.EARLIER: "bought"}
-_FLAGS = ("ignore", "missing", "other")
-_SIGNS = ("decimal", "thousands")
-_COLUMN_KEYS = ("range", "cuts", "categories", "dates", "parts", "format", *_SIGNS, "source", *_FLAGS)
+_FLAGS, _BENDS = ("ignore", "missing", "other"), ("curve", "knots")
+_SIGNS = ("decimal", "thousands", "unit")
+_COLUMN_KEYS = ("range", "cuts", "categories", "dates", "parts", "format", *_SIGNS, *_BENDS, "source", *_FLAGS)
 _TARGET_KEYS = ("column", "classes", "range", *_SIGNS, "source")
-_KEYS = ("source", "missing_values", "decimal", "unreadable", "target", "columns")
+_KEYS = ("source", "missing_values", "decimal", "unreadable", "curves", "target", "columns")
 
 _DRAFT = """\
 # DRAFT: kinds, ranges and categories below were READ FROM THE DATA. No guarantee covers that: a
@@ -358,9 +383,7 @@ def read_schema(path: "str | pathlib.Path") -> Schema:
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise InvalidArgument(
-            f"schema {str(path)!r}: {error.strerror}. `privypurse schema DATA` drafts one."
-        ) from error
+        raise InvalidArgument(f"schema {str(path)!r}: {error.strerror}. `privypurse schema DATA` drafts it.") from error
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"schema {str(path)!r} is not a text file in UTF-8. Save it as one.") from error
     try:
@@ -380,7 +403,8 @@ def parse_schema(text: str) -> Schema:
     described = fields.get("columns", {})
     if not isinstance(described, dict):
         raise InvalidArgument("expected a table for each column: write [columns.age] and below it range = [0, 120].")
-    columns = [_column(name, settings, default) for name, settings in described.items()]
+    bends = _flag(fields, "curves", "the schema", True)
+    columns = [_column(name, settings, default, bends) for name, settings in described.items()]
     missing = fields.get("missing_values", list(MISSING_VALUES))
     if not isinstance(missing, list) or not all(isinstance(value, str) for value in missing):
         raise InvalidArgument(f'expected a list of texts as missing_values, got {shown(missing)}. Write ["?", "NA"].')
@@ -390,22 +414,23 @@ def parse_schema(text: str) -> Schema:
     return Schema(used, target, tuple(missing), default, **above)
 
 
-def _column(name: str, settings: Any, default: Source) -> Column | None:
+def _column(name: str, settings: Any, default: Source, bends: bool) -> Column | None:
     what = f"column {name!r}"
     if not isinstance(settings, dict):
         raise InvalidArgument(f"expected a table for {what}, got {shown(settings)}. Write [columns.{_key(name)}].")
     _check_keys(settings, _COLUMN_KEYS, what)
     source = _source(settings.get("source"), what, default)
-    ignore, missing, other = (settings.get(key, False) for key in _FLAGS)
-    if wrong := [key for key in _FLAGS if not isinstance(settings.get(key, False), bool)]:
-        raise InvalidArgument(f"expected true or false as {wrong[0]} of {what}, got {shown(settings[wrong[0]])}.")
+    texts = settings.get("missing")
+    missing = _each(_as_text, texts, "missing") if isinstance(texts, list) else _flag(settings, "missing", what)
+    ignore, other = (_flag(settings, key, what) for key in ("ignore", "other"))
     if ignore:
         return None
+    own = _unless_bought(source)
     is_number, is_date = "range" in settings or "cuts" in settings, "dates" in settings
     if is_number + is_date + ("categories" in settings) != 1:
         needed = f"{what} needs either range (numbers), dates or categories"
         raise InvalidArgument(f"{needed}. To leave it out: ignore = true.")
-    for keys, fits, kind in ((_SIGNS, is_number, "numbers"), (("parts", "format"), is_date, "dates")):
+    for keys, fits, kind in (((*_SIGNS, *_BENDS), is_number, "numbers"), (("parts", "format"), is_date, "dates")):
         if not fits and (wrong := [key for key in keys if key in settings]):
             raise InvalidArgument(f"{what} has {wrong[0]}, which is for {kind} only. Leave it out.")
     if is_date:
@@ -413,22 +438,32 @@ def _column(name: str, settings: Any, default: Source) -> Column | None:
         first, last = map(_as_date, days) if isinstance(days, list) and len(days) == 2 else (None, None)
         parts = _each(_as_text, texts, f"parts of {what}")
         described: Any = {"first": first, "last": last, "parts": parts, "format": settings.get("format")}
-        return Date(name=name, **described, missing=missing, source=_unless_bought(source))
+        return Date(name=name, **described, missing=missing, source=own)
     if "categories" in settings:
-        texts, own = _each(_as_text, settings["categories"], f"categories of {what}"), _unless_bought(source)
+        texts = _each(_as_text, settings["categories"], f"categories of {what}")
         return Category(name=name, categories=texts, other=other, missing=missing, source=own)
     signs = {key: settings[key] for key in _SIGNS if key in settings}
+    signs["curve"] = _flag(settings, "curve", what, bends)
+    knots = _each(_as_number, settings.get("knots", []), f"knots of {what}")
+    if knots and not isinstance(pair := settings.get("range"), list):
+        raise InvalidArgument(f"{what} has knots, which need a range = [low, high], got {shown(pair)}. Add one.")
     cuts, pair = _each(_as_number, settings.get("cuts", []), f"cuts of {what}"), settings.get("range")
     if pair == "private":
         if cuts:
             raise InvalidArgument(f'{what} has cuts, which need no range. Leave out range = "private".')
-        own = Source.DECLARED if source is Source.DATA else source
-        return Number(name=name, missing=missing, source=own, **signs)
+        kept = Source.DECLARED if source is Source.DATA else source
+        return Number(name=name, missing=missing, source=kept, **signs)
     if pair is None and not cuts:
         raise InvalidArgument(f"cuts of {what} are empty. Write for example cuts = [25, 40, 65], or a range.")
-    own = _unless_bought(source) if cuts else source
+    own = own if cuts else source
     bounds: Any = None if pair is None else _each(_as_number, pair, f'range of {what}, or "private" to buy it')
-    return Number(name=name, range=bounds, cuts=cuts, missing=missing, source=own, **signs)
+    return Number(name=name, range=bounds, cuts=cuts, knots=knots, missing=missing, source=own, **signs)
+
+
+def _flag(settings: Mapping[str, Any], key: str, what: str, default: bool = False) -> bool:
+    if not isinstance(flag := settings.get(key, default), bool):
+        raise InvalidArgument(f"expected true or false as {key} of {what}, got {shown(flag)}. Leave it out.")
+    return flag
 
 
 def _target(settings: Any, default: Source) -> Target:
@@ -442,9 +477,8 @@ def _target(settings: Any, default: Source) -> Target:
     if "classes" in settings:
         return ClassTarget(name=name, classes=_each(_as_text, settings["classes"], "classes"), source=source)
     bounds: Any = _each(_as_number, settings["range"], f"range of target {name!r}, such as range = [0, 100]")
-    return NumberTarget(
-        name=name, range=bounds, source=source, **{key: settings[key] for key in _SIGNS if key in settings}
-    )
+    signs = {key: settings[key] for key in _SIGNS if key in settings}
+    return NumberTarget(name=name, range=bounds, source=source, **signs)
 
 
 def _each(convert: Callable[[Any], Any], values: Any, what: str) -> tuple[Any, ...]:
@@ -496,19 +530,8 @@ def _check_keys(settings: Mapping[str, Any], known: Sequence[str], what: str) ->
 
 
 def write_schema(schema: Schema, *, comments: Mapping[str, object] | None = None) -> str:
-    """Write a schema as TOML.
-
-    Parameters
-    ----------
-    schema : Schema
-        The schema.
-    comments : dict of str to object, optional
-        Remarks by column, as text. Columns that are not in the schema are written as ignored.
-    """
-    remarks = {
-        name: [" ".join(line.split()) for line in str(text).splitlines()] for name, text in (comments or {}).items()
-    }
-    default = schema.kinds
+    """Write a schema as TOML, with remarks by column. Columns that are not in it are written as ignored."""
+    remarks, default = dict(comments or {}), schema.kinds
     lines = [_DECLARED if schema.is_declared else _DRAFT, f"source = {_text(_WRITTEN[default])}"]
     if schema.missing_values != MISSING_VALUES:
         lines.append(f"missing_values = {_texts(schema.missing_values)}")
@@ -517,14 +540,14 @@ def write_schema(schema: Schema, *, comments: Mapping[str, object] | None = None
     if schema.unreadable != MOST_UNREADABLE:
         lines.append(f"unreadable = {exact(schema.unreadable)}")
     if (target := schema.target) is not None:
-        lines += ["", *_commented("target", remarks.pop(target.name, [])), f"column = {_text(target.name)}"]
+        lines += ["", *_commented("target", remarks.pop(target.name, "")), f"column = {_text(target.name)}"]
         if isinstance(target, ClassTarget):
             lines.append(f"classes = {_texts(target.classes)}")
         else:
             lines += [f"range = {_numbers(target.range)}", *_written_signs(target)]
         lines += [f"source = {_text(_WRITTEN[target.source])}"] * (target.source is not default)
     for column in schema.columns:
-        lines += ["", *_commented(f"columns.{_key(column.name)}", remarks.pop(column.name, []))]
+        lines += ["", *_commented(f"columns.{_key(column.name)}", remarks.pop(column.name, ""))]
         if isinstance(column, Category):
             lines.append(f"categories = {_texts(column.categories)}")
             lines += ["other = true"] * column.other
@@ -538,20 +561,24 @@ def write_schema(schema: Schema, *, comments: Mapping[str, object] | None = None
             elif not column.cuts:
                 lines.append('range = "private"')
             lines += [f"cuts = {_numbers(column.cuts)}"] * bool(column.cuts)
+            lines += [f"knots = {_numbers(column.knots)}"] * bool(column.knots)
+            lines += ["curve = false"] * (not column.curve)
             lines += _written_signs(column)
-        lines += ["missing = true"] * column.missing
+        if column.missing:
+            lines.append("missing = " + ("true" if isinstance(column.missing, bool) else _texts(column.missing)))
         lines += [f"source = {_text(_WRITTEN[column.source])}"] * (column.source is not default)
     for name, remark in remarks.items():
         lines += ["", *_commented(f"columns.{_key(name)}", remark), "ignore = true"]
     return "\n".join(lines) + "\n"
 
 
-def _commented(name: str, remark: list[str]) -> list[str]:
-    return [f"[{name}]" + "".join(f"  # {line}" for line in remark[:1]), *(f"# {line}" for line in remark[1:])]
+def _commented(name: str, remark: object) -> list[str]:
+    lines = [" ".join(line.split()) for line in str(remark).splitlines()]
+    return [f"[{name}]" + "".join(f"  # {line}" for line in lines[:1]), *(f"# {line}" for line in lines[1:])]
 
 
 def _written_signs(part: Number | NumberTarget) -> list[str]:
-    signs = {"decimal": part.decimal, "thousands": part.thousands or None}
+    signs = {"decimal": part.decimal, "thousands": part.thousands or None, "unit": part.unit or None}
     return [f"{key} = {_text(sign)}" for key, sign in signs.items() if sign is not None]
 
 

@@ -76,9 +76,7 @@ def _csv(path: str | os.PathLike[str], names: list[str]) -> Callable[[], Iterato
     files = [TableFile(one) for one in _files(path)]
     for file in files:
         if file.format == JSON_LINES:
-            raise InvalidArgument(
-                f"expected CSV files, got {file.path.name!r}, of JSON lines. Write it as Parquet first."
-            )
+            raise InvalidArgument(f"expected CSV files, got {file.path.name!r}, of JSON lines. Write it as Parquet.")
         file.require(names)
     return lambda: (block for file in files for block in file.blocks(names, may_be_empty=True))
 

@@ -17,7 +17,7 @@ from scipy import sparse
 from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm
 from privypurse.core.queries import GradientAt
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
-from privypurse.losses._linear import OneVsRest, Softmax
+from privypurse.losses._linear import Gamma, LogLink, OneVsRest, Poisson, Softmax
 from privypurse.oracles import _exact_kernels, _exact_softmax, _kernels
 from privypurse.oracles._encoding import ROUNDING_MARGIN
 from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
@@ -59,6 +59,8 @@ LOSSES = {
     "huber hinge": HuberHinge(clip_derivative=0.4, width=0.3),
     "squared": Squared(clip_derivative=0.7),
     "huber": Huber(threshold=0.5),
+    "poisson": Poisson(clip_derivative=0.7),
+    "gamma": Gamma(clip_derivative=1.5),
 }
 
 
@@ -80,7 +82,8 @@ def problem(rng, loss, n):
     y = rng.integers(0, 2, n) if loss.classification else rng.uniform(-2, 2, n)
     if not loss.classification:
         y[11] = np.nan
-    return y, ({} if loss.classification else {"target_bounds": (-1.0, 1.0)})
+    low = 0.1 if isinstance(loss, LogLink) else -1.0
+    return y, ({} if loss.classification else {"target_bounds": (low, 1.0)})
 
 
 def whole(oracle, query, *, sample_prob=1.0, noise=SECURE):

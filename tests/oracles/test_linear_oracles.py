@@ -18,6 +18,7 @@ from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm
 from privypurse.core._errors import UnboundedSensitivity
 from privypurse.core.queries import ClassCounts, Count, GradientAt, LossesAlong
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Squared
+from privypurse.losses._linear import Gamma, LogLink, Poisson
 from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
 from privypurse.oracles._sampling import poisson_rows
 from privypurse.oracles.chunks import from_arrays
@@ -64,6 +65,9 @@ LOSSES = {
     "huber hinge clipped": HuberHinge(clip_derivative=0.4, width=0.3),
     "squared clipped": Squared(clip_derivative=0.7),
     "huber": Huber(threshold=0.5),
+    "poisson": Poisson(clip_derivative=0.7),
+    "gamma": Gamma(clip_derivative=1.5),
+    "gamma clipped on both sides": Gamma(clip_derivative=0.4),
 }
 
 
@@ -93,8 +97,9 @@ def targets(rng, loss, n):
     y = rng.integers(0, 2, n) if loss.classification else rng.uniform(-2, 2, n)
     if not loss.classification:
         y[11] = np.nan
-    encoded = np.where(y == 1, 1.0, -1.0) if loss.classification else np.clip(y, -1.0, 1.0)
-    settings = {} if loss.classification else {"target_bounds": (-1.0, 1.0)}
+    low = 0.1 if isinstance(loss, LogLink) else -1.0
+    encoded = np.where(y == 1, 1.0, -1.0) if loss.classification else np.clip(y, low, 1.0)
+    settings = {} if loss.classification else {"target_bounds": (low, 1.0)}
     return y, encoded, settings
 
 
@@ -138,6 +143,8 @@ BOUND_LOSSES = [
     HuberHinge(clip_derivative=0.7),
     Hinge(),
     Huber(threshold=2.0),
+    Poisson(clip_derivative=0.8),
+    Gamma(clip_derivative=0.8),
 ]
 
 
@@ -161,7 +168,8 @@ def test_no_record_moves_an_answer_by_more_than_the_bound(make, data):
     y = np.array([data.draw(label) for _ in range(len(X))])
     row_limit = data.draw(st.sampled_from([1.0, 0.25, 5.0]))
     more = {"loss": loss, "row_limit": row_limit, "constant": data.draw(st.booleans())}
-    more |= {} if loss.classification else {"target_bounds": (-5.0, 5.0)}
+    low = 1e-3 if isinstance(loss, Gamma) else 0.0 if isinstance(loss, Poisson) else -5.0
+    more |= {} if loss.classification else {"target_bounds": (low, 5.0)}
 
     def build(rows, labels):
         with np.errstate(over="ignore"):

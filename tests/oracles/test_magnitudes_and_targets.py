@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from privypurse import InvalidArgument, Neighbouring, Norm
-from privypurse.oracles._scores import EXPONENTS, Magnitudes, Targets, limit_scores
+from privypurse.oracles._scores import EXPONENTS, Magnitudes, Targets, limit_scores, tail_scores
 
 numbers = st.sampled_from([0.0, -0.0, 1.0, -1.5, 3e-5, 1e-45, 7e30, -1e38, 1e300, np.inf, np.nan]) | st.floats(
     -1e6, 1e6, width=32
@@ -80,15 +80,36 @@ def test_no_record_moves_the_scores_of_limits_by_more_than_stated(known, new, ot
     assert apart(added, replaced._value) <= values(replaced, Neighbouring.REPLACE_ONE)[1]
 
 
+@given(known=lengths, new=st.floats(0, 1e100), other=st.floats(0, 1e100))
+def test_no_record_moves_the_scores_of_a_tail_by_more_than_stated(known, new, other):
+    limits = 10.0 ** np.arange(-3, 4)
+    added = tail_scores(np.array([*known, new]), limits)
+    assert apart(values(tail_scores(np.array(known), limits))[0], added._value) <= values(added)[1]
+    replaced = tail_scores(np.array([*known, other]), limits)
+    assert apart(added._value, replaced._value) <= values(replaced, Neighbouring.REPLACE_ONE)[1]
+
+
+def test_a_limit_scores_minus_the_records_beyond_it():
+    box = tail_scores(np.array([0.5, 1.0, 3.0, 50.0, np.nan]), np.array([1.0, 10.0, 100.0]))
+    assert box._value.tolist() == [-2, -1, 0]
+
+
 @given(y=st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=6), new=st.floats(-1e300, 1e300))
 def test_no_record_moves_the_scores_of_targets_by_more_than_stated(y, new):
     with np.errstate(over="raise", invalid="raise"):
         one, two = Targets(y, (-5.0, 3.0)), Targets([*y, new], (-5.0, 3.0))
         grid = np.linspace(-5, 3, 17)
-        for ask in (lambda target: target.medians(grid), lambda target: target.spreads(-1.0, grid[9:] + 1)):
+        limits = grid[9:] + 1
+        for ask in (
+            lambda target: target.medians(grid),
+            lambda target: target.beyond(-1.0, limits),
+            lambda target: target.spreads(-1.0, 0.68, limits),
+        ):
             before, bound = values(ask(one))
             assert apart(before, ask(two)._value) <= bound
-        assert np.abs(two.mapped(-1.0, 0.5)).max() <= 1
+        mapped, (low, high) = two.mapped(-1.0, 0.5)
+        assert (low, high) == (-8, 8)
+        assert low <= mapped.min() <= mapped.max() <= high
 
 
 def test_targets_need_bounds():

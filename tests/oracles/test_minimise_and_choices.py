@@ -18,6 +18,7 @@ from privypurse.core._errors import UnboundedSensitivity
 from privypurse.core._sensitive import SensitiveObjective
 from privypurse.core.queries import GradientAt, LossesAt, Objective
 from privypurse.losses import Hinge, Huber, HuberHinge, Logistic, Softmax, Squared
+from privypurse.losses._linear import Gamma, LogLink, Poisson
 from privypurse.mechanisms._perturbed_minimiser import TOLERANCE, OutputPerturbation
 from privypurse.oracles._encoding import ROUNDING_MARGIN
 from privypurse.oracles._linear import ChunkedOracle, DenseOracle, SparseOracle
@@ -35,6 +36,8 @@ SMOOTH = {
     "huber hinge narrow": HuberHinge(width=0.1),
     "huber": Huber(threshold=0.5),
     "squared clipped": Squared(clip_derivative=0.3),
+    "poisson": Poisson(clip_derivative=0.5),
+    "gamma": Gamma(clip_derivative=2.0),
 }
 RECORDS = (
     [0.5, -0.5],
@@ -73,7 +76,8 @@ def table(loss, seed=0, n=400, d=5, spread=0.0):
         y = (scores + rng.standard_normal(n) > 0).astype(int)
         return X, y, np.where(y == 1, 1.0, -1.0), {}
     y = scores / np.abs(scores).max() + 0.1 * rng.standard_normal(n)
-    return X, y, np.clip(y, -1.0, 1.0), {"target_bounds": (-1.0, 1.0)}
+    low = 0.1 if isinstance(loss, LogLink) else -1.0
+    return X, y, np.clip(y, low, 1.0), {"target_bounds": (low, 1.0)}
 
 
 def minimiser(oracle, ridge, tolerance):
@@ -92,7 +96,7 @@ def test_the_search_ends_at_its_tolerance_however_badly_conditioned(loss, seed):
     """
     X, y, target, more = table(loss, seed, spread=3.0)
     oracle = DenseOracle(X, y, loss=loss, **more)
-    ridge, tolerance = loss.smoothness, 1e-7 * loss.lipschitz
+    ridge, tolerance = loss.smoothness_for(1.0), 1e-7 * loss.lipschitz
     point = minimiser(oracle, ridge, tolerance)
     gradient = reference.answer(X, target, GradientAt(point=point), loss=loss) + ridge * point
     assert np.linalg.norm(gradient) <= tolerance
@@ -150,9 +154,9 @@ def test_minimisers_agree_with_scikit_learn():
 def test_all_oracles_find_the_same_minimiser(loss):
     X, y, _, more = table(loss, spread=1.0)
     X[5, 0], X[6, 1] = np.nan, 1e300
-    found = [minimiser(make(X, y, loss=loss, **more), loss.smoothness, 1e-7) for make in ORACLES.values()]
+    found = [minimiser(make(X, y, loss=loss, **more), loss.smoothness_for(1.0), 1e-7) for make in ORACLES.values()]
     for other in found[1:]:
-        assert np.linalg.norm(other - found[0]) <= 2 * 1e-7 / loss.smoothness
+        assert np.linalg.norm(other - found[0]) <= 2 * 1e-7 / loss.smoothness_for(1.0)
 
 
 def test_single_precision_tables_have_minimisers_too():
@@ -212,7 +216,7 @@ def test_no_record_moves_the_minimiser_further_than_stated(make, loss):
     X, y, _, more = table(loss, n=9, d=2)
 
     def find(rows, targets):
-        return released_without_noise(make(rows, targets, loss=loss, **more), loss.smoothness)
+        return released_without_noise(make(rows, targets, loss=loss, **more), loss.smoothness_for(1.0))
 
     whole = find(X, y)
     for record, label in itertools.product(RECORDS, (0, 1)):
@@ -240,7 +244,7 @@ def changes(draw):
 @settings(max_examples=60, deadline=None)
 @given(changes(), st.floats(1.0, 10.0), st.sampled_from([LOGISTIC, HuberHinge(), Logistic()]))
 def test_no_record_whatever_moves_the_minimiser_further_than_stated(tables, factor, loss):
-    ridge = factor * loss.smoothness
+    ridge = factor * loss.smoothness_for(1.0)
     whole, without, replaced = (released_without_noise(DenseOracle(X, y, loss=loss), ridge) for X, y in tables)
     assert moved(whole, without) <= whole[1][ADD_REMOVE]
     assert moved(whole, replaced) <= whole[1][REPLACE_ONE]
@@ -324,7 +328,7 @@ models = hnp.arrays(np.float64, st.tuples(st.integers(1, 5), st.just(4)), elemen
 @given(changes(), models, st.sampled_from(sorted(LOSSES)), st.sampled_from([None, 0.3, 5.0]), st.booleans())
 def test_no_record_whatever_moves_one_score_more_than_another_by_more_than_stated(tables, points, name, clip, single):
     loss = LOSSES[name]
-    more = {} if loss.classification else {"target_bounds": (-1.0, 1.0)}
+    more = {} if loss.classification else {"target_bounds": (0.1 if isinstance(loss, LogLink) else -1.0, 1.0)}
     query = LossesAt(points=points, clip_loss=clip)
     with np.errstate(over="ignore"):
         kinds = [(X.astype(np.float32) if single else X, y) for X, y in tables]

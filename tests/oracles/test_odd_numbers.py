@@ -42,4 +42,4 @@ def test_a_length_that_is_no_number_is_worth_nothing():
     candidates = np.array([0.5, 1.0])
     whole = limit_scores(np.array([0.5, np.nan, 2.0]), candidates)._value
     assert np.array_equal(whole, limit_scores(np.array([0.5, 2.0]), candidates)._value)
-    assert np.isfinite(Targets([0.5, np.nan], (-1.0, 1.0)).spreads(0.0, candidates)._value).all()
+    assert np.isfinite(Targets([0.5, np.nan], (-1.0, 1.0)).beyond(0.0, candidates)._value).all()

@@ -334,3 +334,30 @@ def test_the_users_table_is_never_changed_in_place():
     rows.limit(0.1)
     assert X.tolist() == [[1.0, 2.0]]
     assert np.linalg.norm(rows.table) == pytest.approx(0.1)
+
+
+def test_turning_multiplies_each_row_whatever_its_place():
+    rng = np.random.default_rng(4)
+    X, matrix = rng.standard_normal((1_500, 3)), rng.standard_normal((3, 3))
+    X[7, 1] = np.nan
+    whole, part = Rows(X), Rows(X[1:])
+    for rows in (whole, part):
+        rows.move(2.0)
+        rows.turn(matrix)
+    assert held(whole) == pytest.approx(X / 2 @ matrix, rel=1e-5, abs=1e-5, nan_ok=True)
+    np.testing.assert_array_equal(whole.table[1:], part.table)
+
+
+@given(known=tables(st.integers(1, 5)), new=tables(st.just(1)), clip=st.sampled_from([0.1, 1.0, 50.0]))
+def test_products_of_columns_move_by_at_most_their_bound(known, new, clip):
+    box = Rows(known).products(clip_norm=clip)
+    more = Rows(np.vstack([known, new])).products(clip_norm=clip)
+    assert np.linalg.norm(more._value - box._value) <= box.bound(Neighbouring.ADD_REMOVE, Norm.L2) == clip**2
+    assert box.bound(Neighbouring.REPLACE_ONE, Norm.L2) == 2 * clip**2
+
+
+def test_products_of_columns_are_the_upper_triangle():
+    X = np.random.default_rng(5).standard_normal((1_200, 3))
+    square = X.T @ X
+    square[np.triu_indices(3, 1)] *= math.sqrt(2)
+    assert Rows(X).products(clip_norm=100.0)._value == pytest.approx(square[np.triu_indices(3)], rel=1e-5)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from privypurse import InvalidArgument, Neighbouring, Norm
-from privypurse.oracles.statistics import clipped_sum, counts, negated_losses, record_count
+from privypurse.oracles.statistics import clipped_sum, counts, negated_losses, record_count, residual_sums
 
 ADD_REMOVE, REPLACE_ONE = Neighbouring.ADD_REMOVE, Neighbouring.REPLACE_ONE
+PAIRS = [(0, 1), (0, 2), (1, 2)]
 anything = st.floats(allow_nan=True, allow_infinity=True)  # also 1e300, subnormal, -0.0
 
 
@@ -131,3 +132,39 @@ def test_records_are_counted_whatever_is_in_them():
     for rows in ("ab", 3, np.array(1.0)):
         with pytest.raises(InvalidArgument, match="rows must have one entry"):
             record_count(rows)
+
+
+@given(table=tables(2), one=rows(2), other=rows(2), data=st.data())
+def test_residual_sums_move_by_no_more_than_the_bound(table, one, other, data):
+    cells = hnp.arrays(np.intp, (len(table) + 2, 3), elements=st.integers(-2, 5))
+    places = data.draw(cells)
+
+    def build(chosen, rows):
+        return residual_sums(rows, places[chosen], pairs=PAIRS, sizes=[2, 3, 2], clip_norm=0.5)
+
+    kept = list(range(len(table)))
+    without, added = build(kept, table), build([*kept, -2], np.vstack([table, one]))
+    replaced = build([*kept, -1], np.vstack([table, other]))
+    assert length(added._value - without._value) <= without.bound(ADD_REMOVE, Norm.L2)
+    assert length(added._value - replaced._value) <= without.bound(REPLACE_ONE, Norm.L2)
+
+
+def test_the_bounds_of_residual_sums_are_nearly_reached():
+    def build(value):
+        return residual_sums([[value]], np.zeros((1, 3), dtype=int), pairs=PAIRS, sizes=[2, 3, 2], clip_norm=0.5)
+
+    box = build(9.0)
+    assert length(box._value) == pytest.approx(box.bound(ADD_REMOVE, Norm.L2), rel=2e-5)
+    assert length(box._value - build(-9.0)._value) == pytest.approx(box.bound(REPLACE_ONE, Norm.L2), rel=2e-5)
+
+
+def test_residual_sums_are_exact_in_any_order():
+    rng = np.random.default_rng(0)
+    table, cells, order = rng.normal(size=(50_000, 1)), rng.integers(0, 2, (50_000, 3)), rng.permutation(50_000)
+    one, other = (
+        residual_sums(table[at], cells[at], pairs=PAIRS, sizes=[2, 3, 2], clip_norm=0.7)._value
+        for at in (slice(None), order)
+    )
+    np.testing.assert_array_equal(one, other)
+    inside = (cells[:, 0] == 1) & (cells[:, 1] == 0)
+    assert one[3] == pytest.approx(np.clip(table[inside, 0], -0.7, 0.7).sum(), rel=1e-3)

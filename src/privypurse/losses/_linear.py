@@ -12,7 +12,7 @@ import functools
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,14 +59,39 @@ class LinearLoss(ABC):
 
     def bounds(self, row_limit: float, target_bound: float = 1.0) -> Bounds:
         """Return the public constants of the mean loss over rows of at most this length."""
-        return Bounds(self.lipschitz * row_limit, self.smoothness * row_limit**2, self.value_at_zero(target_bound))
+        smoothness = self.smoothness_for(target_bound)
+        return Bounds(self.lipschitz * row_limit, smoothness * row_limit**2, self.value_at_zero(target_bound))
+
+    def smoothness_for(self, target_bound: float) -> float:
+        """Return the largest second derivative for targets of this size."""
+        return self.smoothness
+
+    def target_bound(self, low: float, high: float) -> float:
+        """Return the size of targets in this range. Raise InvalidArgument if the loss has none for some."""
+        return max(abs(low), abs(high))
 
     def range_along(self, length: float) -> float:
         """Return how much a record's loss can vary while its score moves over this length."""
         return self.lipschitz * length
 
+    @abstractmethod
     def value(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
         """Return the loss of each record."""
+
+    @abstractmethod
+    def derivative(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
+        """Return the derivative of each record's loss with respect to its score."""
+
+    @property
+    @abstractmethod
+    def for_kernels(self) -> tuple[float, float, float]:
+        """Width of a rounded kink or 0, where the clipped loss becomes linear, and its slope there."""
+
+
+class _OfDistance(LinearLoss):
+    """Base class of the losses that are functions of a margin, or of a distance to the target."""
+
+    def value(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
         z, _ = self._residual(score, target)
         knee = self._knee()
         if math.isinf(knee):
@@ -76,7 +101,6 @@ class LinearLoss(ABC):
         return np.asarray(self._plain_value(inside) + self.lipschitz * np.abs(z - inside))
 
     def derivative(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
-        """Return the derivative of each record's loss with respect to its score."""
         z, sign = self._residual(score, target)
         return np.asarray(np.clip(sign * self._plain_slope(z), -self.clip_derivative, self.clip_derivative))
 
@@ -89,7 +113,6 @@ class LinearLoss(ABC):
 
     @functools.cached_property
     def for_kernels(self) -> tuple[float, float, float]:
-        """Width of a rounded kink or 0, where the clipped loss becomes linear, and its slope there."""
         return getattr(self, "width", 0.0), self._knee(), self.lipschitz
 
     @abstractmethod
@@ -104,7 +127,7 @@ class LinearLoss(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logistic(LinearLoss):
+class Logistic(_OfDistance):
     """``ln(1 + exp(-target * score))``.
 
     Examples
@@ -134,7 +157,7 @@ class Logistic(LinearLoss):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hinge(LinearLoss):
+class Hinge(_OfDistance):
     """``max(0, 1 - target * score)``. Not smooth: prefer `HuberHinge` for gradient methods."""
 
     code: ClassVar[int] = 1
@@ -152,7 +175,7 @@ class Hinge(LinearLoss):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HuberHinge(LinearLoss):
+class HuberHinge(_OfDistance):
     """The hinge with its kink rounded over margins within `width` of 1 (Chapelle 2007).
 
     Parameters
@@ -187,7 +210,7 @@ class HuberHinge(LinearLoss):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Squared(LinearLoss):
+class Squared(_OfDistance):
     """``(score - target)^2 / 2``, with an unbounded derivative: clip it or each query."""
 
     code: ClassVar[int] = 3
@@ -224,6 +247,155 @@ class Huber(Squared):
         object.__setattr__(self, "threshold", positive(threshold=self.threshold))
         # The kernels see a squared loss with a clip.
         object.__setattr__(self, "clip_derivative", min(self.clip_derivative, self.threshold))
+
+
+TINY = 1e-100  # smaller targets count as this in the value of a loss, which takes their logarithm
+
+
+class LogLink(LinearLoss):
+    """Base class of the losses whose score is the logarithm of a mean.
+
+    They are functions of ``u = score - ln(target)``, with their minimum, 0, at ``u = 0``. So each
+    is, clipped or not, the integral of its derivative from there.
+    """
+
+    classification: ClassVar[bool] = False
+    _lipschitz: ClassVar[float] = math.inf
+
+    def value(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
+        target = np.maximum(np.asarray(target, dtype=np.float64), TINY)
+        u = np.asarray(score, dtype=np.float64) - np.log(target)
+        low, high = self._knees(target)
+        inside = np.clip(u, low, high)
+        beyond = np.abs(u - inside)
+        # Beyond a knee the clipped loss continues as its tangent.
+        linear = np.multiply(self.clip_derivative, beyond, where=beyond > 0, out=np.zeros_like(u))
+        return np.asarray(self._value_of(inside, target) + linear)
+
+    def derivative(self, score: ArrayLike, target: ArrayLike) -> FloatArray:
+        score, target = np.asarray(score, dtype=np.float64), np.asarray(target, dtype=np.float64)
+        return np.asarray(np.clip(self._slope(score, target), -self.clip_derivative, self.clip_derivative))
+
+    @functools.cached_property
+    def for_kernels(self) -> tuple[float, float, float]:
+        return 0.0, math.inf, self.lipschitz  # where it becomes linear depends on the target
+
+    @abstractmethod
+    def _knees(self, target: FloatArray) -> tuple[Any, Any]:
+        """Return between which u the derivative is not clipped."""
+
+    @abstractmethod
+    def _value_of(self, u: FloatArray, target: FloatArray) -> FloatArray: ...
+
+    @abstractmethod
+    def _slope(self, score: FloatArray, target: FloatArray) -> FloatArray: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poisson(LogLink):
+    """``exp(score) - target * score`` and a constant, for targets of 0 or more. Half the deviance.
+
+    Guarantees
+    ----------
+    Let C be `clip_derivative` and Y the largest target.
+
+    * Convex: the derivative ``exp(score) - target``, clipped to [-C, C], does not fall.
+    * The second derivative is ``exp(score)`` where nothing is clipped, which is where ``exp(score)
+      <= C + target``, and 0 elsewhere: at most ``C + Y``. `smoothness_for` adds a millionth, for
+      targets in single precision.
+    * At score 0 the loss is the integral of the clipped derivative from ``ln(target)`` to 0. Where
+      nothing is clipped the derivative falls as the target grows, by as much; elsewhere it stays.
+      So this integral grows with the target above 1, and falls below 1: it is largest at 0 or Y.
+
+    Examples
+    --------
+    >>> loss = Poisson(clip_derivative=2.0)
+    >>> loss.lipschitz, round(loss.bounds(1.0, target_bound=10.0).smoothness, 3)
+    (2.0, 12.0)
+    """
+
+    code: ClassVar[int] = 5
+
+    @property
+    def smoothness(self) -> float:
+        """Infinity: it depends on the targets (`smoothness_for`)."""
+        return math.inf
+
+    def smoothness_for(self, target_bound: float) -> float:
+        return (self.clip_derivative + target_bound) * (1 + 1e-6)
+
+    def target_bound(self, low: float, high: float) -> float:
+        if low < 0:
+            raise InvalidArgument(
+                f"target_bounds must start at 0 or above for counts; got {low:g}. Pass (0, {high:g})."
+            )
+        return high
+
+    def value_at_zero(self, target_bound: float = 1.0) -> float:
+        return float(self.value(0.0, [0.0, target_bound]).max())
+
+    def _knees(self, target: FloatArray) -> tuple[Any, Any]:
+        clip = self.clip_derivative / target
+        return np.log1p(-clip, where=clip < 1, out=np.full_like(clip, -math.inf)), np.log1p(clip)
+
+    def _value_of(self, u: FloatArray, target: FloatArray) -> FloatArray:
+        return target * (np.expm1(np.minimum(u, 708.0)) - u)
+
+    def _slope(self, score: FloatArray, target: FloatArray) -> FloatArray:
+        return np.exp(np.minimum(score, 708.0)) - target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gamma(LogLink):
+    """``target * exp(-score) + score`` and a constant, for targets above 0. Half the deviance.
+
+    Errors count in proportion to the mean: the derivative is ``1 - target / exp(score)``.
+
+    Guarantees
+    ----------
+    Let C be `clip_derivative`.
+
+    * Convex: the derivative, clipped to [-C, C], does not fall.
+    * The second derivative is ``target * exp(-score)``, 1 minus the derivative, where nothing is
+      clipped, and 0 elsewhere: at most ``1 + C``.
+    * At score 0 the loss is the integral of the clipped derivative from ``u = -ln(target)`` to 0 or
+      back: it grows with the distance of ``ln(target)`` from 0. For targets from ``1/Y`` to Y it is
+      largest at an end. `target_bound` is this Y.
+
+    Examples
+    --------
+    >>> loss = Gamma(clip_derivative=2.0)
+    >>> loss.lipschitz, loss.smoothness, float(loss.derivative(0.0, 9.0))
+    (2.0, 3.0, -2.0)
+    """
+
+    code: ClassVar[int] = 6
+
+    @property
+    def smoothness(self) -> float:
+        """One more than the clip."""
+        return 1 + self.clip_derivative
+
+    def target_bound(self, low: float, high: float) -> float:
+        if not low > 0:
+            raise InvalidArgument(
+                f"target_bounds must start above 0 for this loss; got {low:g}. Pass the smallest target that counts, or "
+                "use a Poisson loss, which allows zeros."
+            )
+        return max(high, 1 / low)
+
+    def value_at_zero(self, target_bound: float = 1.0) -> float:
+        return float(self.value(0.0, [1 / target_bound, target_bound]).max())
+
+    def _knees(self, target: FloatArray) -> tuple[Any, Any]:
+        clip = self.clip_derivative
+        return -np.log1p(clip), -math.log1p(-clip) if clip < 1 else math.inf
+
+    def _value_of(self, u: FloatArray, target: FloatArray) -> FloatArray:
+        return np.expm1(np.minimum(-u, 708.0)) + u
+
+    def _slope(self, score: FloatArray, target: FloatArray) -> FloatArray:
+        return 1 - target * np.exp(np.minimum(-score, 708.0))
 
 
 def check_loss(loss: object) -> LinearLoss:

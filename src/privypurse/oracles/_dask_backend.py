@@ -75,9 +75,7 @@ class DaskOracle(LinearOracle):
 def _row_blocks(data: Any, name: str) -> list[Any]:
     """Return the partitions of a Dask collection as delayed values."""
     if not hasattr(data, "to_delayed"):
-        raise InvalidArgument(
-            f"{name} must be a Dask array or dataframe, not {type(data).__name__}. Use da.from_array."
-        )
+        raise InvalidArgument(f"{name} must be a Dask array or dataframe, not {type(data).__name__}. Use from_array.")
     if hasattr(data, "chunks") and data.ndim == 2 and len(data.chunks[1]) > 1:
         raise InvalidArgument(f"{name} must be split by rows only; got {data.chunks[1]!r}. Use X.rechunk({{1: -1}}).")
     return list(np.ravel(data.to_delayed()))

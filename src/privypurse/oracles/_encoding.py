@@ -147,6 +147,7 @@ def encode_targets(
     if loss.classification:
         return _encode_labels(labels, classes, strict).astype(dtype)
     low, high = check_target_bounds(bounds)
+    loss.target_bound(low, high)  # raise now for a range that the loss does not allow
     if not strict and labels.dtype.kind in "OU":
         labels = np.array([_number(label) for label in labels], dtype=np.float64)
     if labels.dtype.kind not in "iufb":

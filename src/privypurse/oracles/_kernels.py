@@ -284,3 +284,14 @@ def dense_along(
             finish_scores(work[5, :count], work[4, :count], float(second[d]), frame, work[1], work[9])
             common_weights(target[b : b + count], reach, work, count)
             block_losses(loss, clip_loss, steps, work, count, partial[segment])
+
+
+@njit(nogil=True, cache=True)
+def row_products(table: Any, matrix: Any) -> Any:
+    """Multiply each row by a matrix, by itself. A matrix product would round a row by its place."""
+    products = np.zeros((table.shape[0], matrix.shape[1]))
+    for i in range(table.shape[0]):
+        for j in range(matrix.shape[0]):
+            for k in range(matrix.shape[1]):
+                products[i, k] += table[i, j] * matrix[j, k]
+    return products

@@ -109,7 +109,7 @@ class LinearOracle:
 
     @property
     def _target_bound(self) -> float:
-        return 1.0 if self._loss.classification else max(map(abs, check_target_bounds(self._target_bounds)))
+        return 1.0 if self._loss.classification else self._loss.target_bound(*check_target_bounds(self._target_bounds))
 
     def __repr__(self) -> str:
         value = self._frame.constant

@@ -15,6 +15,8 @@ from numba.extending import intrinsic
 LOGISTIC, HINGE, HUBER_HINGE = 0, 1, 2  # others are squared losses
 # The logistic loss at evenly spaced steps, where neighbouring exponentials differ by a factor.
 EVEN_LOGISTIC = 4
+POISSON, GAMMA = 5, 6
+_TINY = 1e-100  # as in ``losses``
 
 # Allow fused multiply-add and several partial sums, but do not assume that NaN and infinity are
 # absent: such rows are handled here.
@@ -69,6 +71,12 @@ def slopes(code: int, parameter: float, clip: float, score: Any, target: Any, ou
         for i in range(count):
             t = target[i]
             out[i] = min(max(-t * min(max((1.0 + parameter - t * score[i]) * inverse, 0.0), 1.0), -clip), clip)
+    elif code == POISSON:
+        for i in range(count):
+            out[i] = min(max(exponential(score[i]) - target[i], -clip), clip)
+    elif code == GAMMA:
+        for i in range(count):
+            out[i] = min(max(1.0 - target[i] * exponential(-score[i]), -clip), clip)
     else:
         for i in range(count):
             out[i] = min(max(score[i] - target[i], -clip), clip)
@@ -121,6 +129,18 @@ def sum_of_losses(loss: Any, clip_loss: float, step: float, work: Any, count: in
             rounded = max(0.0, 1.0 + parameter - inside)
             value = 1.0 - inside if inside < 1.0 - parameter else rounded * rounded / (4.0 * parameter)
             value += slope * (knee - z) if z < knee else 0.0
+            total += weight[i] * min(value, clip_loss)
+    elif code in (POISSON, GAMMA):
+        for i in range(count):
+            t = max(target[i], _TINY)
+            u = score[i] - step * shift[i] - math.log(t)
+            if code == POISSON:
+                inside = min(max(u, math.log1p(-slope / t) if slope < t else -math.inf), math.log1p(slope / t))
+                value = t * (math.expm1(min(inside, 708.0)) - inside)
+            else:
+                inside = min(max(u, -math.log1p(slope)), -math.log1p(-slope) if slope < 1.0 else math.inf)
+                value = math.expm1(min(-inside, 708.0)) + inside
+            value += slope * abs(u - inside) if u != inside else 0.0
             total += weight[i] * min(value, clip_loss)
     else:
         for i in range(count):

@@ -14,11 +14,11 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
@@ -204,11 +204,13 @@ class SparsePartition(_Partition):
 
     def take(self, rows: NDArray[np.intp]) -> "SparsePartition":
         """Return some of the rows."""
-        values = np.ones(self._columns.size, np.float32) if self._ones else self._values
-        columns, starts = (places.view(f"i{places.dtype.itemsize}") for places in (self._columns, self._starts))
-        shape = (self.rows, self._frame.features)
-        matrix = sparse.csr_matrix((values, columns, starts), shape=shape, copy=False)
-        return SparsePartition(matrix[rows], self._target[rows], self._frame)
+        first = self._starts[rows].astype(np.intp)
+        sizes = self._starts[rows + 1].astype(np.intp) - first
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        places = np.repeat(first - starts[:-1], sizes) + np.arange(starts[-1])
+        values = np.ones(places.size, np.float32) if self._ones else self._values[places]
+        taken = SimpleNamespace(indices=self._columns[places], indptr=starts.astype(self._starts.dtype), data=values)
+        return SparsePartition(taken, self._target[rows], self._frame)
 
     def sum(self, work: Work, threads: int) -> NDArray[Any]:
         """Return the sum over all rows."""

@@ -13,8 +13,9 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import counted
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.oracles._encoding import ROUNDING_MARGIN, check_dense, check_sparse
+from privypurse.oracles._kernels import row_products
 from privypurse.oracles._partitions import pairwise_sum
-from privypurse.oracles._scores import Magnitudes, limit_scores
+from privypurse.oracles._scores import Magnitudes, limit_scores, tail_scores
 
 _ROWS = 1024  # converted to float64 at a time
 
@@ -30,7 +31,7 @@ class Rows:
     ----------
     * Everything but `table` is a sealed box, whose bound was enforced on each row where the sum was
       computed. A non-finite row contributes nothing.
-    * `move`, `stretch` and `limit` change each row by itself and public numbers alone.
+    * `move`, `stretch`, `turn` and `limit` change each row by itself and public numbers alone.
     * Sums are in float64, block by block: contributions are kept `ROUNDING_MARGIN` inside their
       bound, far more than the rounding of two neighbouring sums of 10^8 rows.
     """
@@ -78,6 +79,14 @@ class Rows:
         with np.errstate(all="ignore"):
             self._multiply(self._per_column(factors).astype(np.float32))
 
+    def turn(self, matrix: FloatArray) -> None:
+        """Multiply each row of a dense table by a square matrix. Only after `move`."""
+        self._check_own()
+        with np.errstate(all="ignore"):
+            for start in range(0, len(self._table), _ROWS):
+                part = self._table[start : start + _ROWS]
+                part[:] = row_products(part, np.ascontiguousarray(matrix, dtype=np.float64))
+
     def _multiply(self, by: Any) -> None:
         """Multiply, by one number or one for each column; in place where the table may change."""
         if not self.is_sparse:
@@ -118,6 +127,27 @@ class Rows:
         total = pairwise_sum(sums, np.zeros(self.columns))
         return Sensitive(total, norm=Norm.L2, add_remove=clip_norm, replace_one=2 * clip_norm)
 
+    def products(self, *, clip_norm: float) -> Sensitive:
+        """Return the sum of the products of two columns, each row clipped to `clip_norm`.
+
+        The upper triangle by row, with products of different columns times the square root of two:
+        then a row of length r contributes a vector of length ``r^2``.
+        """
+        clip_norm = ordinary(clip_norm=clip_norm)
+        limit, total = clip_norm * (1 - ROUNDING_MARGIN), np.zeros((self.columns, self.columns))
+        sums = []
+        for block, length in self._blocks(1):
+            clipped = block * (limit / np.maximum(length, limit))[:, None]
+            sums.append(clipped.T @ clipped)
+        total = pairwise_sum(sums, total) * np.where(np.eye(self.columns, dtype=bool), 1.0, math.sqrt(2))
+        bound = clip_norm**2
+        upper = total[np.triu_indices(self.columns)]
+        return Sensitive(upper, norm=Norm.L2, add_remove=bound, replace_one=2 * bound)
+
+    def beyond(self, candidates: FloatArray) -> Sensitive:
+        """Return scores for selecting a limit on the lengths of the rows that few are beyond."""
+        return tail_scores(self._lengths(1), candidates)
+
     def limits(self, candidates: FloatArray, *, power: int = 1) -> Sensitive:
         """Return scores for selecting a limit on the lengths of the rows, or of their squared entries."""
         return limit_scores(self._lengths(power), candidates)
@@ -155,7 +185,5 @@ class Rows:
     def _per_column(self, numbers: FloatArray) -> FloatArray:
         vector = finite_vector(numbers=numbers)
         if vector.size != self.columns:
-            raise InvalidArgument(
-                f"numbers must be one for each of {counted(self.columns, 'column')}; got {vector.size}. Check X."
-            )
+            raise InvalidArgument(f"numbers must be {self.columns}, one for each column; got {vector.size}. Check X.")
         return vector

@@ -15,6 +15,7 @@ from privypurse.core._checks import FloatArray, finite_vector, shown, small_prob
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._sensitive import Norm, Sensitive
 from privypurse.oracles._encoding import check_target_bounds, plain_numbers
+from privypurse.oracles.statistics import clipped_sum
 
 EXPONENTS = np.arange(-60, 61)  # candidate units are two to these powers
 # Stored exponents of single precision: 0 for zero (or nearly), 255 for non-finite numbers.
@@ -118,6 +119,19 @@ def limit_scores(lengths: FloatArray, candidates: FloatArray) -> Sensitive:
     return Sensitive(kept, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound)
 
 
+def tail_scores(lengths: ArrayLike, candidates: ArrayLike) -> Sensitive:
+    """Score candidate limits by minus the number of records beyond them. NaN contributes nothing.
+
+    Guarantees
+    ----------
+    Adding a record lowers the scores of the candidates below it by 1 and leaves the others.
+    Replacing one moves the scores of the candidates between the two lengths by 1, in one direction.
+    So scores move apart by at most 1 under either relation.
+    """
+    tally = _tally(lengths, _grid(candidates))
+    return Sensitive(np.cumsum(tally[:-1]) - float(tally.sum()), norm=Norm.RANGE, add_remove=1.0, replace_one=1.0)
+
+
 # Counts are exact. A score is rounded at most three times, by at most 2^-53 of N each: for two
 # scores on two data sets together less than this up to 7e9 records.
 ROUNDING_MARGIN = 1e-5
@@ -198,23 +212,48 @@ def _grid(candidates: ArrayLike) -> FloatArray:
 
 
 class Targets:
-    """Targets of a regression, clipped to their declared public range."""
+    """Targets of a regression, clipped to their declared public range.
 
-    def __init__(self, y: ArrayLike, bounds: tuple[float, float]) -> None:
-        self.bounds = check_target_bounds(bounds)
+    `with_spread` says whether the loss needs their spread, `with_mean` whether it needs their mean.
+    """
+
+    def __init__(
+        self, y: ArrayLike, bounds: tuple[float, float], *, with_spread: bool = False, with_mean: bool = False
+    ) -> None:
+        self.bounds, self.with_spread, self.with_mean = check_target_bounds(bounds), with_spread, with_mean
         self._values = np.clip(checked_numbers(y).astype(np.float64), *self.bounds)
 
     def medians(self, candidates: FloatArray) -> Sensitive:
         """Return scores for selecting the median."""
         return quantile_scores(self._values, quantile=0.5, candidates=candidates)
 
-    def spreads(self, middle: float, candidates: FloatArray) -> Sensitive:
-        """Return scores for selecting a limit on the distance from a public middle."""
-        return limit_scores(np.abs(self._values - middle), candidates)
+    def beyond(self, middle: float, candidates: FloatArray) -> Sensitive:
+        """Return scores for selecting a distance from a public middle that few targets are beyond."""
+        return tail_scores(np.abs(self._values - middle), candidates)
 
-    def mapped(self, middle: float, half: float) -> FloatArray:
-        """Map ``[middle - half, middle + half]`` to [-1, 1], with clipping; for an oracle only."""
-        return np.clip((self._values - middle) / half, -1.0, 1.0)
+    def spreads(self, middle: float, quantile: float, candidates: FloatArray) -> Sensitive:
+        """Return scores for selecting a quantile of the distance from a public middle."""
+        return covering_scores(np.abs(self._values - middle), quantile=quantile, candidates=candidates, side="upper")
+
+    def total(self, middle: float, limit: float) -> Sensitive:
+        """Return the sum of differences from a public middle, each clipped to a public limit."""
+        return clipped_sum((self._values - middle)[:, None], clip_norm=limit)
+
+    def factors(self, scores: FloatArray, limit: float) -> Sensitive:
+        """Return the sum of ``exp(target - score)``, each clipped to a public limit.
+
+        `scores` are of the records, each computed by itself: one record moves no other's.
+        """
+        return clipped_sum(np.exp(np.minimum(self._values - scores, 700.0))[:, None], clip_norm=limit)
+
+    def factors_beyond(self, scores: FloatArray, candidates: FloatArray) -> Sensitive:
+        """Return scores for selecting a limit that few of ``exp(target - score)`` are beyond."""
+        return tail_scores(self._values - scores, np.log(candidates))
+
+    def mapped(self, middle: float, unit: float) -> tuple[FloatArray, tuple[float, float]]:
+        """Return targets and their bounds as multiples of a public unit from a middle; for an oracle only."""
+        low, high = ((end - middle) / unit for end in self.bounds)
+        return np.clip((self._values - middle) / unit, low, high), (low, high)
 
 
 def checked_numbers(y: ArrayLike) -> NDArray[Any]:

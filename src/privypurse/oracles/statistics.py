@@ -4,10 +4,11 @@ Shapes of the answers and all bounds are public: they come from arguments, never
 """
 
 import contextlib
+import math
 from collections.abc import Hashable, Iterable, Sequence, Sized
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from privypurse.core._checks import FloatArray, ordinary, shown
 from privypurse.core._errors import InvalidArgument
@@ -81,6 +82,75 @@ def counts(labels: Iterable[Hashable], *, categories: Sequence[Hashable]) -> Sen
     # A replaced record leaves one category and enters another.
     replace_one = float(np.sqrt(2.0)) if len(position) > 1 else 1.0
     return Sensitive(tally, norm=Norm.L2, add_remove=1.0, replace_one=replace_one)
+
+
+def histograms(cells: NDArray[np.intp], *, sizes: Sequence[int]) -> Sensitive:
+    """Count the records in each cell of k histograms of public sizes, joined into one vector.
+
+    A row of `cells` has the cell of a record in each; a number that is no cell, such as -1, is not
+    counted. So a record moves k counts by one: by the square root of k in all. A replaced record
+    leaves and enters one cell of each.
+
+    Examples
+    --------
+    >>> histograms(np.array([[0, 2], [1, 2]]), sizes=[2, 3])
+    <Sensitive: shape (5,), l2 bound 1.4142135623730951 (add-remove), 2.0 (replace-one)>
+    """
+    columns = [column[(column >= 0) & (column < size)] for column, size in zip(cells.T, sizes, strict=True)]
+    tallies = [np.bincount(column, minlength=size) for column, size in zip(columns, sizes, strict=True)]
+    joined, k = np.concatenate(tallies).astype(np.float64), len(sizes)
+    return Sensitive(joined, norm=Norm.L2, add_remove=math.sqrt(k), replace_one=math.sqrt(2 * k))
+
+
+def residual_sums(
+    residuals: ArrayLike,
+    cells: NDArray[np.intp],
+    *,
+    pairs: Sequence[tuple[int, int]],
+    sizes: Sequence[int],
+    clip_norm: float,
+) -> Sensitive:
+    """Sum residuals in each cell of several two-way tables, joined into one vector.
+
+    Parameters
+    ----------
+    residuals : array_like of shape (n, k)
+        The residual of each record for each output. A row that is not finite contributes nothing.
+    cells : ndarray of shape (n, m)
+        For each record, its cell in each of m columns; clipped to these.
+    pairs : sequence of pairs of int
+        The columns of each table.
+    sizes : sequence of int
+        Public number of cells of each column.
+    clip_norm : float
+        Public bound on the Euclidean norm of the residuals of one record.
+
+    Notes
+    -----
+    A record is in one cell of each table, so it moves the sums by `clip_norm` times the root of the
+    number of tables. Residuals are rounded to 2^-22 of the bound, so that sums are exact.
+
+    Examples
+    --------
+    >>> residual_sums([[0.5], [-0.5]], np.array([[0, 1], [1, 1]]), pairs=[(0, 1)], sizes=[2, 2], clip_norm=0.5)
+    <Sensitive: shape (4,), l2 bound 0.5 (add-remove), 1.0 (replace-one)>
+    """
+    clip_norm = ordinary(clip_norm=clip_norm)
+    table = _table(residuals)
+    finite = np.isfinite(table).all(axis=1, keepdims=True)
+    table = np.where(finite, np.clip(table, -2 * clip_norm, 2 * clip_norm) / clip_norm, 0.0)
+    table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True) / (1 - ROUNDING_MARGIN), 1.0)
+    whole = np.ascontiguousarray(np.rint(table * 2.0**22).T)
+    cells = np.clip(cells, 0, np.asarray(sizes) - 1)
+    sums = [
+        np.bincount(cells[:, i] * sizes[j] + cells[:, j], own, minlength=sizes[i] * sizes[j])
+        for i, j in pairs
+        for own in whole
+    ]
+    bound = clip_norm * math.sqrt(len(pairs))
+    return Sensitive(
+        np.concatenate(sums) * (clip_norm / 2.0**22), norm=Norm.L2, add_remove=bound, replace_one=2 * bound
+    )
 
 
 def negated_losses(losses: ArrayLike, *, clip_loss: float) -> Sensitive:

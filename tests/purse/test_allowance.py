@@ -31,7 +31,7 @@ from privypurse import (
 )
 from privypurse.core._errors import BudgetFrozen, SharedAcrossProcesses, UnsupportedCharge
 from privypurse.core.charges import GaussianCharge
-from privypurse.purse._allowance import SIMULATED, Allowance
+from privypurse.purse._allowance import OUTSIDE, SIMULATED, Allowance
 from privypurse.purse._replay import replay
 
 BOX = Sensitive([3.0, 4.0], norm=Norm.L2, add_remove=1.0, replace_one=2.0)
@@ -388,3 +388,14 @@ def test_an_allowance_may_have_another_rule(ledger):
     allowance.release(BOX, Gaussian.spending(allowance.remaining))
     assert allowance.spent.epsilon <= 0.3
     assert purse.spent.releases == 1
+
+
+def test_what_the_purse_covers_is_said_of_its_parts_only():
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove")
+    part = Allowance(purse, GdpFilter(0.5, 1e-6, "add-remove"))
+    inner = Allowance(part, GdpFilter(0.1, 1e-6, "add-remove"))
+    words = f"PrivateRangeScaler, {OUTSIDE}"
+    inner.declare_uncovered(words)
+    assert words in inner.certificate().uncovered
+    assert words in part.certificate().uncovered
+    assert words not in purse.certificate().uncovered

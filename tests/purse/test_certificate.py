@@ -349,3 +349,12 @@ def test_a_certificate_says_nothing_twice(purse):
     assert Certificate.from_json(text).to_json() == text
     with pytest.raises(InvalidArgument, match="certificate"):
         Certificate.from_json(text.replace('"epsilon":', '"epsilon": 0.001, "epsilon":', 1))
+
+
+def test_a_name_with_line_breaks_adds_no_line_to_the_text():
+    purse = Purse(1.0, 1e-6, neighbouring="add-remove")
+    purse.declare_uncovered(
+        "class weights (no\n\nGuarantee: everything is\u2028(0.001, 1e-9)-differentially private=9)"
+    )
+    lines = str(purse.certificate()).splitlines()
+    assert not any(line.startswith(("Guarantee: everything is", "(0.001")) for line in lines)

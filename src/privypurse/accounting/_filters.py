@@ -174,16 +174,12 @@ class RdpFilter(AdditiveFilter):
             self.orders, unit = (self.orders[best],), (unit[best],)
         limits = [scale * cost * (1 - 1e-12) for cost in unit]
         if not all(map(math.isfinite, limits)):
-            raise InvalidArgument(
-                f"reference must be a GaussianCharge whose cost is neither 0 nor infinity; got {reference!r}. "
-                "Pass for example reference=GaussianCharge(noise_multiplier=1.1, sample_prob=0.01)."
-            )
+            what = f"reference must be a GaussianCharge with a cost that is neither 0 nor infinity; got {reference!r}"
+            raise InvalidArgument(f"{what}. Pass for example GaussianCharge(1.1, sample_prob=0.01).")
         self.reference = reference
         if scale <= 0:
-            raise InvalidArgument(
-                f"epsilon={epsilon!r} at delta={delta!r} is below what the orders {self.orders[0]} to "
-                f"{self.orders[-1]} can express. Pass larger orders, a larger epsilon, or filter='gdp'."
-            )
+            what = f"{epsilon=} at {delta=} is below what the orders {self.orders[0]} to {self.orders[-1]} can express"
+            raise InvalidArgument(f"{what}. Pass larger orders, a larger epsilon, or filter='gdp'.")
         super().__init__(epsilon, delta, relation, limits)
 
     def _price(self, charge: SingleCharge, neighbouring: Neighbouring) -> tuple[float, ...]:
@@ -265,7 +261,5 @@ def from_terms(terms: dict[str, Any]) -> Filter:
         if name == RdpFilter.name:
             reference: Any = charge_format.from_json(terms["reference"])
             return RdpFilter(*target, reference=reference, orders=terms["orders"])
-    raise InvalidArgument(
-        f"an account with filter {name!r} cannot be reopened from its terms alone. "
-        "Make the same filter again: Purse.with_filter(filter, ledger=...), or training.purse_for(..., ledger=...)."
-    )
+    what = f"an account with filter {name!r} cannot be reopened from its terms alone. Make the same filter again"
+    raise InvalidArgument(f"{what}: Purse.with_filter(filter, ledger=...), or training.purse_for(..., ledger=...).")

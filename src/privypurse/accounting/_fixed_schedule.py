@@ -69,9 +69,8 @@ class FixedSchedule(Target):
         super().__init__(positive(epsilon=epsilon), small_probability(delta=delta), neighbouring)
         self.interval = pld.default_interval(self.epsilon) if interval is None else positive(interval=interval)
         if self.interval < pld.SMALLEST_INTERVAL * self.epsilon:
-            raise InvalidArgument(
-                f"interval must be at least {pld.SMALLEST_INTERVAL:g} of epsilon, to fit the memory; got {interval!r}. Omit it."
-            )
+            what = f"interval must be at least {pld.SMALLEST_INTERVAL:g} of epsilon, to fit the memory"
+            raise InvalidArgument(f"{what}; got {interval!r}. Omit it.")
         self.schedule = _unfold(charges)
         if any(isinstance(charge, ObjectivePerturbationCharge) for charge in self.schedule):
             self.theorem = (
@@ -81,10 +80,8 @@ class FixedSchedule(Target):
         alone = any(_is_too_dear(charge, self.epsilon, self.delta, self.neighbouring) for charge in set(self.schedule))
         self.scheduled_epsilon = math.inf if alone else self._epsilon(self.schedule, self.delta)
         if self.scheduled_epsilon > self.epsilon:
-            raise InvalidArgument(
-                f"this schedule costs epsilon={self.scheduled_epsilon:.6g} at delta={self.delta:g}, more than "
-                f"epsilon={self.epsilon:g}. Shorten it, or scale its noise with accounting.calibrate.scale_to_budget."
-            )
+            what = f"this schedule costs epsilon={self.scheduled_epsilon:.6g} at delta={self.delta:g}, more than {self.epsilon:g}"
+            raise InvalidArgument(f"{what}. Shorten it, or scale its noise with accounting.calibrate.scale_to_budget.")
 
     def start(self) -> Totals:
         return Totals((0,))
@@ -93,17 +90,13 @@ class FixedSchedule(Target):
         single, count = (new.charge, new.count) if isinstance(new, RepeatedCharge) else (new, 1)
         position = spent.quanta[0]
         if position + count > len(self.schedule):
-            raise BudgetExhausted(
-                f"the schedule fixed in advance has {len(self.schedule) - position} of {counted(len(self.schedule), 'release')} "
-                f"left; {new!r} does not fit. Stop here, or plan a longer schedule beforehand."
-            )
+            left = f"{len(self.schedule) - position} of {counted(len(self.schedule), 'release')} left; {new!r} does not fit"
+            raise BudgetExhausted(f"the schedule fixed in advance has {left}. Stop here, or plan a longer one.")
         planned = self.schedule[position : position + count]
         if any(charge != single for charge in planned):
-            raise UnsupportedCharge(
-                f"release {position + 1} of the schedule fixed in advance is {planned[0]!r}; got {new!r}. "
-                "Composed privacy losses are valid only for that schedule. "
-                "Use filter='gdp' or 'rdp' to choose budgets adaptively."
-            )
+            what = f"release {position + 1} of the schedule fixed in advance is {planned[0]!r}; got {new!r}"
+            why = "Composed privacy losses are valid only for that schedule"
+            raise UnsupportedCharge(f"{what}. {why}. Use filter='gdp' or 'rdp' to choose budgets adaptively.")
         return self._at(spent, position + count)
 
     def admit_ahead(self, spent: Totals, new: SingleCharge, count: int) -> Totals:
@@ -176,9 +169,8 @@ class FixedSchedule(Target):
         return schedule
 
     def __repr__(self) -> str:
-        return (
-            f"<FixedSchedule: {counted(len(self.schedule), 'release')}, epsilon={self.epsilon:g}, delta={self.delta:g}>"
-        )
+        releases = counted(len(self.schedule), "release")
+        return f"<FixedSchedule: {releases}, epsilon={self.epsilon:g}, delta={self.delta:g}>"
 
     def _epsilon(self, charges: Sequence[SingleCharge], delta: float) -> float:
         return pld.pld_epsilon(charges, delta, self.neighbouring, interval=self.interval)
@@ -208,14 +200,10 @@ def _unfold(charges: Iterable[Charge]) -> tuple[SingleCharge, ...]:
     listed = list(charges) if isinstance(charges, Iterable) else [charges]
     wrong = [charge for charge in listed if not isinstance(charge, SingleCharge | RepeatedCharge)]
     if wrong or not listed:
-        raise InvalidArgument(
-            f"charges must be a list of charges, at least one; got {wrong[0] if wrong else listed!r}. "
-            "Pass for example [GaussianCharge(20.0)] * 10."
-        )
+        what = f"charges must be a list of charges, at least one; got {wrong[0] if wrong else listed!r}"
+        raise InvalidArgument(f"{what}. Pass for example [GaussianCharge(20.0)] * 10.")
     length = sum(charge.count if isinstance(charge, RepeatedCharge) else 1 for charge in listed)
     if length > MOST_RELEASES:
-        raise InvalidArgument(
-            f"charges must be at most {MOST_RELEASES:,} in all; got {length:,}. Use filter='rdp', which needs no list."
-        )
+        raise InvalidArgument(f"charges must be at most {MOST_RELEASES:,} in all; got {length:,}. Use filter='rdp'.")
     runs = ([charge.charge] * charge.count if isinstance(charge, RepeatedCharge) else [charge] for charge in listed)
     return tuple(itertools.chain.from_iterable(runs))

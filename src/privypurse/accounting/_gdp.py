@@ -41,15 +41,11 @@ def _priced(charge: SingleCharge, name: str, notion: str) -> GaussianCharge | Bo
     if isinstance(charge, NonPrivateCharge):
         return None
     if not isinstance(charge, GaussianCharge | BoundedRangeCharge | PureCharge):
-        raise UnsupportedCharge(
-            f"the {name} filter has no price for {charge!r}. Use a purse with filter='rdp', or one made by "
-            "Purse.with_filter(method.filter(facts))."
-        )
+        what = f"the {name} filter has no price for {charge!r}. Use a purse with filter='rdp'"
+        raise UnsupportedCharge(f"{what}, or one made by Purse.with_filter(method.filter(facts)).")
     if charge.sample_prob < 1:
-        raise UnsupportedCharge(
-            f"a Poisson-sampled release has no {notion} bound, so this filter cannot price {charge!r}. "
-            "Use a purse with filter='rdp', a FixedSchedule for a list known in advance, or all records."
-        )
+        what = f"a Poisson-sampled release has no {notion} bound, so this filter cannot price {charge!r}"
+        raise UnsupportedCharge(f"{what}. Use filter='rdp', a FixedSchedule made in advance, or all records.")
     return None if isinstance(charge, GaussianCharge) and charge.noise_multiplier == 0 else charge
 
 

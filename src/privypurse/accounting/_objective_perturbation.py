@@ -11,11 +11,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from privypurse.accounting import convert
-from privypurse.core._checks import positive, small_probability
+from privypurse.core._checks import FloatArray, positive, small_probability
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import ObjectivePerturbationCharge
@@ -57,15 +56,11 @@ def noise_multiplier_for(
 
     multiplier = least(enough, 1e12)
     if math.isinf(multiplier):
-        raise InvalidArgument(
-            f"curvature_ratio={curvature_ratio!r} alone costs more than epsilon={epsilon!r}. Use a larger ridge."
-        )
+        raise InvalidArgument(f"{curvature_ratio=} alone costs more than {epsilon=}. Use a larger ridge.")
     return multiplier
 
 
-def curve(
-    charge: ObjectivePerturbationCharge, neighbouring: Neighbouring, orders: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def curve(charge: ObjectivePerturbationCharge, neighbouring: Neighbouring, orders: FloatArray) -> FloatArray:
     """Return the Rényi divergence at each order; replace-one by the weak triangle inequality."""
     if neighbouring is Neighbouring.ADD_REMOVE:
         return _divergence(charge, orders)
@@ -73,7 +68,7 @@ def curve(
     return np.asarray((orders - 0.5) / (orders - 1) * first + second)
 
 
-def _divergence(charge: ObjectivePerturbationCharge, orders: NDArray[np.float64]) -> NDArray[np.float64]:
+def _divergence(charge: ObjectivePerturbationCharge, orders: FloatArray) -> FloatArray:
     """Return the add/remove divergence, with the noise on the output.
 
     ``c + a m^2/2 + ln(2 Phi((a - 1) m))/(a - 1)``, as ``E exp(k|X|) = 2 exp(k^2 m^2/2) Phi(k m)``.

@@ -18,6 +18,7 @@ from scipy import special
 from privypurse.accounting import _objective_perturbation as objective_perturbation
 from privypurse.accounting import _repeat_and_select as repeat_and_select
 from privypurse.accounting._totals import inflate
+from privypurse.core._checks import FloatArray
 from privypurse.core._errors import UnsupportedCharge
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core.charges import (
@@ -85,9 +86,7 @@ def largest_cost(order: int, epsilon: float, delta: float) -> float:
     return epsilon - math.log1p(-1 / order) + math.log(delta * order) / (order - 1)
 
 
-def _selection(
-    charge: BoundedRangeCharge | PureCharge, neighbouring: Neighbouring, orders: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _selection(charge: BoundedRangeCharge | PureCharge, neighbouring: Neighbouring, orders: FloatArray) -> FloatArray:
     rho = charge.epsilon * charge.epsilon / (8 if isinstance(charge, BoundedRangeCharge) else 2)
     whole = np.minimum(orders * rho, charge.epsilon)
     # The amplification lemma covers add/remove only.
@@ -97,7 +96,7 @@ def _selection(
     return np.minimum(whole, np.minimum(orders * amplified**2 / 2, amplified))
 
 
-def _gaussian(charge: GaussianCharge, neighbouring: Neighbouring, orders: NDArray[np.float64]) -> NDArray[np.float64]:
+def _gaussian(charge: GaussianCharge, neighbouring: Neighbouring, orders: FloatArray) -> FloatArray:
     mu = 1 / charge.noise_multiplier
     whole = orders / 2 * (mu * mu)
     if charge.sample_prob == 1:
@@ -111,7 +110,7 @@ def _gaussian(charge: GaussianCharge, neighbouring: Neighbouring, orders: NDArra
     return np.minimum(whole, through_removal)
 
 
-def _sampled_gaussian(sample_prob: float, noise_multiplier: float, orders: NDArray[np.float64]) -> NDArray[np.float64]:
+def _sampled_gaussian(sample_prob: float, noise_multiplier: float, orders: FloatArray) -> FloatArray:
     r"""Return the add/remove divergence of the Poisson-sampled Gaussian at integer orders.
 
     ``exp((a-1) D) = sum_k C(a,k) (1-q)^(a-k) q^k exp((k^2-k)/(2z^2))``. The binomial weights sum to

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from privypurse.accounting._objective_perturbation import least
 from privypurse.accounting._totals import inflate
+from privypurse.core._checks import FloatArray
 from privypurse.core._trial_counts import log_inverse_g
 from privypurse.core.charges import RepeatAndSelectCharge
 
@@ -28,7 +29,7 @@ _MOST_NOISE = 1e9
 SEARCH_ORDERS: tuple[int, ...] = (*range(2, 257), *(round(256 * 2 ** (k / 16)) for k in range(1, 129)))
 
 
-def curve(charge: RepeatAndSelectCharge, orders: NDArray[np.float64]) -> NDArray[np.float64]:
+def curve(charge: RepeatAndSelectCharge, orders: FloatArray) -> FloatArray:
     """Return the Rényi divergence at each order; the same under either relation."""
     mu = 1 / charge.noise_multiplier
     rho = mu * mu / 2
@@ -57,7 +58,7 @@ def best_order(budget: Sequence[float], orders: Sequence[int], mean: float, shap
 
 
 def _fits(
-    noise_multiplier: float, mean: float, shape: float, orders: NDArray[np.float64], limits: NDArray[np.float64]
+    noise_multiplier: float, mean: float, shape: float, orders: FloatArray, limits: FloatArray
 ) -> NDArray[np.bool_]:
     costs = curve(RepeatAndSelectCharge(noise_multiplier, mean, shape), orders)
     # Rounded as the filter does.

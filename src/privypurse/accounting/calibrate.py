@@ -76,9 +76,7 @@ def scale_to_budget(
     if wrong:
         raise InvalidArgument(f"charges must be a list of charges; got {wrong[0]!r}. Pass [GaussianCharge(1.0)].")
     if not any(isinstance(charge, GaussianCharge) for charge in tally(listed)):
-        raise InvalidArgument(
-            f"charges must hold a Gaussian release whose noise can be scaled; got {listed!r}. Add one."
-        )
+        raise InvalidArgument(f"charges must hold a release whose noise can be scaled; got {listed!r}. Add one.")
 
     def log_overshoot(log_factor: float, grid: float) -> float:
         spent = pld_epsilon(_scaled(listed, math.exp(log_factor)), delta, relation, interval=grid)
@@ -89,10 +87,9 @@ def scale_to_budget(
     for grid, tolerance in ((max(interval, epsilon / 200), 1e-4), (interval, 1e-5)):
         root = _root(functools.partial(log_overshoot, grid=grid), root, reach, tolerance)
         if math.isinf(root):
-            raise InvalidArgument(
-                f"epsilon={epsilon!r} cannot be met by more noise alone: the selections in the schedule, or the grid "
-                f"interval={interval!r}, already cost more. Pass fewer selections, a larger epsilon or a finer interval."
-            )
+            why = f"the selections in the schedule, or the grid {interval=}, already cost more"
+            remedy = "Pass fewer selections, a larger epsilon or a finer interval"
+            raise InvalidArgument(f"{epsilon=} cannot be met by more noise alone: {why}. {remedy}.")
         reach = 0.01
     return _scaled(listed, math.exp(root))
 

@@ -26,7 +26,6 @@ class Neighbouring(enum.Enum):
         try:
             return cls(given)
         except ValueError:
-            raise InvalidArgument(
-                f"neighbouring must be 'add-remove' or 'replace-one'; got {neighbouring!r}. Pass neighbouring="
-                "'add-remove', or 'replace-one' if the number of records is public."
-            ) from None
+            what = f"neighbouring must be 'add-remove' or 'replace-one'; got {neighbouring!r}"
+            remedy = "Pass 'add-remove', or 'replace-one' if the number of records is public"
+            raise InvalidArgument(f"{what}. {remedy}.") from None

@@ -115,22 +115,16 @@ class NoiseSource(Shared):
 
     def __init__(self, seed: int | None = None, *, secure: bool | str | None = None) -> None:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
-            raise InvalidArgument(
-                f"seed must be None or a whole number of 0 or more; got {seed!r}. Pass seed=7 for a simulation."
-            )
+            raise InvalidArgument(f"seed must be None or a whole number from 0; got {seed!r}. Pass seed=7 to simulate.")
         named = isinstance(secure, str) and secure in ("discrete", "opendp")
         if not (secure is None or isinstance(secure, bool) or named):
-            raise InvalidArgument(
-                f"secure must be None, False, True, 'discrete' or 'opendp'; got {secure!r}. Pass secure=True."
-            )
+            raise InvalidArgument(f"secure must be None, a bool, 'discrete' or 'opendp'; got {secure!r}. Pass True.")
         if secure == "opendp" and importlib.util.find_spec("opendp") is None:
-            raise InvalidArgument(
-                "noise 'opendp' needs opendp: pip install 'privypurse[opendp]'. Or use 'discrete', with filter='zcdp'."
-            )
+            what = "noise 'opendp' needs opendp: pip install 'privypurse[opendp]'"
+            raise InvalidArgument(f"{what}. Or use 'discrete', with filter='zcdp'.")
         if secure == "opendp" and seed is not None:
-            raise InvalidArgument(
-                f"seed must be None with secure='opendp'; got {seed!r}. Pass secure='discrete' for a simulation."
-            )
+            what = f"seed must be None with secure='opendp'; got {seed!r}"
+            raise InvalidArgument(f"{what}. Pass secure='discrete' for a simulation.")
         exact = seed is None if secure is None else secure
         self.sampler = exact if isinstance(exact, str) else "secure" if exact else "plain"
         self.secure, self.strict = self.sampler != "plain", secure is not None
@@ -145,10 +139,8 @@ class NoiseSource(Shared):
         if noise is None or noise == "auto":
             return cls()
         if not isinstance(noise, str) or noise not in SAMPLERS:
-            raise InvalidArgument(
-                f"noise must be a NoiseSource, 'auto' or one of {', '.join(map(repr, SAMPLERS))}; got {noise!r}. "
-                "Omit it for private noise, or pass noise=NoiseSource(seed=7) for a simulation."
-            )
+            what = f"noise must be a NoiseSource, 'auto' or one of {', '.join(map(repr, SAMPLERS))}; got {noise!r}"
+            raise InvalidArgument(f"{what}. Omit it for private noise, or pass NoiseSource(seed=7) for a simulation.")
         return cls(secure={"plain": False, "secure": True}.get(noise, noise))
 
     @property
@@ -161,10 +153,8 @@ class NoiseSource(Shared):
         if self._generator is None:
             return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
         if this_process() != self._process:
-            raise SharedAcrossProcesses(
-                "a seeded noise source was carried into a forked process, where it would repeat the parent's noise. "
-                "Call spawn(k) before forking and give each process its own child."
-            )
+            what = "a seeded noise source was carried into a forked process, where it would repeat the parent's noise"
+            raise SharedAcrossProcesses(f"{what}. Call spawn(k) before forking and give each process its own child.")
         return np.asarray(self._generator.random_raw(count), dtype=np.uint64)
 
     def normal(self, shape: Shape) -> FloatArray:
@@ -227,19 +217,15 @@ class NoiseSource(Shared):
     def restore(self, state: dict[str, Any] | None) -> None:
         """Return a seeded source to a position saved by `state`."""
         if (state is None) != (self._generator is None):
-            raise InvalidArgument(
-                "state must come from a source of the same kind: one is seeded and the other is not. "
-                "Build the source as the saved run did: NoiseSource(seed=...) for a simulation, else NoiseSource()."
-            )
+            what = "state must come from a source of the same kind: one is seeded and the other is not"
+            raise InvalidArgument(f"{what}. Use NoiseSource(seed=...) for a simulation, else NoiseSource().")
         if self._generator is not None:
             self._generator.state = state  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
         if self.simulation:
-            raise SharedAcrossProcesses(
-                "a seeded noise source cannot be pickled: each copy would repeat the same noise. "
-                "Pass the seed instead, or children from spawn(k)."
-            )
+            what = "a seeded noise source cannot be pickled: each copy would repeat the same noise"
+            raise SharedAcrossProcesses(f"{what}. Pass the seed instead, or children from spawn(k).")
         return functools.partial(NoiseSource, secure=self._as_argument), ()
 
     @property

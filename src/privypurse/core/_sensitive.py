@@ -69,9 +69,8 @@ class Sample:
             raise SharedAcrossProcesses("a sample was carried into a forked process. Draw a sample in that process.")
         with self._lock:
             if self._taken:
-                raise UnsupportedCharge(
-                    "this sample was already released once, which is all that its rate prices. Draw a fresh sample."
-                )
+                what = "this sample was already released once, which is all that its rate prices"
+                raise UnsupportedCharge(f"{what}. Draw a fresh sample.")
             yield
             self._taken = True
 
@@ -153,19 +152,15 @@ class Sensitive:
         add_remove = None if add_remove is None else ordinary(add_remove=add_remove)
         replace_one = None if replace_one is None else ordinary(replace_one=replace_one)
         if add_remove is not None and replace_one is not None and not add_remove <= replace_one <= 2 * add_remove:
-            raise InvalidArgument(
-                f"replace_one must lie between add_remove and twice add_remove; got replace_one={replace_one!r} with "
-                f"add_remove={add_remove!r}. Pass replace_one={2 * add_remove!r} if in doubt."
-            )
+            what = f"replace_one must lie between add_remove and twice that; got {replace_one!r} with {add_remove=}"
+            raise InvalidArgument(f"{what}. Pass replace_one={2 * add_remove!r} if in doubt.")
         # A private copy, so that the caller cannot read or change it.
         array = np.array(value, dtype=np.float64)
         if array.size and not (array.max() < LARGEST_VALUE and array.min() > -LARGEST_VALUE):
             # A bound is void if one record can make the aggregate non-finite: a defect of the
             # maker, reported without the value.
-            raise UnboundedSensitivity(
-                "the value of a box must be finite and below 1e200; it is not, so the bound was not enforced. "
-                "Drop or clip such records where the sum is computed."
-            )
+            what = "the value of a box must be finite and below 1e200; it is not, so the bound was not enforced"
+            raise UnboundedSensitivity(f"{what}. Drop or clip such records where the sum is computed.")
         array.setflags(write=False)
         _set(self, "_value", array)
         _set(self, "norm", norm)
@@ -187,17 +182,14 @@ class Sensitive:
         of sampled charges assume: the record may be sampled on one side only.
         """
         if norm is not self.norm:
-            raise UnboundedSensitivity(
-                f"this box is bounded in the {self.norm.value} norm, but the mechanism needs the {norm.value} norm. "
-                "Gaussian noise needs Norm.L2, a selection Norm.RANGE."
-            )
+            what = f"this box is bounded in the {self.norm.value} norm, but the mechanism needs the {norm.value} norm"
+            raise UnboundedSensitivity(f"{what}. Gaussian noise needs Norm.L2, a selection Norm.RANGE.")
         if norm is Norm.L2 and neighbouring is Neighbouring.REPLACE_ONE and self.sample_prob < 1:
             return 2 * self.bound(Neighbouring.ADD_REMOVE, norm)
         bound: float | None = getattr(self, _BOUND_UNDER[neighbouring])
         if bound is None:
-            raise UnboundedSensitivity(
-                f"this box has no bound under the relation {neighbouring.value!r}. Use a purse with the other relation."
-            )
+            why = f"this box has no bound under the relation {neighbouring.value!r}"
+            raise UnboundedSensitivity(f"{why}. Use a purse with the other relation.")
         return bound
 
     def __repr__(self) -> str:
@@ -212,10 +204,8 @@ class Sensitive:
         return repr(self)
 
     def _sealed(self, *_: Any, **__: Any) -> NoReturn:
-        raise SealedValue(
-            "this value is sealed: it was computed from private data and has not been charged. "
-            "Release it with purse.release(box, mechanism)."
-        )
+        what = "this value is sealed: it was computed from private data and has not been charged"
+        raise SealedValue(f"{what}. Release it with purse.release(box, mechanism).")
 
     def _fixed(self, name: str, *_: Any) -> NoReturn:
         raise AttributeError(f"{name} of a box cannot be set: its bounds were enforced when it was made.")

@@ -182,7 +182,5 @@ def from_json(described: dict[str, Any]) -> Charge:
             return RepeatedCharge(charge=inner, **fields)  # type: ignore[arg-type]
         return _KINDS[kind](**fields)
     except (KeyError, TypeError) as error:
-        raise InvalidArgument(
-            f"not a charge this version of privypurse knows: {described!r}. "
-            "It may come from a newer version: install that version to read it."
-        ) from error
+        why = f"not a charge this version of privypurse knows: {described!r}"
+        raise InvalidArgument(f"{why}. It may come from a newer version: install that version to read it.") from error

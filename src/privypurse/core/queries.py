@@ -63,24 +63,18 @@ class LossesAlong:
     def __post_init__(self) -> None:
         point, direction = finite_vector(point=self.point), finite_vector(direction=self.direction)
         if direction.shape != point.shape:
-            raise InvalidArgument(
-                f"direction must have the shape of point, {point.shape}; got shape {direction.shape}. Reshape it."
-            )
+            raise InvalidArgument(f"direction must have shape {point.shape}; got {direction.shape}. Reshape it.")
         object.__setattr__(self, "point", point)
         object.__setattr__(self, "direction", direction)
         steps = finite_vector(steps=self.steps)
         if steps.size == 0 or (steps < 0).any() or (steps > 1e100).any():
-            raise InvalidArgument(
-                f"steps must hold one or more numbers from 0 to 1e100; got {steps.tolist()!r}. Pass [0.0, 1.0]."
-            )
+            raise InvalidArgument(f"steps must be numbers from 0 to 1e100; got {steps.tolist()!r}. Pass [0.0, 1.0].")
         object.__setattr__(self, "steps", steps)
         if self.public_terms is not None:
             terms = finite_vector(public_terms=self.public_terms)
             if terms.shape != steps.shape or (np.abs(terms) > 1e100).any():
-                raise InvalidArgument(
-                    f"public_terms must hold one number of at most 1e100 for each of the {steps.size} steps; got "
-                    f"{terms.tolist()!r}. Omit public_terms if there are none."
-                )
+                what = f"public_terms must hold one number of at most 1e100 for each of the {steps.size} steps"
+                raise InvalidArgument(f"{what}; got {terms.tolist()!r}. Omit public_terms if there are none.")
             object.__setattr__(self, "public_terms", terms)
         _check_clip_loss(self)
 
@@ -95,9 +89,8 @@ class LossesAt:
     def __post_init__(self) -> None:
         points = np.array(self.points, dtype=np.float64, ndmin=2)
         if points.ndim != 2 or points.size == 0 or not np.isfinite(points).all():
-            raise InvalidArgument(
-                f"points must be finite, one row for each model; got shape {points.shape}. Check for NaN and infinity."
-            )
+            what = f"points must be finite, one row for each model; got shape {points.shape}"
+            raise InvalidArgument(f"{what}. Check for NaN and infinity.")
         points.setflags(write=False)
         object.__setattr__(self, "points", points)
         _check_clip_loss(self)

@@ -394,9 +394,8 @@ class Lattice:
         # The noise has at most two bits more than the bound and the multiplier together.
         bits = min(bits, LARGEST_STD.bit_length() - 3 - math.frexp(noise_multiplier)[1])
         if bits < root.bit_length() + _LEAST_ROUNDING_BITS:
-            raise InvalidArgument(
-                f"noise_multiplier={noise_multiplier!r} is too large for exact noise on {count} numbers. Pass noise='plain'."
-            )
+            what = f"noise_multiplier={noise_multiplier!r} is too large for exact noise on {count} numbers"
+            raise InvalidArgument(f"{what}. Pass noise='plain'.")
         exponent = math.frexp(sensitivity)[1] - 1 - bits
         # multiplier (sensitivity/unit + root), rounded up, as one fraction of integers. Fraction
         # would take longer than the noise, and schedules have another multiplier for each release.

@@ -79,10 +79,9 @@ class Gaussian:
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> GaussianCharge:
         noise_std = self.noise_std(box, neighbouring)
         if not 1e-290 < noise_std < 1e290:
-            raise InvalidArgument(
-                f"noise_multiplier={self.noise_multiplier!r} on a box with bound {box.bound(neighbouring, Norm.L2)!r} "
-                f"gives standard deviation {noise_std!r}, which doubles cannot add. Rescale the data or the clip norm."
-            )
+            bound = f"a box with bound {box.bound(neighbouring, Norm.L2)!r}"
+            what = f"noise_multiplier={self.noise_multiplier!r} on {bound} gives standard deviation {noise_std!r}"
+            raise InvalidArgument(f"{what}, which doubles cannot add. Rescale the data or the clip norm.")
         return GaussianCharge(self.noise_multiplier, box.sample_prob)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> GaussianCharge:

@@ -66,10 +66,9 @@ class ObjectivePerturbation(_Perturbation):
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:
         """Raise InvalidArgument for exact noise: the proof assumes a search among real numbers."""
         if noise.secure:
-            raise InvalidArgument(
-                f"noise must be 'plain' for a perturbed objective, whose guarantee does not cover floating point; got "
-                f"{noise.sampler!r}. Pass noise='plain', or use another method, such as output perturbation."
-            )
+            what = "noise must be 'plain' for a perturbed objective, whose guarantee does not cover floating point"
+            remedy = "Pass noise='plain', or use another method, such as output perturbation"
+            raise InvalidArgument(f"{what}; got {noise.sampler!r}. {remedy}.")
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> FloatArray:
         std = self.noise_std(box, neighbouring)
@@ -128,10 +127,8 @@ class OutputPerturbation(_Perturbation):
 def check_noise(noise_std: float, ridge: float) -> None:
     """Raise InvalidArgument, before the charge, for noise that over- or underflows."""
     if not (1e-90 < noise_std < 1e90 and 1e-90 < noise_std / ridge < 1e90):
-        raise InvalidArgument(
-            f"noise_multiplier and ridge give noise of standard deviation {noise_std!r}, {noise_std / ridge!r} on "
-            "the model, outside the range from 1e-90 to 1e90. Rescale them to ordinary numbers."
-        )
+        what = f"noise_multiplier and ridge give noise of standard deviation {noise_std!r}, {noise_std / ridge!r} on the model"
+        raise InvalidArgument(f"{what}, outside the range from 1e-90 to 1e90. Rescale them to ordinary numbers.")
 
 
 def check_objective(box: Sensitive, ridge: float) -> SensitiveObjective:
@@ -139,7 +136,6 @@ def check_objective(box: Sensitive, ridge: float) -> SensitiveObjective:
     if not isinstance(box, SensitiveObjective):
         raise InvalidArgument(f"box must hold an objective; got {box!r}. Ask the oracle for Objective().")
     if ridge < box.curvature:
-        raise InvalidArgument(
-            f"ridge must be at least the largest curvature, {box.curvature:g}; got {ridge!r}. Raise it."
-        )
+        what = f"ridge must be at least the largest curvature, {box.curvature:g}; got {ridge!r}"
+        raise InvalidArgument(f"{what}. Raise it.")
     return box

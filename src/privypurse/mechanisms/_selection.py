@@ -32,9 +32,7 @@ class _Selection:
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:
         box.bound(neighbouring, Norm.RANGE)
         if len(box.shape) != 1 or box.shape[0] < 1:
-            raise InvalidArgument(
-                f"box must hold scores in one dimension; got shape {box.shape}. Build it from an array of shape (k,)."
-            )
+            raise InvalidArgument(f"box must hold scores in one dimension; got shape {box.shape}. Use shape (k,).")
         return self.kind(self.epsilon, box.sample_prob)
 
     def charge_seen_under(self, box: Sensitive, neighbouring: Neighbouring, other: Neighbouring) -> SingleCharge:
@@ -93,9 +91,8 @@ class ExponentialSelection(_Selection):
     def charge(self, box: Sensitive, neighbouring: Neighbouring) -> SingleCharge:
         charge = super().charge(box, neighbouring)
         if self.log_prior is not None and len(self.log_prior) != box.shape[0]:
-            raise InvalidArgument(
-                f"log_prior must have {box.shape[0]} numbers, one for each candidate; got {len(self.log_prior)}. Omit it."
-            )
+            what = f"log_prior must have {box.shape[0]} numbers, one for each candidate; got {len(self.log_prior)}"
+            raise InvalidArgument(f"{what}. Omit it.")
         return charge
 
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: NoiseSource) -> None:

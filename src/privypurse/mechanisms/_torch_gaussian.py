@@ -131,11 +131,8 @@ def _drawer(device: torch.device, blocks: int, stream: int) -> _Drawer | None:
     try:
         return _Drawer(device, blocks)
     except Exception as error:
-        warnings.warn(
-            f"noise could not be compiled for the device ({type(error).__name__}): it is drawn on the CPU, which is slower.",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+        what = f"noise could not be compiled for the device ({type(error).__name__}): it is drawn on the CPU"
+        warnings.warn(f"{what}, which is slower.", RuntimeWarning, stacklevel=4)
         return None
 
 

@@ -14,6 +14,8 @@ from privypurse.purse._certificate import Certificate, declared_uncovered
 from privypurse.purse._ledger import MemoryLedger
 from privypurse.purse._purse import Purse
 
+# Of what was charged to the purse and not to the allowance: not said of the purse.
+OUTSIDE = "paid from the same purse, outside of this part"
 SIMULATED = "other releases on the same data set, whose noise was seeded: a SIMULATION, not private"
 
 
@@ -37,9 +39,8 @@ class Allowance(Purse):
 
     def __init__(self, purse: Purse, filter: Filter) -> None:
         if filter.neighbouring is not purse.neighbouring:
-            raise InvalidArgument(
-                f"neighbouring must be that of the purse; got {filter.neighbouring.value!r}. Omit it."
-            )
+            what = f"neighbouring must be that of the purse; got {filter.neighbouring.value!r}"
+            raise InvalidArgument(f"{what}. Omit it.")
         self._purse = purse
         self.hold: Any = None  # notified of charges (`holds.held`)
         self.cut_short = False  # whether the purse refused a charge that is within this limit
@@ -76,8 +77,9 @@ class Allowance(Purse):
                 self.hold.update()
 
     def declare_uncovered(self, what: str) -> None:
-        """Record it on the purse too."""
-        self._purse.declare_uncovered(what)
+        """Record it on the purse too, unless the purse covers it."""
+        if isinstance(self._purse, Allowance) or not what.endswith(OUTSIDE):
+            self._purse.declare_uncovered(what)
         super().declare_uncovered(what)
 
     def certificate(self) -> Certificate:

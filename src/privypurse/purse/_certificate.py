@@ -144,9 +144,8 @@ class Certificate:
         with refusing("expected a privypurse certificate, as to_json writes it."):
             fields = read_json(text)
             if fields["format"] != FORMAT:
-                raise InvalidArgument(
-                    f"the certificate has format {fields['format']!r}; expected {FORMAT}. Install the version that wrote it."
-                )
+                what = f"the certificate has format {fields['format']!r}; expected {FORMAT}"
+                raise InvalidArgument(f"{what}. Install the version that wrote it.")
             for name in ("epsilon", "recorded_epsilon"):
                 fields[name] = math.inf if fields[name] is None else fields[name]
             fields["relations"] = {name: UnderRelation(**under) for name, under in fields["relations"].items()}
@@ -372,7 +371,7 @@ def _prose(c: Certificate) -> Iterable[str]:
     yield ""
     yield "Not covered:"
     for item in c.uncovered:
-        yield f"  - {item}"
+        yield f"  - {' '.join(item.split())}"  # names in it may have line breaks
     yield ""
     yield f"Noise: {c.noise}"
     yield f"Spent by: {', '.join(c.people)}"

@@ -76,13 +76,11 @@ class Entry:
         """Raise LedgerCorrupt if the entry was edited, is unknown, or does not follow this line."""
         self.check_digest()
         if self.kind not in KINDS:  # it may restrict spending
-            raise LedgerCorrupt(
-                f"line {self.seq} of the ledger is of an unknown kind. Install the version that wrote it."
-            )
+            what = f"line {self.seq} of the ledger is of an unknown kind"
+            raise LedgerCorrupt(f"{what}. Install the version that wrote it.")
         if self.seq != seq + 1 or self.previous != digest:
-            raise LedgerCorrupt(
-                f"line {self.seq} of the ledger does not follow line {seq}: lines were removed, added or reordered."
-            )
+            what = f"line {self.seq} of the ledger does not follow line {seq}"
+            raise LedgerCorrupt(f"{what}: lines were removed, added or reordered.")
 
 
 def canonical(value: Any) -> str:

@@ -55,16 +55,12 @@ def held(run: Purse) -> Iterator[None]:
             others = _read(folder, run.dataset, remove_dead=True)
             limit = mu_squared_left(run.filter, run.totals)
             if limit > beside(run.purse, others) * (1 + 1e-6):
-                raise BudgetExhausted(
-                    f"another run on data set {run.dataset!r} began at the same time, and this one does not fit beside "
-                    f"it. {describe(others, run.delta)} Wait until it ends, or request less."
-                )
+                what = f"another run on data set {run.dataset!r} began at the same time, and this one does not fit beside it"
+                raise BudgetExhausted(f"{what}. {describe(others, run.delta)} Wait until it ends, or request less.")
             hold = _Hold(folder, run)
     except OSError as error:
-        warnings.warn(
-            f"the budget of this run cannot be held ({error.strerror}): others may spend it in the meantime.",
-            stacklevel=3,
-        )
+        what = f"the budget of this run cannot be held ({error.strerror}): others may spend it in the meantime."
+        warnings.warn(what, stacklevel=3)
     run.hold = hold
     try:
         yield

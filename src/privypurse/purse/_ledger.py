@@ -78,11 +78,9 @@ def check_terms(dataset: str, location: str, recorded: dict[str, Any], asked: di
     differing = sorted(name for name in {*recorded, *asked} if recorded.get(name) != asked.get(name))
     on_record = ", ".join(f"{name}={reprlib.repr(recorded.get(name))}" for name in differing)
     wanted = ", ".join(f"{name}={reprlib.repr(asked.get(name))}" for name in differing)
-    raise TermsMismatch(
-        f"data set {dataset!r} is already on the ledger ({location}) with {on_record}; got {wanted}. "
-        "A data set has one permanent budget. Open the purse with the recorded terms (Purse.reopen does), "
-        "or pass another dataset= if these are other records."
-    )
+    what = f"data set {dataset!r} is already on the ledger ({location}) with {on_record}; got {wanted}"
+    remedy = "Open the purse with the recorded terms (Purse.reopen does), or pass another dataset= if these are other records"
+    raise TermsMismatch(f"{what}. A data set has one permanent budget. {remedy}.")
 
 
 class MemoryLedger(Shared):
@@ -160,16 +158,12 @@ class MemoryLedger(Shared):
 
     def _check_process(self) -> None:
         if this_process() != self._process:
-            raise SharedAcrossProcesses(
-                "a ledger in memory was carried into a forked process, where its budget would be spent a second time. "
-                "Give the purse a file: Purse(..., ledger='budget.db')."
-            )
+            what = "a ledger in memory was carried into a forked process, where its budget would be spent a second time"
+            raise SharedAcrossProcesses(f"{what}. Give the purse a file: Purse(..., ledger='budget.db').")
 
     def __reduce__(self) -> Any:
-        raise SharedAcrossProcesses(
-            "a ledger in memory cannot be pickled: the copy would be a second budget. "
-            "Give the purse a file, which processes can share: Purse(..., ledger='budget.db')."
-        )
+        what = "a ledger in memory cannot be pickled: the copy would be a second budget. Give the purse a file"
+        raise SharedAcrossProcesses(f"{what}, which processes can share: Purse(..., ledger='budget.db').")
 
     def __repr__(self) -> str:
         return f"<MemoryLedger: {counted(len(self._entries), 'line')}>"
@@ -178,16 +172,12 @@ class MemoryLedger(Shared):
 def check_not_frozen(kind: str, dataset: str, frozen: "set[str] | frozenset[str]") -> None:
     """Raise BudgetFrozen for a line that spends where the account is frozen."""
     if kind in SPENDING and dataset in frozen:
-        raise BudgetFrozen(
-            f"the account of data set {dataset!r} was frozen: nothing more may be spent on it. This cannot be "
-            "undone; `privypurse ledger show` tells who froze it."
-        )
+        what = f"the account of data set {dataset!r} was frozen: nothing more may be spent on it"
+        raise BudgetFrozen(f"{what}. This cannot be undone; `privypurse ledger show` tells who froze it.")
 
 
 def check_head(known: tuple[int, str], digest: str | None) -> None:
     """Raise LedgerCorrupt unless the ledger contains a line as it was seen before."""
     if digest != known[1]:
-        raise LedgerCorrupt(
-            f"the ledger does not contain line {known[0]} as it was seen before: "
-            "it was replaced by an older or another one, or edited."
-        )
+        what = f"the ledger does not contain line {known[0]} as it was seen before"
+        raise LedgerCorrupt(f"{what}: it was replaced by an older or another one, or edited.")

@@ -44,9 +44,8 @@ def part_of(purse: Purse, epsilon: float | None) -> Purse:
     check_not_frozen(CHARGE, purse.dataset, {purse.dataset} if purse.ledger.is_frozen(purse.dataset) else set())
     if isinstance(purse.filter, FixedSchedule):
         if epsilon is not None and epsilon < purse.epsilon:
-            raise InvalidArgument(
-                f"epsilon must be None for a schedule fixed in advance, which cannot be divided; got {epsilon!r}. Omit it."
-            )
+            why = f"epsilon must be None for a schedule fixed in advance, which cannot be divided; got {epsilon!r}"
+            raise InvalidArgument(f"{why}. Omit it.")
         return purse
     others = held_by_others(purse)
     held = describe(others, purse.delta)
@@ -60,10 +59,8 @@ def part_of(purse: Purse, epsilon: float | None) -> Purse:
         raise BudgetExhausted(f"{waits}it ends." if held else empty)
     if epsilon is not None and limit < epsilon * (1 - 1e-6):
         remedy = f"{held} Wait until it ends, or request" if held else "Request"
-        raise BudgetExhausted(
-            f"epsilon={epsilon:g} was requested, but {rounded_down(limit)} is left of the {purse.epsilon:g} of data set "
-            f"{purse.dataset!r}. {remedy} {rounded_down(limit)} or less."
-        )
+        its = f"{rounded_down(limit)} is left of the {purse.epsilon:g} of data set {purse.dataset!r}"
+        raise BudgetExhausted(f"epsilon={epsilon:g} was requested, but {its}. {remedy} {rounded_down(limit)} or less.")
     if math.isinf(limit):
         return purse  # declared not private, and all of it was requested
     return Allowance(purse, GdpFilter(limit, purse.delta, purse.neighbouring))

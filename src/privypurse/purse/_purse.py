@@ -52,10 +52,8 @@ def choose_noise(noise: NoiseLike, filter: Filter) -> NoiseSource:
     if source.strict:
         _check_delta(source, filter)
     if source.sampler in ("discrete", "opendp") and filter.name not in ("zcdp", "non-private"):
-        raise InvalidArgument(
-            f"noise={source.sampler!r} has a price in zCDP only, but the filter is {filter.name!r}. Pass "
-            "filter='zcdp', or noise='secure', which every filter can price."
-        )
+        what = f"noise={source.sampler!r} has a price in zCDP only, but the filter is {filter.name!r}"
+        raise InvalidArgument(f"{what}. Pass filter='zcdp', or noise='secure', which every filter can price.")
     return source
 
 
@@ -77,10 +75,8 @@ def _check_delta(noise: NoiseSource, filter: Filter) -> NoiseSource:
     """Raise InvalidArgument where floating-point noise cannot keep the filter's delta."""
     fine = filter.delta >= LEAST_PLAIN_DELTA or math.isinf(filter.epsilon)
     if not (fine or noise.secure or noise.simulation):
-        raise InvalidArgument(
-            f"delta must be at least {LEAST_PLAIN_DELTA:g} where noise is drawn in floating point, whose numbers have "
-            f"52 random bits; got {filter.delta!r}. Open the purse with noise='secure', or with a larger delta."
-        )
+        what = f"delta must be at least {LEAST_PLAIN_DELTA:g} with noise in floating point; got {filter.delta!r}"
+        raise InvalidArgument(f"{what}. Open the purse with noise='secure', or with a larger delta.")
     return noise
 
 
@@ -95,10 +91,8 @@ def noise_for(mechanism: Any, box: Sensitive, filter: Filter, noise: NoiseSource
     kind: type = type(mechanism)
     exact = draws_exactly(kind)
     if noise.strict and not exact:
-        raise InvalidArgument(
-            f"mechanism {type(mechanism).__name__} does not declare exact noise (it has no check_noise of its own), "
-            f"and the noise of this purse is {noise.sampler!r}. Open the purse with noise='plain'."
-        )
+        what = f"mechanism {type(mechanism).__name__} does not declare exact noise (it has no check_noise of its own)"
+        raise InvalidArgument(f"{what}; got {noise.sampler!r} noise. Open the purse with noise='plain'.")
     if exact and (noise.strict or getattr(mechanism, "exact_by_default", True)):
         try:
             mechanism.check_noise(box, filter.neighbouring, noise)
@@ -112,10 +106,8 @@ def noise_for(mechanism: Any, box: Sensitive, filter: Filter, noise: NoiseSource
 def check_filter(filter: Filter) -> Filter:
     """Raise InvalidArgument unless `filter` is a Filter."""
     if not hasattr(filter, "admit") or isinstance(filter, type):
-        raise InvalidArgument(
-            f"filter must be one of {sorted(filters.BY_NAME)} or a filter object; got {filter!r}. "
-            "Omit it for 'gdp', or pass for example RdpFilter(1.0, 1e-6, 'add-remove')."
-        )
+        what = f"filter must be one of {sorted(filters.BY_NAME)} or a filter object; got {filter!r}"
+        raise InvalidArgument(f"{what}. Omit it for 'gdp', or pass for example RdpFilter(1.0, 1e-6, 'add-remove').")
     return filter
 
 
@@ -128,9 +120,7 @@ def choose_filter(filter: "Filter | str", epsilon: float, delta: float, neighbou
     check_filter(filter)  # type: ignore[arg-type]
     for name, mine in (("epsilon", epsilon), ("delta", delta), ("neighbouring", neighbouring)):
         if mine != (its := getattr(filter, name)):
-            raise InvalidArgument(
-                f"{name} must agree between purse and filter; got {mine!r} and {its!r}. Pass the same."
-            )
+            raise InvalidArgument(f"{name} must agree between purse and filter; got {mine!r} and {its!r}. Pass one.")
     return filter  # type: ignore[return-value]
 
 
@@ -278,10 +268,8 @@ class Purse(Shared):
         terms = opened.terms(text(dataset=dataset))
         if terms is None:
             known = sorted({entry.dataset for entry in opened.entries()})
-            raise InvalidArgument(
-                f"dataset {dataset!r} is not on the ledger ({opened.location}), which holds {known!r}. "
-                "Pass one of these, or open a new purse with Purse(epsilon, delta, ...)."
-            )
+            what = f"dataset {dataset!r} is not on the ledger ({opened.location}), which holds {known!r}"
+            raise InvalidArgument(f"{what}. Pass one of these, or open a new purse with Purse(epsilon, delta, ...).")
         return cls.with_filter(filters.from_terms(terms), ledger=opened, dataset=dataset, noise=noise, who=who)
 
     def _set_up(self, filter: Filter, ledger: LedgerLike, dataset: str, noise: NoiseLike, who: str | None) -> None:
@@ -370,14 +358,10 @@ class Purse(Shared):
 
     def _release(self, box: Sensitive, mechanism: Mechanism, what: str) -> Released:
         if not isinstance(box, Sensitive):
-            raise InvalidArgument(
-                f"box must be a Sensitive value from an oracle; got {type(box).__name__}. A plain array carries no bound, "
-                "so it has no price: build the box with an oracle or with privypurse.oracles.statistics."
-            )
+            what = f"box must be a Sensitive value from an oracle; got {type(box).__name__}. Others have no bound"
+            raise InvalidArgument(f"{what}, so they have no price: use an oracle or privypurse.oracles.statistics.")
         if not (hasattr(mechanism, "charge") and hasattr(mechanism, "draw")) or isinstance(mechanism, type):
-            raise InvalidArgument(
-                f"mechanism must have charge and draw; got {shown(mechanism)}. Pass for example Gaussian(2.0)."
-            )
+            raise InvalidArgument(f"mechanism must have charge and draw; got {shown(mechanism)}. Pass Gaussian(2.0).")
         text(what=what)
         relation, sample = self._filter.neighbouring, box.sample
         charge = mechanism.charge(box, relation)
@@ -525,7 +509,5 @@ class Purse(Shared):
 def _rebuild(filter: Filter, ledger: Ledger, dataset: str, noise: NoiseSource, who: str) -> Purse:
     """Unpickle; the account must be on the ledger."""
     if ledger.terms(dataset) is None:
-        raise LedgerCorrupt(
-            f"the ledger ({ledger.location}) has no account for {dataset!r}, from which this purse spends."
-        )
+        raise LedgerCorrupt(f"the ledger ({ledger.location}) has no account for {dataset!r}, where this purse spends.")
     return Purse.with_filter(filter, ledger=ledger, dataset=dataset, noise=noise, who=who)

@@ -41,10 +41,9 @@ def check_one_name(path: pathlib.Path) -> None:
     except OSError as error:
         raise LedgerCorrupt(f"the ledger {path.name} has disappeared. Restore it from a backup.") from error
     if names != 1:
-        raise LedgerUnavailable(
-            f"the ledger {path.name} must have one name; got a file with {names} (hard links): lines could be "
-            f"lost after a crash. Remove the other names, which `find / -samefile {path.name}` lists."
-        )
+        what = f"the ledger {path.name} must have one name; got a file with {names} (hard links)"
+        remedy = f"Remove the other names, which `find / -samefile {path.name}` lists"
+        raise LedgerUnavailable(f"{what}: lines could be lost after a crash. {remedy}.")
 
 
 def _remove_first_name(path: pathlib.Path) -> None:
@@ -65,10 +64,8 @@ def check_not_mounted(path: pathlib.Path) -> None:
         return
     escaped = re.sub(rb"[ \t\n\\]", lambda odd: b"\\%03o" % ord(odd[0]), os.fsencode(os.path.realpath(path)))
     if any(mount.split()[4] == escaped for mount in mounts):
-        raise LedgerUnavailable(
-            f"the ledger {path.name} is mounted as a single file: the journal of a crash would lie beside another "
-            "name, and lines could be lost. Mount its folder instead."
-        )
+        what = f"the ledger {path.name} is mounted as a single file: a crash leaves its journal beside another name"
+        raise LedgerUnavailable(f"{what}, and lines could be lost. Mount its folder instead.")
 
 
 # "PPRS", so that another program's database is not taken for a ledger.
@@ -269,9 +266,8 @@ class SqliteLedger(Shared):
             check_head((seen.seq, seen.digest), None if row is None else _checked(row).digest)
         view = seen.after(_entry(row) for row in rows)
         if (view.seq, view.digest) != _read_head(connection):
-            raise LedgerCorrupt(
-                f"{self.location}: the last line is not the one the head names: lines were removed, added or changed."
-            )
+            what = f"{self.location}: the last line is not the one the head names"
+            raise LedgerCorrupt(f"{what}: lines were removed, added or changed.")
         return view
 
     def _remember(self, view: _View) -> _View:
@@ -286,13 +282,11 @@ class SqliteLedger(Shared):
             application = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
             version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
         if application != _APPLICATION_ID:
-            raise LedgerCorrupt(
-                f"{self.location} is not a privypurse ledger, or was emptied. Pass another path, or restore a backup."
-            )
+            what = f"{self.location} is not a privypurse ledger, or was emptied"
+            raise LedgerCorrupt(f"{what}. Pass another path, or restore a backup.")
         if version != _FORMAT:
-            raise LedgerCorrupt(
-                f"{self.location} has format {version}; this version reads {_FORMAT}. Install the version that wrote it."
-            )
+            what = f"{self.location} has format {version}; this version reads {_FORMAT}"
+            raise LedgerCorrupt(f"{what}. Install the version that wrote it.")
 
     @contextlib.contextmanager
     def _transaction(self, *, write: bool) -> Iterator[sa.Connection]:
@@ -309,19 +303,16 @@ class SqliteLedger(Shared):
         except exc.DBAPIError as error:
             reason = str(error.orig)
             if any(sign in reason for sign in _DAMAGE):
-                raise LedgerCorrupt(
-                    f"{self.location} is damaged or not a ledger ({reason}). Restore it from a backup."
-                ) from error
-            raise LedgerUnavailable(
-                f"the ledger {self.location} cannot be read or written: {reason}. "
-                "Check that the disk has room, the file and its folder are writable and no other program holds them."
-            ) from error
+                what = f"{self.location} is damaged or not a ledger ({reason})"
+                raise LedgerCorrupt(f"{what}. Restore it from a backup.") from error
+            remedy = "Check that the disk has room, file and folder are writable and no other program holds them"
+            why = f"the ledger {self.location} cannot be read or written: {reason}"
+            raise LedgerUnavailable(f"{why}. {remedy}.") from error
         except (exc.NoResultFound, exc.MultipleResultsFound) as error:
             raise LedgerCorrupt(f"{self.location} has lost its head. Restore it from a backup.") from error
         except UnicodeEncodeError as error:  # a lone surrogate, or bytes of a file's name
-            raise InvalidArgument(
-                "names on a ledger must be valid Unicode. Pass another --dataset or --who."
-            ) from error
+            what = "names on a ledger must be valid Unicode"
+            raise InvalidArgument(f"{what}. Pass another --dataset or --who.") from error
         except UnicodeDecodeError as error:  # in SQLite's message about a damaged file
             raise LedgerCorrupt(f"{self.location} is damaged. Restore it from a backup.") from error
         except OSError as error:

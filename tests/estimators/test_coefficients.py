@@ -95,3 +95,16 @@ def test_intervals_hold_the_mean_over_noise_with_declared_one_hot_columns():
     )
     others = (values.sum(axis=0) - values) / (len(values) - 1)
     assert np.mean(np.abs(values - others) <= halves) >= 0.9
+
+
+def test_one_hot_columns_that_are_not_declared_get_no_interval():
+    rng = np.random.default_rng(0)
+    drawn = rng.choice(4, size=4_000, p=[0.4, 0.3, 0.2, 0.1])
+    X = np.column_stack([np.eye(4)[drawn], 50 + 10 * rng.standard_normal(4_000), rng.random(4_000)])
+    y = (X[:, 0] - X[:, 3] + 0.1 * (X[:, 4] - 50) + rng.logistic(size=4_000) > 1).astype(int)
+    fitted = PrivateLogisticRegression(1.0, classes=[0, 1], random_state=0).fit(X, y)
+    names = [*"abcd", "age", "share"]
+    with pytest.warns(UserWarning, match="look like zeros and ones: .*'a', 'b', 'c', 'd'"):
+        frame = fitted.coefficients(names)
+    assert frame.low.isna().tolist() == [True] * 5 + [False] * 2
+    assert fitted.coefficients(names, one_hot=["abcd"]).notna().all(axis=None)

@@ -4,9 +4,13 @@ import sklearn.utils
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privypurse.estimators import (
+    PrivateAdditiveClassifier,
+    PrivateAdditiveRegressor,
+    PrivateGammaRegressor,
     PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,
+    PrivatePoissonRegressor,
     PrivateRidge,
     PrivateSearchCV,
 )
@@ -18,8 +22,12 @@ MODELS = [
     PrivateLogisticRegression(**GENEROUS),
     PrivateLogisticRegression(epsilon=100.0, neighbouring="replace-one", n_public=300, standardize=False),
     PrivateLinearSVC(**GENEROUS),
+    PrivateAdditiveClassifier(ranges=(-10.0, 10.0), **GENEROUS),
+    PrivateAdditiveRegressor(ranges=(-10.0, 10.0), target_bounds=(-200.0, 200.0)),
     PrivateRidge(target_bounds=(-200.0, 200.0)),
     PrivateHuberRegressor(target_bounds=(-200.0, 200.0)),
+    PrivatePoissonRegressor(target_bounds=(0.0, 200.0)),
+    PrivateGammaRegressor(target_bounds=(0.1, 200.0)),
     PrivateSearchCV(PrivateLogisticRegression(), {"l2": [0.0, 0.1]}),
     PrivateSearchCV(PrivateRidge(target_bounds=(-200.0, 200.0)), {"l2": [0.0, 0.1]}, error_bound=100.0),
 ]

@@ -58,6 +58,24 @@ def test_scores_are_linear_within_the_limit_and_bounded_beyond():
     assert line.predict(near) == pytest.approx(near @ line.coef_ + line.intercept_)
 
 
+@pytest.mark.parametrize("kind", ["classifier", "classes", "regressor"])
+def test_scores_do_not_depend_on_the_place_of_a_row(kind):
+    # Measuring counts records by cells of scores. With a matrix product the last bits of other
+    # records would change when one is added, and so would their cells.
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((30_000, 7)), rng.integers(0, 3, 30_000)
+    model = PrivateLogisticRegression(4.0, classes=range(3 if kind == "classes" else 2), random_state=0)
+    if kind == "regressor":
+        model = PrivateRidge(4.0, target_bounds=(0, 2), random_state=0)
+    model.fit(X, np.minimum(y, 1) if kind == "classifier" else y)
+    assert (kind == "regressor") == (model.preparation_.turn is not None)
+    score = model.predict if kind == "regressor" else model.decision_function
+    for table in (X, X.astype(np.float32)):
+        for rows in range(1_001, 1_005):
+            same = score(np.repeat(table[:1], rows, axis=0))
+            assert len(np.unique(same, axis=0)) == 1
+
+
 @pytest.mark.parametrize("model", CLASSIFIERS)
 def test_several_classes_share_one_budget(model):
     X, y = make_blobs(3_000, centers=5, n_features=3, cluster_std=0.7, random_state=2)

@@ -23,13 +23,18 @@ from privypurse.core._errors import PrivypurseError
 from privypurse.estimators import (
     BoundedScaler,
     DeclaredOneHot,
+    PrivateAdditiveClassifier,
+    PrivateAdditiveRegressor,
+    PrivateGammaRegressor,
     PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,
+    PrivatePoissonRegressor,
     PrivateRangeScaler,
     PrivateRidge,
     RowNormalizer,
 )
+from privypurse.estimators._fit_budget import EACH_FIT, UncountedSpending
 from privypurse.estimators._search import PrivateSearchCV
 from privypurse.oracles.statistics import clipped_sum
 from privypurse.tables._encoder import TableEncoder
@@ -67,6 +72,12 @@ CASES = {
     PrivateLinearSVC: Case(PrivateLinearSVC, {"l2": -1.0}),
     PrivateRidge: Case(lambda: PrivateRidge(target_bounds=(0, 1)), {"target_bounds": (1, 0)}),
     PrivateHuberRegressor: Case(lambda: PrivateHuberRegressor(target_bounds=(0, 1)), {"threshold": -1.0}),
+    PrivatePoissonRegressor: Case(lambda: PrivatePoissonRegressor(target_bounds=(0, 1)), {"target_bounds": (-1, 1)}),
+    PrivateGammaRegressor: Case(lambda: PrivateGammaRegressor(target_bounds=(0.1, 1)), {"target_bounds": (0, 1)}),
+    PrivateAdditiveClassifier: Case(lambda: PrivateAdditiveClassifier(ranges=(-1, 1)), {"classes": [7, 8]}),
+    PrivateAdditiveRegressor: Case(
+        lambda: PrivateAdditiveRegressor(ranges=(-1, 1), target_bounds=(0, 1)), {"target_bounds": (1, 0)}
+    ),
     PrivateSearchCV: Case(_search, {"validation": 2.0}, filter="rdp"),
     PrivateRangeScaler: Case(lambda: PrivateRangeScaler(epsilon=0.5), {"quantiles": (0.9, 0.1)}),
     BoundedScaler: Case(lambda: BoundedScaler(-1, 1), {"lower": [0.0]}, pays=False),
@@ -107,7 +118,11 @@ def test_every_estimator_of_the_library_is_tested_here():
         if module.name.startswith(("privypurse.estimators", "privypurse.estimators", "privypurse.tables")):
             for _, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
                 public = issubclass(kind, BaseEstimator) and kind.__module__.startswith("privypurse")
-                if public and hasattr(kind, "fit") and not kind.__name__.startswith("PrivateLinear") | (kind in CASES):
+                if (
+                    public
+                    and hasattr(kind, "fit")
+                    and not kind.__name__.startswith(("PrivateLinear", "Additive", "_")) | (kind in CASES)
+                ):
                     raise AssertionError(f"{kind} has a fit and is not in CASES")
 
 
@@ -179,6 +194,20 @@ class _Interrupt:
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(self._before)
+
+
+@pytest.mark.parametrize("kind", [PrivateLogisticRegression, PrivateRangeScaler], ids=lambda kind: kind.__name__)
+def test_another_fit_without_a_purse_warns_that_it_spends_again(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator = CASES[kind].make().fit(FIRST, Y)
+    assert EACH_FIT in estimator.certificate_.uncovered
+    with pytest.warns(UncountedSpending, match=f"this {kind.__name__} was fitted before: .* they are not added up"):
+        estimator.fit(FIRST, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shared = estimator.set_params(purse=_purse(5.0, CASES[kind]), epsilon=0.5).fit(FIRST, Y).fit(FIRST, Y)
+    assert EACH_FIT not in shared.certificate_.uncovered
 
 
 @OF_CASES

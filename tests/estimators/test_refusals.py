@@ -18,9 +18,11 @@ from privypurse import (
 )
 from privypurse.estimators import (
     BoundedScaler,
+    PrivateGammaRegressor,
     PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,
+    PrivatePoissonRegressor,
     PrivateRidge,
     PrivateSearchCV,
     SimulationWarning,
@@ -80,6 +82,8 @@ BAD_SETTINGS = [
     (PrivateRidge, {"target_bounds": (1, 0)}, "target_bounds must be"),
     (PrivateRidge, {"target_bounds": (1e12, 1e12 + 1e-2)}, "target_bounds must differ"),
     (PrivateHuberRegressor, {"target_bounds": (0, 1), "threshold": 0}, "threshold must be"),
+    (PrivatePoissonRegressor, {"target_bounds": (-1, 1)}, "target_bounds must start at 0 or above"),
+    (PrivateGammaRegressor, {"target_bounds": (0, 1)}, "target_bounds must start above 0"),
 ]
 
 

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.compose import ColumnTransformer
+from joblib import parallel_backend
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import RidgeClassifier
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
 
@@ -16,10 +18,13 @@ from privypurse.estimators import (
     DeclaredOneHot,
     PrivateLogisticRegression,
     PrivateRangeScaler,
+    PrivateRidge,
     PrivateSearchCV,
     RowNormalizer,
     declare_pipeline,
 )
+from privypurse.estimators._fit_budget import IN_A_WORKER
+from privypurse.estimators._uncovered import check_named
 from privypurse.purse._allowance import Allowance
 
 
@@ -83,6 +88,42 @@ def test_what_another_budget_paid_for_is_named(tmp_path):
     other = a_purse(ledger=SqliteLedger(file), dataset="other")
     assert declare_pipeline(same, PrivateRangeScaler(purse=one)) == []
     assert declare_pipeline(other, PrivateRangeScaler(purse=one)) == words
+
+
+def test_a_step_paid_from_the_same_purse_is_outside_of_the_part_of_the_fit():
+    purse = a_purse()
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 2)), rng.integers(0, 2, 300)
+    model = PrivateLogisticRegression(0.3, classes=[0, 1], purse=purse)
+    pipeline = make_pipeline(PrivateRangeScaler(0.3, purse=purse), model).fit(X, y)
+    words = "PrivateRangeScaler (step 'privaterangescaler'), paid from the same purse, outside of this part"
+    assert words in pipeline[-1].certificate_.uncovered
+    assert not any("PrivateRangeScaler" in line for line in purse.certificate().uncovered)
+    check_named(pipeline)
+    # Joined by hand, the certificate of the model does not name the scaler.
+    alone = clone(model).fit(X, y)
+    with pytest.raises(InvalidArgument, match="outside of this part"):
+        check_named(make_pipeline(pipeline[0], alone))
+
+
+@pytest.mark.parametrize("jobs", [None, 2])
+def test_steps_before_fits_in_workers_are_named_or_said_to_be_unseen(jobs):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((600, 2)), rng.integers(0, 3, 600)
+    every = OneVsRestClassifier(PrivateLogisticRegression(purse=a_purse(), epsilon=0.1), n_jobs=jobs)
+    with parallel_backend("threading", n_jobs=1):
+        fitted = make_pipeline(StandardScaler(), every).fit(X, y)[-1]
+    scaler = "StandardScaler (step 'standardscaler'), fitted on the data without paying"
+    for model in fitted.estimators_:
+        assert (scaler if jobs is None else IN_A_WORKER) in model.certificate_.uncovered
+        assert (IN_A_WORKER in model.certificate_.uncovered) == (jobs is not None)
+
+
+def test_what_a_transformer_learned_from_the_target_is_named():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((300, 2)), rng.standard_normal(300)
+    model = TransformedTargetRegressor(PrivateRidge(target_bounds=(0, 1)), transformer=MinMaxScaler()).fit(X, y)
+    assert "MinMaxScaler, fitted on the data without paying" in model.regressor_.certificate_.uncovered
 
 
 def test_a_fit_of_ones_own_is_not_ours():
@@ -210,3 +251,22 @@ def test_a_container_with_a_fit_of_its_own_is_listed():
     purse = a_purse()
     container = Selecting([("same", BoundedScaler(0, 1), [0])])
     assert declare_pipeline(purse, container) == ["Selecting, fitted on the data without paying"]
+
+
+def test_a_fit_in_a_pipeline_names_what_the_steps_before_it_learned():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((500, 2)), np.arange(500) % 2
+    columns = ColumnTransformer([("fill", SimpleImputer(), [0]), ("range", BoundedScaler(), [1])])
+    careless = make_pipeline(columns, FunctionTransformer(np.abs), PrivateLogisticRegression(1.0, classes=[0, 1]))
+    words = [
+        "SimpleImputer (step 'columntransformer__fill'), fitted on the data without paying",
+        "that the function in FunctionTransformer (step 'functiontransformer') treats each record alone",
+    ]
+    assert set(words) <= set(careless.fit(X, y)[-1].certificate_.uncovered)
+    purse = a_purse()
+    careless.set_params(privatelogisticregression__purse=purse).fit(X, y)
+    assert set(words) <= set(purse.certificate().uncovered)
+    assert declare_pipeline(purse, careless[:-1]) == words
+    alone = PrivateLogisticRegression(1.0, classes=[0, 1]).fit(X, y).certificate_
+    declared = make_pipeline(BoundedScaler(), PrivateLogisticRegression(1.0, classes=[0, 1])).fit(X, y)[-1].certificate_
+    assert declared.uncovered == alone.uncovered

@@ -1,11 +1,14 @@
 """scikit-learn estimators and preprocessing under differential privacy."""
 
+from privypurse.estimators._additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
 from privypurse.estimators._declared_one_hot import DeclaredOneHot
 from privypurse.estimators._fit_budget import SimulationWarning, UncountedSpending
 from privypurse.estimators._linear_models import (
+    PrivateGammaRegressor,
     PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,
+    PrivatePoissonRegressor,
     PrivateRidge,
 )
 from privypurse.estimators._private_statistics import (
@@ -21,9 +24,13 @@ from privypurse.estimators._uncovered import declare_pipeline
 __all__ = [
     "BoundedScaler",
     "DeclaredOneHot",
+    "PrivateAdditiveClassifier",
+    "PrivateAdditiveRegressor",
+    "PrivateGammaRegressor",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
+    "PrivatePoissonRegressor",
     "PrivateRangeScaler",
     "PrivateRidge",
     "PrivateSearchCV",

@@ -20,9 +20,10 @@ from privypurse.core._errors import InvalidArgument, LedgerCorrupt, PrivypurseEr
 from privypurse.core._formats import counted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.estimators._compat import FLOATS, all_or_nothing, same_attributes, validate
-from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget, uncharged_around_fits
-from privypurse.estimators._noise_intervals import half_widths, synthetic_rows
-from privypurse.estimators._preparation import Preparation, Preparer
+from privypurse.estimators._curves import positions, smoothed, unfolded
+from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget, part_for_training, uncharged_around_fits
+from privypurse.estimators._noise_intervals import Groups, grouped_rows, half_widths, looks_one_hot, synthetic_rows
+from privypurse.estimators._preparation import TURN_AT, Preparation, Preparer
 from privypurse.losses._linear import Logistic, Softmax
 from privypurse.methods._auto import Auto
 from privypurse.methods._by_name import method_by_name
@@ -48,13 +49,14 @@ Attributes
 ----------
 coef_, intercept_ : ndarray
     The model, in the units of the columns of X; `coefficients` names them. ``X @ coef_.T +
-    intercept_`` equals `decision_function`, or `predict` of a regression within `target_bounds`,
-    except for rows that are longer, after preparation, than the limit of training: these are
-    scaled down to it in prediction as in training.
+    intercept_`` equals `decision_function`, or `predict` of a regression within `target_bounds` (its
+    logarithm, with a log link), except for rows that are longer, after preparation, than the limit of
+    training: these are scaled down to it in prediction as in training.
 n_iter_ : int
     Number of releases of the training itself.
 privacy_spent_ : Spent
-    ``epsilon``, ``delta`` and number of releases of this fit.
+    ``epsilon``, ``delta`` and number of releases of this fit alone. Fits without a shared purse
+    each count by themselves: two of epsilon 1 on the same records spend it twice.
 certificate_ : Certificate
     The guarantee of this fit, its releases, and what is not covered. A purse has its own.
 trace_ : Trace
@@ -65,19 +67,20 @@ preparation_ : Preparation
     The public numbers that rows were prepared with."""
 
 
-def with_common_parameters(model: Model) -> Model:
+def with_common_parameters(model: Model, base: "type | None" = None, attributes: str = _ATTRIBUTES) -> Model:
     """Fill in ``**common`` of the signature, which scikit-learn reads, and of the docstring.
 
-    There ``{parameters}`` is the section of the base class and ``{attributes}`` that of all models.
+    There ``{parameters}`` is the section of the base classes, by default those of linear models, and
+    ``{attributes}`` that of all models.
     """
     init: Any = model.__init__  # type: ignore[misc]
-    own, base = inspect.signature(init), inspect.signature(PrivateLinearModel.__init__)
+    own, common = inspect.signature(init), inspect.signature((base or PrivateLinearModel).__init__)  # type: ignore[misc]
     named = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    rest = [one for name, one in base.parameters.items() if name not in own.parameters]
+    rest = [one for name, one in common.parameters.items() if name not in own.parameters]
     init.__signature__ = own.replace(parameters=[*named, *rest])
     if model.__doc__:  # absent under python -OO
-        common, more = (_parameters(kind) for kind in (PrivateLinearModel, model.__mro__[1]))
-        sections = {"parameters": f"Parameters\n----------\n{common}\n{more}", "attributes": _ATTRIBUTES}
+        listed = "\n".join(map(_parameters, [base] if base else [PrivateLinearModel, model.__mro__[1]]))
+        sections = {"parameters": f"Parameters\n----------\n{listed}", "attributes": attributes}
         model.__doc__ = inspect.cleandoc(model.__doc__).format(**sections)
     return model
 
@@ -143,8 +146,12 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
 
     # Factor from a typical row length to the clipping norm of rows.
     _room: float = 1.0
+    _turn_at: float = TURN_AT  # n mu for each d^1.5, from which on a regression decorrelates columns
     _declared_scales: bool = False  # whether every number is from 0 to 1, as after a `TableEncoder`
     _takes_any_rows: bool = False  # see `validate`
+    _parts: Groups = ()  # of encoded rows, whose curves are smoothed after training
+    _share_after: float = 0.0  # share of what training may spend, held back for `_buy_after`
+    _begin: tuple[FloatArray, FloatArray] | None = None  # coefficients and intercept to start from
 
     preparation_: Preparation
     coef_: Any
@@ -152,6 +159,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     classes_: NDArray[Any]
     n_features_in_: int
     _class_shift: Any = 0.0  # part of the intercept that weights of classes added after training
+    # Of a model with a report: names and parts of its columns, and half-widths of the intervals in it.
+    _reported: tuple[Sequence[str], Groups, tuple[FloatArray, FloatArray] | None] | None = None
 
     def __init__(
         self,
@@ -256,16 +265,18 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         if not given and not needs_one:
             method.recipe(replace(facts, l2=self.l2))  # raise now if the method lacks a setting
         declared = self.n_public is not None and self.feature_norm is not None and not self.standardize
-        if (given or needs_one) and not declared:
-            raise InvalidArgument(
-                f"{method.name} has a fixed schedule, which allows no other release. Pass n_public=..., feature_norm=... "
-                "and standardize=False."
-            )
+        if (given or needs_one) and not (declared and not self._share_after):
+            what = f"{method.name} has a fixed schedule, which allows no other release"
+            remedy = "n_public=..., feature_norm=... and standardize=False, and no target_transform"
+            raise InvalidArgument(f"{what}. Pass {remedy}.")
         if needs_one and self.purse is not None:
-            raise InvalidArgument(
-                f"{method.name} needs a purse with its own schedule; got {self.purse!r}. Omit it, or use training.purse_for."
-            )
+            why = f"{method.name} needs a purse with its own schedule; got {self.purse!r}"
+            raise InvalidArgument(f"{why}. Omit it, or use training.purse_for.")
         return needs_one
+
+    def _auto(self, preparation: Preparation) -> Auto:
+        """Return the default method with what the preparation knows about the loss."""
+        return Auto(slack=preparation.slack, curvature=preparation.curvature)
 
     def _oracle(self, table: Any, target: Any, loss: Any, preparation: Preparation, **settings: Any) -> BoundedOracle:
         """Join prepared rows with their targets."""
@@ -273,6 +284,9 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         kind: Any = SoftmaxOracle if isinstance(loss, Softmax) else in_memory
         settings |= {"row_limit": preparation.row_limit, "constant": preparation.constant or False}
         return cast(BoundedOracle, kind(table, target, loss=loss, may_be_empty=self._takes_any_rows, **settings))
+
+    def _buy_after(self, buyer: Preparer, scores: FloatArray, target: Targets, records: float) -> None:
+        """Release what needs the trained model, for all that is left; `scores` are those of the records."""
 
     def _earlier_model(self, outputs: int | None) -> FloatArray | None:
         """Return the weights of the last fit for a warm start, if the same purse paid; else None."""
@@ -286,13 +300,10 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         except LedgerCorrupt:
             same = False
         if not same:
-            raise InvalidArgument(
-                "warm_start=True needs a model paid from the same purse; the last fit was not. Fit a clone."
-            )
+            raise InvalidArgument("warm_start=True needs a model paid from the same purse; got another. Fit a clone.")
         coefficients = self.coef_.T if outputs else self.coef_.ravel()
-        return self.preparation_.from_columns(
-            coefficients, np.reshape(self.intercept_ - self._class_shift, coefficients.shape[1:])
-        )
+        intercept = np.reshape(self.intercept_ - self._class_shift, coefficients.shape[1:])
+        return self.preparation_.from_columns(coefficients, intercept)
 
     def _train(
         self,
@@ -316,7 +327,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         purse = open_budget(self)
         check_delta(purse.delta, self.n_public)
         needs_own_schedule = self._check_schedule(method, purse)
-        uncovered = (*uncovered, CHECKED, *uncharged_around_fits())
+        uncovered = (*uncovered, CHECKED, *uncharged_around_fits(purse))
         with held(purse):
             for what in uncovered:
                 purse.declare_uncovered(what)
@@ -330,17 +341,21 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                     standardize=bool(self.standardize),
                     declared_scales=self._declared_scales,
                     room=self._room,
+                    turn_at=self._turn_at,
                     target=target,
                 )
                 if purse.delta * preparation.records >= 1:
-                    warnings.warn(
-                        f"delta={purse.delta:g} is above one over the number of records, which is about "
-                        f"{preparation.records:.3g}: publishing a whole record could count as private. Use a smaller delta.",
-                        stacklevel=5,
-                    )
+                    above = f"one over the number of records, which is about {preparation.records:.3g}"
+                    why = "publishing a whole record could count as private. Use a smaller delta."
+                    warnings.warn(f"delta={purse.delta:g} is above {above}: {why}", stacklevel=5)
                 begin = preparation.start(outputs, rows.columns) if isinstance(method, Auto) else None
+                if self._begin is not None:
+                    coefficients = self._begin[0].T if outputs else self._begin[0].ravel()
+                    begin = preparation.from_columns(coefficients, np.reshape(self._begin[1], coefficients.shape[1:]))
+            has_parts = sum(width for width, _ in self._parts) == rows.columns
+            smooths = has_parts and isinstance(method, Auto) and not goes_on
             if isinstance(method, Auto):
-                method = Auto(slack=preparation.slack)
+                method = self._auto(preparation)
             if begin is not None:
                 method = WarmStarted(method, np.ravel(begin).astype(np.float64))
             oracle = make_oracle(rows.table, preparation)
@@ -350,20 +365,27 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                 for what in uncovered:
                     purse.declare_uncovered(what)
             callbacks = [*self.callbacks, *([ProgressBar(purse, show=True)] if self.verbose else [])]
-            result = fit(oracle, method, purse, records=preparation.records, l2=self.l2, callbacks=callbacks)
+            part = part_for_training(purse, self._share_after)
+            facts = facts_for(oracle, part, records=preparation.records, l2=self.l2)
+            result = fit(oracle, method, part, records=preparation.records, l2=self.l2, callbacks=callbacks)
+            point = result.point
+            weights = point.reshape(-1, outputs) if outputs else point
+            coefficients, intercept = preparation.to_columns(weights)
+            if smooths:
+                optimizer = method.recipe(facts).optimizer
+                coefficients = smoothed(weights, self._parts, preparation, optimizer, result.trace)
+                point = preparation.from_columns(coefficients, intercept)
+            if target is not None and self._share_after:
+                buyer = Preparer(rows, purse, intercept=bool(self.fit_intercept))
+                self._buy_after(buyer, preparation.scores(rows.table, point), target, preparation.records)
         if result.trace.stop_reason == "others":
-            warnings.warn(
-                f"{CUT_SHORT} after {counted(len(result.trace.steps), 'step')}: others spent from the same purse meanwhile, "
-                "and it does not allow all planned steps.",
-                stacklevel=5,
-            )
-        weights = result.point.reshape(-1, outputs) if outputs else result.point
-        coefficients, intercept = preparation.to_columns(weights)
+            others = "others spent from the same purse meanwhile, and it does not allow all planned steps"
+            warnings.warn(f"{CUT_SHORT} after {counted(len(result.trace.steps), 'step')}: {others}.", stacklevel=5)
         # After a warm start the model depends on all releases of the purse.
         payer = self.purse if goes_on and self.purse is not None else purse
         self.coef_ = coefficients.T if outputs else coefficients.reshape(1, -1) if classes else coefficients
         self.intercept_ = intercept.reshape(-1) if classes else float(intercept)
-        self.preparation_, self.trace_ = preparation, result.trace
+        self.preparation_, self.trace_, self._reported = preparation, result.trace, None
         self.n_iter_, self.stop_reason_ = len(result.trace.steps), result.trace.stop_reason
         self.privacy_spent_, self.certificate_ = payer.spent, payer.certificate()
         self._paid_by = None if self.purse is None else (self.purse.dataset, self.purse.ledger.head())
@@ -372,7 +394,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         self,
         names: Sequence[str] | None = None,
         *,
-        one_hot: Sequence[Sequence[str]] = (),
+        one_hot: Sequence[Sequence[str]] | None = None,
         intervals: bool = True,
     ) -> "pandas.DataFrame":
         """Return the intercept and the coefficients, in the units of the columns of X, as a data frame.
@@ -380,18 +402,22 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         Intervals are about noise alone: if this fit were repeated on the same records with fresh
         noise, the mean of a coefficient would lie in its interval, for roughly 95 of 100 intervals.
         They come from rehearsals of the fit on synthetic rows, drawn from what it released with
-        columns taken as independent; nothing is spent. Those of correlated columns are too narrow,
-        and so are those of one-hot columns that are not declared.
+        numbers taken as correlated at 0.8; nothing is spent. Those of numbers that are correlated
+        more strongly are too narrow.
+        Columns that look like zeros and ones by their released centre and spread, and are not
+        declared, get none, nor does the intercept beside them; a warning names them.
 
         Parameters
         ----------
         names : sequence of str, optional
-            A name for each column. Default: those of the data frame given to `fit`, or x0, x1 and
-            so on.
+            A name for each column. Default: those of the data frame given to `fit`, or of the
+            report of a model from a folder; else x0, x1 and so on.
         one_hot : sequence of sequence of str, optional
-            Groups of columns, by name, of which each row has at most one 1 and else zeros. Public.
+            Groups of columns, by name, of which each row has at most one 1 and else zeros, also
+            of a single column; an empty list if there are none. Public.
         intervals : bool, default True
-            Whether to rehearse the fit, which takes about as long as 12 fits of 10,000 rows.
+            Whether to rehearse the fit, which takes about as long as 12 fits of 10,000 rows. A model
+            from a folder has those of its report.
 
         Returns
         -------
@@ -403,26 +429,37 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         import pandas
 
         check_is_fitted(self)
-        columns = [f"x{place}" for place in range(self.n_features_in_)]
-        columns = list(getattr(self, "feature_names_in_", columns) if names is None else names)
+        reported, parts, ends = self._reported or ([f"x{place}" for place in range(self.n_features_in_)], (), None)
+        columns = list(getattr(self, "feature_names_in_", reported) if names is None else names)
         if len(columns) != self.n_features_in_:
-            raise InvalidArgument(
-                f"names must have one name for each of the {self.n_features_in_} columns; got {len(columns)}. Check them."
-            )
-        if unknown := [name for group in one_hot for name in group if name not in columns]:
+            what = f"names must have one name for each of the {self.n_features_in_} columns; got {len(columns)}"
+            raise InvalidArgument(f"{what}. Check them.")
+        if unknown := [name for group in one_hot or () for name in group if name not in columns]:
             raise InvalidArgument(f"one_hot must name columns of X; got {shown(unknown)}. Pass lists of names.")
-        groups = [[columns.index(name) for name in group] for group in one_hot]
-        values, ends = _joined(self.coef_, self.intercept_), None
-        if intervals:
+        groups = [[columns.index(name) for name in group] for group in one_hot or ()]
+        view = functools.partial(unfolded, groups=parts, preparation=self.preparation_)
+        values, ends = joined(view(self.coef_), self.intercept_), ends if intervals else None
+        if intervals and ends is None:
+            draw: Any = functools.partial(synthetic_rows, self, groups)
+            if parts:
+                draw = functools.partial(grouped_rows, parts, self.preparation_)
             with contextlib.suppress(PrivypurseError):  # a method that needs a purse of its own
-                ends = half_widths(self, functools.partial(synthetic_rows, self, groups))
-        half = np.full_like(values, np.nan) if ends is None else _joined(*ends)
-        found: dict[str, Any] = {"name": ["intercept", *columns] * len(values)}
+                ends = half_widths(self, draw, view=view)
+        half = np.full_like(values, np.nan) if ends is None else joined(*ends)
+        declared_none = one_hot is not None and not groups
+        if ends is not None and not (parts or declared_none) and (like := looks_one_hot(self, groups)).any():
+            half[:, [True, *like]] = np.nan
+            which = shown([name for name, one in zip(columns, like, strict=True) if one])
+            none = f"no interval for the intercept and for columns that look like zeros and ones: {which}"
+            remedy = "Declare them with one_hot=[[...], ...], a list of names for each category; or one_hot=[] if there are none"
+            warnings.warn(f"{none}. {remedy}.", stacklevel=2)
+        kept = np.append(True, ~positions(parts, self.n_features_in_))
+        values, half = values[:, kept], half[:, kept]
+        found: dict[str, Any] = {"name": np.array(["intercept", *columns])[kept].tolist() * len(values)}
         if len(values) > 1:
             found = {"class": np.repeat(self.classes_, values.shape[1])} | found
-        return pandas.DataFrame(
-            found | {"value": values.ravel(), "low": (values - half).ravel(), "high": (values + half).ravel()}
-        )
+        found |= {"value": values.ravel(), "low": (values - half).ravel(), "high": (values + half).ravel()}
+        return pandas.DataFrame(found)
 
     def _scores(self, X: Any) -> FloatArray:
         check_is_fitted(self)
@@ -430,7 +467,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         return self.preparation_.limited(table, self.coef_.T, np.asarray(self.intercept_))
 
 
-def _joined(coefficients: Any, intercept: Any) -> FloatArray:
+def joined(coefficients: Any, intercept: Any) -> FloatArray:
     """Return a row for each output: the intercept, then the coefficients."""
     return np.column_stack([np.atleast_1d(intercept), np.atleast_2d(coefficients)])
 

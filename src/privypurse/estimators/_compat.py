@@ -62,10 +62,8 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
         settings["force_all_finite"] = settings.pop("ensure_all_finite")
     names, seen = column_names(X), getattr(estimator, "feature_names_in_", None)
     agree = names is not None and seen is not None and names == list(seen)
-    others = InvalidArgument(
-        f"X must have the columns that {type(estimator).__name__} was fitted with, in their order; got others. "
-        "Select them by name."
-    )
+    what = f"X must have the columns that {type(estimator).__name__} was fitted with, in their order; got others"
+    others = InvalidArgument(f"{what}. Select them by name.")
     if validate_data is None and not reset and names is not None and seen is not None and not agree:
         raise others
     try:
@@ -98,25 +96,21 @@ def _without_values(message: str, estimator: Any, X: Any) -> str:
     """Return a message of scikit-learn, or a substitute if it may quote a record."""
     name = type(estimator).__name__
     if "contains NaN" in message:
-        return (
-            f"Input {'y' if 'Input y' in message else 'X'} contains NaN. {name} does not accept missing values: "
-            "drop such rows, or fill them with a public number, as DataFrame.fillna(0) or "
-            "SimpleImputer(strategy='constant', fill_value=0, keep_empty_features=True) do. An imputer that "
-            "learns is not covered."
-        )
+        imputer = "SimpleImputer(strategy='constant', fill_value=0, keep_empty_features=True)"
+        remedy = f"drop such rows, or fill them with a public number, as DataFrame.fillna(0) or {imputer} do"
+        what = f"Input {'y' if 'Input y' in message else 'X'} contains NaN. {name} does not accept missing values"
+        return f"{what}: {remedy}. An imputer that learns is not covered."
     if "Expected 2D array" in message:
-        return (
-            "Expected 2D array, got another number of dimensions. Reshape your data: a single column is "
-            "X.reshape(-1, 1), a single row X.reshape(1, -1)."
-        )
+        remedy = "Reshape your data: a single column is X.reshape(-1, 1), a single row X.reshape(1, -1)."
+        return f"Expected 2D array, got another number of dimensions. {remedy}"
     if "Complex data" in message:
         return "Complex data not supported. Pass real numbers, such as X.real."
     if any(part in message for part in _HARMLESS):
         return message
-    return (
-        f"X must hold numbers for {name}, and y too in a regression; got {type(X).__name__} with something else in it. "
-        "Encode text columns first, for example with DeclaredOneHot."
+    got = (
+        f"got {type(X).__name__} with something else in it. Encode text columns first, for example with DeclaredOneHot."
     )
+    return f"X must hold numbers for {name}, and y too in a regression; {got}"
 
 
 def column_names(X: Any) -> list[str] | None:
@@ -129,15 +123,13 @@ def column_names(X: Any) -> list[str] | None:
 def by_column_name(name: str, value: Any, features: int, names: list[str] | None, each: str) -> list[Any]:
     """Return what is declared for each column of a data frame, in the order of its columns."""
     if names is None:
-        raise InvalidArgument(
-            f"{name} {'are' if name.endswith('s') else 'is'} declared by column name, but X has no named columns. Pass a "
-            f"data frame, or a list with one {each} for each of the {counted(features, 'column')}."
-        )
+        what = f"{name} {'are' if name.endswith('s') else 'is'} declared by column name, but X has no named columns"
+        remedy = f"Pass a data frame, or a list with one {each} for each of the {counted(features, 'column')}"
+        raise InvalidArgument(f"{what}. {remedy}.")
     missing = [column for column in names if column not in value]
     if missing:
-        raise InvalidArgument(
-            f"{name} must have a {each} for every column of X; got none for {', '.join(map(repr, missing[:5]))}. Add it."
-        )
+        why = f"{name} must have a {each} for every column of X; got none for {', '.join(map(repr, missing[:5]))}"
+        raise InvalidArgument(f"{why}. Add it.")
     return [value[column] for column in names]
 
 

@@ -135,17 +135,13 @@ def _lists(categories: Any, features: int, names: list[str] | None) -> list[list
     if isinstance(categories, Mapping):
         lists = by_column_name("categories", categories, features, names, "list")
     elif not _is_list(categories) or not len(categories):
-        raise InvalidArgument(
-            f"categories must be the declared categories; got {shown(categories)}. Pass for example "
-            "[['no', 'yes'], [1, 2, 3]], one list for each column. They are not read from the data."
-        )
+        what = f"categories must be the declared categories; got {shown(categories)}"
+        raise InvalidArgument(f"{what}. Pass for example [['no', 'yes'], [1, 2, 3]], one list for each column.")
     else:
         lists = list(categories) if any(map(_is_list, categories)) else [categories] * features
     if len(lists) != features:
-        raise InvalidArgument(
-            f"categories must be one list for each of the {counted(features, 'column')} of X; got "
-            f"{len(lists)}. Pass a flat list for all."
-        )
+        what = f"categories must be one list for each of the {counted(features, 'column')} of X; got {len(lists)}"
+        raise InvalidArgument(f"{what}. Pass a flat list for all.")
     return [_list_of(listed) for listed in lists]
 
 
@@ -156,10 +152,8 @@ def _list_of(listed: Any) -> list[Any]:
             return values
     except TypeError:  # not hashable
         pass
-    raise InvalidArgument(
-        f"categories must be lists of different values, none of them missing; got {shown(listed)}. Pass for example "
-        "['no', 'yes'], with missing='column' for a column of missing values."
-    )
+    what = f"categories must be lists of different values, none of them missing; got {shown(listed)}"
+    raise InvalidArgument(f"{what}. Pass for example ['no', 'yes'], with missing='column' for missing values.")
 
 
 def _is_list(value: Any) -> bool:

@@ -16,13 +16,14 @@ from privypurse.core._checks import FloatArray
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._sensitive import Sensitive
 from privypurse.mechanisms._selection import ExponentialSelection
+from privypurse.oracles._kernels import row_products
 from privypurse.oracles._rows import Rows
 from privypurse.oracles._scores import EXPONENTS, Targets
 from privypurse.purse._purse import Purse
 from privypurse.training.schedules._base import Budget
 
 # Shares of a fit's budget.
-COUNT_SHARE, CENTRE_SHARE, SPREAD_SHARE = 0.03, 0.05, 0.05
+COUNT_SHARE, CENTRE_SHARE, SPREAD_SHARE, MEAN_SHARE = 0.03, 0.05, 0.05, 0.02
 # A length is selected with the smallest share in this range that gives a reliable answer.
 LENGTH_SHARES = (0.01, 0.1)
 SPEAKS_AT = 30.0  # records times epsilon of the selection
@@ -30,7 +31,17 @@ SPEAKS_AT = 30.0  # records times epsilon of the selection
 # unit than the table's with probability at most MISPLACED. One in MOVED_BY records is enough to
 # move a unit if the share allows it; if one in LEAST_MOVED_BY is not, no unit is selected.
 UNITS_SHARE, MISPLACED, MOVED_BY, LEAST_MOVED_BY = 0.05, 1e-3, 20.0, 1.5
-TARGET_ROOM = 4.0  # half-width of the range of targets, as a multiple of their spread
+# A reach is selected with the smallest share in this range that lets so many records be counted.
+REACH_SHARES, REACH_SPEAKS_AT = (0.02, 0.1), 300.0
+# How fast the prior falls with a reach: by at least the first, and by the second times sqrt(d) where
+# enough records can be counted, in nats for each factor of e.
+LEAST_FALL, FALL = 4.0, 1
+FACTOR_DECADES = 4.0  # of candidate limits of exp(residual), from 1 on
+TYPICAL = 0.68  # share of targets within their spread of the median
+# Columns of a regression are decorrelated up to this many, for this share, from this many times
+# d^1.5 on for n mu.
+MOST_TURNED, TURN_SHARE, TURN_AT = 200, 0.1, 3.0
+LEFT_TO_TURN = 0.5  # of the budget: of a small one, preparation takes most
 # Clipping, which saves noise and adds bias, is relaxed above this ratio of signal to noise, by at
 # most this factor.
 SLACK_AT, MOST_SLACK = 600.0, 2.0
@@ -41,12 +52,17 @@ CONSTANT = 0.25  # value of the constant column, as a part of the row norm
 LEAST_CLARITY = 10.0
 MOST_DENSE = 50_000_000  # entries up to which a sparse table is centred, which makes it dense
 
+PLACES = 10.0 ** (np.arange(-60, 1) / 10)  # of a spread, as parts of the largest distance
+
 Measure = Callable[[FloatArray], Sensitive]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Preparation:
-    """Public numbers that prepare a row for the oracle: ``(x / unit - centre) * stretch``, clipped."""
+    """Public numbers that prepare a row for the oracle.
+
+    A row becomes ``((x / unit - centre) * stretch) @ turn``, clipped to a length.
+    """
 
     records: float  # declared, or noisy
     unit: float | FloatArray  # of rows, or of each column
@@ -55,9 +71,20 @@ class Preparation:
     length: float  # clipping norm of prepared rows
     constant: float  # value of the constant column that is added then; 0 for none
     log_odds: FloatArray | None = None  # logarithms of the shares of the classes, if released
-    target: tuple[float, float] = (0.0, 1.0)  # middle and half-width of a regression's target
+    # Middle of a regression's target, and reach of nearly all; with a log link the logarithm of the
+    # mean, and 1.
+    target: tuple[float, float] = (0.0, 1.0)
     slack: float = 1.0  # factor by which clipping is relaxed
     spread: FloatArray | None = None  # noisy standard deviation of columns in their unit; at least 0
+    turn: FloatArray | None = None  # symmetric matrix that decorrelates stretched columns
+    curvature: float | None = None  # about that of a squared loss in every direction, after a turn
+    target_spread: float | None = None  # distance from the middle that most targets are within
+    target_reach: float | None = None  # with a log link, the reach as a multiple of the mean
+
+    @property
+    def target_unit(self) -> tuple[float, float]:
+        """What the loss subtracts from a target, and what it divides the difference by."""
+        return self.target if self.target_reach is None else (0.0, math.exp(self.target[0]))
 
     def start(self, outputs: int | None, columns: int) -> FloatArray | None:
         """Return weights that predict the shares of the classes, or None if these are unknown."""
@@ -72,6 +99,8 @@ class Preparation:
         rows.move(self.unit, self.centre)
         if self.stretch is not None:
             rows.stretch(self.stretch)
+        if self.turn is not None:
+            rows.turn(self.turn)
         rows.limit(self.length)
 
     @property
@@ -84,7 +113,9 @@ class Preparation:
         at_centre = intercept
         if self.centre is not None:
             at_centre = intercept + self.centre @ (coefficients.T * self.unit).T
-        scores = np.asarray(X @ coefficients) + (intercept - at_centre)
+        # Each row by itself: what is counted by scores moves by one record when one is added.
+        each = X @ coefficients if sparse.issparse(X) else row_products(np.asarray(X), _as_columns(coefficients))
+        scores = np.reshape(each, (X.shape[0], *coefficients.shape[1:])) + (intercept - at_centre)
         return np.asarray((scores.T * self._factors(X)).T + at_centre)
 
     def _factors(self, X: Any) -> FloatArray:
@@ -97,13 +128,22 @@ class Preparation:
                 part = part / self.unit
                 part = part if self.centre is None else part - self.centre
                 part = part if self.stretch is None else part * self.stretch
+                part = part if self.turn is None else row_products(part, self.turn)
                 lengths[start : start + step] = np.sqrt(np.einsum("ij,ij->i", part, part))
         return self.length / np.maximum(lengths, self.length)
+
+    def scores(self, table: Any, weights: FloatArray) -> FloatArray:
+        """Return the scores of prepared rows, each row by itself, in units of the target."""
+        middle, half = self.target
+        columns = weights[: table.shape[1]]
+        each = table @ columns if sparse.issparse(table) else row_products(table, _as_columns(columns)).ravel()
+        return np.asarray(middle + half * (each + (self.constant * weights[-1] if self.constant else 0.0)))
 
     def to_columns(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Convert weights of prepared columns, the constant's last, to coefficients and intercept."""
         middle, half = self.target
         features = weights[:-1] if self.constant else weights
+        features = features if self.turn is None else self.turn @ features
         stretched = features if self.stretch is None else (features.T * self.stretch).T
         intercept = self.constant * weights[-1] if self.constant else np.zeros(weights.shape[1:])
         if self.centre is not None:
@@ -116,7 +156,12 @@ class Preparation:
         features = (coefficients.T * self.unit).T / half
         centred = (intercept - middle) / half + (0.0 if self.centre is None else self.centre @ features)
         features = features if self.stretch is None else (features.T / self.stretch).T
+        features = features if self.turn is None else np.asarray(np.linalg.solve(self.turn, features), dtype=np.float64)
         return np.concatenate([features, (centred / self.constant)[None]]) if self.constant else features
+
+
+def _as_columns(coefficients: FloatArray) -> FloatArray:
+    return np.ascontiguousarray(coefficients.reshape(len(coefficients), -1), dtype=np.float64)
 
 
 class Preparer:
@@ -138,13 +183,15 @@ class Preparer:
         standardize: bool,
         declared_scales: bool = False,
         room: float = 1.0,
+        turn_at: float = TURN_AT,
         target: Targets | None = None,
     ) -> Preparation:
         """Release what is not declared, and prepare the rows.
 
         With `declared_scales` every number is known to be from 0 to 1: then no units are selected,
         and no norms far from those of such rows. The clipping norm is at least `room` times the
-        selected one. `target` is that of a regression.
+        selected one. `target` is that of a regression, whose columns are decorrelated where the budget
+        allows it.
         """
         rows, columns = self._rows, self._rows.columns
         records, log_odds = self._count() if records is None else (records, None)
@@ -155,7 +202,7 @@ class Preparer:
         worth_it = standardize and clarity >= LEAST_CLARITY
         slack = min(max((clarity / SLACK_AT) ** 0.5, 1.0), MOST_SLACK)
         room = max(room, slack)
-        goal = (0.0, 1.0) if target is None else self._goal(target, records, standardize)
+        goal = {} if target is None else self._goal(target, records, standardize)
         units = self._units(records) if worth_it and not (declared_scales or feature_norm) else None
         if units is not None:
             rows.move(units)
@@ -163,7 +210,7 @@ class Preparer:
         if unit is None:
             around, decades = math.sqrt(columns) / 2, 2 if declared_scales else 8
             unit = self._length(rows.limits, "row length", records, around=around, decades=decades) * room
-        centre = stretch = spread = None
+        centre = stretch = spread = turn = curvature = None
         length = 1.0
         if worth_it:
             if self._intercept and (not rows.is_sparse or records * columns <= MOST_DENSE):
@@ -172,6 +219,13 @@ class Preparer:
             spread, stretch = self._stretch(records)
             rows.stretch(stretch)
             length = self._length(rows.limits, "row length after standardising", records, around=1.0, decades=2) * room
+            few = columns <= MOST_TURNED and records * mu >= turn_at * columns**1.5
+            if target is not None and few and self._budget.left > LEFT_TO_TURN and not rows.is_sparse:
+                turn, curvature = self._turn(records, length)
+                rows.turn(turn)
+                length = self._reach(
+                    rows.beyond, math.sqrt(curvature * columns), 1.0, records, "row length after turning"
+                )
         else:
             rows.move(unit)
         rows.limit(length)
@@ -181,11 +235,13 @@ class Preparer:
             centre=centre,
             stretch=stretch,
             length=length,
-            constant=CONSTANT * length if self._intercept else 0.0,
+            constant=(math.sqrt(curvature) if curvature else CONSTANT * length) if self._intercept else 0.0,
             log_odds=log_odds,
-            target=goal,
             slack=slack,
             spread=spread,
+            turn=turn,
+            curvature=curvature,
+            **goal,
         )
 
     def _units(self, records: float) -> FloatArray | None:
@@ -204,19 +260,72 @@ class Preparer:
         # One unit for all columns is part of the row norm.
         return None if len(set(own)) == 1 else np.asarray(2.0 ** EXPONENTS[own])
 
-    def _goal(self, target: Targets, records: float, select: bool) -> tuple[float, float]:
-        """Return middle and half-width of the range of targets: selected, or declared."""
+    def _goal(self, target: Targets, records: float, select: bool) -> dict[str, Any]:
+        """Return middle and reach of targets, and their spread where asked for: selected, or declared."""
         low, high = target.bounds
         middle, half = (low + high) / 2, (high - low) / 2
         if not select:
-            return middle, half
+            if target.with_mean:
+                return {"target": (math.log(middle), 1.0), "target_reach": half / middle}
+            return {"target": (middle, half), "target_spread": half / 4 if target.with_spread else None}
         places = np.linspace(-1, 1, 513)
         candidates, prior = middle + half * places, -np.log1p((10 * places) ** 2)  # prefers the middle
         chosen = self._select(target.medians(candidates), self._length_share(records), prior, "middle of targets")
         median = float(candidates[chosen])
-        measure = functools.partial(target.spreads, median)
-        spread = self._length(measure, "spread of targets", records, around=half / 4, decades=6)
-        return median, min(TARGET_ROOM * spread, max(high - median, median - low))
+        farthest, spread = max(high - median, median - low), None
+        reach = self._reach(functools.partial(target.beyond, median), farthest * 1e-6, 6.0, records, "reach of targets")
+        if target.with_mean:
+            total, error = self._noisy(target.total(median, reach), MEAN_SHARE, "mean of targets")
+            # Add a deviation of the noise: the logarithm of too small a mean is further off.
+            mean = max(low, median + float(total[0]) / records) + error / records
+            return {"target": (math.log(mean), 1.0), "target_reach": reach / mean}
+        if target.with_spread:
+            candidates, prior = farthest * PLACES, -np.log1p((np.log(PLACES) - math.log(0.25)) ** 2)
+            scores = target.spreads(median, TYPICAL, candidates)
+            spread = float(candidates[self._select(scores, self._length_share(records), prior, "spread of targets")])
+        return {"target": (median, reach), "target_spread": spread}
+
+    def _reach(self, beyond: Measure, least: float, decades: float, records: float, what: str) -> float:
+        """Select a limit that few records are beyond: fewer, the larger the budget.
+
+        Noise grows with a limit, and the error of clipping with the records beyond it. So the prior
+        falls like a power of the limit, and a limit scores minus the records beyond it.
+        """
+        candidates = least * 10.0 ** (np.arange(round(10 * decades) + 1) / 10)
+        shortest, longest = REACH_SHARES
+        share = min(max((REACH_SPEAKS_AT / (records * self._budget.selection_epsilon)) ** 2, shortest), longest)
+        told = records * self._budget.selection(share).epsilon
+        # Two thirds of the records outweigh the prior over all candidates.
+        fall = min(max(LEAST_FALL, FALL * math.sqrt(self._rows.columns)), told / (1.5 * math.log(10) * decades))
+        places = np.log(candidates / candidates[-1])
+        prior = -np.log1p((places + math.log(4)) ** 2) - fall * places
+        return float(candidates[self._select(beyond(candidates), share, prior - prior.max(), what)])
+
+    def smearing(self, target: Targets, scores: FloatArray, records: float) -> float:
+        """Return the noisy mean of ``exp(target - score)``, for all that is left in the purse.
+
+        Each is clipped to a selected limit. It is at least 1, as where residuals have mean 0, and 1 if
+        nothing is left.
+        """
+        if not self._budget.selection_epsilon > 0:
+            return 1.0
+        beyond = functools.partial(target.factors_beyond, scores)
+        limit = self._reach(beyond, 1.0, FACTOR_DECADES, records, "limit of exp(residual)")
+        total, _ = self._noisy(target.factors(scores, limit), 1.0, "mean of exp(residual)")
+        return min(max(float(total[0]) / records, 1.0), limit)
+
+    def _turn(self, records: float, length: float) -> tuple[FloatArray, float]:
+        """Return the matrix that makes columns uncorrelated and alike, and their variance then."""
+        columns, upper = self._rows.columns, np.triu_indices(self._rows.columns)
+        total, noise_std = self._noisy(self._rows.products(clip_norm=length), TURN_SHARE, "products of columns")
+        products = np.zeros((columns, columns))
+        products[upper] = total / records
+        products = (products + products.T) / np.where(np.eye(columns, dtype=bool), 2, math.sqrt(2))
+        values, vectors = np.linalg.eigh(products)
+        # Add the norm of the noise, so that no direction is scaled up by noise.
+        known = np.maximum(values, 0.0) + math.sqrt(2 * columns) * noise_std / records
+        variance = float(known.mean())
+        return (vectors * np.sqrt(variance / known)) @ vectors.T, variance
 
     @property
     def _budget(self) -> Budget:

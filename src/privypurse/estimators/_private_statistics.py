@@ -140,9 +140,7 @@ def private_class_counts(
     """
     listed = list(classes) if isinstance(classes, Sequence | np.ndarray) and not isinstance(classes, str) else []
     if not listed or not all(isinstance(one, Hashable) for one in listed) or len(set(listed)) != len(listed):
-        raise InvalidArgument(
-            f"classes must be a list of different labels; got {shown(classes)}. Pass for example ['no', 'yes']."
-        )
+        raise InvalidArgument(f"classes must be a list of different labels; got {shown(classes)}. Pass ['no', 'yes'].")
     if getattr(y, "ndim", 1) != 1:
         raise InvalidArgument(f"y must be in one dimension; got {shown(y)}. Pass for example y.ravel().")
     box, mechanism = counts(y, categories=listed), gaussian(purse, share)
@@ -176,9 +174,7 @@ def private_mean(
     divisor = None if records is None else positive(records=records)
     table = _numbers("X", X)
     if table.ndim != 2 or table.shape[1] == 0:
-        raise InvalidArgument(
-            f"X must be a table with one row for each record; got shape {table.shape}. Pass values.reshape(-1, 1)."
-        )
+        raise InvalidArgument(f"X must be a table of records; got shape {table.shape}. Pass values.reshape(-1, 1).")
     table = table[np.isfinite(table).all(axis=1)]
     box, share = clipped_sum(table, clip_norm=clip_norm), probability(share=share)
     part = 1 / (1 + float(np.sqrt(table.shape[1])))
@@ -209,18 +205,15 @@ def gaussian(purse: Purse, share: float) -> Gaussian:
 def _budgets(purse: Any, releases: int) -> list[Budget]:
     """Return what is left in a purse and in the purses behind an allowance, which also pay."""
     if not isinstance(purse, Purse):
-        raise InvalidArgument(
-            f"purse must be a Purse; got {shown(purse)}. Pass for example Purse(1.0, 1e-6, neighbouring='add-remove')."
-        )
+        said = f"purse must be a Purse; got {shown(purse)}"
+        raise InvalidArgument(f"{said}. Pass for example Purse(1.0, 1e-6, neighbouring='add-remove').")
     chain = [purse]
     while isinstance(chain[-1], Allowance):
         chain.append(chain[-1].purse)
     limited = [one for one in chain if one.epsilon < float("inf")]
     if not limited:
-        raise InvalidArgument(
-            f"purse must have a finite epsilon; got {purse!r}. Pass a purse with a limit, or release the boxes of "
-            "privypurse.oracles.statistics with your own mechanism."
-        )
+        why = f"purse must have a finite epsilon; got {purse!r}. Pass a purse with a limit"
+        raise InvalidArgument(f"{why}, or release the boxes of privypurse.oracles.statistics with your own mechanism.")
     return [Budget(one.filter, one.totals, one.totals, steps=releases) for one in limited]
 
 
@@ -233,8 +226,7 @@ def _numbers(name: str, values: Any) -> NDArray[Any]:
     except (TypeError, ValueError, OverflowError):
         plain = table = np.empty((), dtype="U1")
     if table.ndim not in (1, 2) or table.dtype.kind not in "iufb" or 0 in table.shape[1:]:
-        raise InvalidArgument(
-            f"{name} must be a column or a table of numbers; got {type(values).__name__} with shape "
-            f"{plain.shape} of {plain.dtype}. Leave text columns out, and pass a sparse matrix as X.toarray()."
-        )
+        got = f"got {type(values).__name__} with shape {plain.shape} of {plain.dtype}"
+        remedy = "Leave text columns out, and pass a sparse matrix as X.toarray()"
+        raise InvalidArgument(f"{name} must be a column or a table of numbers; {got}. {remedy}.")
     return table

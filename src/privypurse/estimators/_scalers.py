@@ -65,11 +65,9 @@ class Ranges:
         if not sparse.issparse(X):
             return work(self, X, slice(None)).astype(X.dtype, copy=False)
         if not self._line[3]:
-            raise InvalidArgument(
-                "expected ranges that keep the zeros of a sparse X, got "
-                f"feature_range={(self.low, self.high)!r}. Use lower=-upper with feature_range=(-1, 1), or lower=0 "
-                "with feature_range=(0, 1), or pass X.toarray()."
-            )
+            what = f"expected ranges that keep the zeros of a sparse X, got feature_range={(self.low, self.high)!r}"
+            remedy = "Use lower=-upper with feature_range=(-1, 1), or lower=0 with (0, 1), or pass X.toarray()"
+            raise InvalidArgument(f"{what}. {remedy}.")
         rows = X.tocsr(copy=True)
         rows.sum_duplicates()
         rows.data = work(self, rows.data, rows.indices).astype(X.dtype, copy=False)
@@ -80,9 +78,8 @@ def check_feature_range(feature_range: Any) -> tuple[float, float]:
     """Return `feature_range` as floats. Raise InvalidArgument unless it increases."""
     pair = feature_range if isinstance(feature_range, Sequence | np.ndarray) and len(feature_range) == 2 else (0, 0)
     if not all(map(_is_bound, pair)) or not pair[1] - pair[0] >= SMALLEST_WIDTH:
-        raise InvalidArgument(
-            f"feature_range must be two ordinary numbers in increasing order; got {shown(feature_range)}. Pass (-1, 1)."
-        )
+        what = f"feature_range must be two ordinary numbers in increasing order; got {shown(feature_range)}"
+        raise InvalidArgument(f"{what}. Pass (-1, 1).")
     return float(pair[0]), float(pair[1])
 
 
@@ -95,10 +92,8 @@ def _per_column(name: str, value: Any, features: int, names: list[str] | None) -
     else:
         listed = list(value) if isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1 else []
         if len(listed) != features:
-            raise InvalidArgument(
-                f"{name} must be a number, one number for each of the {counted(features, 'column')} of X, or a dict by column "
-                f"name; got {shown(value)}. It is not read from the data."
-            )
+            each = f"one number for each of the {counted(features, 'column')} of X, or a dict by column name"
+            raise InvalidArgument(f"{name} must be a number, {each}; got {shown(value)}. It is not read from the data.")
     if not all(map(_is_bound, listed)):
         raise InvalidArgument(f"{name} must hold finite numbers within 1e100; got {shown(value)}. Pass {name}=0.0.")
     return np.array(listed, dtype=np.float64)
@@ -135,10 +130,8 @@ class _RangeScaler(_Scaler):
         if not hasattr(self, "lower_"):
             return self._unfitted_ranges(X.shape[1], names).on_entries(X, work)
         if X.shape[1] != self.lower_.size:
-            raise InvalidArgument(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting {self.lower_.size} features as "
-                "input. Pass the columns it was fitted with."
-            )
+            its = f"{type(self).__name__} is expecting {self.lower_.size} features as input"
+            raise InvalidArgument(f"X has {X.shape[1]} features, but {its}. Pass the columns it was fitted with.")
         return Ranges(self.lower_, self.upper_, *check_feature_range(self.feature_range)).on_entries(X, work)
 
     def _unfitted_ranges(self, features: int, names: list[str] | None) -> Ranges:
@@ -204,10 +197,9 @@ class BoundedScaler(_RangeScaler):
         wide = above - below >= SMALLEST_WIDTH
         if not wide.all():
             wrong = int(np.argmin(wide))
-            raise InvalidArgument(
-                f"lower must be less than upper in every column, by 1e-100 or more; got {float(below[wrong])!r} and "
-                f"{float(above[wrong])!r} in column {names[wrong] if names else wrong!r}. Pass declared ranges."
-            )
+            pair = f"{float(below[wrong])!r} and {float(above[wrong])!r} in column {names[wrong] if names else wrong!r}"
+            what = f"lower must be less than upper in every column, by 1e-100 or more; got {pair}"
+            raise InvalidArgument(f"{what}. Pass declared ranges.")
         return Ranges(below, above, low, high)
 
 
@@ -301,19 +293,16 @@ class PrivateRangeScaler(LeavesItsPurse, _RangeScaler):
     def _grid(self) -> FloatArray:
         grid = default_candidates() if self.candidates is None else finite_vector(candidates=self.candidates)
         if grid.size < 2 or not (np.diff(grid) >= SMALLEST_WIDTH).all() or np.abs(grid).max() > LARGEST_BOUND:
-            raise InvalidArgument(
-                "candidates must be at least two different numbers of ordinary size in increasing order; got "
-                f"{shown(self.candidates)}. Pass for example np.linspace(0, 100, 101)."
-            )
+            what = "candidates must be at least two different numbers of ordinary size in increasing order"
+            raise InvalidArgument(f"{what}; got {shown(self.candidates)}. Pass for example np.linspace(0, 100, 101).")
         return grid
 
     def _quantiles(self) -> list[float]:
         given = self.quantiles if isinstance(self.quantiles, tuple | list) else ()
         pair = [small_probability(quantiles=quantile) for quantile in given]
         if len(pair) != 2 or not pair[0] < pair[1]:
-            raise InvalidArgument(
-                f"quantiles must be two in increasing order; got {shown(self.quantiles)}. Pass (0.05, 0.95)."
-            )
+            what = f"quantiles must be two in increasing order; got {shown(self.quantiles)}"
+            raise InvalidArgument(f"{what}. Pass (0.05, 0.95).")
         return pair
 
 

@@ -20,7 +20,13 @@ from privypurse.core._randomness import NoiseSource
 from privypurse.core._sensitive import SensitiveTrials
 from privypurse.estimators import _search_trial as trials
 from privypurse.estimators._compat import all_or_nothing
-from privypurse.estimators._fit_budget import LeavesItsPurse, check_terms, uncharged_around_fits, warn_of_many_fits
+from privypurse.estimators._fit_budget import (
+    LeavesItsPurse,
+    check_terms,
+    purse_of_one_fit,
+    uncharged_around_fits,
+    warn_of_many_fits,
+)
 from privypurse.mechanisms._repeat_and_select import RepeatAndSelect
 from privypurse.purse._allowance import Allowance
 from privypurse.purse._certificate import Certificate
@@ -182,7 +188,7 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         if self.purse is None:
             seed = self.random_state
             warn_of_many_fits(rule.epsilon, seeded=seed is not None)
-            payer = Purse.with_filter(rule, noise=None if seed is None else NoiseSource(seed=seed))
+            payer = purse_of_one_fit(self, rule, None if seed is None else NoiseSource(seed=seed))
         else:
             payer = self.purse if self.epsilon is None else Allowance(self.purse, rule)
         X, targets = checked.X, measure.targets(checked.y)
@@ -200,18 +206,12 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             trials.for_a_trial(model, purse, n_public, checked.labels)
             return model
 
-        trial = trials.Trial(
-            make=make,
-            training=(trials.take(X, training), targets[training]),
-            scored=(trials.take(X, scored), targets[scored]),
-            measure=measure,
-            limit=limit,
-            records=records,
-        )
+        own, others = ((trials.take(X, rows), targets[rows]) for rows in (training, scored))
+        trial = trials.Trial(make, own, others, measure=measure, limit=limit, records=records)
 
         @functools.cache
         def stated() -> Certificate:
-            for item in (*checked.uncovered, *uncharged_around_fits(), RUNNING_TIME):
+            for item in (*checked.uncovered, *uncharged_around_fits(payer), RUNNING_TIME):
                 payer.declare_uncovered(item)
             return payer.certificate()
 
@@ -230,18 +230,15 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             replace_one=2 * limit.mu if add_remove else limit.mu,
             hand_over=best.append,
         )
-        what = (
-            f"hyper-parameter search, {counted(len(candidates), 'candidate')}, {mechanism.mean:g} trials expected "
-            f"(shape {mechanism.shape:g}; arXiv:2110.03620)"
-        )
+        expected = f"{mechanism.mean:g} trials expected (shape {mechanism.shape:g}; arXiv:2110.03620)"
+        what = f"hyper-parameter search, {counted(len(candidates), 'candidate')}, {expected}"
         released = payer.release(box, mechanism, what=what)
         certificate = stated()  # now, if the ledger was unavailable before
         params = candidates[int(released.value[0])]
         if best[0] is None:
-            raise InvalidArgument(
-                f"the best trial failed, with the parameters {shown(params)}: estimator could not be fitted. The "
-                "search is paid for. Fit the estimator with them and a purse on synthetic data to see why."
-            )
+            what = f"the best trial failed, with the parameters {shown(params)}: estimator could not be fitted"
+            remedy = "Fit it with them and a purse on synthetic data to see why"
+            raise InvalidArgument(f"{what}. The search is paid for. {remedy}.")
         epsilon = rule.epsilon_of(rule.after(rule.start(), released.charge), rule.delta)
         self.privacy_spent_, self.certificate_ = Spent(epsilon, rule.delta, 1), certificate
         self.best_params_, (self.best_estimator_, self.best_score_) = params, best[0]
@@ -257,9 +254,8 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         except (TypeError, ValueError):
             candidates = []
         if not candidates:
-            raise InvalidArgument(
-                f"param_grid must list at least one candidate; got {shown(self.param_grid)}. Pass {{'l2': [0.0, 0.01]}}."
-            )
+            what = f"param_grid must list at least one candidate; got {shown(self.param_grid)}"
+            raise InvalidArgument(f"{what}. Pass {{'l2': [0.0, 0.01]}}.")
         return candidates
 
     def _rule(self) -> RdpFilter:
@@ -274,10 +270,9 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
             check_terms(purse, self.delta, relation, self.random_state)
             held = purse.filter
             if not isinstance(held, RdpFilter):
-                raise InvalidArgument(
-                    f"purse must have filter='rdp' for a search; got filter {held.name!r}, which has no price for the best "
-                    "of several trials. Open it as Purse(epsilon, delta, neighbouring=..., filter='rdp'), or leave it out."
-                )
+                what = f"purse must have filter='rdp' for a search; got filter {held.name!r}, which has no price for it"
+                remedy = "Open it as Purse(epsilon, delta, neighbouring=..., filter='rdp'), or leave it out"
+                raise InvalidArgument(f"{what}. {remedy}.")
             if epsilon is None:
                 return held
             delta, relation = held.delta, held.neighbouring
@@ -306,9 +301,8 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
                 orders, left = [*orders, *its.orders, order], [*left, *its.affordable(its.start()), most]
         multiplier = repeat_and_select.noise_multiplier_for(left, orders, mechanism.mean, mechanism.shape)
         if multiplier >= 1e8:
-            raise BudgetExhausted(
-                f"choosing among mean_trials={mechanism.mean:g} trials alone costs more than what is left. Use a larger epsilon."
-            )
+            why = f"choosing among mean_trials={mechanism.mean:g} trials alone costs more than what is left"
+            raise BudgetExhausted(f"{why}. Use a larger epsilon.")
         return mechanism, rule, trials.trial_limit(1 / multiplier, rule.delta, rule.neighbouring)
 
     def _most_by_the_count_of(self, rule: RdpFilter, totals: Totals) -> tuple[int, float]:
@@ -323,11 +317,9 @@ class PrivateSearchCV(LeavesItsPurse, MetaEstimatorMixin, BaseEstimator):  # typ
         most = max(room)
         order = rule.orders[room.index(most)]
         if most <= 0:
-            raise BudgetExhausted(
-                f"epsilon={self.epsilon:g} is less than {goal - most:.3g}, which this purse counts for any first release: it "
-                f"adds up at the Rényi order {order}, chosen for all of its budget. Use a larger epsilon, None for all "
-                "that is left, or no purse."
-            )
+            why = f"less than {goal - most:.3g}, which this purse counts for any first release at Rényi order {order}"
+            remedy = "Use a larger epsilon, None for all that is left, or no purse"
+            raise BudgetExhausted(f"epsilon={self.epsilon:g} is {why}. {remedy}.")
         return order, most
 
     predict, predict_proba = _of_best("predict"), _of_best("predict_proba")

@@ -26,6 +26,7 @@ from privypurse.core._checks import FloatArray, check_positions, shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
+from privypurse.estimators._additive import Additive
 from privypurse.estimators._base import CHECKED, PrivateLinearModel
 from privypurse.estimators._compat import Tagged, needs_fit
 from privypurse.estimators._linear_models import LABELS_READ
@@ -59,7 +60,7 @@ def _steps(estimator: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 def _our_steps(model: Any) -> list[Any]:
     """Return the steps that validate with this library, subclasses included."""
-    return [step for _, step in _steps(model) if isinstance(step, PrivateLinearModel | Tagged)]
+    return [step for _, step in _steps(model) if isinstance(step, PrivateLinearModel | Additive | Tagged)]
 
 
 def with_parameters(estimator: Any, candidate: dict[str, Any]) -> Any:
@@ -69,9 +70,8 @@ def with_parameters(estimator: Any, candidate: dict[str, Any]) -> Any:
     try:
         return clone(estimator).set_params(**values)
     except (ValueError, TypeError, AttributeError) as error:
-        raise InvalidArgument(
-            f"param_grid must name parameters of {type(estimator).__name__}; got {shown(sorted(candidate))}. See get_params()."
-        ) from error
+        what = f"param_grid must name parameters of {type(estimator).__name__}; got {shown(sorted(candidate))}"
+        raise InvalidArgument(f"{what}. See get_params().") from error
 
 
 class Checked(NamedTuple):
@@ -94,9 +94,7 @@ def check_search(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: An
     for candidate in candidates:
         steps = _steps(with_parameters(estimator, candidate))
         if not steps:
-            raise InvalidArgument(
-                "estimator must be an estimator or a pipeline that ends with one; got no step. Add one."
-            )
+            raise InvalidArgument("estimator must be an estimator or a pipeline ending with one; got no step. Add one.")
         *earlier, (prefix, model) = steps
         _check_model(prefix, model, candidate)
         if getattr(model, "classes", ...) is None:
@@ -111,7 +109,8 @@ def check_search(estimator: Any, candidates: list[dict[str, Any]], X: Any, y: An
         if not hasattr(model, "check_input"):
             uncovered[NOT_CHECKED] = None
             continue
-        model.set_params(purse=None, epsilon=1.0, warm_start=False)
+        alone = {"purse": None, "epsilon": 1.0, "warm_start": False}
+        model.set_params(**{name: value for name, value in alone.items() if name in model.get_params(deep=False)})
         seen, targets = model.check_input(table, y)
         checked = X if prefix or hasattr(X, "columns") else seen
         labels = np.unique(targets) if getattr(model, "classes", ...) is None else labels
@@ -125,31 +124,25 @@ def _check_declared(place: str, step: Any) -> list[str]:
     for name, inner in innermost_steps(place, step):
         named = f"{name} ({type(inner).__name__})"
         if (not is_ours(inner) and needs_fit(inner)) or "purse" in inner.get_params(deep=False):
-            raise InvalidArgument(
-                f"step {named} would learn from the data in each trial. Transform X by it before the search, and pay for "
-                "it or name it with declare_pipeline; or declare its settings."
-            )
+            why = f"step {named} would learn from the data in each trial. Transform X by it before the search"
+            raise InvalidArgument(f"{why}, and pay for it or name it with declare_pipeline; or declare its settings.")
         if isinstance(inner, FunctionTransformer) and inner.func is not None:
             uncovered.append(f"that the function in step {named} treats each record alone, and takes any record")
     if any(key.split("__")[-1] == "sparse_threshold" and value > 0 for key, value in step.get_params().items()):
-        uncovered.append(
-            f"whether step {place} returned a sparse table, which depends on how many of its numbers are zero"
-        )
+        why = "which depends on how many of its numbers are zero"
+        uncovered.append(f"whether step {place} returned a sparse table, {why}")
     return uncovered
 
 
 def _check_model(prefix: str, model: Any, candidate: dict[str, Any]) -> None:
     if "purse" not in model.get_params(deep=False):
-        raise InvalidArgument(
-            f"estimator must have a parameter 'purse'; got {type(model).__name__} without. Pass an estimator of privypurse."
-        )
+        what = f"estimator must have a parameter 'purse'; got {type(model).__name__} without"
+        raise InvalidArgument(f"{what}. Pass an estimator of privypurse.")
     for name in (*_BUDGET, *_TELLING, "noise", "verbose"):
         if f"{prefix}{name}" in candidate:
             raise InvalidArgument(f"param_grid must not hold {prefix}{name}: the search sets it. Leave it out.")
     if getattr(model, "noise", "auto") != "auto":
-        raise InvalidArgument(
-            f"{prefix}noise must be 'auto'; got {model.noise!r}. Pass PrivateSearchCV a purse with it."
-        )
+        raise InvalidArgument(f"{prefix}noise must be 'auto'; got {model.noise!r}. Pass the search a purse with it.")
     if model.purse is not None:
         raise InvalidArgument(f"{prefix}purse must be None: each trial has its own. Pass the purse to PrivateSearchCV.")
     for name in _TELLING:
@@ -166,11 +159,9 @@ def _enough_rows(X: Any, validation: float) -> str:
 
     least = bisect.bisect_left(range(2**62), True, lo=2, key=enough)
     if row_count(X) < least:
-        raise InvalidArgument(
-            f"X must have at least {least} rows with a step of another library and validation={validation:g}; it "
-            "has fewer. Such a step may reject a small training part, which would reveal its size. Use a smaller "
-            "validation, or steps of this library."
-        )
+        what = f"X must have at least {least} rows with a step of another library and {validation=:g}; it has fewer"
+        why = "Such a step may reject a small training part, which would reveal its size"
+        raise InvalidArgument(f"{what}. {why}. Use a smaller validation, or steps of this library.")
     return f"that there are at least {least} records, which was checked before payment"
 
 
@@ -202,11 +193,12 @@ def after_the_search(search: Any, template: Any) -> None:
     (_, model), (_, as_given) = _steps(search.best_estimator_)[-1], _steps(template)[-1]
     given = as_given.get_params(deep=False)
     model.set_params(**{name: given[name] for name in (*_BUDGET, "classes") if name in given})
-    for name, value in list(vars(model).items()):
-        if name in ("privacy_spent_", "certificate_"):
-            setattr(model, name, getattr(search, name))
-        elif isinstance(value, Purse) or name == "_paid_by":
-            setattr(model, name, None)
+    for one in (model, *([model.linear_] if isinstance(model, Additive) else [])):
+        for name, value in list(vars(one).items()):
+            if name in ("privacy_spent_", "certificate_"):
+                setattr(one, name, getattr(search, name))
+            elif isinstance(value, Purse) or name == "_paid_by":
+                setattr(one, name, None)
 
 
 RowIndexes = NDArray[np.intp]

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.estimators._compat import needs_fit
-from privypurse.purse._allowance import Allowance
+from privypurse.purse._allowance import OUTSIDE, Allowance
 from privypurse.purse._purse import Purse
 
 
@@ -20,8 +22,8 @@ def declare_pipeline(purse: Purse, pipeline: Any) -> list[str]:
 
     A step is left out if its tags say that it needs no fit, or if its ``fit`` is of this library
     and pays from the purse. Every other ``fit`` is listed, even if it learns nothing with its
-    settings. Not detected: a ``FunctionTransformer`` whose function uses several rows, and earlier
-    processing of the data.
+    settings, and so is every function of a ``FunctionTransformer``, which may use several rows. Not
+    detected: earlier processing of the data.
 
     Parameters
     ----------
@@ -47,25 +49,41 @@ def declare_pipeline(purse: Purse, pipeline: Any) -> list[str]:
     if not isinstance(purse, Purse):
         raise InvalidArgument(f"purse must be a Purse; got {shown(purse)}. Pass purse and pipeline, in this order.")
     if not hasattr(pipeline, "fit") or isinstance(pipeline, type):
-        raise InvalidArgument(
-            f"pipeline must be an estimator; got {shown(pipeline)}. Pass for example make_pipeline(...)."
-        )
+        raise InvalidArgument(f"pipeline must be an estimator; got {shown(pipeline)}. Pass make_pipeline(...).")
     listed = uncovered_steps(purse, pipeline)
     for words in listed:
         purse.declare_uncovered(words)
     return listed
 
 
-def uncovered_steps(purse: Purse | None, pipeline: Any) -> list[str]:
-    """Return what `declare_pipeline` declares, for steps that pay from this purse, or from none."""
+def uncovered_steps(purse: Purse | None, pipeline: Any, *, part: bool = False) -> list[str]:
+    """Return what `declare_pipeline` declares, for steps that pay from this purse, or from none.
+
+    With `part`, the certificate is of a part of the purse, in which no step of the pipeline paid.
+    """
     listed: dict[str, None] = {}
     for name, step in innermost_steps(None, pipeline):
         words = type(step).__name__ + (f" (step {name!r})" if name else "")
         if not is_ours(step) and needs_fit(step):
             listed[f"{words}, fitted on the data without paying"] = None
-        elif is_ours(step) and hasattr(step, "purse") and (purse is None or not _is_same(step.purse, purse)):
-            listed[f"{words}, paid from another budget than this purse"] = None
+        elif is_ours(step) and hasattr(step, "purse"):
+            if purse is None or not _is_same(step.purse, purse):
+                listed[f"{words}, paid from another budget than this purse"] = None
+            elif part:
+                listed[f"{words}, {OUTSIDE}"] = None
+        elif isinstance(step, FunctionTransformer) and step.func is not None:
+            listed[f"that the function in {words} treats each record alone"] = None
     return list(listed)
+
+
+def check_named(pipeline: Pipeline) -> None:
+    """Raise InvalidArgument unless the certificate of a fitted model names what the steps before it learned."""
+    model, steps = pipeline[-1], pipeline[:-1]
+    purse = model.purse if isinstance(model.purse, Purse) else None
+    listed = uncovered_steps(purse, steps, part=bool(model.certificate_.part_of)) if len(steps) else []
+    if unnamed := [words for words in listed if words not in model.certificate_.uncovered]:
+        why = f"the certificate of the model does not name {'; '.join(unnamed)}"
+        raise InvalidArgument(f"{why}. Call declare_pipeline(purse, pipeline) before the fit, or declare the settings.")
 
 
 def innermost_steps(name: str | None, step: Any) -> Iterator[tuple[str | None, Any]]:

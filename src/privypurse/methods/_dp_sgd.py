@@ -81,9 +81,8 @@ def advanced_composition_multiplier(steps: int, sample_prob: float, facts: Facts
 def refuse_unsampled_rule(name: str, sample_prob: float, facts: Facts) -> None:
     """Raise UnsupportedCharge if the purse's filter has no price for samples."""
     if sample_prob < 1 and facts.rule.name in ("gdp", "zcdp"):
-        raise UnsupportedCharge(
-            f"{name} takes Poisson samples, which this purse's {facts.rule.name} filter cannot price. Use training.purse_for."
-        )
+        what = f"{name} takes Poisson samples, which this purse's {facts.rule.name} filter cannot price"
+        raise UnsupportedCharge(f"{what}. Use training.purse_for.")
 
 
 @dataclass(frozen=True)
@@ -168,9 +167,7 @@ class DPSGD(PlannedMethod):
         if isinstance(facts.rule, FixedSchedule):
             planned = len(facts.rule.schedule)
             if self.steps not in (None, planned):
-                raise InvalidArgument(
-                    f"steps must be {planned}, as this purse has; got {self.steps}. Open another purse."
-                )
+                raise InvalidArgument(f"steps must be {planned}, as this purse has; got {self.steps}. Open another.")
             return planned
         return self.steps or balanced_steps(facts)
 

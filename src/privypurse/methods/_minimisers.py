@@ -58,9 +58,7 @@ class PerturbOutput:
 def check_minimisable(facts: Facts) -> None:
     """Raise InvalidArgument for a loss with a kink, or a clip norm: no loss has such gradients."""
     if facts.clips:
-        raise InvalidArgument(
-            f"clip_norm={facts.clip_norm!r} cannot be used with a minimiser. Pass clip_derivative to the loss."
-        )
+        raise InvalidArgument(f"clip_norm={facts.clip_norm!r} does not fit a minimiser. Pass the loss clip_derivative.")
     _ = facts.smoothness
 
 
@@ -158,9 +156,8 @@ class ObjPert(PlannedMethod):
     def recipe(self, facts: Facts) -> Recipe:
         check_minimisable(facts)
         if facts.rule.name in ("gdp", "zcdp"):
-            raise UnsupportedCharge(
-                f"a {facts.rule.name} filter cannot price objective perturbation. Make the purse with training.purse_for."
-            )
+            what = f"a {facts.rule.name} filter cannot price objective perturbation"
+            raise UnsupportedCharge(f"{what}. Make the purse with training.purse_for.")
         mechanism = ObjectivePerturbation(self._noise_multiplier(facts), self._ridge(facts))
         return Recipe(TakeTheMinimiser(), Always(mechanism), 1)
 

@@ -76,9 +76,7 @@ class NoisyPGD(PlannedMethod):
         check_steps_and_size(self.steps, self.step_size)
         shaped = self.projection is None or self.projection == "ball" or hasattr(self.projection, "reach")
         if not shaped or isinstance(self.projection, type):
-            raise InvalidArgument(
-                f"projection must be 'ball', None or a set such as Ball(1.0); got {self.projection!r}. Pass one."
-            )
+            raise InvalidArgument(f"projection must be 'ball', None or a set; got {self.projection!r}. Pass 'ball'.")
         check_choice("average", self.average, ("all", "tail", "last"))
         positive_integer(most_steps=self.most_steps)
 

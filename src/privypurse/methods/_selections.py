@@ -96,18 +96,15 @@ class FiniteModels(PlannedMethod):
         except (TypeError, ValueError):
             points = np.empty(0)
         if points.ndim != 2 or points.size == 0 or not np.isfinite(points).all():
-            raise InvalidArgument(
-                "models must be a table of finite numbers, one model a row. Pass for example [[0.0, 1.0], [1.0, 0.0]]."
-            )
+            raise InvalidArgument("models must be a table of finite numbers, one model a row. Pass [[0, 1], [1, 0]].")
         if self.clip_loss is not None:
             positive(clip_loss=self.clip_loss)
         object.__setattr__(self, "models", tuple(map(tuple, points.tolist())))
 
     def recipe(self, facts: Facts) -> Recipe:
         if len(self.models[0]) != facts.dimension:
-            raise InvalidArgument(
-                f"models must have {facts.dimension} numbers each, like points of the oracle; got {len(self.models[0])}."
-            )
+            what = f"models must have {facts.dimension} numbers each; got {len(self.models[0])}"
+            raise InvalidArgument(f"{what}. Check them.")
         return Recipe(ChooseModel(self.models, self.clip_loss), EvenSplit(), 1)
 
 
@@ -123,9 +120,7 @@ class GeneticSearch:
 
     def __post_init__(self) -> None:
         if positive_integer(survivors=self.survivors) >= positive_integer(offspring=self.offspring):
-            raise InvalidArgument(
-                f"survivors must be below offspring={self.offspring}; got {self.survivors}. Pass 4 of 100."
-            )
+            raise InvalidArgument(f"survivors must be below offspring={self.offspring}; got {self.survivors}. Pass 4.")
         positive(spread=self.spread)
         probability(cooling=self.cooling)
 

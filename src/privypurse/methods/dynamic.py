@@ -162,9 +162,8 @@ class Dynamic(PlannedMethod):
         if self.influences is not None:
             values = shapes.positive_vector(influences=self.influences)
             if self.shape != "dynamic" or self.steps not in (None, values.size):
-                raise InvalidArgument(
-                    f"influences decide shape and steps; got shape={self.shape!r} and steps={self.steps!r} with them. Omit these."
-                )
+                what = f"influences decide shape and steps; got shape={self.shape!r} and steps={self.steps!r} with them"
+                raise InvalidArgument(f"{what}. Omit these.")
             object.__setattr__(self, "influences", tuple(values.tolist()))
 
     @property

@@ -71,9 +71,7 @@ class Checkpoint:
         name = self._path.name
         self._damaged = f"checkpoint {name!r} is damaged or was edited. Pass another file, or start anew without it."
         if self._path.is_dir() or not os.access(self._path.parent, os.W_OK):
-            raise InvalidArgument(
-                f"checkpoint must be a file in a writable folder; got {str(path)!r}. Make the folder."
-            )
+            raise InvalidArgument(f"checkpoint must be a file in a writable folder; got {str(path)!r}. Make it.")
 
     def save(self, progress: RunState, purse: Purse, settings: dict[str, Any]) -> None:
         """Write the file beside its place and move it there."""
@@ -139,10 +137,9 @@ class Checkpoint:
         asked = {**settings, "terms": purse.filter.terms(), "dataset": purse.dataset}
         for name in sorted(saved.keys() | asked.keys()):
             if saved.get(name) != asked.get(name):
-                raise InvalidArgument(
-                    f"checkpoint {self._path.name!r} was made with another {name}: {saved.get(name)!r}; got "
-                    f"{asked.get(name)!r}. Use the same, or pass another file to start anew."
-                )
+                what = f"another {name}: {saved.get(name)!r}; got {asked.get(name)!r}"
+                remedy = "Use the same, or pass another file to start anew"
+                raise InvalidArgument(f"checkpoint {self._path.name!r} was made with {what}. {remedy}.")
 
     def _read(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         try:
@@ -151,15 +148,11 @@ class Checkpoint:
             facts = read_json(arrays.pop("facts").tobytes(), strict=False)
             found = facts["format"]
         except MISSHAPEN + _NOT_NUMPY as error:
-            raise InvalidArgument(
-                f"{str(self._path)!r} is not a checkpoint of privypurse ({error}). Pass another."
-            ) from error
+            raise InvalidArgument(f"{str(self._path)!r} is not a checkpoint ({error}). Pass another.") from error
         if found != FORMAT:
-            raise InvalidArgument(
-                f"checkpoint {self._path.name!r} has format {found!r}; this version reads {FORMAT}, which identifies a run "
-                "by its declared settings. Finish the run with the version of privypurse that wrote it, or pass another "
-                "file to start anew."
-            )
+            reads = f"this version reads {FORMAT}, which identifies a run by its declared settings"
+            remedy = "Finish the run with the version that wrote it, or pass another file to start anew"
+            raise InvalidArgument(f"checkpoint {self._path.name!r} has format {found!r}; {reads}. {remedy}.")
         return facts, arrays
 
 
@@ -188,18 +181,15 @@ def _declared(name: str, part: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(part, np.generic | enum.Enum):
         yield name, part.item() if isinstance(part, np.generic) else part.name
     else:
-        raise InvalidArgument(
-            f"{name} must declare its settings, so that a checkpoint can tell whether it is the same; got an object of "
-            f"type {type(part).__name__}. Make it a dataclass."
-        )
+        what = f"{name} must declare its settings, so that a checkpoint can tell whether it is the same"
+        raise InvalidArgument(f"{what}; got an object of type {type(part).__name__}. Make it a dataclass.")
 
 
 def check_durable(purse: Purse) -> None:
     """Raise InvalidArgument unless the ledger outlives the run."""
     if isinstance(purse.ledger, MemoryLedger) and not purse.noise.simulation:
-        raise InvalidArgument(
-            "checkpoint needs a purse with a ledger file, which outlives the process. Pass Purse(..., ledger='budget.db')."
-        )
+        what = "checkpoint needs a purse with a ledger file, which outlives the process"
+        raise InvalidArgument(f"{what}. Pass Purse(..., ledger='budget.db').")
 
 
 def check_ledger(purse: Purse, head: tuple[int, str], trace: Trace) -> None:
@@ -255,9 +245,8 @@ def check_state(state: State, fresh: State) -> None:
         return bool(grown or array.shape == fresh.shape)
 
     if state.keys() != fresh.keys() or not all(alike(state[name], fresh[name]) for name in fresh):
-        raise InvalidArgument(
-            "the checkpoint does not hold the state of this optimizer: it is damaged or was edited. Pass another file."
-        )
+        what = "the checkpoint does not hold the state of this optimizer: it is damaged or was edited"
+        raise InvalidArgument(f"{what}. Pass another file.")
 
 
 def head_from(described: Any) -> tuple[int, str]:

@@ -166,9 +166,7 @@ def facts_for(oracle: BoundedOracle, purse: Purse, *, records: float, **others: 
         Public number of records, ``l2``, ``clip_norm`` and ``radius``: as for `Facts`.
     """
     if not isinstance(purse, Purse):
-        raise InvalidArgument(
-            f"purse must be a Purse; got a {type(purse).__name__}. Pass oracle, method and purse in order."
-        )
+        raise InvalidArgument(f"purse must be a Purse; got a {type(purse).__name__}. Pass oracle, method, purse.")
     constant = getattr(oracle, "has_constant", True)
     return _facts(oracle, purse.filter, records=records, spent=purse.totals, constant=constant, **others)
 

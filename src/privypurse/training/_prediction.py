@@ -37,9 +37,8 @@ def softmax_scores(
     """
     weights = finite_vector(point=point)
     if weights.size % positive_integer(classes=classes):
-        raise InvalidArgument(
-            f"point must have a multiple of classes={classes} entries; got {weights.size}. Pass result.point."
-        )
+        what = f"point must have a multiple of {classes} entries; got {weights.size}"
+        raise InvalidArgument(f"{what}. Pass result.point.")
     columns = weights.reshape(-1, classes).T
     return np.column_stack([linear_scores(X, column, row_limit=row_limit, constant=constant) for column in columns])
 
@@ -87,6 +86,5 @@ def _numbers(X: Any) -> FloatArray:
         return np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         pass  # numpy's message quotes what it could not read
-    raise InvalidArgument(
-        f"X must be a table of numbers; got {type(X).__name__} with text in it. Encode text columns first."
-    )
+    why = f"X must be a table of numbers; got {type(X).__name__} with text in it"
+    raise InvalidArgument(f"{why}. Encode text columns first.")

@@ -87,10 +87,9 @@ class StartingAt:
     def init(self, dimension: int) -> State:
         state = self.optimizer.init(dimension)
         if "point" not in state or len(self.start) != dimension:
-            raise InvalidArgument(
-                f"start must have {dimension} numbers, and the optimizer must keep a point; got {len(self.start)} "
-                f"numbers for {type(self.optimizer).__name__}. Fit without a warm start."
-            )
+            got = f"got {len(self.start)} numbers for {type(self.optimizer).__name__}"
+            what = f"start must have {dimension} numbers, and the optimizer must keep a point; {got}"
+            raise InvalidArgument(f"{what}. Fit without a warm start.")
         return {**state, "point": np.array(self.start)}
 
     def ask(self, state: State) -> Query:

@@ -42,9 +42,7 @@ class FollowGradientNorm:
         positive(first_share=self.first_share)
         positive_integer(most_steps=self.most_steps)
         if positive_integer(fewest_steps=self.fewest_steps) > self.most_steps:
-            raise InvalidArgument(
-                f"fewest_steps must be at most {self.most_steps}; got {self.fewest_steps}. Swap them."
-            )
+            raise InvalidArgument(f"fewest_steps must be at most {self.most_steps}; got {self.fewest_steps}. Lower it.")
 
     def propose(self, query: Query, past: Sequence[Released], budget: Budget) -> Gaussian:
         share = min(max(self._wanted(query, past, budget), 1 / self.most_steps), 1 / self.fewest_steps)

@@ -103,10 +103,8 @@ class Budget:
             found = min(self.rule.largest_epsilon(account), MOST_EPSILON)
         if is_fixed and found in (0.0, math.inf):
             sampled = f" of a sample with probability {self.sample_prob:g}" if self.sample_prob < 1 else ""
-            raise UnsupportedCharge(
-                f"the purse's schedule was fixed in advance, and a {kind} release{sampled} does not come next in it. "
-                "Open the purse for this method: training.purse_for(oracle, method, ...)."
-            )
+            what = f"the purse's schedule was fixed in advance, and a {kind} release{sampled} does not come next in it"
+            raise UnsupportedCharge(f"{what}. Open the purse for this method: training.purse_for(oracle, method, ...).")
         if not 0 < found < math.inf:
             raise BudgetExhausted("nothing is left of the run's budget.")
         mechanism: Gaussian | ExponentialSelection = (Gaussian if kind == "gaussian" else ExponentialSelection)(found)

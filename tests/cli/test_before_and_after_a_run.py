@@ -23,8 +23,8 @@ def test_a_dry_run_writes_nothing_and_foretells_what_the_run_leaves(trained):
     assert told.returncode == 0, told.stderr
     first, cost, leaves, model = told.stdout.splitlines()
     assert first == "dry run: every check before payment passed; nothing was spent, and nothing is left on the disk"
-    uses = "0.5 % counts the lines left out, 3 % measures the model, the rest prepares and trains it"
-    assert cost == f"cost:    epsilon 1 at delta 1e-06, add-remove: {uses}"
+    uses = "0.5 % counts the lines left out, 6 % releases 5 curves, 3 % to 10 % measures the model"
+    assert cost == f"cost:    epsilon 1 at delta 1e-06, add-remove: {uses}, the rest prepares and trains it"
     assert leaves.startswith(
         "leaves:  epsilon 1.455 of 3 spent on data set 'census.csv' (1 before, privypurse-ledger.db);"
     )
@@ -168,3 +168,15 @@ def test_one_is_singular(tmp_path):
     assert "1 record, 1 column, epsilon 1" in run(tmp_path, "plan", "-n", 1, "-d", 1, "-e", 1, "--no-rehearse").stdout
     assert payments(tmp_path) == 0
     assert not lines(tmp_path / LEDGER)
+
+
+def test_a_plan_by_a_schema_says_what_training_does_besides(trained):
+    told = run(trained, "plan", "-n", 3_000, "--schema", "model/schema.toml", "--epsilon", 1, "--no-rehearse")
+    assert told.returncode == 0, told.stderr
+    assert "knots of curves" not in told.stderr  # it has its knots
+    (trained / "ages.toml").write_text(
+        '[target]\ncolumn = "age"\nrange = [0, 90]\n\n[columns.hours]\nrange = [0, 99]\n', encoding="utf-8"
+    )
+    told = run(trained, "plan", "-n", 3_000, "--schema", "ages.toml", "--epsilon", 1, "--no-rehearse")
+    assert "knots of curves for 1 column of numbers first" in told.stderr
+    assert "the target is a number" in told.stderr

@@ -134,10 +134,10 @@ def test_files_that_are_not_read_are_refused_by_name_with_a_command(tmp_path):
     (tmp_path / "people.json").write_text(json.dumps([{"name": SECRET}]))
     (tmp_path / "people.dta").write_bytes(bytes(range(256)) + SECRET.encode())
     sheet = (
-        "is a spreadsheet. Save it as CSV in UTF-8, or convert its first sheet: `soffice --headless --convert-to csv"
+        "is a spreadsheet. Save it as CSV in UTF-8, or convert its first sheet (after pip install openpyxl): `python"
     )
     said = {
-        "people.xlsx": f"file 'people.xlsx' {sheet} people.xlsx`.",
+        "people.xlsx": f"file 'people.xlsx' {sheet} -c ",
         "people.json": "file 'people.json' is one JSON document. Write its records line by line: `python -c ",
         "people.dta": "file 'people.dta' is a binary file of an unknown kind. Save it as CSV in UTF-8, or as Parquet.",
     }
@@ -157,3 +157,25 @@ def test_a_check_names_columns_whose_values_are_mostly_not_as_described(tmp_path
     done = run(tmp_path, "schema", "stays.csv", "--check", "stays.toml")
     assert done.returncode == 0, done.stderr
     assert "most values of 'came' are not as the schema describes. Check its list, range, date format" in done.stderr
+
+
+def test_declared_words_are_missing_in_a_check_in_training_and_in_predictions(tmp_path):
+    rng = random.Random(2)
+    cells = ["n/a" if index % 33 == 0 else f"{rng.randrange(100)} %" for index in range(2_000)]
+    lines = [f"{cell},{'yes' if cell > '5' else 'no'}" for cell in cells]
+    (tmp_path / "a.csv").write_text("\n".join(["share,late", *lines]) + "\n")
+    run(tmp_path, "schema", "a.csv", "--target", "late", "--out", "a.toml")
+    assert '# numbers: its values are numbers, with the unit %; cells that read \'n/a\' are' in (
+        text := (tmp_path / "a.toml").read_text()
+    )  # fmt: skip
+    assert 'unit = "%"\nmissing = ["n/a"]' in text
+    counts = result(tmp_path, "schema", "a.csv", "--check", "a.toml")["columns"][0]
+    assert counts == {"column": "share", "rows": 2_000, "unknown": 0, "missing": 61, "beyond": 0}
+    training = ["--schema", "a.toml", "--epsilon", 1, "--budget", 3, "--no-intervals"]
+    result(tmp_path, "train", "a.csv", "--target", "late", *training)
+    (tmp_path / "new.csv").write_text('share\nn/a\n""\n7 %\n7\nNULL\n')
+    told = result(tmp_path, "predict", "model", "new.csv", "--out", "p.csv")
+    assert (told["missing"], told["unknown"]) == ({"share": 3}, {})
+    missing, empty, percent, plain, null = (tmp_path / "p.csv").read_text().splitlines()[1:]
+    assert missing == empty == null
+    assert percent == plain != missing

@@ -26,6 +26,8 @@ def test_a_file_with_quoted_line_breaks_is_refused_converted_and_used_whole(tmp_
         assert (converted["records"], converted["with_line_breaks"]) == (records, odd)
     assert "exists already" in refusal(tmp_path, 2, "data", "convert", "new.csv", "new.parquet")
 
+    # The same records have one budget.
+    assert "by default --dataset 'people.csv'" in refusal(tmp_path, 2, *training("people.parquet", "--no-intervals"))
     trained = result(tmp_path, *training("people.parquet", "--no-intervals", "--dataset", "people.csv"))
     assert [one["why"] for one in trained["left_out"]] == ["have no target of the schema"]
     assert any("data convert" in item for item in trained["uncovered"])

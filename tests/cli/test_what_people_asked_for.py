@@ -9,8 +9,12 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.pipeline import make_pipeline
 
 from privypurse.datasets import make_census
+from privypurse.estimators import BoundedScaler, PrivateLogisticRegression
+from privypurse.runs._describe import coefficients_of, load_run
+from privypurse.runs.folder import load_model, save_model
 from tests.cli.commands import LEDGER, TARGET, payments, refusal, result, run, training
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -105,6 +109,79 @@ def test_raw_adult_with_a_schema_written_by_hand_reaches_84_percent(tmp_path):
     assert found["private"]
 
 
+def predicted_yes(folder, model):
+    rows = csv.DictReader(run(folder, "predict", model, "new.csv").stdout.splitlines())
+    return np.mean([row["prediction"] == "yes" for row in rows])
+
+
+def test_class_weights_find_a_rare_class_and_are_named_wherever_they_matter(trained):
+    for weight, name, where in (
+        ("yes=9", "class weights (yes=9)", ("report.html", "certificate.txt")),
+        ("balanced", "class weights (balanced, by the released class counts)", ("report.html",)),
+    ):
+        arguments = training("census.csv", "--class-weight", weight, "--out", weight, "--no-intervals", epsilon=0.4)
+        told = run(trained, *arguments, "--dry-run")
+        assert f"the rest prepares and trains it; {name} move its intercept, for nothing" in told.stdout
+        assert "cost:    epsilon 0.4 at delta 1e-06" in told.stdout
+        assert run(trained, *arguments).returncode == 0
+        assert predicted_yes(trained, weight) > predicted_yes(trained, "model") + 0.1
+        for file in where:
+            assert name in (trained / weight / file).read_text(encoding="utf-8")
+        assert load_model(trained / weight)[-1].class_weight == ({"yes": 9} if weight == "yes=9" else "balanced")
+    certificate = result(trained, "ledger", "certificate", "--dataset", "census.csv")
+    assert any("how the class weights (yes=9), which move the intercept" in one for one in certificate["uncovered"])
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (["yes"], "expected --class-weight balanced, or a class and a number such as yes=9"),
+        (["yes=nine"], "expected --class-weight balanced, or a class and a number such as yes=9"),
+        (["yes=2", "yes=3"], "each class once"),
+        (["balanced", "yes=3"], "expected --class-weight balanced, or"),
+        (["maybe=2"], "expected class_weight for 'no', 'yes', got 'maybe'. Write a class as in the schema."),
+        (["yes=-2"], "class_weight must be a finite number above 0"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_class_weights_are_refused_before_payment(census, given, hint):
+    weights = [part for one in given for part in ("--class-weight", one)]
+    assert hint in refusal(census, 2, *training("census.csv", *weights))
+    assert payments(census) == 0
+
+
+def test_class_weights_are_refused_for_a_number(census):
+    arguments = ["train", "census.csv", "--target", "age", "--epsilon", 1, "--class-weight", "balanced"]
+    said = refusal(census, 2, *arguments)
+    assert "expected class_weight with a target of classes only; the target 'age' has a range. Leave it out." in said
+
+
+def test_a_model_from_a_folder_has_the_coefficients_of_its_report(trained):
+    model = load_model(trained / "model")[-1]
+    frame = model.coefficients()
+    pipeline, about, _ = load_run(trained / "model")
+    reported = coefficients_of(pipeline, about["half_widths"])
+    assert frame.name.tolist() == [one.name for one in reported]
+    for column in ("value", "low", "high"):
+        assert frame[column].tolist() == [getattr(one, column) for one in reported]
+    assert model.coefficients(intervals=False).low.isna().all()
+
+
+def test_an_exact_measurement_names_the_deciles_that_it_stores(trained):
+    found = result(trained, "evaluate", "model", "census.csv", "--dataset", "census.csv")
+    assert any(one["kind"] == "calibration" for one in found["estimates"])
+    certificate = result(trained, "ledger", "certificate", "--dataset", "census.csv")
+    words = "the quality of a model on the records of census.csv, the deciles of its scores, and how many are left out"
+    assert any(words in one for one in certificate["uncovered"])
+
+
+def test_a_model_without_a_schema_is_not_for_files(trained):
+    X = np.random.default_rng(0).standard_normal((300, 1))
+    model = PrivateLogisticRegression(1.0, classes=[0, 1], random_state=0)
+    save_model(make_pipeline(BoundedScaler(-3, 3), model).fit(X, X[:, 0] > 0), trained / "arrays")
+    assert "expected a model with a schema" in refusal(trained, 2, "predict", "arrays", "new.csv")
+
+
 SHARE = r"\d+\.\d %"
 BETWEEN = rf"{SHARE} \({SHARE} to {SHARE}\)"
 PLAIN = r"-?[\d.]+ \(-?[\d.]+ to -?[\d.]+\)"
@@ -131,12 +208,16 @@ def test_a_regression_is_measured_against_the_median_and_stays_in_its_range(tmp_
         tmp_path / "stays.csv"
     )
     (tmp_path / "stays.toml").write_text('[target]\ncolumn = "stay"\nrange = [0, 54]\n\n[columns.x]\nrange = [-4, 4]\n')
-    arguments = ["--target", "stay", "--schema", "stays.toml", "--epsilon", 4, "--no-intervals", "--out", "model"]
+    arguments = ["--target", "stay", "--schema", "stays.toml", "--epsilon", 4, "--out", "model"]
     done = run(tmp_path, "train", "stays.csv", *arguments)
     assert done.returncode == 0, done.stderr
     worth = next(line for line in done.stdout.splitlines() if line.startswith("worth:"))
     figures = rf"worth:   mean absolute error ({PLAIN}), R\u00b2 ({PLAIN}|too noisy to report) on .*, paid for"
-    found = re.fullmatch(rf"{figures}; always the median: ({PLAIN}); errors above \S+ count as \S+", worth)
+    clipped = (
+        r"errors above \S+, at most \S+ % of the records, count as \S+; "
+        r"the interval has room for them to be twice as far\."
+    )
+    found = re.fullmatch(rf"{figures}; always the median: ({PLAIN}); {clipped}", worth)
     assert found, worth
     # The declared range is thirty times the errors.
     low, high = map(float, re.search(r"\((.*) to (.*)\)", found[1]).groups())
@@ -175,3 +256,28 @@ def test_parquet_files_are_trained_on_and_predicted_too(census):
     assert result(census, "predict", "model", "census.parquet", "--out", "p.csv")["rows"] == 3_000
     text = run(census, "predict", "model", "census.csv").stdout.splitlines()
     assert text[0] == (census / "p.csv").read_text().splitlines()[0]
+
+
+def test_a_class_that_is_never_predicted_gets_a_hint(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, 20_000)
+    pd.DataFrame({"x": x, "ill": np.where(rng.random(20_000) < 0.12 * x, "yes", "no")}).to_csv(tmp_path / "people.csv")
+    (tmp_path / "people.toml").write_text(
+        '[target]\ncolumn = "ill"\nclasses = ["no", "yes"]\n\n[columns.x]\nrange = [0, 1]\n', encoding="utf-8"
+    )
+    given = ["train", "people.csv", "--target", "ill", "--schema", "people.toml", "--epsilon", 4, "--no-intervals"]
+    told = run(tmp_path, *given, "--budget", 10)
+    assert told.returncode == 0, told.stderr
+    assert "hardly ever answers 'yes'. `--class-weight balanced` moves the threshold" in told.stderr
+    weighed = run(tmp_path, *given, "--class-weight", "balanced", "--out", "weighed")
+    assert "hardly ever" not in weighed.stderr
+
+
+def test_a_handful_of_records_is_said_to_be_too_few(tmp_path):
+    pd.DataFrame({"x": [0.5] * 30, "ill": ["no", "yes"] * 15}).to_csv(tmp_path / "people.csv")
+    (tmp_path / "people.toml").write_text(
+        '[target]\ncolumn = "ill"\nclasses = ["no", "yes"]\n\n[columns.x]\nrange = [0, 1]\n', encoding="utf-8"
+    )
+    told = run(tmp_path, "train", "people.csv", "--target", "ill", "--schema", "people.toml", "--epsilon", 1)
+    assert told.returncode == 0, told.stderr
+    assert "a model of some use needs a few thousand" in told.stderr

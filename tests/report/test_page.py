@@ -19,7 +19,7 @@ from privypurse.report import _figures as figures
 from privypurse.report import _html as markup
 from privypurse.report import _words as words
 from privypurse.report._comparisons import render_comparison
-from privypurse.report._content import Coefficient, Comparison, Entry, Estimate, Measurement
+from privypurse.report._content import Coefficient, Comparison, Entry, Estimate, Measurement, Term
 from privypurse.report._page import render
 from privypurse.runs._estimates import Cells, Noise, class_estimates, errors
 from privypurse.training._trace import Step, Trace
@@ -316,7 +316,7 @@ def test_counts_of_right_and_wrong_answers_only_have_no_matrix():
 
 def test_a_regression_is_compared_with_its_median():
     sums = np.array([0.4 * 1_000, 250.0, 57.6, 150.0, 150.0, 130.0])
-    found = errors(sums, 4.0, 5.0, 0.0)
+    found = errors(sums, 4.0, 5.0, 0.0, [0.0, 0.0, 0.0])
     estimates = (Estimate(kind="R2", **found["r2"]), Estimate(kind="always the median", **found["constant"]))
     measured = Measurement(
         **{
@@ -459,3 +459,9 @@ def test_one_large_coefficient_does_not_squash_the_others():
     plain = figures.coefficients(content(coefficients=tuple(small))).drawings[0]
     assert not plain.layout["annotations"]
     assert "Triangles" not in plain.caption
+
+
+def test_knots_of_dates_are_written_as_dates():
+    days = Term(name="admitted", first=1, count=1, at=(0.0, 86_400.0 * 366), dates=True, shares=(0.5, 0.5))
+    assert figures._places(days) == ["1970-01-01", "1971-01-02"]
+    assert figures._places(dataclasses.replace(days, dates=False, at=(0.0, 31_622.4))) == ["0", "31,622"]

@@ -5,7 +5,14 @@ import functools
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
+from privypurse.estimators import (
+    PrivateGammaRegressor,
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivatePoissonRegressor,
+    PrivateRidge,
+)
 from privypurse.tables._encoder import TableEncoder
 from privypurse.tables._schema import Category, ClassTarget, Number, NumberTarget, Schema
 
@@ -17,6 +24,8 @@ KINDS = {
     "svm, three classes": (PrivateLinearSVC, ("a", "b", "c")),
     "ridge": (PrivateRidge, None),
     "huber": (PrivateHuberRegressor, None),
+    "poisson": (PrivatePoissonRegressor, None),
+    "gamma": (PrivateGammaRegressor, None),
 }
 
 
@@ -31,7 +40,8 @@ def a_pipeline(kind="logistic", seed=0):
     table, rng = a_table(), np.random.default_rng(1)
     if classes is None:
         target, y = NumberTarget(name="y", range=(0, 9)), rng.uniform(0, 9, 600)
-        model = estimator(1.0, target_bounds=(0, 9), random_state=seed)
+        low = 0.5 if estimator is PrivateGammaRegressor else 0
+        model = estimator(1.0, target_bounds=(low, 9), random_state=seed)
     else:
         target, y = ClassTarget(name="y", classes=classes), rng.choice(classes, 600)
         model = estimator(1.0, classes=list(classes), random_state=seed)

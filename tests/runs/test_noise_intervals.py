@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from privypurse.estimators import PrivateLogisticRegression
+from privypurse.estimators._noise_intervals import grouped_rows
 from privypurse.runs._progress import Silent
-from privypurse.runs._rehearse import made_rows, noise_intervals
+from privypurse.runs._rehearse import groups_of, noise_intervals
 from privypurse.runs._train import train_file
 from privypurse.tables._schema import Category, Number, Schema
 from tests.estimators.tables import a_table_with_rare_categories
@@ -54,7 +55,7 @@ def test_intervals_hold_the_mean_over_noise_for_every_kind_of_column(epsilon):
 def test_made_rows_have_the_released_centre_and_spread():
     _, X, y = a_table_with_rare_categories(8_000, VALUES)
     preparation = fitted(X, y, 3.0, 0).preparation_
-    made = made_rows(SCHEMA, preparation, 8_000, np.random.default_rng(0), 0.0)
+    made = grouped_rows(groups_of(SCHEMA), preparation, 8_000, np.random.default_rng(0), 0.0)
     assert made.mean(axis=0) == pytest.approx(X.mean(axis=0), abs=0.02)
     assert made[:, :2].std(axis=0) == pytest.approx(X[:, :2].std(axis=0), rel=0.3)  # long rows are limited
     assert (
@@ -68,7 +69,10 @@ def test_a_noisy_share_that_may_be_noise_makes_no_records():
     noisy = model.preparation_.centre.copy()
     noisy[-1] = 0.01 / model.preparation_.unit
     preparation = dataclasses.replace(model.preparation_, centre=noisy)
-    drawn = [made_rows(SCHEMA, preparation, 2_000, np.random.default_rng(0), error)[:, -1].any() for error in (0, 0.01)]
+    groups = groups_of(SCHEMA)
+    drawn = [
+        grouped_rows(groups, preparation, 2_000, np.random.default_rng(0), error)[:, -1].any() for error in (0, 0.01)
+    ]
     assert drawn == [True, False]
 
 

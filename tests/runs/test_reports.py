@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from privypurse import InvalidArgument, Purse
 from privypurse.estimators import (
@@ -61,18 +61,31 @@ def test_the_report_of_a_pipeline_lists_its_declared_steps_and_the_budget_of_its
     assert purse.spent == before
 
 
+LEARNED = r"StandardScaler \(step 'standardscaler'\), fitted on the data without paying"
+
+
 def test_a_step_that_learned_is_refused_unless_the_certificate_names_it(tmp_path):
     X, y = a_table()
     purse = Purse(3.0, 1e-6, neighbouring="add-remove")
-    pipeline = make_pipeline(StandardScaler(), PrivateLogisticRegression(1.0, purse=purse, **SETTINGS)).fit(X, y)
-    with pytest.raises(
-        InvalidArgument, match=r"StandardScaler \(step 'standardscaler'\), fitted on the data without paying"
-    ):
+    scaler, model = StandardScaler().fit(X), PrivateLogisticRegression(1.0, purse=purse, **SETTINGS)
+    pipeline = make_pipeline(scaler, model.fit(scaler.transform(X), y))
+    with pytest.raises(InvalidArgument, match=LEARNED):
         report(pipeline, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
     declare_pipeline(purse, pipeline)
     report(pipeline.fit(X, y), tmp_path / "report.html", intervals=False)
     assert "StandardScaler" in text_of(tmp_path / "report.html")
+
+
+def test_a_function_that_may_use_several_rows_is_refused_unless_the_certificate_names_it(tmp_path):
+    X, y = a_table()
+    centred = FunctionTransformer(lambda table: table - table.mean(axis=0))
+    purse = Purse(3.0, 1e-6, neighbouring="add-remove")
+    model = PrivateLogisticRegression(1.0, purse=purse, **SETTINGS).fit(centred.transform(X), y)
+    with pytest.raises(InvalidArgument, match=r"that the function in FunctionTransformer .* treats each record alone"):
+        report(make_pipeline(centred, model), tmp_path / "report.html")
+    report(make_pipeline(centred, model).fit(X, y), tmp_path / "report.html", intervals=False)
+    assert "treats each record alone" in text_of(tmp_path / "report.html")
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,7 @@ def data(
     part: Annotated[str, typer.Option("--part", help="all, train or test, for data with official parts.")] = "all",
     rows: Annotated[int, typer.Option("--rows", help="Number of rows of the synthetic census.")] = 30_000,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the synthetic census.")] = 1,
-    schema: Annotated[
-        pathlib.Path | None, options.output("--schema", help="Write the schema of the synthetic census here.")
-    ] = None,
+    schema: Annotated[pathlib.Path | None, options.output("--schema", help="Write the census's schema here.")] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
 ) -> None:
@@ -136,14 +134,9 @@ def _census(target: pathlib.Path, rows: int, seed: int, schema: pathlib.Path | N
     census.to_csv(target)
     if schema is not None:
         schema.write_text(write_schema(census_schema(census)), encoding="utf-8")
-    return {
-        "out": str(target),
-        "rows": rows,
-        "schema": None if schema is None else str(schema),
-        "target": census.target,
-        "best_accuracy": census.best_accuracy,
-        "majority_accuracy": census.majority_accuracy,
-    }
+    where = {"out": str(target), "rows": rows, "schema": None if schema is None else str(schema)}
+    facts = {"best_accuracy": census.best_accuracy, "majority_accuracy": census.majority_accuracy}
+    return {**where, "target": census.target, **facts}
 
 
 def _table(name: str, part: str, target: pathlib.Path, schema: pathlib.Path | None) -> dict[str, Any]:
@@ -160,18 +153,14 @@ def _table(name: str, part: str, target: pathlib.Path, schema: pathlib.Path | No
 def schema(
     data: options.DataFile,
     target: Annotated[str | None, options.option("--target", "-t", help="Column to predict.")] = None,
-    out: Annotated[
-        pathlib.Path | None, options.output("--out", "-o", help="File for the draft. Default: stdout.")
-    ] = None,
+    out: Annotated[pathlib.Path | None, options.output("--out", "-o", help="File to write. Default: stdout.")] = None,
     buy_ranges: Annotated[
         bool, typer.Option("--buy-ranges", help='Write range = "private": `train` then spends budget on ranges.')
     ] = False,
     overwrite: options.Overwrite = False,
     check: Annotated[
         pathlib.Path | None,
-        options.option(
-            "--check", help="Compare the file with this schema, without a draft.", complete=options.complete_schema
-        ),
+        options.option("--check", help="Compare the file with this schema instead.", complete=options.complete_schema),
     ] = None,
     delimiter: options.Delimiter = None,
     encoding: options.Encoding = "utf-8",
@@ -276,7 +265,7 @@ def _print_check(found: dict[str, Any], file: Any, described: Any, json: bool) -
         say(f"train would use {found['used']:,} of {found['lines']:,} lines; left out: {', '.join(causes) or 'none'}")
     odd = [line["column"] for line in found["columns"] if 2 * line["unknown"] > line["rows"] - line["missing"] > 0]
     if odd:
-        remedy = "Check its list, range, date format, decimal and thousands in the schema"
+        remedy = "Check its list, range, date format, decimal, thousands and unit in the schema"
         warn(f"most values of {', '.join(map(repr, odd))} are not as the schema describes. {remedy}.")
     if found["too_many_unreadable"]:  # train decides by a noisy count
         allowed = f"{percent(described.unreadable)} (unreadable = {described.unreadable:g} in the schema)"

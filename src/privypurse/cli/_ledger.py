@@ -118,15 +118,10 @@ def _details(purse: Any) -> dict[str, Any]:
 
     entries = list(purse.ledger.entries(purse.dataset))
     frozen = [f"{entry.what} ({entry.who}, {entry.when[:10]})" for entry in entries if entry.kind == FREEZE]
-    return {
-        "remaining_epsilon": 0.0 if frozen else purse.remaining.epsilon,
-        "releases": purse.spent.releases,
-        "people": sorted({entry.who for entry in entries}),
-        "opened": entries[0].when,
-        "last": entries[-1].when,
-        "frozen_because": frozen[0] if frozen else "",
-        "uncovered": list(declared_uncovered(entries)),
-    }
+    left = {"remaining_epsilon": 0.0 if frozen else purse.remaining.epsilon, "releases": purse.spent.releases}
+    by = {"people": sorted({entry.who for entry in entries}), "opened": entries[0].when, "last": entries[-1].when}
+    state = {"frozen_because": frozen[0] if frozen else "", "uncovered": list(declared_uncovered(entries))}
+    return {**left, **by, **state}
 
 
 @app.command("certificate", epilog=EXIT_CODES)
@@ -269,18 +264,9 @@ def export(
     book.verify()
     text_of = str if json else _harmless
     lines = [
-        {
-            "line": entry.seq,
-            "dataset": text_of(entry.dataset),
-            "kind": entry.kind,
-            "who": text_of(entry.who),
-            "when": entry.when,
-            "what": text_of(entry.what),
-            "details": entry.details if json else entry.body,
-            "totals": totals_to_text(entry.totals),
-            "previous": entry.previous,
-            "sha256": entry.digest,
-        }
+        {"line": entry.seq, "dataset": text_of(entry.dataset), "kind": entry.kind, "who": text_of(entry.who)}
+        | {"when": entry.when, "what": text_of(entry.what), "details": entry.details if json else entry.body}
+        | {"totals": totals_to_text(entry.totals), "previous": entry.previous, "sha256": entry.digest}
         for entry in book.entries(dataset)
     ]
     if json:
@@ -295,9 +281,8 @@ def export(
         sys.stdout.write(text)
         return
     replace_file(out, text)
-    answer(
-        json, {"ledger": book.location, "lines": len(lines), "out": str(out)}, f"{counted(len(lines), 'line')}: {out}"
-    )
+    found = {"ledger": book.location, "lines": len(lines), "out": str(out)}
+    answer(json, found, f"{counted(len(lines), 'line')}: {out}")
 
 
 @app.command("freeze", epilog=EXIT_CODES)

@@ -1,5 +1,6 @@
 """`privypurse predict`, `evaluate` and `report`: the commands that use a trained model."""
 
+import functools
 import pathlib
 import sys
 from dataclasses import asdict
@@ -101,12 +102,10 @@ def evaluate(
     warn_if_weak(epsilon=epsilon, budget=budget)
     file = TableFile(data, delimiter=options.tab(delimiter), encoding=encoding)
     terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring, "who": who}
-    account = options.account_for(data, dataset, ledger=ledger, **terms)
+    account = options.account_for(data, dataset, charged=epsilon is not None, ledger=ledger, **terms)
     with shown_progress(quiet) as progress:
-        how: Any = {"epsilon": epsilon, "account": account, "public": public}
-        result = evaluate_file(
-            model, file, progress, **how, opened=lambda purse, is_new: note_account(purse, is_new, budget)
-        )
+        told = functools.partial(note_account, budget=budget)
+        result = evaluate_file(model, file, progress, epsilon=epsilon, account=account, public=public, opened=told)
     measured, purse = result.measured, result.purse
     for remark in result.remarks:
         warn(remark)

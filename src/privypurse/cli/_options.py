@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from privypurse.core._errors import InvalidArgument
+
 _BUDGET = "Budget"  # panel of the help
 # Not imported from `methods`, which takes a second; a test compares the two.
 METHODS = (
@@ -34,9 +36,7 @@ def complete_schema(incomplete: str) -> list[str]:
         place = pathlib.Path(before or ".").expanduser()
         found = sorted(path for path in place.iterdir() if path.name.startswith(start))
         shown = [path for path in found if start or not path.name.startswith(".")]
-        return [
-            f"{before}{path.name}{'/' * path.is_dir()}" for path in shown if path.is_dir() or path.suffix == ".toml"
-        ]
+        return [f"{before}{one.name}{'/' * one.is_dir()}" for one in shown if one.is_dir() or one.suffix == ".toml"]
     return []
 
 
@@ -106,11 +106,21 @@ def tab(delimiter: str | None) -> str | None:
     return "\t" if delimiter in ("\\t", "tab") else delimiter
 
 
-def account_for(data: pathlib.Path, dataset: str | None, *, simulated: bool = False, **terms: Any) -> Any:
-    """Return the account to charge, by default named after the file that `data` resolves to."""
+def account_for(
+    data: pathlib.Path, dataset: str | None, *, charged: bool, simulated: bool = False, **terms: Any
+) -> Any:
+    """Return the account, by default named after the file that `data` resolves to.
+
+    Where it is charged, a converted file must be named: it would have a budget of its own.
+    """
     from privypurse.runs._account import Account
+    from privypurse.tables._files import converted_from
 
     file = data.resolve()
+    if charged and dataset is None and (source := converted_from(file)):
+        same = f"file {file.name!r} was converted from {source!r}: these are the same records, with one budget"
+        remedy = f"Pass its data set, by default --dataset {source!r}, and --ledger if that file is in another folder"
+        raise InvalidArgument(f"{same}. {remedy}.")
     # A simulation has its own account, so that the real one stays private.
     dataset = dataset or (f"{file.name} (simulation)" if simulated else file.name)
     return Account(beside=file.parent, dataset=dataset, **terms)

@@ -128,7 +128,6 @@ class Bars(Progress):
         self._task = self._bars.add_task(what, total=total, note="")
 
     def update(self, done: float, note: str = "") -> None:
-        """Move the bar."""
         if self._task is not None:
             self._bars.update(self._task, completed=done, note=note)
 

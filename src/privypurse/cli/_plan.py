@@ -33,16 +33,12 @@ def plan(
     ] = None,
     schema: Annotated[
         pathlib.Path | None,
-        options.option(
-            "--schema", "-s", help="Count the columns of this schema instead.", complete=options.complete_schema
-        ),
+        options.option("--schema", "-s", help="Count those of this schema instead.", complete=options.complete_schema),
     ] = None,
     ledger: options.LedgerHere = None,
     dataset: Annotated[
         str | None,
-        options.dataset(
-            help="Also say what the run would leave of this data set's budget, with the delta of its ledger."
-        ),
+        options.dataset(help="Also say what the run leaves of this data set's budget, with the delta of its ledger."),
     ] = None,
     delta: options.Delta = None,
     neighbouring: options.Neighbouring = None,
@@ -134,6 +130,11 @@ def _columns(features: int | None, schema: pathlib.Path | None, classes: int) ->
     if schema is None:
         return features or 0, classes
     described = read_schema(schema)
+    if described.to_bend:
+        curves = f"`train` releases knots of curves for {counted(len(described.to_bend), 'column')} of numbers first"
+        note(f"{curves}, and so has more columns than are planned here")
+    if described.target is not None and not isinstance(described.target, ClassTarget):
+        note("the target is a number: this is the plan for two classes, which differs from that of a regression")
     found = len(described.target.classes) if isinstance(described.target, ClassTarget) else classes
     return len(described.features) + 1, found
 
@@ -250,7 +251,7 @@ def compare(
     with shown_progress(quiet) as progress:
         described = describe_columns(file, target, schema, progress)
         terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring, "who": who}
-        account = options.account_for(data, dataset, ledger=ledger, **terms)
+        account = options.account_for(data, dataset, charged=pay, ledger=ledger, **terms)
         if pay:
 
             def purse_to_charge() -> Any:

@@ -3,6 +3,7 @@
 import pathlib
 import shlex
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -10,9 +11,12 @@ import typer
 
 from privypurse.cli import _options as options
 from privypurse.cli._output import emit, note, note_account, say, shown_progress, warn, warn_if_weak
-from privypurse.core._formats import percent, rounded_down, rounded_up, short
+from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import about, percent, rounded_down, rounded_up, short
 
 EXACT = "exact, NOT private unless these records are public"
+FEW = 1_000  # records
+RARE = 0.2  # share and recall of a class below which a hint names its weight
 UNBALANCED = 2 / 3  # with a more frequent class, the AUC is printed beside the accuracy
 
 
@@ -28,19 +32,19 @@ def train(
     buy_ranges: Annotated[
         bool, typer.Option("--buy-ranges", help="Spend budget on ranges of numbers instead of reading them.")
     ] = False,
-    model: Annotated[
-        str | None, options.option("--model", help="logistic, svm (classes); ridge, huber (numbers).")
-    ] = None,
+    model: Annotated[str | None, options.option("--model", help="logistic, svm; for numbers ridge, huber.")] = None,
     method: options.Method = "auto",
+    class_weight: Annotated[
+        list[str] | None,
+        options.option("--class-weight", help="For rare classes: balanced, or CLASS=NUMBER, also several times. Free."),
+    ] = None,
     hold_out: Annotated[
         float, typer.Option("--hold-out", help="Share of records to measure the model on, for 3 % of the run's budget.")
     ] = 0.1,
     test: Annotated[
         pathlib.Path | None, options.option("--test", help="Measure on these records instead, exactly, not covered.")
     ] = None,
-    test_public: Annotated[
-        bool, typer.Option("--test-public", help="Declare that the test records are public.")
-    ] = False,
+    test_public: Annotated[bool, typer.Option("--test-public", help="Declare the test records public.")] = False,
     intervals: Annotated[
         bool, typer.Option("--intervals/--no-intervals", help="Estimate how far noise moves the coefficients.")
     ] = True,
@@ -55,9 +59,7 @@ def train(
     noise: Annotated[
         str, typer.Option("--noise", help="auto, secure (exact arithmetic or not at all) or plain (floating point).")
     ] = "auto",
-    simulate: Annotated[
-        int | None, options.option("--simulate", help="Seed of the noise: repeatable, NOT PRIVATE.")
-    ] = None,
+    simulate: Annotated[int | None, options.option("--simulate", help="Seed of repeatable noise: NOT PRIVATE.")] = None,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Check everything, and say what the run would cost and leave. Spend nothing."),
@@ -75,6 +77,8 @@ def train(
 
         privypurse train people.csv --target income --epsilon 0.5 --budget 3 --buy-ranges
 
+        privypurse train people.csv --target income --epsilon 1 --schema people.toml --class-weight yes=9
+
         privypurse train adult.csv --target classification --epsilon 1 --schema adult.toml --test adult.test.csv --test-public
 
     Without --schema the columns are described from the data, which no guarantee covers: the certificate
@@ -90,7 +94,9 @@ def train(
         from privypurse.runs._train import TrainSettings, check_training, train_file
 
         terms: Any = {"budget": budget, "delta": delta, "neighbouring": neighbouring, "who": who}
-        account = options.account_for(data, dataset, simulated=simulate is not None, ledger=ledger, **terms)
+        account = options.account_for(
+            data, dataset, charged=True, simulated=simulate is not None, ledger=ledger, **terms
+        )
         settings = TrainSettings(
             data=data,
             target=target,
@@ -101,6 +107,7 @@ def train(
             buy_ranges=buy_ranges,
             model=model,
             method=method,
+            class_weight=_weights(class_weight),
             hold_out=hold_out,
             test=test,
             test_public=test_public,
@@ -126,6 +133,20 @@ def train(
         emit(_as_json(result))
     else:
         _print(result)
+
+
+def _weights(given: list[str] | None) -> dict[str, float] | str | None:
+    """Return the weights of classes: a number for each, or "balanced"."""
+    if not given or given == ["balanced"]:
+        return "balanced" if given else None
+    pairs = {name: number for name, _, number in (one.rpartition("=") for one in given)}
+    try:
+        if len(pairs) < len(given):
+            raise ValueError
+        return {name: float(number) for name, number in pairs.items()}
+    except ValueError as error:
+        expected = "expected --class-weight balanced, or a class and a number such as yes=9, each class once"
+        raise InvalidArgument(f"{expected}; got {' '.join(given)!r}. Pass for example --class-weight yes=9.") from error
 
 
 def _print_dry_run(result: Any, out: pathlib.Path, budget: float | None, json: bool) -> None:
@@ -155,27 +176,18 @@ def _as_json(result: Any) -> dict[str, Any]:
     model, purse = result.pipeline[-1], result.purse
     certificate = model.certificate_
     stated = ("private", "simulation", "epsilon", "delta", "neighbouring")
+    account = {"dataset": purse.dataset, "ledger": purse.ledger.location, "epsilon": purse.epsilon}
+    left = {"remaining_epsilon": purse.remaining.epsilon, "fraction_left": purse.fraction_left}
     return {
-        "model": str(result.folder),
-        "report": str(result.folder / "report.html"),
+        **{"model": str(result.folder), "report": str(result.folder / "report.html")},
         **{name: getattr(certificate, name) for name in stated},
         "status": status(certificate, result.pipeline[0].schema.is_declared).state.lower(),
-        "spent_epsilon": certificate.recorded_epsilon,
-        "releases": certificate.releases,
-        "steps": model.n_iter_,
-        "stop_reason": model.stop_reason_,
-        "uncovered": list(certificate.uncovered),
-        "remarks": result.remarks,
+        **{"spent_epsilon": certificate.recorded_epsilon, "releases": certificate.releases},
+        **{"steps": model.n_iter_, "stop_reason": model.stop_reason_},
+        **{"uncovered": list(certificate.uncovered), "remarks": result.remarks},
         "left_out": [{"text": str(one)} | asdict(one) for one in result.left_out],
         "measurements": [asdict(one) for one in result.measurements],
-        "budget": {
-            "dataset": purse.dataset,
-            "ledger": purse.ledger.location,
-            "epsilon": purse.epsilon,
-            "spent_epsilon": purse.spent.epsilon,
-            "remaining_epsilon": purse.remaining.epsilon,
-            "fraction_left": purse.fraction_left,
-        },
+        "budget": account | {"spent_epsilon": purse.spent.epsilon} | left,
     }
 
 
@@ -198,6 +210,8 @@ def _print(result: Any) -> None:
         say("SIMULATION, NOT PRIVATE: the noise was seeded")
     for measured in result.measurements:
         say(f"worth:   {describe(measured)}")
+    for hint in _hints(model, result.measurements):
+        note(hint)
     spent = f"epsilon {rounded_up(purse.spent.epsilon)} of {purse.epsilon:g} on data set {purse.dataset!r}"
     left = rounded_down(purse.remaining.epsilon) if purse.fraction_left > 1e-6 else "nothing"
     say(f"spent:   {spent}; left for one more run: {left}")
@@ -206,6 +220,20 @@ def _print(result: Any) -> None:
         warn(f"not covered: {what}. Go through {schema}, and pass it as --schema.")
     say(f"model:   {_relative(result.folder)}")
     say(f"report:  {_relative(result.folder / 'report.html')}")
+
+
+def _hints(model: Any, measurements: Any) -> Iterator[str]:
+    """Say what to do about a model that is of little use, from what was released."""
+    if (records := model.preparation_.records) < FEW:
+        yield f"about {about(records)} records were counted: a model of some use needs a few thousand."
+    for one in (measured for measured in measurements if len(measured.classes) == 2):
+        shown = {name: [*one.estimated("recall", name), *one.estimated("share", name)] for name in one.classes}
+        never = [name for name, both in shown.items() if both and all(found.value < RARE for found in both)]
+        if never and model.class_weight is None:
+            yield (
+                f"the model hardly ever answers {never[0]!r}. `--class-weight balanced` moves the threshold and costs nothing; "
+                "its probabilities are of use as they are."
+            )
 
 
 def describe(measured: Any) -> str:
@@ -222,9 +250,8 @@ def describe(measured: Any) -> str:
     for name, value in measured.compared_with:
         ends = "".join(f" ({shown(one.low)} to {shown(one.high)})" for one in measured.estimated(name))
         others += f"; {name}: {shown(value)}{ends}"
-    limited = (
-        f"; {measured.note[0].lower()}{measured.note[1:].split('. ')[0]}" if measured.note.startswith("Errors") else ""
-    )
+    first = measured.note.partition(". ")[0]
+    limited = f"; {first[0].lower()}{first[1:]}" if first.startswith("Errors") else ""
     return f"{measured.metric} {shown(measured.value)}{interval}{more} on {measured.on}, {covered}{others}{limited}"
 
 

@@ -1,12 +1,14 @@
 """Pages that compare methods: their plans, without data, and their results on a table."""
 
 import itertools
+import textwrap
 from collections.abc import Callable, Sequence
 
 from privypurse.report._content import Comparison, Entry
 from privypurse.report._figures import MOST_POINTS, SERIES, Drawing, Figure, Row, axis, thinned
 from privypurse.report._html import escaped, paragraph, whole_page
 from privypurse.report._page import figure
+from privypurse.report._words import sentence
 from privypurse.training._plan import Plan
 
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -88,7 +90,7 @@ def _compared(result: Comparison) -> Figure:
     heads = ("method", "epsilon", unit, "spread")
     if len(budgets) == 1:
         found = f"{best.method}, with {factor * best.value:.4g}"
-        caption = f"{unit} at epsilon {budgets[0]:g}, with spreads. The best of the private ones is {found}."
+        caption = f"{sentence(unit)} at epsilon {budgets[0]:g}, with spreads. The best of the private ones is {found}."
         drawing, height = _by_method(result.entries, factor, unit, caption), 110 + 36 * len(result.entries)
         return Figure("comparison", f"Methods at epsilon {budgets[0]:g}", (drawing,), heads, rows, height=height)
     data, spoken = [], []
@@ -105,7 +107,7 @@ def _compared(result: Comparison) -> Figure:
         data.append(series)
         spoken.append([f"{name}, epsilon {one:g}: {value:.4g}" for one, value in zip(x, y, strict=True)])
     found = f"{best.method} at epsilon {best.epsilon:g}, with {factor * best.value:.4g}"
-    caption = f"{unit} over epsilon, with spreads. The best of the private ones is {found}."
+    caption = f"{sentence(unit)} over epsilon, with spreads. The best of the private ones is {found}."
     layout = {"xaxis": axis("epsilon", type="log"), "yaxis": axis(unit), "showlegend": True, "legend": LEGEND}
     drawing = Drawing(data, layout, spoken, caption)
     return Figure("comparison", "Methods and budgets", (drawing,), heads, rows, height=420)
@@ -118,11 +120,11 @@ def _by_method(entries: Sequence[Entry], factor: float, unit: str, caption: str)
         plain, value = entry.epsilon is None, factor * entry.value
         marker = {"size": 10, "color": SERIES[plain], "symbol": "circle-open" if plain else "circle"}
         error = {"type": "data", "array": [factor * entry.spread], "thickness": 1.5, "width": 4, "color": SERIES[plain]}
-        data.append(
-            {"type": "scatter", "mode": "markers", "x": [value], "y": [place], "marker": marker, "error_x": error}
-        )
+        dot = {"type": "scatter", "mode": "markers", "marker": marker, "error_x": error}
+        data.append(dot | {"x": [value], "y": [place]})
         spoken.append([f"{entry.method}{', not private' if plain else ''}: {value:.4g}"])
-    names = [entry.method for entry in entries]
+    # Long names are on two lines, which a narrow screen has room for.
+    names = ["<br>".join(map(escaped, textwrap.wrap(entry.method, 16))) for entry in entries]
     ticks = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": names}
     sides = {"range": [len(names) - 0.4, -0.6], "zeroline": False}
     layout = {"xaxis": axis(unit), "yaxis": axis("", **ticks, **sides), "showlegend": False}

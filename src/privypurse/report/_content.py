@@ -67,6 +67,18 @@ class Coefficient:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Term:
+    """The coefficients that make up the curve or the categories of a column."""
+
+    name: str
+    first: int  # place among the coefficients of an output
+    count: int
+    at: tuple[float, ...] = ()  # the knots of a curve, or the ends of a line; empty for categories
+    dates: bool = False  # whether knots are seconds since 1970
+    shares: tuple[float, ...] = ()  # released, of the records at each
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportContent:
     """Content of a report."""
 
@@ -80,6 +92,7 @@ class ReportContent:
     coefficients: tuple[Coefficient, ...]
     settings: tuple[tuple[str, str], ...]  # to reproduce the run: command, versions, options
     schema: str  # as TOML
+    terms: tuple[Term, ...] = ()  # of the columns of a file
     step_sizes: tuple[float, ...] = ()  # of each update, planned or chosen by a line search
     folder: str = ""  # path of the model, as passed to the run; nothing for a model in memory
     measurements: tuple[Measurement, ...] = ()

@@ -3,10 +3,11 @@
 Colours are style variables such as ``var(--accent)``, which the page resolves for light or dark.
 """
 
+import datetime
 import html
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from privypurse.accounting import convert
@@ -14,11 +15,12 @@ from privypurse.core._errors import PrivypurseError
 from privypurse.core._formats import counted, grouped
 from privypurse.purse._certificate import Certificate
 from privypurse.report import _words as words
-from privypurse.report._content import Coefficient, Estimate, Measurement, ReportContent
+from privypurse.report._content import Coefficient, Estimate, Measurement, ReportContent, Term
 from privypurse.training._trace import Step, Trace
 
 MOST_POINTS, MOST_ROWS, MOST_COEFFICIENTS = 1000, 60, 25
 LONGEST_LABEL = 26
+SEEN = 0.002  # share of the records from which on a knot sets the height of a drawing
 SQUASHES = 5.0  # a coefficient so many times the median of those shown is cut at the edge
 SERIES = ("var(--accent)", "var(--second)", "var(--third)", "var(--fourth)")
 
@@ -154,11 +156,8 @@ def noise(content: ReportContent) -> Figure | None:
         captions.append(f"Noise on each sum ({of}) {words.course(std)}.")
         rows += [(steps[at].number, of, std[at]) for at in kept]
     rows.sort()
-    layout = {
-        "xaxis": axis("step"),
-        "yaxis": axis("standard deviation", range=[0, 1.12 * max(max(one["y"]) for one in data) or 1]),
-        "showlegend": len(asked) > 1,
-    }
+    upwards = axis("standard deviation", range=[0, 1.12 * max(max(one["y"]) for one in data) or 1])
+    layout = {"xaxis": axis("step"), "yaxis": upwards, "showlegend": len(asked) > 1}
     selections = sum(step.chosen is not None for step in content.trace.steps)
     if selections:
         captions.append(f"No standard deviation is shown for {counted(selections, 'more step')}: selections.")
@@ -185,28 +184,118 @@ def step_sizes(content: ReportContent) -> Figure | None:
     return Figure("plot-steps", "Step sizes", (drawing,), heads, rows, note=_thinned_note(len(sizes), "updates"))
 
 
-def coefficients(content: ReportContent) -> Figure:
-    """Draw the largest coefficients of each output with their intervals."""
+def _by_output(content: ReportContent) -> dict[str, list[Coefficient]]:
     outputs: dict[str, list[Coefficient]] = {}
     for coefficient in content.coefficients:
         outputs.setdefault(coefficient.output, []).append(coefficient)
+    return outputs
+
+
+def curves(content: ReportContent) -> list[Figure]:
+    """Draw what each column adds to the score, the most important column first."""
+    outputs, found = _by_output(content), list[tuple[float, Figure]]()
     several = len(outputs) > 1
-    drawings = tuple(_dots(of, output if several else "") for output, of in outputs.items())
-    heads: Row = ("column", "coefficient", "from", "to")
-    rows: list[Row] = [(one.name, grouped(one.value), *(_ends(one) or ("", ""))) for one in content.coefficients]
-    most = max(min(len(of), MOST_COEFFICIENTS) for of in outputs.values())
-    height, chooser = 110 + 24 * max(most, 4), ""
-    if several:
-        heads, chooser = ("output", *heads), "Output"
-        rows = [(one.output, *row) for one, row in zip(content.coefficients, rows, strict=True)]
+    heads: Row = (*["output"] * several, "at", "adds", "from", "to", "share of records")
+    for number, term in enumerate(content.terms):
+        of = {output: _centred(term, listed) for output, listed in outputs.items()}
+        spreads = [sum(p * one.value**2 for p, one in zip(term.shares, points, strict=True)) for points in of.values()]
+        drawings = tuple(_curve(term, *pair) if term.at else _dots(*pair) for pair in of.items())
+        rows = [
+            (*[output] * several, *_row(one), words.percent(share))
+            for output, points in of.items()
+            for one, share in zip(points, term.shares, strict=True)
+        ]
+        height = 260 if term.at else _height(term.count)
+        chooser, key = "Output" * several, f"plot-curve-{number}"
+        found.append((max(spreads), Figure(key, term.name, drawings, heads, rows, 1 + several, "", height, chooser)))
+    return [figure for _, figure in sorted(found, key=lambda pair: -pair[0])]
+
+
+def _centred(term: Term, listed: list[Coefficient]) -> list[Coefficient]:
+    """Return the values of a term at its knots or categories, centred by the shares."""
+    points = listed[term.first : term.first + term.count]
+    names = _places(term) or [one.name.partition(" = ")[2] or one.name for one in points]
+    values, is_line = [one.value for one in points], len(term.at) == 2
+    if is_line:
+        points, values = points * 2, [0.0, *values]
+    mean = sum(share * value for share, value in zip(term.shares, values, strict=True))
+    found = []
+    for name, value, one, share in zip(names, values, points, term.shares, strict=True):
+        half = None if one.high is None else (one.high - one.value) * (1 - share if is_line else 1.0)
+        low, high = (None, None) if half is None else (value - mean - half, value - mean + half)
+        found.append(replace(one, name=name, value=value - mean, low=low, high=high))
+    return found
+
+
+def _places(term: Term) -> list[str]:
+    """Return the knots of a curve in words."""
+    if term.dates:
+        first = datetime.datetime(1970, 1, 1)
+        return [(first + datetime.timedelta(seconds=at)).date().isoformat() for at in term.at]
+    return [grouped(at) for at in term.at]
+
+
+def _curve(term: Term, output: str, points: list[Coefficient]) -> Drawing:
+    y = [one.value for one in points]
+    ends = [(one.value if one.low is None else one.low, one.value if one.high is None else one.high) for one in points]
+    # Where there are hardly any records, a wide band would squash the rest.
+    seen = [end for end, share in zip(ends, term.shares, strict=True) if share >= SEEN] or ends
+    low, high = min(end[0] for end in seen), max(end[1] for end in seen)
+    room = 0.15 * (high - low) or 1.0
+    low, high = low - room, high + room
+    # Knots of a skewed column are drawn evenly spaced: most are near one end.
+    middle = (term.at[len(term.at) // 2] - term.at[0]) / (term.at[-1] - term.at[0])
+    stretched = not 0.15 <= middle <= 0.85
+    even = stretched or term.dates
+    x = [float(at) for at in range(len(y))] if even else list(term.at)
+    ticks: dict[str, Any] = {}
+    if even:
+        places = thinned(len(x), 3 if term.dates else 6)
+        ticks = {"tickmode": "array", "tickvals": places, "ticktext": [points[at].name for at in places]}
+        ticks["ticklabeloverflow"] = "allow"
+    ahead, back = ([(at, end[side]) for at, end in zip(x, ends, strict=True)] for side in (1, 0))
+    path = " L ".join(f"{at:.6g},{min(max(value, low), high):.6g}" for at, value in [*ahead, *reversed(back)])
+    shape = {"type": "path", "path": f"M {path} Z", "fillcolor": "var(--wash)", "line": {"width": 0}, "layer": "below"}
+    said = [f"{term.name} {one.name}: adds {grouped(one.value)}{_between(one)}" for one in points]
+    bands = [shape] if any(one.low is not None for one in points) else []
+    upwards = axis("adds", range=[low, high], zeroline=True)
+    layout = {"xaxis": axis("", **ticks), "yaxis": upwards, "shapes": bands}
+    largest = max(points, key=lambda one: one.value)
+    caption = f"What {term.name} adds to the score{f' of {output}' if output else ''}: most at {largest.name}."
+    if stretched and len(x) > 2:
+        caption += " The axis is stretched where most records are."
+    return Drawing([_line(x, y, SERIES[0])], layout, [said], caption, output)
+
+
+def coefficients(content: ReportContent) -> Figure:
+    """Draw the largest coefficients of each output with their intervals."""
+    outputs = _by_output(content)
+    several = len(outputs) > 1
+    drawings = tuple(_dots(*pair) for pair in outputs.items())
+    heads: Row = (*["output"] * several, "column", "coefficient", "from", "to")
+    rows = [(*[one.output] * several, *_row(one)) for one in content.coefficients]
+    height, chooser = _height(max(map(len, outputs.values()))), "Output" * several
     return Figure("plot-coefficients", "Coefficients", drawings, heads, rows, 1 + several, "", height, chooser)
+
+
+def _height(dots: int) -> int:
+    """Return the height, in pixels, of a drawing of so many coefficients."""
+    return 110 + 24 * max(min(dots, MOST_COEFFICIENTS), 4)
+
+
+def _row(one: Coefficient) -> Row:
+    return one.name, grouped(one.value), *(_ends(one) or ("", ""))
 
 
 def _ends(one: Coefficient) -> tuple[str, str] | None:
     return None if one.low is None or one.high is None else (grouped(one.low), grouped(one.high))
 
 
-def _dots(of: list[Coefficient], output: str) -> Drawing:
+def _between(one: Coefficient) -> str:
+    return ", from {} to {}".format(*ends) if (ends := _ends(one)) else ""
+
+
+def _dots(output: str, of: list[Coefficient]) -> Drawing:
     shown = sorted(of, key=lambda one: abs(one.value), reverse=True)[:MOST_COEFFICIENTS]
     rehearsed = [(one.low, one.high) for one in of if one.low is not None and one.high is not None]
     clear = sum(low > 0 or high < 0 for low, high in rehearsed)
@@ -217,8 +306,7 @@ def _dots(of: list[Coefficient], output: str) -> Drawing:
     edge = 1.4 * reach
     beyond = [at for at, one in enumerate(shown) if abs(one.value) > edge]
     x = [min(max(float(one.value), -edge), edge) for one in shown]
-    intervals = [", from {} to {}".format(*ends) if (ends := _ends(one)) else "" for one in shown]
-    said = [f"{one.name}: {grouped(one.value)}{between}" for one, between in zip(shown, intervals, strict=True)]
+    said = [f"{one.name}: {grouped(one.value)}{_between(one)}" for one in shown]
     marker: dict[str, Any] = {"size": 8, "color": SERIES[0]}
     if beyond:
         towards = {at: "triangle-right" if x[at] > 0 else "triangle-left" for at in beyond}
@@ -234,21 +322,16 @@ def _dots(of: list[Coefficient], output: str) -> Drawing:
             "array": [max(0.0, high - at) for at, (_, high) in zip(x, held, strict=True)],
             "arrayminus": [max(0.0, at - low) for at, (low, _) in zip(x, held, strict=True)],
         }
-    names = [one.name for one in shown]
-    short = [name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "\u2026" for name in names]
-    # Plotly interprets markup in labels.
-    ticks = {"tickmode": "array", "tickvals": y, "ticktext": [html.escape(name, quote=False) for name in short]}
     wide = any(abs(end) > 3 * reach for one in shown for end in (one.low or 0.0, one.high or 0.0))
     bounds = {"range": [-1.5 * reach, 1.5 * reach]} if wide or beyond else {}
-    sides = {1: {"xanchor": "right", "xshift": -9}, -1: {"xanchor": "left", "xshift": 9}}
-    layout = {
-        "xaxis": axis("coefficient", zeroline=True, zerolinewidth=1.5, **bounds),
-        "yaxis": axis("", **ticks, range=[len(shown) - 0.4, -0.6], zeroline=False),
-        "annotations": [
-            {"x": x[at], "y": at, "text": grouped(shown[at].value), "showarrow": False, **sides[1 if x[at] > 0 else -1]}
-            for at in beyond
-        ],
+    sides: dict[bool, dict[str, Any]] = {
+        True: {"xanchor": "right", "xshift": -9},
+        False: {"xanchor": "left", "xshift": 9},
     }
+    far = [dict(sides[x[at] > 0], x=x[at], y=at, text=grouped(shown[at].value), showarrow=False) for at in beyond]
+    across = axis("coefficient", zeroline=True, zerolinewidth=1.5, **bounds)
+    names = axis("", **_named([one.name for one in shown]), range=[len(shown) - 0.4, -0.6], zeroline=False)
+    layout = {"xaxis": across, "yaxis": names, "annotations": far}
     of_output = f" of output {output}" if output else ""
     which = f"The {len(shown)} largest of {len(of)}" if len(shown) < len(of) else f"All {len(of)}"
     caption = f"{which} coefficients{of_output}. Largest: {shown[0].name}, {grouped(shown[0].value)}."
@@ -259,14 +342,23 @@ def _dots(of: list[Coefficient], output: str) -> Drawing:
     return Drawing([series], layout, [said], caption, output)
 
 
+def _named(names: Sequence[str]) -> dict[str, Any]:
+    """Return ticks with shortened names."""
+    short = [name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "\u2026" for name in names]
+    shown = [html.escape(name, quote=False) for name in short]  # Plotly interprets markup
+    return {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": shown}
+
+
 def quality(one: Measurement, number: int) -> list[Figure]:
     """Draw recall and precision of each class, and the calibration; `number` tells measurements apart."""
     made = []
     kinds = [kind for kind in ("recall", "precision") if one.estimated(kind)]
     if kinds:
         made.append(_bars(one, kinds, f"plot-classes-{number}"))
-    if cells := [cell for cell in one.estimated("calibration") if not cell.says_little]:
-        made.append(_calibration(cells, len(one.estimated("calibration")), f"plot-calibration-{number}"))
+    every = one.estimated("calibration")
+    # Of few clear cells, most would be clear because noise added to their counts.
+    if 2 * len(cells := [cell for cell in every if not cell.says_little]) > len(every):
+        made.append(_calibration(cells, len(every), f"plot-calibration-{number}"))
     return made
 
 
@@ -286,19 +378,9 @@ def _bars(one: Measurement, kinds: list[str], key: str) -> Figure:
         data.append({"type": "bar", "x": values, "y": list(range(len(shown))), **look})
         spoken.append([f"{kind} of {it.of}: {words.estimate(it)}" for it in estimates])
         rows += [(name, kind, words.estimate(one.estimated(kind, name)[0])) for name in one.classes]
-    names = [name if len(name) <= LONGEST_LABEL else name[: LONGEST_LABEL - 1] + "\u2026" for name in shown]
-    ticks = {
-        "tickmode": "array",
-        "tickvals": list(range(len(shown))),
-        "ticktext": [html.escape(name, quote=False) for name in names],
-    }
-    layout = {
-        "xaxis": axis("percent", range=[0, 100]),
-        "yaxis": axis("", **ticks, range=[len(shown) - 0.5, -0.5], zeroline=False),
-        "barmode": "group",
-        "bargap": 0.35,
-        "showlegend": len(kinds) > 1,
-    }
+    names = axis("", **_named(shown), range=[len(shown) - 0.5, -0.5], zeroline=False)
+    bars = {"barmode": "group", "bargap": 0.35, "showlegend": len(kinds) > 1}
+    layout = {"xaxis": axis("percent", range=[0, 100]), "yaxis": names, **bars}
     caption = "Recall is the share of the records of a class that are predicted as it."
     if len(kinds) > 1:
         caption += " Precision is the share of the predictions of a class that are right."
@@ -328,11 +410,8 @@ def _calibration(cells: list[Estimate], of: int, key: str) -> Figure:
     x, y = [50 * (low + high) for low, high in ends], [100 * one.value for one in cells]
     series = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": {"size": 8, "color": SERIES[0]}}
     spoken = [[f"predicted {predicted}: observed {observed}" for predicted, observed in rows]]
-    layout = {
-        "xaxis": axis("predicted probability, %", range=[0, across]),
-        "yaxis": axis("observed share, %", range=[0, upwards]),
-        "shapes": shapes,
-    }
+    layout: dict[str, Any] = {"xaxis": axis("predicted probability, %", range=[0, across]), "shapes": shapes}
+    layout["yaxis"] = axis("observed share, %", range=[0, upwards])
     caption = (
         f"Of the records with a predicted probability of {cells[0].of!r} in a range, the share that is {cells[0].of!r}: "
         "each box is a range and the 95 % interval of the share. Calibrated probabilities meet the dashed diagonal, "
@@ -360,11 +439,9 @@ def ledger_runs(content: ReportContent) -> Figure | None:
         for at, value in zip(kept, values, strict=True)
     ]
     series: dict[str, Any] = {"type": "bar", "x": x, "y": values, "marker": {"color": SERIES[0]}}
-    layout = {
-        "xaxis": axis("run", **({"tickmode": "linear", "dtick": 1} if len(runs) <= 12 else {})),
-        "yaxis": axis(title, rangemode="tozero"),
-        "bargap": 0.75 if len(runs) <= 6 else 0.4,
-    }
+    across = axis("run", **({"tickmode": "linear", "dtick": 1} if len(runs) <= 12 else {}))
+    upwards = axis(title, rangemode="tozero")
+    layout = {"xaxis": across, "yaxis": upwards, "bargap": 0.75 if len(runs) <= 6 else 0.4}
     total = sum(int(run["releases"]) for run in runs)
     caption = f"{len(runs):,} runs on this ledger released {counted(total, 'value')}."
     if stated:

@@ -22,17 +22,14 @@ def escaped(text: object) -> str:
 
 
 def paragraph(text: str, style: str = "") -> str:
-    """Write a paragraph."""
     return f"<p{_class(style)}>{escaped(text)}</p>"
 
 
 def bullets(items: Iterable[str]) -> str:
-    """Write a list."""
     return "<ul>" + "".join(f"<li>{escaped(item)}</li>" for item in items) + "</ul>"
 
 
 def pairs(items: Iterable[tuple[str, str]]) -> str:
-    """Write a list of names and values."""
     rows = "".join(f"<div><dt>{escaped(name)}</dt><dd>{escaped(value)}</dd></div>" for name, value in items)
     return f'<dl class="pairs">{rows}</dl>'
 
@@ -47,10 +44,8 @@ def table(label: str, heads: Sequence[str], rows: Iterable[Sequence[str]], text_
         numbers = "".join(f"<td{style}>{escaped(cell)}</td>" for style, cell in cells)
         body += f'<tr><th scope="row">{escaped(first)}</th>{numbers}</tr>'
     # A scrolling region must be reachable by keyboard, so it needs a label.
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(label)}">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    inner = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(label)}">{inner}</div>'
 
 
 def details(summary: str, inner: str, *, printed: bool = False) -> str:
@@ -62,13 +57,10 @@ def details(summary: str, inner: str, *, printed: bool = False) -> str:
 def code(text: str, *, copy: str, wrap: bool = True) -> str:
     """Write preformatted text, with a copy button labelled `copy`."""
     label = escaped(copy)
-    button = (
-        f'<button type="button" class="copy needs-script" data-copy>Copy<span class="unseen"> {label}</span></button>'
-    )
-    return (
-        f'<div class="code">{button}<pre{_class("" if wrap else "lines")} tabindex="0" role="region" aria-label="{label}">'
-        f"<code>{escaped(text)}</code></pre></div>"
-    )
+    unseen, style = f'<span class="unseen"> {label}</span>', _class("" if wrap else "lines")
+    button = f'<button type="button" class="copy needs-script" data-copy>Copy{unseen}</button>'
+    shown = f'<pre{style} tabindex="0" role="region" aria-label="{label}"><code>{escaped(text)}</code></pre>'
+    return f'<div class="code">{button}{shown}</div>'
 
 
 def section(key: str, title: str, inner: str) -> str:

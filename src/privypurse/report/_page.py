@@ -17,7 +17,7 @@ HOW_TO_MEASURE = (
     "before training and release a noisy score from the same purse. `privypurse evaluate` does either. An exact score "
     "on private records is not covered by the guarantee."
 )
-LONGEST_LIST = 12
+LONGEST_LIST, MOST_CURVES = 12, 24
 
 
 def render(content: ReportContent) -> str:
@@ -265,19 +265,15 @@ def _classes(one: Measurement) -> str:
     rows = []
     for name in one.classes:
         rows.append((name, *(words.estimate(it) for kind in kinds for it in one.estimated(kind, name))))
-    heads = (
-        "class",
-        *({"share": "share of records", "AUC": "AUC against the others"}.get(kind, kind) for kind in kinds),
-    )
+    longer = {"share": "share of records", "AUC": "AUC against the others"}
+    heads = ("class", *(longer.get(kind, kind) for kind in kinds))
     made = f"<h3>Classes</h3>{table('Figures of each class', heads, rows, len(heads))}"
     if not one.confusion:
         why = "There are too many classes for so few records to count which class is predicted instead of which."
         return made + paragraph(why, "note")
     total = sum(map(sum, one.confusion)) or 1.0
-    cells = [
-        (name, *(words.percent(value / total) for value in row))
-        for name, row in zip(one.classes, one.confusion, strict=True)
-    ]
+    each = zip(one.classes, one.confusion, strict=True)
+    cells = [(name, *(words.percent(value / total) for value in row)) for name, row in each]
     about = paragraph("Share of all records, by class (row) and predicted class (column).", "note")
     heads = ("class", *(f"predicted {name}" for name in one.classes))
     return f"{made}<h3>Confusion matrix</h3>{about}{table('Confusion matrix', heads, cells)}"
@@ -301,11 +297,16 @@ def _spending(content: ReportContent) -> tuple[str, list[Figure]]:
 
 
 def _model(content: ReportContent) -> tuple[str, list[Figure]]:
-    """Show the coefficients."""
-    drawn = figures.coefficients(content)
+    """Show the curves of the columns, or the coefficients."""
+    drawn, shown = figures.coefficients(content), figures.curves(content)[:MOST_CURVES]
     note = paragraph(content.coefficients_note) if content.coefficients_note else ""
-    about = paragraph("Each is the weight of a column as it was scaled in training.")
-    return section("model", "The model", about + note + figure(drawn)), [drawn]
+    if not shown:
+        about = paragraph("Each is the weight of a column as it was scaled in training.")
+        return section("model", "The model", about + note + figure(drawn)), [drawn]
+    about = paragraph("What each column adds to the score; the most important column comes first.")
+    plots = f'<div class="plots">{"".join(map(figure, shown))}</div>'
+    numbers = table("Coefficients: numbers", drawn.heads, drawn.rows, drawn.text_columns)
+    return section("model", "The model", about + note + plots + details("All coefficients", numbers)), shown
 
 
 def _ledger(content: ReportContent) -> tuple[str, list[Figure]]:

@@ -148,17 +148,13 @@ def guarantee(certificate: Certificate) -> str:
         return "No guarantee: values were released without a limit, so they may reveal everything about a record."
     if certificate.epsilon > NO_PROTECTION_EPSILON:
         said = f"No protection: with epsilon {grouped(certificate.epsilon)} a result may be {factor(certificate.epsilon)} times"
-        return (
-            f"{said} as likely with one person's record as without it, so it may reveal everything about that record."
-        )
+        return f"{said} as likely with one person's record as without, so it may reveal everything about that record."
     change = "changing what one person's record says"
     if not _replaces(certificate):
         change = "adding or taking away one person's record"
     apart = f", apart from a chance of at most {chance(certificate.delta)}" if certificate.delta > 0 else ""
-    return (
-        f"Whatever an attacker already knows, {change} makes any result more or less likely "
-        f"by at most a factor of {factor(certificate.epsilon)}{apart}."
-    )
+    most = f"by at most a factor of {factor(certificate.epsilon)}{apart}"
+    return f"Whatever an attacker already knows, {change} makes any result more or less likely {most}."
 
 
 def strength(certificate: Certificate) -> str:
@@ -179,10 +175,8 @@ def guesser(certificate: Certificate) -> str:
     """Explain the bound on guesses about one record."""
     bound = percent_up(right_guesses(certificate.epsilon, certificate.delta))
     asked = "which of two records was used" if _replaces(certificate) else "whether one record was used"
-    return (
-        f"An attacker who knows all other records and has to guess {asked} is right half of the time by chance, "
-        f"and at most {bound} of the time with everything that was released."
-    )
+    right = f"right half of the time by chance, and at most {bound} of the time with everything that was released"
+    return f"An attacker who knows all other records and has to guess {asked} is {right}."
 
 
 def in_full(certificate: Certificate) -> str:
@@ -258,10 +252,7 @@ def covered_by(measurement: Measurement) -> tuple[str, str]:
 def comparison(measurement: Measurement, other: str, value: float) -> str:
     """Compare a measurement with a baseline, which is noisy too where it has an interval."""
     metric, low, high = measurement.metric, measurement.low, measurement.high
-    than, no_difference = (
-        f"{other}: {measured(metric, value)}",
-        "The interval includes that, so this shows no difference",
-    )
+    than = f"{other}: {measured(metric, value)}"
     for one in measurement.estimated(other):
         than += f" ({between(metric, one.low, one.high)})"
         lead = measurement.estimated("lead", other)
@@ -273,7 +264,7 @@ def comparison(measurement: Measurement, other: str, value: float) -> str:
             return f"{than}. The intervals overlap, so this shows no clear difference"
         return than
     if low is not None and high is not None and low <= value <= high:
-        return f"{than}. {no_difference}"
+        return f"{than}. The interval includes that, so this shows no difference"
     if _is_share(metric):
         difference = 100 * (measurement.value - value)
         return f"{than}, which is {abs(difference):.1f} points {'lower' if difference >= 0 else 'HIGHER'}"

@@ -59,7 +59,7 @@
     };
     if (made.xaxis.zeroline) made.xaxis.zerolinecolor = style("--quiet");
     if (narrow && made.yaxis.ticktext) {
-      made.yaxis.ticktext = made.yaxis.ticktext.map((text) => (text.length > 17 ? shortened(text, 16) : text));
+      made.yaxis.ticktext = made.yaxis.ticktext.map((text) => (text.length > 17 && !text.includes("<br>") ? shortened(text, 16) : text));
     }
     if (printing) made.width = PRINT_WIDTH;
     else made.autosize = true;

@@ -82,9 +82,7 @@ class Account:
         place = self.path if self.path.exists() else self.path.absolute().parent
         if not os.access(place, os.W_OK):
             why = "is read-only" if place.exists() else "is in a folder that does not exist"
-            raise LedgerUnavailable(
-                f"the ledger {str(self.path)!r} {why}. Pass --ledger with a file that can be written."
-            )
+            raise LedgerUnavailable(f"the ledger {str(self.path)!r} {why}. Pass --ledger with a writable file.")
 
     def find(self, noise: NoiseSource | None = None) -> Purse | None:
         """Return the purse if the account is on the ledger, else None."""

@@ -110,7 +110,8 @@ def compare_paid(
                 # A share counted lines. Rounding of the sum may leave the last fit slightly less.
                 mu = convert.gdp_mu(epsilon, purse.delta) * math.sqrt(1 - SHARE)
                 own = part_of(run, min(convert.gdp_epsilon(mu, purse.delta), run.remaining.epsilon))
-                model = unfitted_model(target, name).set_params(epsilon=epsilon_beside_measuring(own), purse=own)
+                spend = epsilon_beside_measuring(own, HOLD_OUT * left_out[0].lines)
+                model = unfitted_model(target, name).set_params(epsilon=spend, purse=own)
                 model.fit(train.X, train.y)
                 result = measure(model, test, target, on="records set aside", purse=own, schema=schema)
             except BudgetExhausted:

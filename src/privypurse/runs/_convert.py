@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from privypurse.core._errors import FileUnusable, InvalidArgument
 from privypurse.runs._progress import Progress
 from privypurse.runs.folder import replacing
-from privypurse.tables._files import BLOCK_ROWS, BOUNDARIES, CSV, UNPACKING, TableFile
+from privypurse.tables._files import BLOCK_ROWS, BOUNDARIES, CONVERTED, CSV, UNPACKING, TableFile
 from privypurse.tables._lines import not_text
 
 
@@ -34,7 +34,8 @@ def convert_file(file: TableFile, out: pathlib.Path, progress: Progress) -> Conv
     if file.format != CSV:
         raise InvalidArgument(f"file {file.path.name!r} is a {file.format} file already. Use it without conversion.")
     found = Converted()
-    schema = pa.schema([(name, pa.string()) for name in file.columns], metadata={BOUNDARIES: b"read from the data"})
+    about = {BOUNDARIES: b"read from the data", CONVERTED: file.path.resolve().name.encode(errors="replace")}
+    schema = pa.schema([(name, pa.string()) for name in file.columns], metadata=about)
     with replacing(out) as partial:
         with parquet.ParquetWriter(partial, schema) as writer:
             for block in _blocks(file, found, progress):

@@ -3,8 +3,8 @@
 import json
 import pathlib
 import platform
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -15,31 +15,28 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import about, counted
 from privypurse.core._reading import check_fields, read_json, refusing
 from privypurse.core._version import __version__
+from privypurse.estimators._base import joined
+from privypurse.estimators._curves import line_shares, positions, shares_of, unfolded
 from privypurse.estimators._noise_intervals import NOTE as ABOUT_INTERVALS
 from privypurse.purse._entries import CHARGE, NOTE, SETTLE, Entry
 from privypurse.purse._purse import Purse
-from privypurse.report._content import Coefficient, Estimate, Measurement, ReportContent
+from privypurse.report._content import Coefficient, Estimate, Measurement, ReportContent, Term
 from privypurse.report._page import render
+from privypurse.runs._rehearse import groups_of
 from privypurse.runs._rows import LeftOut
 from privypurse.runs.folder import load_model
-from privypurse.tables._schema import ClassTarget, Schema, Source, write_schema
+from privypurse.tables._schema import ClassTarget, Date, Schema, Source, write_schema
 
 
 def describe_budget(purse: Purse) -> dict[str, Any]:
     """Describe the account of a data set: limit, spending and runs."""
     entries = list(purse.ledger.entries(purse.dataset))
-    return {
-        "dataset": purse.dataset,
-        "ledger": pathlib.Path(purse.ledger.location).name,
-        "epsilon": purse.epsilon,
-        "delta": purse.delta,
-        "neighbouring": purse.neighbouring.value,
-        "spent_epsilon": purse.spent.epsilon,
-        "fraction_left": purse.fraction_left,
-        "frozen": purse.ledger.is_frozen(purse.dataset),
-        "simulation": any(entry.is_simulation for entry in entries),
-        "runs": _runs(entries, purse),
-    }
+    where = {"dataset": purse.dataset, "ledger": pathlib.Path(purse.ledger.location).name}
+    terms = {"epsilon": purse.epsilon, "delta": purse.delta, "neighbouring": purse.neighbouring.value}
+    spent = {"spent_epsilon": purse.spent.epsilon, "fraction_left": purse.fraction_left}
+    simulation = any(entry.is_simulation for entry in entries)
+    state = {"frozen": purse.ledger.is_frozen(purse.dataset), "simulation": simulation}
+    return {**where, **terms, **spent, **state, "runs": _runs(entries, purse)}
 
 
 def _runs(entries: Sequence[Entry], purse: Purse) -> list[dict[str, Any]]:
@@ -90,10 +87,8 @@ def describe_run(
     return {
         "title": f"{settings.target}, from {settings.data.name}",
         "task": f"A linear model that {task}, from {counted(len(schema.columns), 'column')}.",
-        "data": settings.data.name,
-        "folder": str(settings.out),
-        "dataset": purse.dataset,
-        "target": settings.target,
+        **{"data": settings.data.name, "folder": str(settings.out)},
+        **{"dataset": purse.dataset, "target": settings.target},
         "method": model.method if isinstance(model.method, str) else model.method.name,
         "settings": _settings(settings, purse),
         "prepared": [*(["lines of the file", f"{one} (noisy release)"] for one in left_out), *_prepared(schema, model)],
@@ -118,18 +113,30 @@ def _settings(settings: Any, purse: Purse) -> list[list[str]]:
     ]
 
 
+def prepared(model: Any) -> list[list[str]]:
+    """List what a fit released or took as declared before training."""
+    preparation, how = model.preparation_, "noisy release" if model.n_public is None else "declared"
+    lines = [["number of records", f"about {about(preparation.records)} ({how})"]]
+    return lines + [["centre and spread of columns", "noisy release"]] * (preparation.stretch is not None)
+
+
 def _prepared(schema: Schema, model: Any) -> list[list[str]]:
-    preparation = model.preparation_
-    paid = model.n_public is None
-    lines = [["number of records", f"about {about(preparation.records)} ({'noisy release' if paid else 'declared'})"]]
-    if preparation.stretch is not None:
-        lines.append(["centre and spread of columns", "noisy release"])
+    lines = prepared(model)
+    if getattr(model, "class_weight", None) is not None:
+        what = "move the intercept; probabilities are of weighted records"
+        lines.append([describe_weights(model.class_weight), what])
     for source in sorted({column.source for column in schema.columns}, key=lambda source: source.value):
         names = [column.name for column in schema.columns if column.source is source]
         lines.append([f"columns {_WORDS[source]}", ", ".join(names)])
     if schema.target is not None:
         lines.append(["target", f"{schema.target.name}, {_WORDS[schema.target.source]}"])
     return lines
+
+
+def describe_weights(weights: Any) -> str:
+    """Return the weights of classes in words."""
+    listed = [f"{name}={weight:g}" for name, weight in weights.items()] if isinstance(weights, Mapping) else []
+    return f"class weights ({', '.join(listed) or 'balanced, by the released class counts'})"
 
 
 def measurements_text(measurements: list[Measurement]) -> str:
@@ -154,26 +161,58 @@ def report_of(pipeline: Pipeline, about: dict[str, Any], measurements: list[Meas
                 coefficients_note=about["note"],
                 settings=_pairs(about["settings"]),
                 schema=write_schema(encoder.schema),
+                terms=terms_of(pipeline),
             )
         )
 
 
 def coefficients_of(pipeline: Pipeline, half_widths: Any = None) -> tuple[Coefficient, ...]:
-    """Return the named coefficients of a model, the intercept first."""
+    """Return the named coefficients of a model, the intercept first. Those of a curve are its values."""
     encoder, model = pipeline[0], pipeline[-1]
+    groups = groups_of(encoder.schema)
     names = ["intercept", *encoder.schema.features]
-    values = np.column_stack([np.atleast_1d(model.intercept_), np.atleast_2d(model.coef_)])
+    values = joined(unfolded(model.coef_, groups, model.preparation_), model.intercept_)
+    hidden = np.append(False, positions(groups, model.n_features_in_))
     ends: Any = None
     if half_widths is not None:
-        coefficients, intercepts = map(np.asarray, half_widths)
-        halves = np.column_stack([np.atleast_1d(intercepts), np.atleast_2d(coefficients)])
+        halves = joined(*map(np.asarray, half_widths))
         ends = np.stack([values - halves, values + halves], axis=-1).tolist()
     outputs = [""] if len(values) == 1 else [str(name) for name in model.classes_]
     found = []
     for row, column in np.ndindex(values.shape):
+        if hidden[column]:
+            continue
         low, high = (None, None) if ends is None else ends[row][column]
         value = float(values[row, column])
         found.append(Coefficient(name=names[column], output=outputs[row], value=value, low=low, high=high))
+    return tuple(found)
+
+
+def terms_of(pipeline: Pipeline) -> tuple[Term, ...]:
+    """Return which coefficients make up the curve or the categories of each column."""
+    schema, preparation = pipeline[0].schema, pipeline[-1].preparation_
+    found, start, number = list[Term](), 0, 1  # the intercept is the first coefficient
+    for column in schema.columns:
+        for width, kind in groups_of(replace(schema, columns=(column,), target=None)):
+            place = slice(start + (kind == "curve"), start + width)
+            shares, at = shares_of(preparation, place).tolist(), ()
+            if kind == "curve":
+                at = column.knots
+            elif kind == "number":
+                at, shares = column.range, line_shares(preparation, start).tolist()
+            count = place.stop - place.start
+            if kind != "indicator":
+                found.append(
+                    Term(
+                        name=column.name,
+                        first=number,
+                        count=count,
+                        at=at,
+                        dates=isinstance(column, Date),
+                        shares=tuple(shares),
+                    )
+                )
+            start, number = start + width, number + count
     return tuple(found)
 
 
@@ -192,16 +231,13 @@ def load_run(folder: pathlib.Path) -> tuple[Pipeline, dict[str, Any], list[Measu
         for fields in listed:
             more: dict[str, Any] = {name: _pairs(fields[name]) for name in ("compared_with", "details")}
             # Earlier versions did not write these.
-            more["estimates"] = tuple(map(_estimate, fields.get("estimates", ())))
+            own = fields.get("estimates", ())
+            more["estimates"] = tuple(Estimate(**one | {"cell": one["cell"] and tuple(one["cell"])}) for one in own)
             more["classes"] = tuple(fields.get("classes", ()))
             more["confusion"] = tuple(map(tuple, fields.get("confusion", ())))
             measurements.append(Measurement(**fields | more))
             check_fields(measurements[-1])
         return pipeline, about, measurements
-
-
-def _estimate(fields: dict[str, Any]) -> Estimate:
-    return Estimate(**fields | {"cell": None if fields["cell"] is None else tuple(fields["cell"])})
 
 
 def _pairs(listed: Any) -> tuple[tuple[Any, Any], ...]:

@@ -21,31 +21,28 @@ Z95 = 1.959963984540054
 MOST_FREQUENT = "always the most frequent class"
 KURTOSIS = 6.0  # of errors and of targets, at most: that of the Laplace distribution
 COUNT_WEIGHT = 0.4  # of the constant in sums of errors
+SPREAD = 0.5  # variance of shares of wrong order, as a part of the largest that their mean allows
 WORST = -9.0  # R2 is not reported below this
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Covariance of the noise of counts: `variance` for each, less a part that a group of them shares."""
+    """Covariance of the noise of counts: a variance of each, less a part that a group of them shares."""
 
-    variance: float
+    variance: FloatArray  # of each count
     group: NDArray[Any]  # of each count
     shared: FloatArray  # of each group
 
     @classmethod
     def none(cls, shape: Any) -> "Noise":
         """Return the noise of exact counts."""
-        return cls(0.0, np.zeros(shape, dtype=int), np.zeros(1))
+        return cls(np.zeros(shape), np.zeros(shape, dtype=int), np.zeros(1))
 
     def form(self, a: Any, b: Any) -> float:
         """Return the covariance of two sums of counts with these weights."""
-        a, b, group = (np.ravel(one) for one in (a, b, self.group))
+        a, b, variance, group = (np.ravel(one) for one in (a, b, self.variance, self.group))
         sums = (np.bincount(group, weights=one, minlength=self.shared.size) for one in (a, b))
-        return self.variance * float(a @ b) - float(self.shared @ np.prod(list(sums), axis=0))
-
-    def part(self, place: Any) -> "Noise":
-        """Return the noise of some of the counts, whole groups of them."""
-        return Noise(self.variance, self.group[place], self.shared)
+        return float((variance * a) @ b) - float(self.shared @ np.prod(list(sums), axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,26 +76,31 @@ class Cells:
         cell = np.searchsorted(self.edges, scores)
         return np.asarray(np.where(predicted == 0, np.minimum(cell, first - 1), np.maximum(cell, first)))
 
+    def below(self, scores: Any, counts: FloatArray, made: FloatArray) -> FloatArray:
+        """Return the share of counted records below each score, within a cell by sorted synthetic scores."""
+        counts, edges = np.maximum(counts, 0.0), np.zeros(0) if self.edges is None else self.edges
+        places = np.concatenate([[0], np.searchsorted(made, edges, side="right"), [len(made)]])
+        place = (np.searchsorted(made, scores) + np.searchsorted(made, scores, side="right")) / 2
+        shares = np.append(0.0, np.cumsum(counts)) / max(float(counts.sum()), 1.0)
+        return np.asarray(np.interp(place, places, shares))
+
     def right(self, classes: int) -> NDArray[Any]:
         """Return for each class (row) and cell whether its records are predicted right."""
         answers = np.arange(self.number) == 1 if self.answers is None else self.answers == np.arange(classes)[:, None]
         return np.broadcast_to(answers, (classes, self.number))
 
 
-def combined(
-    coarse: FloatArray, fine: FloatArray, right: NDArray[Any], noise: tuple[float, float]
-) -> tuple[FloatArray, Noise]:
+def combined(coarse: FloatArray, fine: FloatArray, right: NDArray[Any], noise: Any) -> tuple[FloatArray, Noise]:
     """Combine wrong and right answers of each class with finer counts of the same, by least squares.
 
-    `noise` are the standard deviations of both.
+    `noise` are the standard deviations of both, for all classes or for each.
     """
     group = 2 * np.arange(len(fine))[:, None] + right
-    size, sums = (
-        np.bincount(group.ravel(), weights=one.ravel(), minlength=coarse.size) for one in (np.ones(fine.shape), fine)
-    )
-    first, second = (one**2 for one in noise)
+    pair = np.ones(fine.shape), fine
+    size, sums = (np.bincount(group.ravel(), weights=one.ravel(), minlength=coarse.size) for one in pair)
+    first, second = (np.repeat(np.broadcast_to(one, len(fine)) ** 2.0, 2) for one in noise)
     weight = second / (size * second + first)
-    return fine + (weight * (coarse.ravel() - sums))[group], Noise(second, group, np.asarray(second * weight))
+    return fine + (weight * (coarse.ravel() - sums))[group], Noise(second[group], group, second * weight)
 
 
 def class_estimates(classes: list[str], table: FloatArray, cells: Cells, noise: Noise) -> dict[str, Any]:
@@ -120,8 +122,6 @@ def class_estimates(classes: list[str], table: FloatArray, cells: Cells, noise: 
             column = everything * (np.arange(table.shape[1]) == place)
             observed = ratio(own[1] * column, column, table, noise)
             found.append(Estimate(kind="calibration", of=classes[1], cell=cell, **observed))
-    if cells.edges is not None and noise.variance:
-        found.append(Estimate(kind="AUC", **area(table[1], table[0], noise.part(1), noise.part(0))))
     # With several classes, one of several noisy shares is the largest: their intervals hold together.
     z = float(stats.norm.isf(0.05 / max(len(classes), 2)))
     shares = [ratio(of, everything, table, noise, z=z) for of in own]
@@ -129,13 +129,8 @@ def class_estimates(classes: list[str], table: FloatArray, cells: Cells, noise: 
     place = int(np.argmax([one["value"] for one in shares]))
     found.append(Estimate(kind=MOST_FREQUENT, **largest))
     found.append(Estimate(kind="lead", of=MOST_FREQUENT, **ratio(right - own[place], everything, table, noise, z=z)))
-    return {
-        **ratio(right, everything, table, noise),
-        "compared_with": ((MOST_FREQUENT, largest["value"]),),
-        "estimates": tuple(found),
-        "classes": tuple(classes),
-        "confusion": tuple(map(tuple, confusion)),
-    }
+    listed = {"estimates": tuple(found), "classes": tuple(classes), "confusion": tuple(map(tuple, confusion))}
+    return {**ratio(right, everything, table, noise), "compared_with": ((MOST_FREQUENT, largest["value"]),), **listed}
 
 
 def ratio(part: Any, whole: Any, table: FloatArray, noise: Noise, *, z: float = Z95) -> dict[str, Any]:
@@ -155,41 +150,53 @@ def ratio(part: Any, whole: Any, table: FloatArray, noise: Noise, *, z: float = 
     return _within(top / bottom if bottom > 0 else 0.5, interval)
 
 
-def area(positive: FloatArray, negative: FloatArray, noise: Noise, other_noise: Noise) -> dict[str, Any]:
-    """Return the area under the ROC curve from counts in increasing cells of the score.
+def area(positive: FloatArray, negative: FloatArray) -> dict[str, Any]:
+    """Return the area under the ROC curve from exact counts in increasing order of the score.
 
-    Ties count half. With noise, cells are wide: then the interval also covers scores that order
-    records of one cell as well as they order all records.
+    Ties count half. The variance is that of DeLong et al. (1988), but for the area in question.
     """
-    if positive.sum() > negative.sum():  # the noise of the smaller class matters most
-        backwards = slice(None, None, -1)
-        swapped = other_noise.part(backwards), noise.part(backwards)
-        return area(negative[::-1], positive[::-1], *swapped)
-    few, many, ones = float(positive.sum()), float(negative.sum()), np.ones(positive.size)
-    if few <= max(2 * math.sqrt(noise.form(ones, ones)), 0.5):
+    many, few = float(negative.sum()), float(positive.sum())
+    if not min(many, few):
         return {"value": 0.5, "low": 0.0, "high": 1.0}
-    below = (np.cumsum(negative) - negative / 2) / many  # for each cell, the share of the other class below
+    below = (np.cumsum(negative) - negative / 2) / many  # for each score, the share of the other class below
     above = (few - np.cumsum(positive) + positive / 2) / few
-    top = float(positive @ below)
-    # top - r few: its variance is that of the smaller class, and that of the shares of the larger one.
-    variance = _squares(below, positive, noise) + (few / many) ** 2 * _squares(above, negative, other_noise)
-    variance[2] += noise.variance**2 * positive.size**2 / (6 * many**2)  # of products of noise
-    low, high = _between((few**2, -2 * top * few, top**2), variance, Z95, (0.0, 1.0))
-    value = top / few
-    if noise.variance:
-        # With pairs of one cell ordered as well as all pairs, the area a is v + ties (a - 1/2) where ties
-        # that count half give v.
-        ties = min(float(np.maximum(positive, 0.0) @ np.maximum(negative, 0.0)) / (few * many), 0.999)
-        low, high = min(low, 0.5 + (low - 0.5) / (1 - ties)), max(high, 0.5 + (high - 0.5) / (1 - ties))
-    return _within(value, (max(low, 0.0), min(high, 1.0)))
+    value = float(positive @ below) / few
+    variance = np.zeros(3)
+    for levels, counts, total in ((below, positive, few), (above, negative, many)):
+        variance += np.array([1.0, -2 * value, float(counts @ levels**2) / total]) / total
+    return _within(value, _between((1.0, -2 * value, value**2), variance, Z95, (0.0, 1.0)))
 
 
-def errors(sums: FloatArray, clip: float, room: float, noise: float) -> dict[str, dict[str, Any]]:
+def area_of_sum(total: float, noise: float, few: tuple[float, float], many: FloatArray, cell: float) -> dict[str, Any]:
+    """Return the area under the ROC curve from a sum over the records of the smaller class.
+
+    `total` sums, with noise of this standard deviation, the share of the larger class that is on the
+    wrong side of a record, less a half. These shares were computed from counts `many` in cells of the
+    score, whose noise has the standard deviation `cell`. `few` is the number of records in the sum
+    and the standard deviation of its noise.
+    """
+    (records, counted), others = few, max(float(many.sum()), 1.0)
+    if records <= max(2 * counted, 0.5):
+        return {"value": 0.5, "low": 0.0, "high": 1.0}
+    # total + few / 2 - r few. A share between 0 and 1 of mean r has variance r - r^2 at most.
+    spread = SPREAD * (records + records**2 / others + (records * cell / others) ** 2 * many.size)
+    # Scores of one cell were taken as spread like synthetic ones: room for an area of 1/4 in place of 1/2 in each.
+    ties = records / 4 * float(np.sum((np.maximum(many, 0) / others) ** 2)) / Z95
+    middle = total + records / 2
+    variance = (counted**2 - spread, spread - counted**2, noise**2 + counted**2 / 4 + ties**2)
+    square = (records**2, -2 * middle * records, middle**2)
+    return _within(middle / records, _between(square, variance, Z95, (0.0, 1.0)))
+
+
+def errors(sums: FloatArray, clip: float, room: float, noise: float, hidden: list[float]) -> dict[str, dict[str, Any]]:
     """Return the mean absolute error, R2, and the mean absolute error of one constant.
 
     `sums` are the number of records times `COUNT_WEIGHT`, then sums over records: the absolute error
     with `clip` as the unit; its square, by how much targets are above the constant, and below it, and
-    the square of both, with `room` as the unit. Each has noise of this standard deviation.
+    the square of both, with `room` as the unit. Each has noise of this standard deviation. `hidden`
+    are the numbers of records, at most, with an error beyond `clip`, a target beyond `room` and an
+    error beyond `room`: these are taken to be twice as far on average, at most, and their squares
+    twice as large.
     """
     total, off, off_squared, above, below, squared = map(float, np.maximum(sums, 0.0))
     counted = noise / COUNT_WEIGHT
@@ -205,12 +212,12 @@ def errors(sums: FloatArray, clip: float, room: float, noise: float) -> dict[str
     shift = (above - below) / total
     top, bottom = room**2 * off_squared, room**2 * max(squared - shift**2 * total, 0.0)
     noise_below = room**4 * (noise**2 * (1 + 8 * shift**2) + counted**2 * shift**4)
-    variance = (
-        noise_below + min(room**2 * bottom, KURTOSIS * bottom**2 / total),
-        0.0,
-        room**4 * noise**2 + min(room**2 * top, KURTOSIS * top**2 / total),
-    )
-    left = _between((bottom**2, -2 * top * bottom, top**2), variance, Z95, (0.0, 1 - WORST))
+    of_bottom = noise_below + min(room**2 * bottom, KURTOSIS * bottom**2 / total)
+    variance = (of_bottom, 0.0, room**4 * noise**2 + min(room**2 * top, KURTOSIS * top**2 / total))
+    least, most = _between((bottom**2, -2 * top * bottom, top**2), variance, Z95, (0.0, 1 - WORST))
+    far, far_off = room**2 * hidden[1], room**2 * hidden[2]
+    least *= bottom / (bottom + far) if bottom else 1.0
+    left = least, min(most * (1 + far_off / top if top else 1.0), 1 - WORST)
     unexplained = _within(top / bottom if bottom > 0 else 1.0, left)
     r2 = {"value": 1 - unexplained["value"], "low": 1 - unexplained["high"], "high": 1 - unexplained["low"]}
     names = ("value", "low", "high")
@@ -218,15 +225,9 @@ def errors(sums: FloatArray, clip: float, room: float, noise: float) -> dict[str
     squares = min(off, (room / clip) ** 2 * (off_squared + 2 * noise)) if clip <= room else off
     squares = max(squares, off**2 / total)
     found = {"error": clip * mean(off, squares, 1), "constant": room * mean(above + below, squared, 2)}
+    found["error"][2] += clip * hidden[0] / total
+    found["constant"][2] += room * hidden[1] / total
     return {key: dict(zip(names, map(float, three), strict=True)) for key, three in found.items()} | {"r2": r2}
-
-
-def _squares(levels: FloatArray, counts: FloatArray, noise: Noise) -> FloatArray:
-    """Return the variance of the sum of ``counts (levels - r)``, as a polynomial in r."""
-    ones, counts = np.ones(levels.size), np.maximum(counts, 0.0)
-    sampling = (counts.sum(), -2 * float(counts @ levels), float(counts @ levels**2))
-    noisy = (noise.form(ones, ones), -2 * noise.form(ones, levels), noise.form(levels, levels))
-    return np.add(sampling, noisy)
 
 
 def _between(square: Any, variance: Any, z: float, bounds: tuple[float, float]) -> tuple[float, float]:

@@ -20,11 +20,12 @@ from privypurse.purse._purse import Purse
 from privypurse.report._content import Measurement
 from privypurse.runs._account import Account, put_on_record
 from privypurse.runs._describe import load_run, measurements_text, report_of
-from privypurse.runs._measure import measure
+from privypurse.runs._measure import measure, measured_exactly
 from privypurse.runs._on_record import counted, on_record
 from privypurse.runs._progress import Progress
 from privypurse.runs._rows import CHECKED, Odd, count_left_out, exactly_left_out, read_rows
 from privypurse.runs.folder import replace_file
+from privypurse.tables._encoder import TableEncoder
 from privypurse.tables._files import Records, TableFile
 from privypurse.tables._schema import Schema
 
@@ -71,7 +72,7 @@ def evaluate_file(
     name = file.path.name
     if run is None:
         said = f", which {account.who or current_user()} declared public" if public and account else ""
-        exact = f"the quality of a model on the records of {name}{said}, and how many are left out, measured exactly"
+        exact = measured_exactly("a model", f"{name}{said}", schema.target)
         accounts = [account]
         if name == about["data"]:  # the account of the training may be in these places
             places = [path.resolve().parent for path in (file.path, folder)]
@@ -117,6 +118,8 @@ def predict_blocks(
 
     Raise InvalidArgument before the first if no value of some column is as the schema describes it.
     """
+    if not isinstance(pipeline[0], TableEncoder):
+        raise InvalidArgument("expected a model with a schema, got one of other steps. Use load_model from Python.")
     schema: Schema = pipeline[0].schema
     names = list(dict.fromkeys([*(column.name for column in schema.columns), *keep]))
     progress.stage(f"predicting {file.path.name}", file.size)

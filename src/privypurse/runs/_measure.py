@@ -12,30 +12,30 @@ from privypurse.accounting import convert
 from privypurse.core._checks import FloatArray
 from privypurse.core._formats import about, short
 from privypurse.core._sensitive import Sensitive
-from privypurse.estimators._private_statistics import gaussian, private_count, private_quantiles
+from privypurse.estimators._noise_intervals import grouped_rows
+from privypurse.estimators._private_statistics import gaussian
 from privypurse.mechanisms._gaussian import Gaussian
 from privypurse.oracles.statistics import clipped_sum, counts
 from privypurse.purse._ledger import now
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Estimate, Measurement
-from privypurse.runs._estimates import COUNT_WEIGHT, Cells, Noise, area, class_estimates, combined, errors
-from privypurse.runs._rehearse import made_rows
+from privypurse.runs._estimates import COUNT_WEIGHT, Cells, Noise, area, area_of_sum, class_estimates, combined, errors
+from privypurse.runs._rehearse import groups_of
 from privypurse.runs._rows import EncodedRows
 from privypurse.tables._schema import ClassTarget, NumberTarget, Schema, Target
 
 WHAT, WHAT_FINER = "right and wrong answers in each class", "records of each class by prediction"
 MEDIAN = "always the median"
-MEASURE_SHARE = 0.03  # of the budget of a run
+# Of the budget of a run: the least that makes so many records held out as large as the noise of one
+# count of them, within limits.
+MEASURE_SHARES, CLEAR = (0.03, 0.1), 150.0
 # Of that of a measurement: right and wrong answers, which also decide how finely they are counted then.
-COARSE_SHARE = 0.4
-COUNT_SHARE = 0.02  # of that of a measurement: the number of records
-CLIP_SHARE = 0.15  # of that of a measurement: the scale of errors
-# Errors are clipped at a multiple of this quantile, which few exceed. A larger quantile would need
-# more records to be told from the largest error.
-CLIP_QUANTILE, CLIP_FACTOR = 0.75, 3.0
+COARSE_SHARE = 0.5
+# Of that of a measurement: sizes of errors and targets, which decide where they are clipped.
+SIZE_SHARE, SIZES, WHAT_SIZES = 0.4, 16, "sizes of errors and of targets"
 ROW_NORM = 2.04  # of a row of the sums, at most: a count, and four numbers up to 1
 LITTLE = 0.2  # with a half-width above this the value is too noisy to report
-MOST_CELLS = 12  # of scores
+CELLS = 10  # of scores
 MATRIX_FROM = 20.0  # records for each class and unit of noise, to count by predicted class
 _ROWS, _PUBLIC_ROWS = 65_536, 2_000
 
@@ -72,10 +72,27 @@ def measure(
     return replace(found, on=f"{on} (about {about(total)} records)", paid=True, simulated=purse.noise.simulation)
 
 
-def epsilon_beside_measuring(run: Purse) -> float:
-    """Return the epsilon that a fit may spend so that the share for measuring remains."""
-    mu = 1 / run.filter.smallest_noise_multiplier(run.totals)
-    return convert.gdp_epsilon(mu * math.sqrt(1 - MEASURE_SHARE), run.delta)
+def measured_exactly(model: str, records: str, target: Target | None) -> str:
+    """Return what an exact measurement releases, for certificates."""
+    cells = isinstance(target, ClassTarget) and len(target.classes) == 2
+    found = f"the quality of {model} on the records of {records}{', the deciles of its scores' if cells else ''}"
+    return f"{found}, and how many are left out, measured exactly"
+
+
+def measure_share(noise_multiplier: float, records: float) -> float:
+    """Return the share of a run to measure on so many records with, from public numbers.
+
+    The multiplier is that of one release which spends all of the run.
+    """
+    least, most = MEASURE_SHARES
+    return min(max((CLEAR * noise_multiplier / max(records, 1.0)) ** 2, least), most)
+
+
+def epsilon_beside_measuring(run: Purse, records: float) -> float:
+    """Return the epsilon that a fit may spend so that the share for measuring on these records remains."""
+    multiplier = run.filter.smallest_noise_multiplier(run.totals)
+    kept = 1 - measure_share(multiplier, records)
+    return convert.gdp_epsilon(math.sqrt(kept) / multiplier, run.delta)
 
 
 def _release(box: Sensitive, purse: Purse, what: str) -> tuple[FloatArray, float]:
@@ -90,26 +107,82 @@ def _classes(
 ) -> tuple[Measurement, float]:
     """Return the figures of a classifier, and the number of records."""
     predicted = _in_blocks(lambda X: _answers(model, X, len(classes)), rows.X).astype(int)
-    scores = _in_blocks(lambda X: _scores(model, X), rows.X) if _has_scores(model, len(classes)) else None
+    has_scores = hasattr(model, "predict_proba") or hasattr(model, "decision_function")
+    of_all = has_scores and len(model.classes_) == len(classes)
+    scores = _in_blocks(lambda X: _scores(model, X), rows.X) if of_all else None
     labels = rows.y, predicted, scores
+    areas: tuple[Estimate, ...] = ()
     if purse is None:
         cells = _exact_cells(model, scores, len(classes))
         table = np.bincount(_places(*labels, cells), minlength=len(classes) * cells.number).astype(float)
         table, noise = table.reshape(len(classes), -1), Noise.none((len(classes), cells.number))
+        areas = () if scores is None else _exact_areas(rows.y, scores, classes)
+    elif len(classes) == 2 and scores is not None:
+        cells, made = _cells(model, schema)
+        log_odds = getattr(getattr(model, "preparation_", None), "log_odds", None)
+        few = 1 if log_odds is None else int(np.argmin(log_odds))  # of fewer records in training, as released there
+        table, noise, found = _by_scores(*labels, cells, made, few, purse)
+        areas = (Estimate(kind="AUC", **found),)
     else:
         coarse = Cells(answers=None)
         first, mechanism = table_of(*labels, coarse, len(classes)), gaussian(purse, COARSE_SHARE)
         answers = purse.release(first, mechanism, what=WHAT).value.reshape(len(classes), -1)
-        cells = _cells(model, schema, answers, mechanism.noise_std(first, purse.neighbouring))
+        std = mechanism.noise_std(first, purse.neighbouring)
+        # Finer counts show more, and add up more noise.
+        by_class = answers.sum() >= MATRIX_FROM * std * len(classes)
+        cells = Cells(answers=np.arange(len(classes)) if by_class else None)
         fine, finer = _release(table_of(*labels, cells, len(classes)), purse, WHAT_FINER)
-        stds = mechanism.noise_std(first, purse.neighbouring), finer
-        table, noise = combined(answers, fine.reshape(len(classes), -1), cells.right(len(classes)), stds)
+        table, noise = combined(answers, fine.reshape(len(classes), -1), cells.right(len(classes)), (std, finer))
     found = class_estimates(classes, table, cells, noise)
-    if purse is None and scores is not None:  # without noise there is no need for cells
-        found["estimates"] += _exact_areas(rows.y, scores, classes)
+    found["estimates"] += areas
     half = (found["high"] - found["low"]) / 2
     total = max(float(table.sum()), 0.0 if purse is None else 1.0)
     return Measurement(metric="accuracy", on="", paid=False, says_little=half > LITTLE, **found), total
+
+
+def _by_scores(
+    y: Any, predicted: Any, scores: Any, cells: Cells, made: FloatArray, few: int, purse: Purse
+) -> tuple[FloatArray, Noise, dict[str, Any]]:
+    """Return counts by class and cell, their noise, and the area under the ROC curve.
+
+    The class `few` is counted by right and wrong answers first, the other by cells. These give the
+    share of the other class below each score. Then it is summed over the first class, in place of
+    counting that by cells, which would add up their noise: the other class adds to other numbers
+    of the same release.
+    """
+    many, right, cell = 1 - few, cells.right(2).astype(int), cells.of(y, predicted, scores)
+    place = np.where(y == few, cells.number + right[few][cell], cell)
+    first = counts(place.tolist(), categories=range(cells.number + 2))
+    mechanism = gaussian(purse, COARSE_SHARE)
+    released = purse.release(first, mechanism, what=WHAT).value
+    std = mechanism.noise_std(first, purse.neighbouring)
+    by_cell, answers = released[: cells.number], released[cells.number :]
+    below = cells.below(scores, by_cell, made)
+    # Of the row of a record, the part for cells: more where these can be told from noise.
+    part = float(np.clip(answers.sum() / (40 * std), 0.1, 0.8))
+    second = sums_of_ranks(y == few, below, cell, right[many], part, cells.number)
+    sums, finer = _release(second, purse, WHAT_FINER)
+    whole = 2 * math.sqrt(1 - part**2)
+    fine, coarse, stds = np.empty((2, cells.number)), np.empty((2, 2)), np.empty((2, 2))
+    fine[few], fine[many], coarse[few], coarse[many] = sums[1:-2] / part, by_cell, answers, sums[-2:]
+    stds[:, few], stds[:, many] = (std, finer / part), (finer, std)
+    table, noise = combined(coarse, fine, right, (stds[0], stds[1]))
+    own = np.repeat(np.arange(2)[:, None] == few, cells.number, axis=1).astype(float)
+    number = float(table[few].sum()), math.sqrt(noise.form(own, own))
+    found = area_of_sum(float(sums[0]) / whole * (1 if few else -1), finer / whole, number, by_cell, std)
+    return table, noise, found
+
+
+def sums_of_ranks(of_few: Any, below: FloatArray, cell: Any, right: Any, part: float, cells: int) -> Sensitive:
+    """Sum one row for each record.
+
+    In the smaller class it is a share of the other class below, and the cell; in the other the answer.
+    """
+    rows = np.zeros((len(cell), cells + 3))
+    every = np.arange(len(cell))
+    rows[every, np.where(of_few, 1 + cell, cells + 1 + right[cell])] = np.where(of_few, part, 1.0)
+    rows[:, 0] = np.where(of_few, math.sqrt(1 - part**2) * (2 * below - 1), 0.0)
+    return clipped_sum(rows, clip_norm=1.0)
 
 
 def table_of(y: Any, predicted: Any, scores: Any, cells: Cells, classes: int) -> Sensitive:
@@ -130,12 +203,6 @@ def _answers(model: Any, X: Any, classes: int) -> NDArray[Any]:
     return np.asarray(np.minimum(np.searchsorted(known, model.predict(X)), classes - 1))
 
 
-def _has_scores(model: Any, classes: int) -> bool:
-    """Whether a model has a score for each of the classes."""
-    has_some = hasattr(model, "predict_proba") or hasattr(model, "decision_function")
-    return has_some and len(model.classes_) == classes
-
-
 def _scores(model: Any, X: Any) -> FloatArray:
     """Return the probability or the score of the second of two classes, or of each of several."""
     if not hasattr(model, "predict_proba"):
@@ -144,24 +211,20 @@ def _scores(model: Any, X: Any) -> FloatArray:
     return np.asarray(chances[:, 1] if chances.shape[1] == 2 else chances)
 
 
-def _cells(model: Any, schema: Schema | None, answers: FloatArray, noise: float) -> Cells:
-    """Choose cells by released counts and their noise: finer ones show more, and add up more noise."""
-    of_class, classes = answers.sum(axis=1), len(answers)
-    if classes != 2 or not _has_scores(model, classes):
-        return Cells(answers=np.arange(classes) if of_class.sum() >= MATRIX_FROM * noise * classes else None)
+def _cells(model: Any, schema: Schema | None) -> tuple[Cells, FloatArray]:
+    """Place cells of scores by public numbers. Return also the scores of synthetic records, in order."""
     chances, preparation = hasattr(model, "predict_proba"), getattr(model, "preparation_", None)
-    number = min(max(round((max(of_class.min(), 0.0) / noise) ** (2 / 3)), 1), MOST_CELLS)
-    levels = np.arange(1, number) / number
     middle = 0.5 if chances else 0.0
     if preparation is None or schema is None:
-        scores = 1.5 * stats.norm.ppf(levels)
-        return Cells.around(special.expit(scores) if chances else scores, middle, chances)
-    # The columns of these rows are independent, which is near enough to place cells.
-    X = made_rows(schema, preparation, _PUBLIC_ROWS, np.random.default_rng(0), 0.0)
-    scores, positive = _scores(model, X), _answers(model, X, 2) == 1
-    if np.any((scores > middle) != positive):  # the model has a threshold of its own
-        middle = float(scores[~positive].max(initial=scores.min()) + scores[positive].min(initial=scores.max())) / 2
-    return Cells.around(np.quantile(scores, levels), middle, chances)
+        scores = 1.5 * stats.norm.ppf((np.arange(_PUBLIC_ROWS) + 0.5) / _PUBLIC_ROWS)
+        scores = special.expit(scores) if chances else scores
+    else:
+        # The columns of these rows are independent, which is near enough to place cells.
+        X = grouped_rows(groups_of(schema), preparation, _PUBLIC_ROWS, np.random.default_rng(0), 0.0)
+        scores, positive = _scores(model, X), _answers(model, X, 2) == 1
+        if np.any((scores > middle) != positive):  # the model has a threshold of its own
+            middle = float(scores[~positive].max(initial=scores.min()) + scores[positive].min(initial=scores.max())) / 2
+    return Cells.around(np.quantile(scores, np.arange(1, CELLS) / CELLS), middle, chances), np.sort(scores)
 
 
 def _exact_cells(model: Any, scores: FloatArray | None, classes: int) -> Cells:
@@ -177,11 +240,9 @@ def _exact_areas(y: Any, scores: FloatArray, classes: list[str]) -> tuple[Estima
     found = []
     for place, column in [(1, scores)] if scores.ndim == 1 else enumerate(scores.T):
         _, cell = np.unique(column, return_inverse=True)
-        positive, negative = (
-            np.bincount(cell[of], minlength=cell.max(initial=0) + 1) for of in (y == place, y != place)
-        )
-        exact = Noise.none(positive.size)
-        three = area(positive.astype(float), negative.astype(float), exact, exact)
+        levels = cell.max(initial=0) + 1
+        positive, negative = (np.bincount(cell[of], minlength=levels) for of in (y == place, y != place))
+        three = area(positive.astype(float), negative.astype(float))
         found.append(Estimate(kind="AUC", of="" if scores.ndim == 1 else classes[place], **three))
     return tuple(found)
 
@@ -192,28 +253,62 @@ def _numbers(model: Any, rows: EncodedRows, target: NumberTarget, purse: Purse |
     y = np.clip(rows.y, low, high)
     off = np.nan_to_num(np.abs(np.clip(_in_blocks(model.predict, rows.X), low, high) - y), nan=high - low)
     preparation, note = getattr(model, "preparation_", None), ""
-    middle, room = ((low + high) / 2, (high - low) / 2) if preparation is None else preparation.target
+    middle = (low + high) / 2 if preparation is None else _middle(model)
+    clip, hidden = high - low, [0.0, 0.0, 0.0]
     if purse is None:
-        clip = room = high - low
         middle = middle if preparation is not None or not len(y) else float(np.median(y))
-        sums, noise = np.ascontiguousarray(terms_of(off, y - middle, clip, room).T).sum(axis=1), 0.0
+        sums, noise = np.ascontiguousarray(terms_of(off, y - middle, clip, clip).T).sum(axis=1), 0.0
+        room = clip
     else:
-        records = private_count(rows.y, purse=purse, share=COUNT_SHARE)
-        candidates = (high - low) * 2.0 ** (np.arange(-30, 1) / 2)
-        quantile = private_quantiles(off, CLIP_QUANTILE, purse=purse, share=CLIP_SHARE, candidates=candidates)
-        # With little noise clip less: the tail beyond must stay small beside the noise.
-        wider = max(math.log(max(records / purse.remaining.noise_multiplier, 1.0)) / 4.5, 1.0)
-        clip, room = min(CLIP_FACTOR * wider * float(quantile), high - low), min(room * wider, high - low)
+        box, mechanism = sizes_of(off, y - middle, clip), gaussian(purse, SIZE_SHARE)
+        sizes = purse.release(box, mechanism, what=WHAT_SIZES).value.reshape(2, SIZES)
+        std = mechanism.noise_std(box, purse.neighbouring)
+        places = [_limit(row, std) for row in sizes]
+        # With a lower limit than that of errors, always predicting the median would look better than it is.
+        places[1] = min(places)
+        far = zip((*sizes, sizes[0]), (*places, places[1]), strict=True)
+        hidden = [_beyond(row, place, std) for row, place in far]
+        room, clip = clip * 0.5 ** places[1], clip * 0.5 ** places[0]
         sums, noise = _release(sums_of(off, y - middle, clip, room), purse, "sums of errors")
-        note = f"Errors above {short(clip)} count as {short(clip)}. "
-    note += f"The median, {short(middle)}, was selected in training." if preparation is not None else ""
-    found = errors(sums, clip, room, noise)
+        if clip < high - low:
+            share = min(hidden[0] * COUNT_WEIGHT / max(float(sums[0]), COUNT_WEIGHT), 1.0)
+            cut = f"Errors above {short(clip)}, at most {100 * share:.2g} % of the records, count as {short(clip)}"
+            note = f"{cut}; the interval has room for them to be twice as far."
+    found = errors(sums, clip, room, noise, hidden)
     estimates = (Estimate(kind="R2", **found["r2"]), Estimate(kind=MEDIAN, **found["constant"]))
     half = (found["error"]["high"] - found["error"]["low"]) / 2
     compared = ((MEDIAN, found["constant"]["value"]),)
     how: Any = {"says_little": half > found["error"]["value"], "compared_with": compared, "estimates": estimates}
-    measured = Measurement(metric="mean absolute error", on="", paid=False, note=note.strip(), **found["error"], **how)
+    measured = Measurement(metric="mean absolute error", on="", paid=False, note=note, **found["error"], **how)
     return measured, max(float(sums[0]) / COUNT_WEIGHT, 1.0 if noise else 0.0)
+
+
+def _middle(model: Any) -> float:
+    """Return the middle of targets that a regressor released, in units of the target."""
+    middle = float(model.preparation_.target[0])
+    if getattr(model.preparation_, "target_reach", None) is not None:  # the logarithm of the mean
+        return math.exp(middle)
+    return middle if getattr(model, "target_transform", None) is None else math.expm1(middle)
+
+
+def sizes_of(off: FloatArray, beyond: FloatArray, unit: float) -> Sensitive:
+    """Count errors, and distances of targets from a constant, by the power of two below `unit` that holds them."""
+    rows = np.zeros((off.size, 2 * SIZES))
+    for start, values in ((0, off), (SIZES, np.abs(beyond))):
+        place = np.floor(np.log2(unit / np.maximum(values, unit * 0.5**SIZES))).clip(0, SIZES - 1).astype(int)
+        rows[np.arange(off.size), start + place] = 1.0
+    return clipped_sum(rows, clip_norm=math.sqrt(2))
+
+
+def _limit(sizes: FloatArray, std: float) -> int:
+    """Return the place of the smallest size such that no noisy count beyond it, or a larger one, is clear."""
+    clear = np.cumsum(sizes) > 3 * std * np.sqrt(np.arange(1, SIZES + 1))
+    return int(np.argmax(clear)) if clear.any() else 0
+
+
+def _beyond(sizes: FloatArray, place: int, std: float) -> float:
+    """Return an upper limit, at 95 %, of the records beyond the size of a place."""
+    return max(float(sizes[:place].sum()), 0.0) + float(stats.norm.isf(0.05)) * std * math.sqrt(place)
 
 
 def terms_of(off: FloatArray, beyond: FloatArray, clip: float, room: float) -> FloatArray:

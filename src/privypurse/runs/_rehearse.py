@@ -1,5 +1,6 @@
 """Rehearse trainings on synthetic rows, without data: their accuracy, and how far noise moves them."""
 
+import functools
 import math
 import warnings
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ from privypurse.core._checks import FloatArray, positive_integer
 from privypurse.core._errors import PrivypurseError
 from privypurse.core._randomness import NoiseSource
 from privypurse.estimators import PrivateLogisticRegression
-from privypurse.estimators._noise_intervals import MOST_ROWS, RUNS, draw_categories, drawn_classes, half_widths
-from privypurse.estimators._preparation import Preparation
+from privypurse.estimators._curves import unfolded
+from privypurse.estimators._noise_intervals import MOST_ROWS, RUNS, drawn_classes, grouped_rows, half_widths
 from privypurse.losses._linear import Logistic, Softmax
 from privypurse.methods._by_name import BY_NAME, method_by_name, ridge_for
 from privypurse.purse._opening import check_delta
@@ -125,55 +126,36 @@ def _fit(name: str, settings: PlanSettings, epsilon: float, seed: int, X: Any, y
     return model.fit(X, y)
 
 
-def made_rows(schema: Schema, preparation: Preparation, rows: int, rng: np.random.Generator, error: float) -> Any:
-    """Draw encoded rows with independent columns and the released centre and spread.
-
-    Without a centre, categories are equally frequent; without a spread, numbers fill their range.
-    `error` is the standard deviation of the noise in the centre of a column: a category whose share
-    is below twice that counts as empty, as noise moves the coefficients of empty categories furthest.
-    """
-    width = len(schema.features)
-    means = np.full(width, np.nan) if preparation.centre is None else preparation.centre * preparation.unit
-    spreads = np.full(width, 0.25) if preparation.spread is None else preparation.spread * preparation.unit
-    made = np.zeros((rows, width), dtype=np.float32)
-    start = 0
-    for column in schema.columns:
-        for own, kind in _groups(column):
-            part, place = made[:, start : start + own], slice(start, start + own)
-            if kind == "categories":
-                draw_categories(part, means[place], rng, error)
-            elif kind == "number":
-                middle = 0.5 if np.isnan(means[start]) else float(np.clip(means[start], 0.0, 1.0))
-                part[:, 0] = np.clip(middle + spreads[start] * rng.standard_normal(rows), 0.0, 1.0)
-            else:
-                part[:, 0] = rng.random(rows) < np.clip(np.nan_to_num(means[start], nan=0.0), 0.0, 1.0)
-            start += own
-    return made
+def groups_of(schema: Schema) -> list[tuple[int, str]]:
+    """Return the parts of an encoded row, for `grouped_rows`."""
+    return [group for column in schema.columns for group in _groups(column)]
 
 
 def _groups(column: Column) -> list[tuple[int, str]]:
     """Return the widths of the parts of an encoded column, and what each is."""
     if isinstance(column, Category) or (isinstance(column, Number) and column.cuts):
         return [(len(column.features), "categories")]
-    parts = column.parts if isinstance(column, Date) else ("position",)
-    found = [(len(PARTS[part]), "categories") if PARTS[part] else (1, "number") for part in parts]
+    if isinstance(column, Date):
+        found = [(len(PARTS[part]), "categories") if PARTS[part] else (1, "number") for part in column.parts]
+    else:
+        found = [(1 + len(column.knots), "curve") if column.knots else (1, "number")]
     return [*found, (1, "indicator")] if column.missing else found
 
 
 def noise_intervals(
     model: Any, schema: Schema, progress: Progress, *, interrupts: Sequence[int] = (), seed: int = 0
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Return half-widths of the intervals of ``coef_`` and ``intercept_`` of a model fitted by a schema.
+    """Return half-widths of the intervals of the coefficients and the intercept of a model fitted by a schema.
 
-    Return None if that is not possible, or on an interrupt.
+    Those of a curve are its values (`unfolded`). Return None if that is not possible, or on an interrupt.
     """
-
-    def draw(rows: int, rng: np.random.Generator, error: float) -> Any:
-        return made_rows(schema, model.preparation_, rows, rng, error)
 
     def goes_on(done: int) -> bool:
         progress.update(done)
         return not interrupts
 
     progress.stage("rehearsing the noise", RUNS)
-    return half_widths(model, draw, goes_on=goes_on, seed=seed)
+    groups = groups_of(schema)
+    draw = functools.partial(grouped_rows, groups, model.preparation_)
+    view = functools.partial(unfolded, groups=groups, preparation=model.preparation_)
+    return half_widths(model, draw, view=view, goes_on=goes_on, seed=seed)

@@ -13,16 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._formats import about, counted, percent
+from privypurse.estimators._curves import MOST_KNOTS, hats
 from privypurse.estimators._private_statistics import gaussian
 from privypurse.purse._purse import Purse
 from privypurse.runs._progress import Progress
 from privypurse.tables._columns import MISSING, UNKNOWN, column_of, places
 from privypurse.tables._draft import draft_schema
-from privypurse.tables._encoder import TableEncoder, read_numbers
+from privypurse.tables._encoder import MOST_DENSE_COLUMNS, TableEncoder, read_numbers
 from privypurse.tables._files import CSV, TableFile
-from privypurse.tables._schema import Category, ClassTarget, Date, Schema, Target, read_schema
+from privypurse.tables._schema import Category, ClassTarget, Date, Number, Schema, Target, read_schema
 
 # Named on the certificate: a refusal depends on the data.
 CHECKED = (
@@ -82,11 +84,11 @@ class Odd:
             column, beyond = column_of(block, part.name), np.zeros(0, dtype=bool)
             if isinstance(part, Category | ClassTarget):
                 listed = part.categories if isinstance(part, Category) else part.classes
-                codes = places(column, listed, schema.missing_values)
+                codes = places(column, listed, schema.missing_in(part))
                 missing, unknown = codes == MISSING, codes == UNKNOWN
             else:
                 found = read_numbers(column, part, schema)
-                missing = places(column, [], schema.missing_values) == MISSING
+                missing = places(column, [], schema.missing_in(part)) == MISSING
                 unknown = np.isnan(found) & ~missing
                 if part.range is not None:  # None: to be released, or cuts
                     beyond = (found < part.range[0]) | (found > part.range[1])
@@ -169,7 +171,31 @@ def read_rows(
     return train, held_out
 
 
-def read_columns(file: TableFile, schema: Schema, progress: Progress) -> tuple[NDArray[np.float64], int]:
+def bend(rows: EncodedRows, before: Schema, after: Schema) -> EncodedRows:
+    """Encode the columns that got knots, in place of their scaled numbers."""
+    encoder, parts, start = TableEncoder(after), [], 0
+    for plain, column in zip(before.columns, after.columns, strict=True):
+        part = rows.X[:, start : start + len(plain.features)]
+        start += len(plain.features)
+        if isinstance(column, Number) and column is not plain:
+            numbers = scaled_back(part[:, [0]], column)
+            part = np.hstack([hats(numbers, np.array(column.knots)), _dense(part[:, 1:])])
+        parts.append(sparse.csr_matrix(part) if encoder.is_sparse else part)
+    X = sparse.hstack(parts, format="csr") if encoder.is_sparse else np.hstack([_dense(part) for part in parts])
+    return EncodedRows(X, rows.y, rows.left_out)
+
+
+def scaled_back(column: Any, number: Number) -> FloatArray:
+    """Return an encoded column of scaled numbers in its units; missing ones are the middle."""
+    low, high = number.range or (0.0, 1.0)
+    return low + (high - low) * np.asarray(_dense(column), dtype=np.float64)[:, 0]
+
+
+def _dense(part: Any) -> Any:
+    return part.toarray() if sparse.issparse(part) else part
+
+
+def read_columns(file: TableFile, schema: Schema, progress: Progress) -> tuple[FloatArray, int]:
     """Return the columns whose range is to be released, and the number of records without a target."""
     table, known = _Growing(len(schema.to_buy), np.float64), 0
     for block, found in _checked_blocks(file, schema, progress):
@@ -216,7 +242,7 @@ def _targets(block: Any, target: Target, schema: Schema) -> tuple[NDArray[Any], 
     """Return the targets of a block, and which of them are known."""
     column = column_of(block, target.name)
     if isinstance(target, ClassTarget):
-        codes = places(column, sorted(target.classes), schema.missing_values).astype(np.intp)
+        codes = places(column, sorted(target.classes), schema.missing_in(target)).astype(np.intp)
         return codes, codes >= 0
     values = np.clip(read_numbers(column, target, schema), *target.range)
     return values, ~np.isnan(values)
@@ -250,14 +276,15 @@ def _check_kinds(block: Any, schema: Schema, name: str) -> None:
 def _check_memory(file: TableFile, rows: int, done: int, encoder: TableEncoder) -> None:
     """Raise InvalidArgument if the matrix would not fit, estimated from the first block."""
     available, width = available_memory(), len(encoder.schema.features)
+    if not encoder.is_sparse:  # with curves, as long as it is not
+        width = min(width + MOST_KNOTS * len(encoder.schema.to_bend), MOST_DENSE_COLUMNS)
     estimate = rows * max(1.0, file.size / max(done, 1))
     needed = estimate * width * 4 * (0.2 if encoder.is_sparse else 1.0)
     if available is not None and needed * 1.3 + 5e8 > available and needed > 1e9:
-        raise InvalidArgument(
-            f"file {file.path.name!r} is too large: about {estimate:.2g} rows of {width} encoded columns need "
-            f"{needed / 1e9:.1f} GB, and {available / 1e9:.1f} GB are free. Leave columns out of the schema, or train from "
-            "Python with privypurse.oracles.ChunkedOracle, which reads from disk."
-        )
+        size = f"about {estimate:.2g} rows of {width} encoded columns need {needed / 1e9:.1f} GB"
+        what = f"file {file.path.name!r} is too large: {size}, and {available / 1e9:.1f} GB are free"
+        remedy = "Leave columns out of the schema, or train from Python with privypurse.oracles.ChunkedOracle"
+        raise InvalidArgument(f"{what}. {remedy}, which reads from disk.")
 
 
 def available_memory() -> int | None:
@@ -295,20 +322,17 @@ class LeftOut:
     def __str__(self) -> str:
         if self.low <= 0:
             return f"lines that {self.why}: fewer than about {about(self.high)}"
-        lines = "line" if about(self.count) == "1" else "lines"
-        return (
-            f"about {about(self.count)} {lines} ({about(self.low)} to {about(self.high)}) {self.why} and are left out"
-        )
+        count, low, high = map(about, (self.count, self.low, self.high))
+        lines = "line" if count == "1" else "lines"
+        return f"about {count} {lines} ({low} to {high}) {self.why} and are left out"
 
     def check(self, file: TableFile, most: float) -> None:
         """Raise InvalidArgument if clearly more than a share of lines cannot be read. A missing target is no cause."""
         lost, name = self.count - most * max(self.lines, 0.0), file.path.name
         if self.why == UNREADABLE and self.low > 0 and lost > self.count - self.low:
-            raise InvalidArgument(
-                f"{self}: more than {percent(most)} of {name!r}, which is what the schema allows (unreadable). {self.remedy} "
-                f"`privypurse schema {name} --check SCHEMA` prints the exact counts and causes, for those who may see the "
-                "records."
-            )
+            allowed = f"more than {percent(most)} of {name!r}, which is what the schema allows (unreadable)"
+            exactly = f"`privypurse schema {name} --check SCHEMA` prints the exact counts and causes"
+            raise InvalidArgument(f"{self}: {allowed}. {self.remedy} {exactly}, for those who may see the records.")
 
 
 def count_left_out(file: TableFile, unused: int, purse: Purse) -> tuple[LeftOut, ...]:
@@ -320,18 +344,10 @@ def count_left_out(file: TableFile, unused: int, purse: Purse) -> tuple[LeftOut,
     box, mechanism = file.tally.box(unused=unused), gaussian(purse, SHARE)
     noisy = [float(count) for count in purse.release(box, mechanism, what=WHAT).value]
     half = SURE * mechanism.noise_std(box, purse.neighbouring)
-    causes = {UNREADABLE: remedy_for(file), NO_TARGET: SPELLING}
-    both = [
-        LeftOut(
-            why=why,
-            count=count,
-            low=max(count - half, 0.0),
-            high=max(count, 0.0) + half,
-            lines=sum(noisy),
-            remedy=causes[why],
-        )
-        for why, count in zip(causes, noisy[1:], strict=True)
-    ]
+    both = []
+    for (why, remedy), count in zip(((UNREADABLE, remedy_for(file)), (NO_TARGET, SPELLING)), noisy[1:], strict=True):
+        ends = {"low": max(count - half, 0.0), "high": max(count, 0.0) + half}
+        both.append(LeftOut(why=why, count=count, **ends, lines=sum(noisy), remedy=remedy))
     return tuple(both if file.has_lines else both[1:])
 
 
@@ -349,7 +365,5 @@ def remedy_for(file: TableFile) -> str:
     """Return what to do about lines that cannot be read."""
     if file.format != CSV:
         return "Write each record as one object on one line."
-    return (
-        "If records have line breaks inside quotes, use the output of "
-        f"`privypurse data convert {file.path.name} OUT.parquet`, with the --dataset of these records."
-    )
+    output = f"the output of `privypurse data convert {file.path.name} OUT.parquet`"
+    return f"If records have line breaks inside quotes, use {output}, with the --dataset of these records."

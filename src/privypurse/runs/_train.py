@@ -5,7 +5,7 @@ import json
 import math
 import pathlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,14 @@ from privypurse.core._formats import percent
 from privypurse.core._randomness import NoiseSource
 from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
 from privypurse.estimators._base import CUT_SHORT
+from privypurse.estimators._curves import (
+    COUNT_SHARE,
+    HISTOGRAM_SHARE,
+    MOST_ENCODED,
+    MOST_IN_REGRESSION,
+    TURN_HATS_AT,
+    buy_knots,
+)
 from privypurse.estimators._private_statistics import private_quantiles
 from privypurse.methods._by_name import method_by_name, ridge_for
 from privypurse.purse._certificate import fingerprint
@@ -28,11 +36,11 @@ from privypurse.purse._purse import Purse
 from privypurse.report._content import Measurement
 from privypurse.runs import _rows as reading
 from privypurse.runs._account import Account, Forecast, forecast
-from privypurse.runs._describe import describe_budget, describe_run, measurements_text, report_of
-from privypurse.runs._measure import MEASURE_SHARE, epsilon_beside_measuring, measure
+from privypurse.runs._describe import describe_budget, describe_run, describe_weights, measurements_text, report_of
+from privypurse.runs._measure import MEASURE_SHARES, epsilon_beside_measuring, measure, measured_exactly
 from privypurse.runs._on_record import counted, held_back, on_record
 from privypurse.runs._progress import Progress, Silent, TrainingStage
-from privypurse.runs._rehearse import noise_intervals
+from privypurse.runs._rehearse import groups_of, noise_intervals
 from privypurse.runs._rows import CHECKED, EncodedRows, LeftOut, count_left_out, exactly_left_out
 from privypurse.runs.folder import ModelFolder, model_files
 from privypurse.tables._encoder import TableEncoder
@@ -54,61 +62,28 @@ MODELS: dict[str, tuple[type[Any], bool]] = {  # with whether they classify
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """Settings of a training run.
+    """Settings of a training run."""
 
-    Parameters
-    ----------
-    data, out : path
-        A file that `TableFile` reads, and the folder for the model.
-    target : str
-        Name of the column to predict.
-    epsilon : float
-        Budget of this run.
-    account : Account
-        Account to charge.
-    schema : path or None
-        Description of the columns. None drafts one from the data, which no guarantee covers.
-    buy_ranges : bool
-        Release the ranges of number columns that a draft would read from the data.
-    model : str or None
-        One of ``MODELS``. Default: logistic regression for classes, ridge for numbers.
-    method : str
-        Name of the optimization method.
-    hold_out : float
-        Share of records held out to measure the model, for 3 % of the run's budget. 0 for none.
-    test, test_public : path or None, bool
-        Other records to measure on instead, and whether they are declared public.
-    intervals, overwrite : bool
-        Estimate how far noise moves the coefficients; replace an existing model.
-    delimiter, encoding
-        Of CSV files.
-    seed : int or None
-        For simulations: NOT PRIVATE.
-    noise : {"auto", "secure", "plain"}
-        Draw noise exactly where that is cheap; always exactly, or raise; in floating point.
-    command : str
-        The command line, for the report.
-    """
-
-    data: pathlib.Path
-    target: str
-    epsilon: float
-    out: pathlib.Path
+    data: pathlib.Path  # a file that `TableFile` reads
+    target: str  # the column to predict
+    epsilon: float  # of this run
+    out: pathlib.Path  # folder for the model
     account: Account
-    schema: pathlib.Path | None = None
-    buy_ranges: bool = False
-    model: str | None = None
+    schema: pathlib.Path | None = None  # None drafts one from the data, which no guarantee covers
+    buy_ranges: bool = False  # release the ranges that a draft would read from the data
+    model: str | None = None  # one of ``MODELS``; by default the first for such a target
     method: str = "auto"
-    hold_out: float = 0.1
-    test: pathlib.Path | None = None
-    test_public: bool = False
-    intervals: bool = True
+    class_weight: Mapping[str, float] | str | None = None  # by name, or "balanced" by the released class counts
+    hold_out: float = 0.1  # share of records to measure the model on
+    test: pathlib.Path | None = None  # other records to measure on instead, exactly
+    test_public: bool = False  # whether these are declared public
+    intervals: bool = True  # estimate how far noise moves the coefficients
     overwrite: bool = False
     delimiter: str | None = None
     encoding: str = "utf-8"
-    seed: int | None = None
-    noise: str = "auto"
-    command: str = ""
+    seed: int | None = None  # for simulations: NOT PRIVATE
+    noise: str = "auto"  # "secure": exact or refused; "plain": in floating point
+    command: str = ""  # the command line, for the report
 
     @property
     def share_held_out(self) -> float:
@@ -128,6 +103,8 @@ class TrainSettings:
         if self.seed is not None:
             NoiseSource(seed=self.seed)
         method_by_name(self.method)
+        for weight in self.class_weight.values() if isinstance(self.class_weight, Mapping) else ():
+            positive(class_weight=weight)
         if self.method == "dp-sgd":
             why = "is accounted as a list of releases fixed in advance, which allows no other release"
             raise InvalidArgument(f"method dp-sgd {why}. Use it from Python with training.purse_for, or leave it out.")
@@ -154,16 +131,8 @@ def train_file(
 ) -> TrainResult:
     """Train a private model on a file.
 
-    Parameters
-    ----------
-    settings : TrainSettings
-        What to train.
-    progress : Progress, optional
-        Receives public progress.
-    opened : callable, optional
-        Called with the purse, and whether its account is new, before anything is spent.
-    counted_lines : callable, optional
-        Called before training with the noisy number of lines left out for each cause.
+    `opened` is called with the purse, and whether its account is new, before anything is spent;
+    `counted_lines` before training with the noisy number of lines left out for each cause.
 
     Guarantees
     ----------
@@ -183,8 +152,10 @@ def train_file(
             run.declare_uncovered(what)
         if settings.test is not None:
             where = settings.test.name + (f", which {purse.who} declared public" if settings.test_public else "")
-            exact = f"the quality of the model on the records of {where}, and how many are left out, measured exactly"
-            run.declare_uncovered(exact)
+            run.declare_uncovered(measured_exactly("the model", where, inputs.schema.target))
+        if isinstance(settings.class_weight, Mapping):
+            weights = describe_weights(settings.class_weight)
+            run.declare_uncovered(f"how the {weights}, which move the intercept, were chosen: they were declared")
         what = f"train {settings.data.name}, target {settings.target}, model {place.folder.name}"
         describe_budget(purse)  # raise now if it cannot be described
         with on_record(purse, run, what) as record, counted(run, "no model was made"):
@@ -193,7 +164,7 @@ def train_file(
                 one.check(inputs.file, inputs.schema.unreadable)
                 if counted_lines is not None:
                     counted_lines(one)
-            model, schema = _fit(settings, inputs, run, progress)
+            model, schema = _fit(settings, inputs, run, progress, left_out[0].lines)
             # The model is paid for: do not stop before it is written.
             with held_back() as interrupts:
                 measurements = _measurements(settings, schema, model, inputs, run, progress)
@@ -204,9 +175,10 @@ def train_file(
                         intervals = noise_intervals(model, schema, progress, interrupts=interrupts)
                 progress.stage("writing the model and its report")
                 model.certificate_, model.privacy_spent_ = run.certificate(), run.spent
+                model._reported = schema.features, groups_of(schema), intervals
                 record["certificate"] = fingerprint(model.certificate_)
                 if isinstance(schema.target, ClassTarget):  # predict names of classes, not their indices
-                    model.classes = sorted(schema.target.classes)
+                    model.classes, model.class_weight = sorted(schema.target.classes), settings.class_weight
                     model.classes_ = np.array(model.classes)
                 pipeline = Pipeline([("columns", TableEncoder(schema)), ("model", model)])
                 about = describe_run(settings, schema, pipeline, purse, intervals, left_out)
@@ -235,9 +207,13 @@ def check_training(settings: TrainSettings, progress: Progress | None = None) ->
     uses = [f"{percent(reading.SHARE)} counts the lines left out"]
     if settings.schema is not None and (columns := len(inputs.schema.to_buy)):
         uses.append(f"{percent(_share_for_ranges(columns), 0)} releases {counted_noun(columns, 'range')}")
+    if settings.schema is not None and (curves := len(inputs.schema.to_bend)):
+        uses.append(f"{percent(COUNT_SHARE + HISTOGRAM_SHARE, 0)} releases {counted_noun(curves, 'curve')}")
     if settings.share_held_out:
-        uses.append(f"{percent(MEASURE_SHARE, 0)} measures the model")
-    return found, (*uses, "the rest prepares and trains it")
+        least, most = (percent(share, 0) for share in MEASURE_SHARES)
+        uses.append(f"{least} to {most} measures the model")
+    weights = f"; {describe_weights(settings.class_weight)} move its intercept, for nothing"
+    return found, (*uses, f"the rest prepares and trains it{weights if settings.class_weight else ''}")
 
 
 def _open(settings: TrainSettings, progress: Progress, *, dry: bool = False) -> tuple["_Inputs", Purse, bool]:
@@ -279,7 +255,8 @@ def _read_all(settings: TrainSettings, progress: Progress) -> _Inputs:
     schema = reading.describe_columns(file, settings.target, settings.schema, progress)
     schema = schema.buying_ranges() if settings.buy_ranges else schema
     file.require(schema.names)
-    inputs = _Inputs(file, test, schema, unfitted_model(reading.target_of(schema), settings.method, settings.model))
+    model = unfitted_model(reading.target_of(schema), settings.method, settings.model)
+    inputs = _Inputs(file, test, schema, _weighted(model, reading.target_of(schema), settings.class_weight))
     if test is not None:
         test.require(schema.names)
         inputs.test_left_out = reading.check_readable(test, schema, progress)
@@ -292,8 +269,8 @@ def _read_all(settings: TrainSettings, progress: Progress) -> _Inputs:
     return inputs
 
 
-def _fit(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progress) -> tuple[Any, Schema]:
-    """Release ranges if needed, and train. Return model and final schema."""
+def _fit(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progress, lines: float) -> tuple[Any, Schema]:
+    """Release ranges if needed, and train. Return model and final schema. `lines` is their noisy number."""
     schema, model = inputs.schema, inputs.model
     if inputs.to_buy is not None:
         schema = _buy_ranges(schema, inputs.to_buy, run, progress, seeded=settings.seed is not None)
@@ -302,9 +279,15 @@ def _fit(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progres
     how: Any = {"hold_out": hold_out, "seed": settings.seed}
     train, inputs.aside = inputs.rows or reading.read_rows(inputs.file, schema, progress, **how)
     inputs.rows = None  # free the memory
+    if schema.to_bend:
+        plain, seeded = schema, settings.seed is not None
+        schema = _buy_curves(plain, train.X, run, progress, seeded=seeded)
+        train, inputs.aside = reading.bend(train, plain, schema), reading.bend(inputs.aside, plain, schema)
+        model._turn_at = TURN_HATS_AT
+    model._parts = groups_of(schema)
     progress.stage("preparing: counts, lengths, centre and spread")
     before = 1 - run.fraction_left
-    model.set_params(purse=run, epsilon=epsilon_beside_measuring(run) if hold_out > 0 else None)
+    model.set_params(purse=run, epsilon=epsilon_beside_measuring(run, hold_out * lines) if hold_out > 0 else None)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", CUT_SHORT)  # reported as a remark
         model.set_params(callbacks=[TrainingStage(progress)], copy_X=False).fit(train.X, train.y)
@@ -314,10 +297,8 @@ def _fit(settings: TrainSettings, inputs: _Inputs, run: Purse, progress: Progres
 
 
 def _files(pipeline: Pipeline, about: dict[str, Any], measurements: list[Measurement]) -> dict[str, str]:
-    files = model_files(pipeline) | {
-        "run.json": json.dumps(about, indent=1, allow_nan=False),
-        "measurements.json": measurements_text(measurements),
-    }
+    files = model_files(pipeline) | {"run.json": json.dumps(about, indent=1, allow_nan=False)}
+    files["measurements.json"] = measurements_text(measurements)
     try:
         return files | {"report.html": report_of(pipeline, about, measurements)}
     except Exception as error:  # keep the paid model
@@ -342,6 +323,22 @@ def unfitted_model(target: Target, method: str, name: str | None = None) -> Any:
     return model
 
 
+def _weighted(model: Any, target: Target, weights: Mapping[str, float] | str | None) -> Any:
+    """Set the weights of classes, which are given by name; the model is trained on their places."""
+    if weights is None:
+        return model
+    if not isinstance(target, ClassTarget):
+        numbers = f"the target {target.name!r} has a range"
+        raise InvalidArgument(f"expected class_weight with a target of classes only; {numbers}. Leave it out.")
+    if isinstance(weights, Mapping):
+        listed = sorted(target.classes)
+        if unknown := [name for name in weights if name not in listed]:
+            expected = f"expected class_weight for {', '.join(map(repr, listed[:5]))}"
+            raise InvalidArgument(f"{expected}, got {shown(unknown[0])}. Write a class as in the schema.")
+        weights = {listed.index(name): weight for name, weight in weights.items()}  # type: ignore[misc]
+    return model.set_params(class_weight=weights)
+
+
 def _share_for_ranges(columns: int) -> float:
     return min(RANGE_SHARE * columns, MOST_FOR_RANGES)
 
@@ -357,6 +354,20 @@ def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress, *, see
         bought[column.name] = pair if pair[0] < pair[1] else (pair[0] - 1.0, pair[1] + 1.0)  # not empty
     # Seeded noise is not private, so such a range does not count as released.
     return schema.with_ranges(bought, Source.DATA if seeded else Source.BOUGHT)
+
+
+def _buy_curves(schema: Schema, X: Any, run: Purse, progress: Progress, *, seeded: bool) -> Schema:
+    """Release knots of the curves of columns, from their encoded numbers."""
+    progress.stage("buying curves of columns")
+    starts = np.cumsum([0, *(len(column.features) for column in schema.columns)])
+    place = {column.name: int(start) for column, start in zip(schema.columns, starts, strict=False)}
+    numbers = [reading.scaled_back(X[:, [place[column.name]]], column) for column in schema.to_bend]
+    ranges = [column.range for column in schema.to_bend if column.range is not None]
+    most = MOST_ENCODED if isinstance(schema.target, ClassTarget) else MOST_IN_REGRESSION
+    most -= len(schema.features) - len(ranges)  # of other columns
+    knots = buy_knots(np.column_stack(numbers), ranges, run, most=most)
+    bought = {column.name: own.tolist() for column, own in zip(schema.to_bend, knots, strict=True)}
+    return schema.with_knots(bought, Source.DATA if seeded else Source.BOUGHT)
 
 
 def _within_run(trace: Trace, before: float, after: float) -> Trace:
@@ -397,10 +408,8 @@ def _remarks(
                 spelt = f"class {name!r} has few or no records. Is it spelt as in {settings.data.name}?"
                 remarks.append(f"{spelt} Rows whose target is not listed were left out.")
     if model.stop_reason_ == "others":
-        others = "others spent from the budget of the same data set meanwhile"
-        remarks.append(
-            f"{CUT_SHORT} after {counted_noun(model.n_iter_, 'step')}: {others}, and it does not allow all planned steps."
-        )
+        others = "others spent from the same budget meanwhile, which does not allow all planned steps"
+        remarks.append(f"{CUT_SHORT} after {counted_noun(model.n_iter_, 'step')}: {others}.")
     if (settings.hold_out or settings.test is not None) and not measurements:
         why = "others may have spent the rest of the budget, or the file is gone"
         remarks.append(f"the model could not be measured: {why}.")

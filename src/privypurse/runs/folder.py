@@ -5,6 +5,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import pathlib
 import secrets
@@ -17,33 +18,51 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
+from privypurse.core._checks import FloatArray, shown
 from privypurse.core._errors import FileUnusable, InvalidArgument, PrivypurseError
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._reading import check_fields, read_json, refusing
 from privypurse.core._version import __version__
-from privypurse.estimators import PrivateHuberRegressor, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
+from privypurse.estimators import (
+    PrivateGammaRegressor,
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivatePoissonRegressor,
+    PrivateRidge,
+)
 from privypurse.estimators._base import PrivateLinearModel
+from privypurse.estimators._linear_models import PrivateLinearRegressor
 from privypurse.estimators._preparation import Preparation
+from privypurse.estimators._uncovered import check_named
 from privypurse.methods._by_name import BY_NAME
 from privypurse.purse._certificate import Certificate
 from privypurse.purse._purse import Spent
+from privypurse.runs._rehearse import groups_of
+from privypurse.runs._steps import pipeline_from_json, steps_to_json
 from privypurse.tables._encoder import TableEncoder
 from privypurse.tables._schema import parse_schema, write_schema
 from privypurse.training._trace import Trace
 
-__all__ = ["load_model"]
+__all__ = ["load_model", "save_model"]
 
-MODEL, SCHEMA, CERTIFICATE, TRACE = "model.json", "schema.toml", "certificate.json", "trace.json"
-MANIFEST = "manifest.json"
+MODEL, CERTIFICATE, TRACE = "model.json", "certificate.json", "trace.json"
+SCHEMA, STEPS = "schema.toml", "steps.json"  # a folder has one of them
+MANIFEST, RUN = "manifest.json", "run.json"
 MADE_AGAIN = ("report.html", "measurements.json")  # rewritten by `evaluate` and `report`, so without checksums
 ROOM_BYTES = 24 << 20  # free on the disk before anything is paid for; a report takes most of it
 FORMAT = 1
 KINDS: dict[str, type[PrivateLinearModel]] = {
-    kind.__name__: kind for kind in (PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge, PrivateHuberRegressor)
+    kind.__name__: kind
+    for kind in (
+        *(PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge, PrivateHuberRegressor),
+        *(PrivatePoissonRegressor, PrivateGammaRegressor),
+    )
 }
 # Parameters of a process, not of a model.
 _NOT_KEPT = ("purse", "callbacks", "random_state", "verbose", "method", "warm_start", "copy_X")
-_ARRAYS = ("unit", "centre", "stretch", "spread", "log_odds")
+_LATER = ("turn", "curvature", "target_spread", "target_reach")
+_ARRAYS = ("unit", "centre", "stretch", "spread", "turn", "log_odds")
 
 
 def model_to_json(model: PrivateLinearModel) -> str:
@@ -55,6 +74,8 @@ def model_to_json(model: PrivateLinearModel) -> str:
     if isinstance(params.get("class_weight"), Mapping):  # keys of JSON are text
         params["class_weight"] = [[_plain(name), _plain(weight)] for name, weight in params["class_weight"].items()]
     method = model.method if isinstance(model.method, str) else model.method.name
+    # What earlier versions did not know is left out where there is none.
+    its = {name: one for name, one in vars(model.preparation_).items() if one is not None or name not in _LATER}
     fitted = {
         "coef": model.coef_.tolist(),
         "intercept": np.asarray(model.intercept_).tolist(),
@@ -62,7 +83,7 @@ def model_to_json(model: PrivateLinearModel) -> str:
         "n_iter": model.n_iter_,
         "stop_reason": model.stop_reason_,
         "spent": asdict(model.privacy_spent_),
-        "preparation": {name: _plain(value) for name, value in vars(model.preparation_).items()},
+        "preparation": {name: _plain(value) for name, value in its.items()},
         "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
     }
     # Fields that earlier versions did not have are written where they say something.
@@ -70,8 +91,14 @@ def model_to_json(model: PrivateLinearModel) -> str:
         params.pop("class_weight", None)
     else:
         fitted["class_shift"] = np.asarray(model._class_shift).tolist()
+    if params.get("target_transform") is None:
+        params.pop("target_transform", None)
+    else:
+        fitted["smearing"] = model.smearing_
     if getattr(model, "_corrects_clip", False):
         fitted["corrects_clip"] = True
+    if hasattr(model, "feature_names_in_"):
+        fitted["feature_names"] = [str(name) for name in model.feature_names_in_]
     fields = {"format": FORMAT, "version": __version__, "kind": kind, "method": method}
     return json.dumps(fields | {"params": params, "fitted": fitted}, indent=1, allow_nan=False)
 
@@ -94,7 +121,11 @@ def model_from_json(text: str) -> PrivateLinearModel:
         model._class_shift = np.array(fitted.get("class_shift", 0.0), dtype=np.float64)
         if isinstance(model, PrivateLogisticRegression):
             model._corrects_clip = bool(fitted.get("corrects_clip", False))
+        if "smearing" in fitted:
+            model.smearing_ = float(fitted["smearing"])
         model.n_features_in_ = fitted["n_features_in"]
+        if "feature_names" in fitted:
+            model.feature_names_in_ = np.array(fitted["feature_names"], dtype=object)
         model.n_iter_, model.stop_reason_ = fitted["n_iter"], fitted["stop_reason"]
         model.privacy_spent_ = Spent(**fitted["spent"])
         fields = fitted["preparation"]
@@ -119,9 +150,13 @@ def _check(model: Any) -> None:
         np.atleast_1d(model.intercept_).shape == (count,),
         model._class_shift.shape in ((), (count,)),
         model.coef_.ndim == (1 if classes is None else 2),
+        len(getattr(model, "feature_names_in_", range(columns))) == columns,
+        model.preparation_.turn is None or model.preparation_.turn.shape == (columns, columns),
         *(array is None or np.ndim(array) == 0 or np.shape(array) == (columns,) for array in arrays),
     ]
-    if isinstance(model, PrivateRidge | PrivateHuberRegressor) != (classes is None) or not all(shapes):
+    if getattr(model, "target_transform", None) is not None and not 0 < model.smearing_ < math.inf:
+        raise ValueError("a factor is not above zero")
+    if isinstance(model, PrivateLinearRegressor) != (classes is None) or not all(shapes):
         raise ValueError("parts have other shapes")
     if classes is not None and (classes.ndim != 1 or len(classes) < 2 or len(set(classes.tolist())) < len(classes)):
         raise ValueError("classes are not different from each other")
@@ -268,33 +303,48 @@ def _claimed(folder: pathlib.Path) -> int:
         os.close(handle)
 
 
-def model_files(pipeline: Pipeline) -> dict[str, str]:
-    """Return the files that hold a pipeline of a `TableEncoder` and a fitted private model."""
-    steps = [step for _, step in pipeline.steps] if isinstance(pipeline, Pipeline) else []
-    if len(steps) != 2 or not isinstance(steps[0], TableEncoder):
-        steps_of = "[('columns', TableEncoder(schema)), ('model', a fitted private model)]"
-        raise InvalidArgument(f"expected pipeline to be Pipeline({steps_of}). Save other models with skops.")
-    encoder, model = steps
-    return {
-        MODEL: model_to_json(model),
-        SCHEMA: write_schema(encoder.schema),
-        CERTIFICATE: model.certificate_.to_json(),
-        "certificate.txt": str(model.certificate_),
-        TRACE: model.trace_.to_json(),
-    }
+def model_files(pipeline: Any) -> dict[str, str]:
+    """Return the files that hold a pipeline of declared steps and a fitted private model, or the model alone."""
+    if isinstance(pipeline, PrivateLinearModel):
+        pipeline = Pipeline([("model", pipeline)])
+    model = pipeline[-1] if isinstance(pipeline, Pipeline) else pipeline
+    if not isinstance(model, PrivateLinearModel):
+        raise InvalidArgument(
+            f"expected a private linear model, or a pipeline of declared steps that ends with one; got {shown(model)}. "
+            "Additive models are kept by `privypurse train`, or with skops."
+        )
+    files = {MODEL: model_to_json(model)}
+    if len(pipeline) == 2 and isinstance(pipeline[0], TableEncoder):
+        files[SCHEMA] = write_schema(pipeline[0].schema)
+    else:
+        check_named(pipeline)
+        files[STEPS] = steps_to_json(pipeline)
+    files |= {CERTIFICATE: model.certificate_.to_json(), "certificate.txt": str(model.certificate_)}
+    return files | {TRACE: model.trace_.to_json()}
 
 
-def save_model(pipeline: Pipeline, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Save a fitted pipeline in a folder of plain files.
+def save_model(
+    pipeline: Pipeline | PrivateLinearModel, folder: str | os.PathLike[str], *, overwrite: bool = False
+) -> None:
+    """Save a fitted pipeline in a folder of plain files: JSON, and text.
 
     Parameters
     ----------
-    pipeline : Pipeline
-        Of a `TableEncoder` and one of this library's private models.
+    pipeline : Pipeline or estimator
+        A fitted private linear model; or a pipeline of a `TableEncoder`, or of other declared steps, and
+        such a model: ``DeclaredOneHot``, ``BoundedScaler``, ``RowNormalizer``, ``Normalizer``,
+        ``SimpleImputer`` with a constant, also in a ``ColumnTransformer``, ``FeatureUnion`` or
+        ``Pipeline``. A ``PrivateRangeScaler`` comes back as a ``BoundedScaler`` with the ranges it
+        released.
     folder : str or path
         Path of the model.
     overwrite : bool, default False
         Replace an existing model.
+
+    Raises
+    ------
+    InvalidArgument
+        A step learned from the data, or cannot be written as text. Nothing is written.
     """
     files = model_files(pipeline)
     with ModelFolder(folder, overwrite=overwrite) as place:
@@ -312,26 +362,43 @@ def load_model(folder: str | os.PathLike[str]) -> Pipeline:
     Returns
     -------
     Pipeline
-        With steps "columns" and "model"; takes data frames with the columns of the schema.
+        With steps "columns" and "model", for data frames with the columns of the schema; or with the
+        steps that were saved. (Whether a ``ColumnTransformer`` returns a sparse or a dense table may
+        change, since it depends on the records. Scores then differ by rounding.)
     """
     place = check_is_model(pathlib.Path(folder))
+    declared = SCHEMA if SCHEMA in _checksums(place) else STEPS
     damaged = f"{str(folder)!r} is not a privypurse model: one of its files cannot be read. Restore it from a copy."
     with refusing(damaged, also=(OSError,)):
-        texts = {name: (place / name).read_text(encoding="utf-8") for name in (MODEL, SCHEMA, CERTIFICATE, TRACE)}
+        texts = {name: (place / name).read_text(encoding="utf-8") for name in (MODEL, declared, CERTIFICATE, TRACE)}
     model: Any = model_from_json(texts[MODEL])
     model.certificate_ = Certificate.from_json(texts[CERTIFICATE])
     model.trace_ = Trace.from_json(texts[TRACE])
+    if declared == STEPS:
+        with refusing(damaged):
+            return pipeline_from_json(texts[STEPS], model)
     schema = parse_schema(texts[SCHEMA])
     if schema.to_buy or len(schema.features) != model.n_features_in_:
         raise InvalidArgument(f"the model {str(folder)!r} and its schema do not fit together. Restore it from a copy.")
+    with refusing(damaged, also=(OSError,)):
+        model._reported = schema.features, groups_of(schema), _half_widths(place, model)
     return Pipeline([("columns", TableEncoder(schema)), ("model", model)])
+
+
+def _half_widths(folder: pathlib.Path, model: PrivateLinearModel) -> tuple[FloatArray, FloatArray] | None:
+    """Return half-widths of the intervals of ``coef_`` and ``intercept_`` in the report of a model, if it has some."""
+    stored = read_json((folder / RUN).read_text(encoding="utf-8")) if RUN in _checksums(folder) else {}
+    if stored.get("half_widths") is None:
+        return None
+    coefficients, intercepts = (np.array(part, dtype=np.float64) for part in stored["half_widths"])
+    return coefficients.reshape(model.coef_.shape), intercepts.reshape(np.shape(model.intercept_))
 
 
 def check_is_model(folder: pathlib.Path) -> pathlib.Path:
     """Return the folder. Raise InvalidArgument unless it holds a complete, unchanged model."""
     try:
         checksums = _checksums(folder)
-        if not {MODEL, SCHEMA, CERTIFICATE, TRACE} <= set(checksums):
+        if not {MODEL, CERTIFICATE, TRACE} <= set(checksums) or not {SCHEMA, STEPS} & set(checksums):
             raise KeyError
     except (OSError, ValueError, KeyError, TypeError) as error:
         why = f"{str(folder)!r} is not a privypurse model: it has no readable {MANIFEST}"

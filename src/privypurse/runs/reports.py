@@ -1,5 +1,6 @@
 """Reports of models that were fitted from Python."""
 
+import contextlib
 import math
 import os
 import pathlib
@@ -14,17 +15,16 @@ from sklearn.pipeline import Pipeline
 
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
-from privypurse.core._formats import about
 from privypurse.core._version import __version__
 from privypurse.estimators import DeclaredOneHot
 from privypurse.estimators._base import PrivateLinearModel
 from privypurse.estimators._noise_intervals import NOTE
-from privypurse.estimators._uncovered import uncovered_steps
+from privypurse.estimators._uncovered import check_named
 from privypurse.purse._certificate import Certificate
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Coefficient, ReportContent
 from privypurse.report._page import render
-from privypurse.runs._describe import describe_budget
+from privypurse.runs._describe import describe_budget, prepared
 from privypurse.runs.folder import replace_file
 
 __all__ = ["report"]
@@ -36,7 +36,7 @@ def report(
     *,
     title: str = "",
     names: Sequence[str] | None = None,
-    one_hot: Sequence[Sequence[str]] = (),
+    one_hot: Sequence[Sequence[str]] | None = None,
     intervals: bool = True,
 ) -> None:
     """Write the report of a fitted model as one HTML page: guarantee, spending, trace, coefficients.
@@ -76,35 +76,37 @@ def report(
     ...     "differentially private" in page.read_text(encoding="utf-8")
     True
     """
-    steps = model[:-1] if isinstance(model, Pipeline) else None
-    fitted = model[-1] if isinstance(model, Pipeline) else model
+    before = model.steps[:-1] if isinstance(model, Pipeline) else []
+    steps, fitted = (model[:-1], model[-1]) if isinstance(model, Pipeline) else ((), model)
+    if hasattr(fitted, "shapes"):
+        got = f"expected a linear model; got {type(fitted).__name__}"
+        raise InvalidArgument(f"{got}. Use its plot() and certificate_, or `privypurse train`.")
     if not isinstance(fitted, PrivateLinearModel) or not hasattr(fitted, "certificate_"):
         got = f"got {shown(fitted) if isinstance(fitted, type) else type(fitted).__name__}"
-        raise InvalidArgument(
-            f"model must be a fitted private model, or a pipeline that ends with one; {got}. Fit it first."
-        )
+        raise InvalidArgument(f"model must be a fitted private model, or a pipeline that ends with one; {got}. Fit it.")
     certificate, purse = fitted.certificate_, fitted.purse if isinstance(fitted.purse, Purse) else None
-    listed = [] if steps is None or not len(steps) else uncovered_steps(purse, steps)
-    if unnamed := [words for words in listed if words not in certificate.uncovered]:
-        raise InvalidArgument(
-            f"the certificate of the model does not name {'; '.join(unnamed)}. Call declare_pipeline(purse, pipeline) before "
-            "the fit, or declare the settings of the step."
-        )
-    if names is None and steps is not None and len(steps) and hasattr(steps, "get_feature_names_out"):
-        names = _names_after(steps, fitted.n_features_in_)
-    if not one_hot and steps is not None and len(steps) and names is not None:
-        one_hot = _one_hot_groups(steps[-1], names)
+    if isinstance(model, Pipeline):
+        check_named(model)
+    if names is None and steps:
+        # Steps that do not tell leave the columns without names.
+        with warnings.catch_warnings(), contextlib.suppress(AttributeError, ValueError, TypeError):
+            warnings.simplefilter("ignore")
+            found = [str(name) for name in steps.get_feature_names_out()]
+            names = found if len(found) == fitted.n_features_in_ else None
+    if one_hot is None and steps and names is not None:
+        one_hot = _one_hot_groups(steps[-1], names) or None
     frame = fitted.coefficients(names, one_hot=one_hot, intervals=intervals)
     kind, with_intervals = type(fitted).__name__, bool(frame.low.notna().any())
+    lines = [*prepared(fitted), *([f"step {name}", shown(step)] for name, step in before)]
     content = ReportContent(
         title=title or f"{kind}, {certificate.dataset}",
-        task=f"A linear model ({kind}) of {fitted.n_features_in_:,} columns, fitted from Python.",
+        task=f"A linear model ({kind}){_scale(fitted)} of {fitted.n_features_in_:,} columns, fitted from Python.",
         certificate=certificate,
         trace=fitted.trace_,
         method=fitted.method if isinstance(fitted.method, str) else fitted.method.name,
         step_sizes=fitted.trace_.step_sizes,
         budget=_budget(certificate, purse),
-        prepared=_prepared(fitted, steps),
+        prepared=tuple((first, second) for first, second in lines),
         coefficients=tuple(_coefficient(row) for row in frame.to_dict("records")),
         coefficients_note=NOTE if with_intervals else "",
         settings=(
@@ -119,15 +121,11 @@ def report(
     replace_file(pathlib.Path(path), render(content))
 
 
-def _names_after(steps: Pipeline, columns: int) -> Sequence[str] | None:
-    """Return the names of the columns that the steps make, or None if they do not tell."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            names = [str(name) for name in steps.get_feature_names_out()]
-    except (AttributeError, ValueError, TypeError):
-        return None
-    return names if len(names) == columns else None
+def _scale(model: PrivateLinearModel) -> str:
+    """Say what the coefficients add up to, where it is not the target."""
+    if getattr(model, "target_transform", None) is not None:
+        return " of the logarithm of one plus the target"
+    return " of the logarithm of the mean" if model.preparation_.target_reach is not None else ""
 
 
 def _one_hot_groups(step: Any, names: Sequence[str]) -> list[Sequence[str]]:
@@ -155,18 +153,6 @@ def _budget(certificate: Certificate, purse: Purse | None) -> dict[str, Any]:
     return terms | {"ledger": "", "spent_epsilon": spent, "fraction_left": left, "runs": []}
 
 
-def _prepared(model: Any, steps: Pipeline | None) -> tuple[tuple[str, str], ...]:
-    preparation = model.preparation_
-    how = "noisy release" if model.n_public is None else "declared"
-    lines = [("number of records", f"about {about(preparation.records)} ({how})")]
-    if preparation.stretch is not None:
-        lines.append(("centre and spread of columns", "noisy release"))
-    lines += [(f"step {name}", shown(step)) for name, step in (() if steps is None else steps.steps)]
-    return tuple(lines)
-
-
 def _coefficient(row: dict[str, Any]) -> Coefficient:
-    low, high = (None if row[end] != row[end] else float(row[end]) for end in ("low", "high"))
-    return Coefficient(
-        name=str(row["name"]), output=str(row.get("class", "")), value=float(row["value"]), low=low, high=high
-    )
+    ends = {end: None if row[end] != row[end] else float(row[end]) for end in ("low", "high")}
+    return Coefficient(name=str(row["name"]), output=str(row.get("class", "")), value=float(row["value"]), **ends)

@@ -100,9 +100,7 @@ class Watched:
     def check_noise(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> None:
         """Raise InvalidArgument if the mechanism does not draw exact noise."""
         if not draws_exactly(type(self.mechanism)):
-            raise InvalidArgument(
-                f"{type(self.mechanism).__name__} does not declare that it draws exact noise. Define check_noise."
-            )
+            raise InvalidArgument(f"{type(self.mechanism).__name__} does not declare exact noise. Define check_noise.")
         self.mechanism.check_noise(box, neighbouring, noise)  # type: ignore[attr-defined]
 
     def draw(self, box: Sensitive, neighbouring: Neighbouring, noise: Any) -> Any:

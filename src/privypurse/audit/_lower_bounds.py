@@ -87,16 +87,12 @@ def bound_from_scores(
     confidence, delta = probability(confidence=confidence), small_probability(delta=delta)
     out, inside = np.asarray(absent, dtype=np.float64), np.asarray(present, dtype=np.float64)
     if not out.size or not inside.size or not len(thresholds):
-        raise InvalidArgument(
-            f"absent, present and thresholds must not be empty; got {out.size}, {inside.size} and {len(thresholds)}. "
-            "Run the attack on both tables."
-        )
+        what = f"absent, present and thresholds must not be empty; got {out.size}, {inside.size} and {len(thresholds)}"
+        raise InvalidArgument(f"{what}. Run the attack on both tables.")
     if np.isnan(out).any() or np.isnan(inside).any():
         # Comparisons with NaN are false: it would count as "absent" on both sides.
-        raise InvalidArgument(
-            f"absent and present must have no NaN; got {int(np.isnan(out).sum())} and {int(np.isnan(inside).sum())}. "
-            "Check the runs whose scores are NaN."
-        )
+        what = f"absent and present must have no NaN; got {int(np.isnan(out).sum())} and {int(np.isnan(inside).sum())}"
+        raise InvalidArgument(f"{what}. Check the runs whose scores are NaN.")
     # Each threshold has two error rates, used for both mu and epsilon.
     significance = (1 - confidence) / (2 * len(thresholds))
     mu, epsilon, errors = 0.0, 0.0, (1.0, 1.0)

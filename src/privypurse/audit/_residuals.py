@@ -38,9 +38,8 @@ class Residuals:
         if too_many_repeats(self.repeated, self.count):
             found.append(f"{self.repeated} of {self.count} noise numbers were used before")
         if not self.p_value >= LEAST_CHANCE:  # NaN for noise that is NaN
-            found.append(
-                f"the noise is not what was paid for: {self.scale:.3f} times its scale, p = {self.p_value:.1g}"
-            )
+            scale = f"{self.scale:.3f} times its scale, p = {self.p_value:.1g}"
+            found.append(f"the noise is not what was paid for: {scale}")
         return tuple(found)
 
 

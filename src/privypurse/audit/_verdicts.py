@@ -129,13 +129,11 @@ def verdict_of(refuted: bool, claimed_mu: float, ceiling_mu: float, *, weak: boo
     return WEAK if weak else HOLDS
 
 
-def _bounded(
-    subject: Subject, audit: str, mu: float, bound: LowerBound, verdict: str, findings: tuple[str, ...]
-) -> Line:
+def _bounded(subject: Subject, audit: str, mu: float, bound: LowerBound, verdict: str, found: tuple[str, ...]) -> Line:
     numbers: dict[str, Any] = {"claimed_mu": mu, "claimed_epsilon": gdp_epsilon(mu, DELTA)}
     numbers |= {"shown_mu": bound.mu, "shown_epsilon": bound.epsilon, "ceiling_mu": bound.ceiling_mu}
     numbers |= {"delta": bound.delta, "confidence": bound.confidence, "trials": bound.trials}
-    return Line(subject.name, subject.kind, audit, **numbers, verdict=verdict, findings=findings)
+    return Line(subject.name, subject.kind, audit, **numbers, verdict=verdict, findings=found)
 
 
 def audit_subject(

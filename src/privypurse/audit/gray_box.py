@@ -39,9 +39,8 @@ def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[fl
     """Return the violations in a run and its replay, and the share of each bound that was used."""
     findings = []
     if len(absent.releases) != len(present.releases):
-        findings.append(
-            f"the number of releases depends on one record: {len(absent.releases)} and {len(present.releases)}"
-        )
+        numbers = f"{len(absent.releases)} and {len(present.releases)}"
+        findings.append(f"the number of releases depends on one record: {numbers}")
     for run in (absent, present):
         made, late = len(run.releases), sum(not heard.paid_first for heard in run.releases)
         if late:
@@ -55,9 +54,8 @@ def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[fl
         share, bound = _share_of_bound(one, other), _declared_bound(one)
         shares.append(share)
         if share > 1 + SLACK:
-            findings.append(
-                f"release {number} ({one.what}) moves by {share:.3g} times its declared bound of {bound:g} ({one.box.norm.value})"
-            )
+            declared = f"its declared bound of {bound:g} ({one.box.norm.value})"
+            findings.append(f"release {number} ({one.what}) moves by {share:.3g} times {declared}")
         findings += _selection_findings(number, one, other)
         if one.trial is not None and other.trial is not None:
             found, used = compare(one.trial, other.trial)
@@ -65,9 +63,8 @@ def compare(absent: Transcript, present: Transcript) -> tuple[list[str], list[fl
             shares += used
             moved = _moved_mu(one.trial, other.trial)
             if moved > bound * (1 + SLACK):
-                findings.append(
-                    f"the best trial of release {number} moves by mu {moved:.3g}, and each may by {bound:.3g}"
-                )
+                what = f"the best trial of release {number} moves by mu {moved:.3g}"
+                findings.append(f"{what}, and each may by {bound:.3g}")
     same = absent.result.shape == present.result.shape and np.array_equal(absent.result, present.result, equal_nan=True)
     if not same and not (absent.failure or present.failure):
         findings.append("the model depends on the table by another way than what was released")
@@ -113,10 +110,9 @@ def gray_box(subject: Subject, *, mu: float = 2.0, pairs: int = 4, seed: int = 0
 def checked(subject: Subject, mu: float) -> float:
     """Return mu; raise InvalidArgument unless subject and mu are valid."""
     if not isinstance(subject, Subject):
-        raise InvalidArgument(
-            f"subject must be a privypurse.audit.Subject; got {type(subject).__name__}: {str(subject)[:60]!r}. Make one from "
-            "your run, tables and purse; privypurse_lab.audits.method_subjects.METHODS has those of the library's methods."
-        )
+        got = f"got {type(subject).__name__}: {str(subject)[:60]!r}. Make one from your run, tables and purse"
+        others = "privypurse_lab.audits.method_subjects.METHODS has those of the library's methods"
+        raise InvalidArgument(f"subject must be a privypurse.audit.Subject; {got}; {others}.")
     return positive(mu=mu)
 
 
@@ -180,11 +176,9 @@ def _selection_findings(number: int, one: Heard, other: Heard) -> list[str]:
     losses = mechanism.log_probabilities(one.inside, bound) - mechanism.log_probabilities(other.inside, bound)
     # The exponential mechanism bounds the range of the losses, permute-and-flip their size.
     worst = float(np.ptp(losses)) if isinstance(mechanism, ExponentialSelection) else float(np.abs(losses).max())
-    if worst > mechanism.epsilon * (1 + SLACK) + SLACK:
-        return [
-            f"selection {number} has privacy losses up to {worst:.3g}, and was charged for epsilon {mechanism.epsilon:.3g}"
-        ]
-    return []
+    paid = mechanism.epsilon
+    what = f"selection {number} has privacy losses up to {worst:.3g}, and was charged for epsilon {paid:.3g}"
+    return [what] if worst > paid * (1 + SLACK) + SLACK else []
 
 
 def _difference(one: Heard, other: Heard) -> str:

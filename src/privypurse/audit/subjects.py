@@ -65,10 +65,8 @@ class Subject:
     def __post_init__(self) -> None:
         for name, call in (("run", "data, purse"), ("table", "present"), ("purse", "mu, noise")):
             if not callable(getattr(self, name)):
-                raise InvalidArgument(
-                    f"{name} must be a function {name}({call}); got {shown(getattr(self, name))}. Pass for example "
-                    f"lambda {call}: ..."
-                )
+                what = f"{name} must be a function {name}({call}); got {shown(getattr(self, name))}"
+                raise InvalidArgument(f"{what}. Pass for example lambda {call}: ...")
 
     def noise(self, seed: int | None, *, secure: bool) -> NoiseSource:
         """Return a noise source for a run."""

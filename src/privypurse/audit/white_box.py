@@ -70,9 +70,8 @@ def bound_from_models(absent: FloatArray, present: FloatArray, *, confidence: fl
     Half of the runs choose a threshold and its direction; the other half is counted.
     """
     if min(absent.size, present.size) < FEWEST_MODELS:
-        raise InvalidArgument(
-            f"absent and present must have at least {FEWEST_MODELS} runs each; got {absent.size} and {present.size}. Run more."
-        )
+        what = f"absent and present must have at least {FEWEST_MODELS} runs each; got {absent.size} and {present.size}"
+        raise InvalidArgument(f"{what}. Run more.")
     first, second = (absent[::2], present[::2]), (absent[1::2], present[1::2])
     if np.median(first[0]) > np.median(first[1]):
         first, second = (-first[0], -first[1]), (-second[0], -second[1])
@@ -149,9 +148,7 @@ def attack(
     """
     mu, runs = checked(subject, mu), positive_integer(runs=runs)
     if runs % 2:
-        raise InvalidArgument(
-            f"runs must be even; got {runs}. Half of them are made without the canary: pass for example 400."
-        )
+        raise InvalidArgument(f"runs must be even; got {runs}. Half of them lack the canary: pass 400.")
     scores: tuple[list[float], list[float]] = ([], [])
     models: tuple[list[float], list[float]] = ([], [])
     findings: dict[str, None] = {}

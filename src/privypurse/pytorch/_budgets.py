@@ -122,9 +122,8 @@ def schedule_of(schedule: "str | Schedule | Sequence[float]", steps: int) -> Sch
     if isinstance(schedule, type) or not hasattr(schedule, "propose"):
         raise InvalidArgument(f"schedule must be a name, a list of weights or a Schedule; got {shown(schedule)}.")
     if isinstance(schedule, Weighted) and (weights := len(schedule.weights)) != steps:
-        raise InvalidArgument(
-            f"schedule has {counted(weights, 'weight')} for {counted(steps, 'step')}. Pass steps={weights}."
-        )
+        what = f"schedule has {counted(weights, 'weight')} for {counted(steps, 'step')}"
+        raise InvalidArgument(f"{what}. Pass steps={weights}.")
     return schedule  # type: ignore[return-value]
 
 

@@ -87,9 +87,8 @@ def resume(private: Private, path: str | os.PathLike[str], **others: Any) -> boo
     now = _facts(engine)
     for name in ("settings", "schedule", "clip", "parameters", "terms", "dataset"):
         if facts.get(name) != now[name]:
-            raise InvalidArgument(
-                f"checkpoint {where.name!r} was made with another {name}: {facts.get(name)!r}; got {now[name]!r}. Use the same."
-            )
+            why = f"checkpoint {where.name!r} was made with another {name}: {facts.get(name)!r}; got {now[name]!r}"
+            raise InvalidArgument(f"{why}. Use the same.")
     strangers = sorted(set(content["others"]) ^ set(_stateful(others)))
     if strangers:
         raise InvalidArgument(f"checkpoint and call must name the same objects; {strangers} is in one of them only.")

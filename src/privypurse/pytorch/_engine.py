@@ -281,9 +281,8 @@ class Engine:
         self._taps.queued = False
         uses, drawn = self._taps.take(), self._drawn
         if drawn.chunk is None or drawn.handed is None:
-            raise InvalidArgument(
-                "a backward pass was made on records that are not from the private loader. Use its batches, or torch.no_grad()."
-            )
+            what = "a backward pass was made on records that are not from the private loader"
+            raise InvalidArgument(f"{what}. Use its batches, or torch.no_grad().")
         for name, parameter in self._trained.items():
             if parameter.grad is not None:  # cleared in _begin_chunk: the batch's own gradient, without noise
                 unrecorded = f"the backward pass computed a gradient of {name} that hooks did not record"
@@ -314,9 +313,8 @@ class Engine:
                 closure()
         for parameter in (parameter for group in self.optimizer.param_groups for parameter in group["params"]):
             if id(parameter) not in self._known:
-                raise InvalidArgument(
-                    "optimizer has a parameter that make_private did not see. Add all parameters before make_private."
-                )
+                what = "optimizer has a parameter that make_private did not see"
+                raise InvalidArgument(f"{what}. Add all parameters before make_private.")
             parameter.grad = None
         drawn = self._drawn
         if drawn.chunk is None:

@@ -175,10 +175,9 @@ class ModuleState:
         name = self.changed() if watched else ""
         if name:
             back = "The module was restored" if self.restore() else "It could not be restored: build a new module"
-            raise InvalidArgument(
-                f"module changes its state ({name}) when it is run: it would store values of records. Return such values, "
-                f"fill caches before make_private, and set other state after optimizer.step(). {back}."
-            )
+            what = f"module changes its state ({name}) when it is run: it would store values of records"
+            remedy = "Return such values, fill caches before make_private, and set other state after optimizer.step()"
+            raise InvalidArgument(f"{what}. {remedy}. {back}.")
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:

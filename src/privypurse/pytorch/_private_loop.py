@@ -301,9 +301,8 @@ def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parame
         raise InvalidArgument(f"optimizer must be a torch.optim.Optimizer; got {shown(optimizer)}. Pass an SGD(...).")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InvalidArgument("optimizer uses the loss itself (LBFGS), which is not private. Use SGD or Adam.")
-    if any(
-        getattr(hook, "__module__", "") == Engine.__module__ for hook in optimizer._optimizer_step_pre_hooks.values()
-    ):
+    hooks = optimizer._optimizer_step_pre_hooks.values()
+    if any(getattr(hook, "__module__", "") == Engine.__module__ for hook in hooks):
         raise InvalidArgument("optimizer is private already. Make a new one, or call private.engine.detach().")
     known = {id(parameter) for parameter in module.parameters()}
     moved = [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -81,9 +81,7 @@ def _source(data: Any) -> RecordSource:
         plain = type(sampler) in (RandomSampler, SequentialSampler) and not getattr(sampler, "replacement", False)
         if streams or not plain or type(data.batch_sampler) not in (BatchSampler, type(None)):
             kind = type(data.dataset if streams else sampler).__name__
-            raise InvalidArgument(
-                f"loader has a custom sampler ({kind}). Leave it out: the engine draws Poisson samples."
-            )
+            raise InvalidArgument(f"loader has a custom sampler ({kind}). Omit it: the engine draws Poisson samples.")
         if not isinstance(data.dataset, TensorDataset) or data.collate_fn is not default_collate:
             return DatasetRows(data.dataset, data.collate_fn, data.num_workers)
         data = data.dataset

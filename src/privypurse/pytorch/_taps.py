@@ -158,9 +158,7 @@ class Taps:
                     what = (
                         f"{path or 'a layer'} ({type(layer).__name__}), with parameters of its own and dropout ({name})"
                     )
-                    raise InvalidArgument(
-                        f"module has {what}: it is run twice, with two masks. Move these to nn.Linear."
-                    )
+                    raise InvalidArgument(f"module has {what}: it runs twice, with two masks. Move these to nn.Linear.")
             own = self._own(layer, once=True)
 
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
@@ -216,9 +214,8 @@ class Taps:
             if stack is not None:
                 self.on_call(args, kwargs)
                 if any(isinstance(x, Tensor) and x.requires_grad for x in leaves):
-                    raise InvalidArgument(
-                        "inputs require a gradient: layers before the module would train without noise. Detach them."
-                    )
+                    what = "inputs require a gradient: layers before the module would train without noise"
+                    raise InvalidArgument(f"{what}. Detach them.")
                 stack.enter_context(self.open())
             self._records = next((len(x) for x in leaves if isinstance(x, Tensor) and x.dim()), 1)
 
@@ -236,9 +233,7 @@ class Taps:
             ]
             if self.averaged_over and not places:
                 what = f"the module's output ({shown(type(output))}) holds no tensors that require a gradient"
-                raise InvalidArgument(
-                    f"{what}. Return tensors, or dicts or tuples of them, or use loss_reduction='sum'."
-                )
+                raise InvalidArgument(f"{what}. Return tensors, dicts or tuples of them, or use loss_reduction='sum'.")
             for k in places:
                 leaves[k] = _MeanUndone.apply(leaves[k], self.averaged_over, self.on_outputs)  # type: ignore[no-untyped-call]
             return torch.utils._pytree.tree_unflatten(leaves, shape)

@@ -416,9 +416,8 @@ class _Trial:
         floor = of_whole * float(alone.norm()) + 1e-6
         for own, difference in zip(torch.split(alone, lengths), torch.split(found - alone, lengths), strict=True):
             if not float(difference.norm()) <= of_own * float(own.norm()) + floor:
-                raise InvalidArgument(
-                    "module mixes records: gradients depend on others in the batch. Compute nothing over the first dimension."
-                )
+                what = "module mixes records: gradients depend on others in the batch"
+                raise InvalidArgument(f"{what}. Compute nothing over the first dimension.")
 
     def _check_heard(self) -> None:
         """Compare the sum of per-sample gradients with the gradient of autograd."""

@@ -11,20 +11,25 @@ from privypurse.audit.subjects import COLUMNS, DELTA, Subject, contradicted_tabl
 from privypurse.core._checks import FloatArray
 from privypurse.core._randomness import NoiseSource
 from privypurse.estimators import (
+    PrivateAdditiveClassifier,
+    PrivateGammaRegressor,
     PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,
+    PrivatePoissonRegressor,
     PrivateRangeScaler,
     PrivateRidge,
 )
 from privypurse.estimators._base import PrivateLinearModel
 from privypurse.estimators._private_statistics import (
+    gaussian,
     private_class_counts,
     private_count,
     private_mean,
     private_quantiles,
 )
 from privypurse.estimators._search import PrivateSearchCV
+from privypurse.oracles.statistics import histograms, residual_sums
 from privypurse.purse._purse import Purse
 from privypurse_lab.audits.canaries import on_last_column
 
@@ -72,6 +77,12 @@ def numbers(present: bool) -> tuple[Any, FloatArray]:
     return _added(rows, -rows[:, -1], LONG * canary, TARGET_BOUNDS[1], present)
 
 
+def positive_numbers(present: bool) -> tuple[Any, FloatArray]:
+    """Return the same table with targets of 0 or more."""
+    rows, targets = numbers(present)
+    return rows, targets + 1
+
+
 def _added(
     rows: FloatArray, targets: FloatArray, canary: FloatArray, target: float, present: bool
 ) -> tuple[FloatArray, FloatArray]:
@@ -103,6 +114,19 @@ def estimator_subject(
         return gaussian_purse(mu, noise, neighbouring)
 
     return Subject(name, "estimator", run, table, purse, score=score, shows_half=shows_half)
+
+
+def additive() -> Subject:
+    """Return the additive classifier. The attack sees its score for the canary, clipped to the ranges."""
+    canary = np.atleast_2d(LONG * contradicted_table(RECORDS)[2])
+
+    def run(data: Any, purse: Purse) -> list[Any]:
+        model = PrivateAdditiveClassifier(None, purse=purse, ranges=(-1, 1), classes=[0, 1]).fit(*data)
+        return [model.decision_function(canary)]
+
+    # Releases before training, and a canary that is clipped: no record reaches the bounds of all.
+    shows: dict[str, Any] = {"score": lambda result: float(result[0]), "shows_half": False}
+    return Subject("additive-classifier", "estimator", run, two_classes, gaussian_purse, **shows)
 
 
 def search() -> Subject:
@@ -160,6 +184,21 @@ def replaced_in_column(present: bool) -> FloatArray:
     return np.array([THIRDS[0]] + [THIRDS[1]] * 17 + [THIRDS[2]] + [2.0 * GRID[-1] if present else -1.0])
 
 
+def counted_cells(data: Any, purse: Purse) -> Any:
+    """Release histograms, as for the knots of curves, with all that is left."""
+    box = histograms(np.clip(data[0].astype(np.intp), 0, 1), sizes=[2] * data[0].shape[1])
+    return purse.release(box, gaussian(purse, 1.0), what="histogram of columns").value
+
+
+def summed_residuals(data: Any, purse: Purse) -> Any:
+    """Release residuals in cells of pairs, as for the pairs of additive models, with all that is left."""
+    rows, labels = data
+    columns = rows.shape[1]
+    sizes, pairs = [2] + [1] * (columns - 1), [(0, other) for other in range(1, columns)]
+    box = residual_sums(2 * labels[:, None] - 1, (rows > 0).astype(np.intp), pairs=pairs, sizes=sizes, clip_norm=1.0)
+    return purse.release(box, gaussian(purse, 1.0), what="residuals of pairs of columns").value
+
+
 def scaled_to(quantiles: tuple[float, float]) -> Callable[[Any, Purse], Any]:
     """Return a release of a range by `PrivateRangeScaler`."""
 
@@ -179,6 +218,8 @@ PREPROCESSING: dict[str, Callable[[], Subject]] = {
         lambda data, purse: private_class_counts(data[1], classes=[0, 1], purse=purse, share=1.0),
         two_classes,
     ),
+    "histograms": lambda: bought("histograms", counted_cells, two_classes),
+    "residual-sums": lambda: bought("residual-sums", summed_residuals, two_classes),
     "private-mean": lambda: bought(
         "private-mean", lambda data, purse: private_mean(data[0], purse=purse, share=1.0, clip_norm=1.0), two_classes
     ),
@@ -254,10 +295,20 @@ ESTIMATORS: dict[str, Callable[[], Subject]] = {
         l2=1.0,
         **DECLARED,
     ),
+    "additive-classifier": additive,
     "linear-svc": lambda: estimator_subject("linear-svc", PrivateLinearSVC, two_classes, classes=[0, 1]),
     "ridge": lambda: estimator_subject("ridge", PrivateRidge, numbers, target_bounds=TARGET_BOUNDS),
     "huber-regressor": lambda: estimator_subject(
         "huber-regressor", PrivateHuberRegressor, numbers, target_bounds=TARGET_BOUNDS
+    ),
+    "poisson-regressor": lambda: estimator_subject(
+        "poisson-regressor", PrivatePoissonRegressor, positive_numbers, target_bounds=(0.0, 5.0)
+    ),
+    "gamma-regressor": lambda: estimator_subject(
+        "gamma-regressor", PrivateGammaRegressor, positive_numbers, target_bounds=(0.1, 5.0)
+    ),
+    "ridge-log1p": lambda: estimator_subject(
+        "ridge-log1p", PrivateRidge, positive_numbers, target_bounds=(0.0, 5.0), target_transform="log1p"
     ),
     "search": search,
     **PREPROCESSING,

@@ -40,9 +40,8 @@ def check_updates(private: Private, updates: int) -> None:
     """Raise InvalidArgument where the framework made updates without releases."""
     releases = len(private.engine.trace.steps)
     if releases != updates and not private.engine.stop_reason:
-        raise InvalidArgument(
-            f"{updates} updates were made, {releases} paid for: the model may not be private. Use the private optimizer."
-        )
+        what = f"{updates} updates were made, {releases} paid for: the model may not be private"
+        raise InvalidArgument(f"{what}. Use the private optimizer.")
 
 
 def has_ended(private: Private) -> bool:
@@ -62,10 +61,8 @@ def save_along(private: Private, path: str | os.PathLike[str]) -> bool:
 
 def second_budget(where: str) -> InvalidArgument:
     """Return the error for a checkpoint that has no private run."""
-    return InvalidArgument(
-        f"{where} has no private run: continuing would start a second budget on top of the first. Train with a purse that "
-        "has a ledger file, so that the run is saved too."
-    )
+    what = f"{where} has no private run: continuing would start a second budget on top of the first"
+    return InvalidArgument(f"{what}. Train with a purse that has a ledger file, so that the run is saved too.")
 
 
 def refuse(who: str, wrong: Iterable[tuple[Any, str, str]]) -> None:

@@ -118,9 +118,8 @@ class PrivateTraining(_Base):  # type: ignore[misc]
         if trainer.train_dataloader is not self.private.loader:
             raise InvalidArgument("the Trainer uses another loader. Leave its dataloaders as PrivateTraining set them.")
         if (batches := trainer.num_training_batches) % trainer.accumulate_grad_batches:
-            raise InvalidArgument(
-                f"limit_train_batches must be a multiple of accumulate_grad_batches; got {batches}. Change one."
-            )
+            what = f"limit_train_batches must be a multiple of accumulate_grad_batches; got {batches}"
+            raise InvalidArgument(f"{what}. Change one.")
         self._before = trainer.global_step - len(self.private.engine.trace.steps)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:

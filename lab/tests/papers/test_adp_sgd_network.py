@@ -209,7 +209,7 @@ def test_what_is_not_private_is_stamped_everywhere(tmp_path):
 
 def test_a_users_schedule_is_compared(tmp_path):
     settings, figure = made(tmp_path, {}, also={"falling": falling})
-    assert len(network.cells(settings)) == 3 * (2 + 1 + 2) + 1
+    assert len(network.cells(settings)) == 3 * (3 + 1 + 3) + 1
     assert any(line[0] == "falling" for line in figure.sheets[0].rows)
     found = network.with_entry(falling, 8.0, seed=0, train=None, test=None)
     assert found["private"]

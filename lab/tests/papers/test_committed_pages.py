@@ -6,6 +6,7 @@ import csv
 import pathlib
 import re
 
+import matplotlib
 import pytest
 
 from privypurse_lab.papers import prepared_data, reproduce
@@ -18,7 +19,7 @@ FOLDER = ROOT / "docs" / "reproduction"
 # Pages made before verdicts had two words have one.
 VERDICT = r"\*\*(?:Verdict: (?P<one>.+?)|Reached: (?P<reached>.+?)\. Ranking: (?P<ranking>.+?))\.\*\* (?P<why>.+)"
 # Papers whose pages are made of the results in cells.jsonl.xz, which holds a part of the others' too.
-MADE_AGAIN = ("pur", "lecture")
+MADE_AGAIN = ("pur", "lecture", "dynamic-noise")
 ITEMS = [(name, item) for name in NAMES for item in paper_named(name).items]
 FULL = Settings(False, 0, {})
 
@@ -70,11 +71,13 @@ def test_pages_and_numbers_are_made_again_byte_for_byte(all_data, tmp_path, pape
     kept = Results(tmp_path / ".cells.jsonl")
     assert not [cell.arguments for item in paper_named(paper).items for cell in item.cells(FULL) if cell not in kept]
     reproduce(paper, output=tmp_path, workers=1)
-    committed = [path for path in FOLDER.glob(f"{paper}*") if path.suffix in (".md", ".csv")]
-    assert len(committed) > 3
+    committed = sorted(FOLDER.glob(f"{paper}*"))
+    assert [path.name for path in sorted(tmp_path.glob(f"{paper}*"))] == [path.name for path in committed]
+    drawn_by_this = f"Matplotlib v{matplotlib.__version__}," in (FOLDER / f"{paper}-verdicts.svg").read_text()
+    compared = (".md", ".csv", ".png", ".svg") if drawn_by_this else (".md", ".csv")  # releases draw differently
     for path in committed:
-        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
-    assert {path.name for path in tmp_path.glob("*.png")} == {path.name for path in FOLDER.glob(f"{paper}*.png")}
+        if path.suffix in compared:
+            assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 def test_no_number_claims_to_be_of_a_data_set_that_is_not_here():
@@ -89,7 +92,7 @@ def test_dp_agd_as_published_is_within_half_a_point_of_its_published_accuracy():
         if (row["data"], row["method"], float(row["epsilon"])) == ("adult", "DP-AGD, as published", 0.05)
     ]
     assert row["private"] == "NOT PRIVATE"
-    assert int(row["fits"]) == 50
+    assert int(row["fits"]) == 25
     assert float(row["accuracy"]) == pytest.approx(79.00, abs=0.5)
 
 

@@ -32,6 +32,7 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from privypurse import NoiseSource, Purse
+from privypurse.accounting.convert import gdp_mu
 from privypurse.losses import Logistic
 from privypurse.methods import Nesterov
 from privypurse.oracles import DenseOracle
@@ -59,6 +60,29 @@ def unit_rows(X: np.ndarray) -> np.ndarray:
     """Return the rows with a constant 1 appended, scaled to length 1."""
     rows = np.column_stack([X, np.ones(len(X))])
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def fit_adassp(
+    X: np.ndarray, y: np.ndarray, *, bounds: tuple[float, float], epsilon: float, delta: float, seed: int
+) -> Predict:
+    """Fit AdaSSP (Wang 2018) with Gaussian noise, a third of the budget in mu squared for each release.
+
+    Columns are from 0 to 1 and the target within its bounds: both declared, and moved to their
+    middle. Under add/remove, in Gaussian DP, whose conversion is exact.
+    """
+    rng = np.random.default_rng(seed)
+    middle, half = sum(bounds) / 2, (bounds[1] - bounds[0]) / 2
+    rows, d = np.column_stack([X - 0.5, np.full(len(X), 0.5)]), X.shape[1] + 1
+    length = math.sqrt(d) / 2
+    std = math.sqrt(3) / gdp_mu(epsilon, delta)
+    products, upper = rows.T @ rows, np.triu(rng.standard_normal((d, d)))
+    upper[np.triu_indices(d, 1)] /= math.sqrt(2)
+    noise = std * length**2
+    least = max(0.0, np.linalg.eigvalsh(products)[0] + noise * rng.standard_normal() - noise * 1.96)
+    ridge = max(0.0, noise * math.sqrt(d * math.log(2 * d**2 / 0.05)) - least)
+    moments = rows.T @ np.clip((y - middle) / half, -1, 1) + std * length * rng.standard_normal(d)
+    weights = np.linalg.solve(products + noise * (upper + np.triu(upper, 1).T) + ridge * np.eye(d), moments)
+    return lambda X: np.clip(middle + half * (np.column_stack([X - 0.5, np.full(len(X), 0.5)]) @ weights), *bounds)
 
 
 def labels_by(weights: np.ndarray) -> Predict:

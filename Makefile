@@ -84,8 +84,9 @@ lint: $(READY)
 bench: $(READY) fresh-kernels
 	@mkdir -p benchmarks/results
 	@for script in benchmarks/*.py; do \
-	  echo "== $$script"; \
-	  $(BIN)/python $$script --json benchmarks/results/$$(basename $$script .py).json || exit 1; \
+	  echo "== $$script"; out=benchmarks/results/$$(basename $$script .py).txt; \
+	  $(BIN)/python $$script > $$out; status=$$?; cat $$out; \
+	  [ $$status = 0 ] || echo "exit code $$status: it failed, or a goal that it names was missed."; \
 	done
 
 reproduce: $(READY) fresh-kernels

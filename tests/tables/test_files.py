@@ -13,7 +13,8 @@ from pyarrow import parquet
 
 from privypurse import InvalidArgument
 from privypurse.tables._columns import column_of, numbers
-from privypurse.tables._files import BLOCK_BYTES, TableFile
+from privypurse.tables._files import TableFile
+from privypurse.tables._lines import CHUNK_BYTES
 
 SECRET = "SECRETvalue73"
 
@@ -77,7 +78,7 @@ def test_other_encodings_are_read_on_request(tmp_path, encoding):
 
 
 def test_files_of_several_blocks_are_read_whole(tmp_path):
-    lines = BLOCK_BYTES // 8
+    lines = CHUNK_BYTES // 8
     content = "a,b\n" + "".join(f"{index},x{index % 7}\n" for index in range(lines))
     told = []
     file = TableFile(written(tmp_path, content))
@@ -109,7 +110,7 @@ def test_the_lines_of_a_field_over_several_are_taken_one_by_one(tmp_path):
 
 
 def test_an_open_quote_in_a_large_file_swallows_nobody(tmp_path):
-    part, lines = "1,2\n" * (BLOCK_BYTES // 3), BLOCK_BYTES // 3
+    part, lines = "1,2\n" * (CHUNK_BYTES // 3), CHUNK_BYTES // 3
     for later in ("", '"x",3\n'):
         path = written(tmp_path, "a,b\n" + part + f'"{SECRET},2\n' + part + later)
         assert len(rows(TableFile(path))) == 2 * lines + bool(later)
@@ -269,3 +270,11 @@ def test_a_damaged_parquet_file_is_read_or_refused_and_never_quoted(tmp_path, se
     except InvalidArgument as error:
         message = str(error)
     assert SECRET not in message
+
+
+def test_a_byte_order_mark_within_a_file_belongs_to_its_record(tmp_path, monkeypatch):
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"a,b\n" + b"\xef\xbb\xbf1,2\n" * 40)
+    monkeypatch.setattr("privypurse.tables._lines.CHUNK_BYTES", 16)  # blocks begin at many records
+    cells = [cell for block in TableFile(path).blocks(["a"]) for cell in block["a"].to_pylist()]
+    assert cells == ["\ufeff1"] * 40

@@ -28,7 +28,6 @@ with contextlib.suppress(ImportError):  # `need_pyarrow` says what to install
     from pyarrow import parquet
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-BLOCK_BYTES = 1 << 20
 BLOCK_ROWS = 16_384
 # Metadata of Parquet files made by `convert_file`.
 BOUNDARIES, CONVERTED = b"privypurse.record_boundaries", b"privypurse.converted_from"
@@ -261,32 +260,30 @@ class TableFile:
 
     def _csv_blocks(self, names: Sequence[str], strict: bool, progress: BytesRead, may_be_empty: bool) -> Iterator[Any]:
         self.tally = tally = Tally()
-        name, given = self.path.name, 0
-        in_order: Any = {"skip_rows": 1, "block_size": BLOCK_BYTES, "use_threads": False}  # threads read far ahead
+        name = self.path.name
 
         def skip(row: Any) -> str:
             tally.left_out[FIELDS] += 1
             return "error" if strict else "skip"
 
+        parse = arrow_csv.ParseOptions(delimiter=self.delimiter, invalid_row_handler=skip)
+        convert = arrow_csv.ConvertOptions(
+            include_columns=list(names), column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+        )
         try:
             with self.unpacked() as (raw, contents):
                 kept = Lines(contents, self.delimiter, self.encoding, strict=strict, name=name, tally=tally)
-                reader = arrow_csv.open_csv(
-                    kept,
-                    read_options=arrow_csv.ReadOptions(column_names=self.columns, **in_order),
-                    parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, invalid_row_handler=skip),
-                    convert_options=arrow_csv.ConvertOptions(
-                        include_columns=list(names),
-                        column_types=dict.fromkeys(names, pa.string()),
-                        strings_can_be_null=False,
-                    ),
-                )
-                for batch in reader:
-                    tally.read += batch.num_rows
-                    # The parser reads ahead, so count its output.
-                    given = min(given + BLOCK_BYTES, kept.taken)
-                    progress(raw.tell() * given // max(kept.taken, 1))
-                    yield pa.Table.from_batches([batch])
+                for number, text in enumerate(kept):
+                    # From memory: a reader of files has threads, which abort the process if it ends before them.
+                    # An empty line stands for the header, so that no record is where a byte order mark is removed.
+                    block = b"\n" + text if number else text
+                    how = {"skip_rows": 1, "block_size": len(block) + 1, "use_threads": False}
+                    read = arrow_csv.ReadOptions(column_names=self.columns, **how)
+                    found = arrow_csv.read_csv(pa.BufferReader(block), read, parse, convert)
+                    tally.read += found.num_rows
+                    progress(raw.tell())
+                    if found.num_rows:
+                        yield found
         except (pa.ArrowException, UnicodeError) as error:
             if tally.read or not str(error).startswith(("Empty CSV", "Could not skip")):
                 if "utf8" in str(error).lower() or "codec" in str(error):
@@ -313,8 +310,8 @@ class TableFile:
         try:
             with self.unpacked() as (raw, contents):
                 kept = Lines(contents, None, self.encoding, strict=strict, name=self.path.name, tally=tally)
-                for line in io.BufferedReader(kept, LONGEST_LINE):
-                    if line in (b"\n", b"\r\n"):
+                for line in itertools.chain.from_iterable(text.split(b"\n") for text in kept):
+                    if line in (b"", b"\r"):
                         continue
                     if (found := lines.json_object(line)) is None:
                         kept.leave_out(NO_OBJECT)

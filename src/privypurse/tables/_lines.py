@@ -8,11 +8,11 @@ bytes are replaced within their line. Lines left out are counted.
 
 import codecs
 import contextlib
-import io
 import json
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,8 +115,8 @@ def is_whole(line: str, delimiter: str) -> bool:
     return len(raw) <= LONGEST_LINE and _whole_line(delimiter).fullmatch(raw) is not None
 
 
-class Lines(io.RawIOBase):
-    """A stream of the lines of a binary file that can be parsed, as UTF-8.
+class Lines:
+    """The lines of a binary file that can be parsed, as UTF-8, in blocks of whole lines.
 
     Without a `delimiter` quotes and carriage returns do not matter. The encoding is a result of
     `known_encoding`. `strict` raises InvalidArgument with the name of the file instead of leaving a
@@ -141,22 +141,13 @@ class Lines(io.RawIOBase):
         self._whole = None if delimiter is None else _whole_line(delimiter)
         self._rest = b""  # start of an incomplete line
         self._skipping = False  # whether that line was too long
-        self._ready = memoryview(b"")
         self._first, self._ended = True, False
-        self.taken = 0  # bytes passed on
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer. Return 0 at the end."""
-        while not self._ready and not self._ended:
-            self._ready = memoryview(self._next())
-        count = min(len(buffer), len(self._ready))
-        buffer[:count] = self._ready[:count]
-        self._ready = self._ready[count:]
-        self.taken += count
-        return count
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield blocks of whole lines."""
+        while not self._ended:
+            if block := self._next():
+                yield block
 
     def _next(self) -> bytes:
         """Return the lines that end in the next chunk."""

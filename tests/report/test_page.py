@@ -315,8 +315,8 @@ def test_counts_of_right_and_wrong_answers_only_have_no_matrix():
 
 
 def test_a_regression_is_compared_with_its_median():
-    sums = np.array([0.4 * 1_000, 250.0, 57.6, 150.0, 150.0, 130.0])
-    found = errors(sums, 4.0, 5.0, 0.0, [0.0, 0.0, 0.0])
+    sums = np.array([0.4 * 1_000, 200.0, 57.6, 150.0, 150.0, 130.0])
+    found = errors(sums, 5.0, 0.0, 0.0)
     estimates = (Estimate(kind="R2", **found["r2"]), Estimate(kind="always the median", **found["constant"]))
     measured = Measurement(
         **{
@@ -324,7 +324,7 @@ def test_a_regression_is_compared_with_its_median():
             "on": "t",
             "paid": True,
             "estimates": estimates,
-            "note": "Errors above 4 count as 4.",
+            "note": "Errors above 5 count as 5.",
         },
         **{**found["error"], "compared_with": (("always the median", found["constant"]["value"]),)},
     )
@@ -332,7 +332,7 @@ def test_a_regression_is_compared_with_its_median():
     assert "Mean absolute error is 1, and with 95 % confidence between 0.958" in text
     assert "Always the median: 1.5 (1.438 to 1.562)." in text
     assert "R\u00b2, the share of the variance of the target that the model explains: 0.56 (" in text
-    assert "Errors above 4 count as 4." in text
+    assert "Errors above 5 count as 5." in text
 
 
 def test_a_measurement_of_an_earlier_version_is_shown():

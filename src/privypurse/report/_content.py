@@ -49,6 +49,7 @@ class Measurement:
     classes: tuple[str, ...] = ()  # the declared ones, sorted
     confusion: tuple[tuple[float, ...], ...] = ()  # records of each class (row) by predicted class
     note: str = ""  # how to read it
+    limit: float | None = None  # of a regression: larger errors, and distances from the median, count as this
 
     def estimated(self, kind: str, of: str | None = None) -> list[Estimate]:
         """Return the estimates of a kind, and of a class if one is named."""

@@ -188,15 +188,14 @@ def area_of_sum(total: float, noise: float, few: tuple[float, float], many: Floa
     return _within(middle / records, _between(square, variance, Z95, (0.0, 1.0)))
 
 
-def errors(sums: FloatArray, clip: float, room: float, noise: float, hidden: list[float]) -> dict[str, dict[str, Any]]:
+def errors(sums: FloatArray, limit: float, noise: float, hidden: float) -> dict[str, dict[str, Any]]:
     """Return the mean absolute error, R2, and the mean absolute error of one constant.
 
-    `sums` are the number of records times `COUNT_WEIGHT`, then sums over records: the absolute error
-    with `clip` as the unit; its square, by how much targets are above the constant, and below it, and
-    the square of both, with `room` as the unit. Each has noise of this standard deviation. `hidden`
-    are the numbers of records, at most, with an error beyond `clip`, a target beyond `room` and an
-    error beyond `room`: these are taken to be twice as far on average, at most, and their squares
-    twice as large.
+    `sums` are the number of records times `COUNT_WEIGHT`, then sums over records, with `limit` as the
+    unit: the absolute error and its square; by how much targets are above the constant, and below it,
+    and the square of both. Each has noise of this standard deviation. `hidden` is the number of records,
+    at most, with an error or a target beyond the limit: these are taken to be twice as far on average, at
+    most, and their squares twice as large.
     """
     total, off, off_squared, above, below, squared = map(float, np.maximum(sums, 0.0))
     counted = noise / COUNT_WEIGHT
@@ -206,27 +205,24 @@ def errors(sums: FloatArray, clip: float, room: float, noise: float, hidden: lis
     def mean(top: float, squares: float, terms: int) -> FloatArray:
         variance = (counted**2, 0.0, terms * noise**2 + squares - top**2 / total)
         found = _within(top / total, _between((total**2, -2 * top * total, top**2), variance, Z95, (0.0, 1.0)))
-        return np.array(list(found.values()))
+        return limit * np.add(list(found.values()), [0.0, 0.0, hidden / total])
 
     # Of squares, relative to the variance of targets. R2 is 1 minus that.
     shift = (above - below) / total
-    top, bottom = room**2 * off_squared, room**2 * max(squared - shift**2 * total, 0.0)
-    noise_below = room**4 * (noise**2 * (1 + 8 * shift**2) + counted**2 * shift**4)
-    of_bottom = noise_below + min(room**2 * bottom, KURTOSIS * bottom**2 / total)
-    variance = (of_bottom, 0.0, room**4 * noise**2 + min(room**2 * top, KURTOSIS * top**2 / total))
+    top, bottom = off_squared, max(squared - shift**2 * total, 0.0)
+    noise_below = noise**2 * (1 + 8 * shift**2) + counted**2 * shift**4
+    of_bottom = noise_below + min(bottom, KURTOSIS * bottom**2 / total)
+    variance = (of_bottom, 0.0, noise**2 + min(top, KURTOSIS * top**2 / total))
     least, most = _between((bottom**2, -2 * top * bottom, top**2), variance, Z95, (0.0, 1 - WORST))
-    far, far_off = room**2 * hidden[1], room**2 * hidden[2]
-    least *= bottom / (bottom + far) if bottom else 1.0
-    left = least, min(most * (1 + far_off / top if top else 1.0), 1 - WORST)
-    unexplained = _within(top / bottom if bottom > 0 else 1.0, left)
+    least *= bottom / (bottom + hidden) if bottom else 1.0
+    unexplained = _within(
+        top / bottom if bottom > 0 else 1.0, (least, min(most * (1 + hidden / top if top else 1.0), 1 - WORST))
+    )
     r2 = {"value": 1 - unexplained["value"], "low": 1 - unexplained["high"], "high": 1 - unexplained["low"]}
+    # Squares are no more than the errors, in units of the limit.
+    squares = max(min(off, off_squared + 2 * noise), off**2 / total)
+    found = {"error": mean(off, squares, 1), "constant": mean(above + below, squared, 2)}
     names = ("value", "low", "high")
-    # Squares of clipped errors: no more than the errors, in units of the clip, nor than squares clipped further out.
-    squares = min(off, (room / clip) ** 2 * (off_squared + 2 * noise)) if clip <= room else off
-    squares = max(squares, off**2 / total)
-    found = {"error": clip * mean(off, squares, 1), "constant": room * mean(above + below, squared, 2)}
-    found["error"][2] += clip * hidden[0] / total
-    found["constant"][2] += room * hidden[1] / total
     return {key: dict(zip(names, map(float, three), strict=True)) for key, three in found.items()} | {"r2": r2}
 
 

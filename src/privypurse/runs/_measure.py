@@ -32,7 +32,7 @@ MEASURE_SHARES, CLEAR = (0.03, 0.1), 150.0
 # Of that of a measurement: right and wrong answers, which also decide how finely they are counted then.
 COARSE_SHARE = 0.5
 # Of that of a measurement: sizes of errors and targets, which decide where they are clipped.
-SIZE_SHARE, SIZES, WHAT_SIZES = 0.4, 16, "sizes of errors and of targets"
+SIZE_SHARE, SIZES, WHAT_SIZES = 0.4, 16, "records by size of error or target"
 ROW_NORM = 2.04  # of a row of the sums, at most: a count, and four numbers up to 1
 LITTLE = 0.2  # with a half-width above this the value is too noisy to report
 CELLS = 10  # of scores
@@ -254,32 +254,30 @@ def _numbers(model: Any, rows: EncodedRows, target: NumberTarget, purse: Purse |
     off = np.nan_to_num(np.abs(np.clip(_in_blocks(model.predict, rows.X), low, high) - y), nan=high - low)
     preparation, note = getattr(model, "preparation_", None), ""
     middle = (low + high) / 2 if preparation is None else _middle(model)
-    clip, hidden = high - low, [0.0, 0.0, 0.0]
+    limit, hidden, noise = high - low, 0.0, 0.0
     if purse is None:
         middle = middle if preparation is not None or not len(y) else float(np.median(y))
-        sums, noise = np.ascontiguousarray(terms_of(off, y - middle, clip, clip).T).sum(axis=1), 0.0
-        room = clip
+        sums = np.ascontiguousarray(terms_of(off, y - middle, limit).T).sum(axis=1)
     else:
-        box, mechanism = sizes_of(off, y - middle, clip), gaussian(purse, SIZE_SHARE)
-        sizes = purse.release(box, mechanism, what=WHAT_SIZES).value.reshape(2, SIZES)
-        std = mechanism.noise_std(box, purse.neighbouring)
-        places = [_limit(row, std) for row in sizes]
-        # With a lower limit than that of errors, always predicting the median would look better than it is.
-        places[1] = min(places)
-        far = zip((*sizes, sizes[0]), (*places, places[1]), strict=True)
-        hidden = [_beyond(row, place, std) for row, place in far]
-        room, clip = clip * 0.5 ** places[1], clip * 0.5 ** places[0]
-        sums, noise = _release(sums_of(off, y - middle, clip, room), purse, "sums of errors")
-        if clip < high - low:
-            share = min(hidden[0] * COUNT_WEIGHT / max(float(sums[0]), COUNT_WEIGHT), 1.0)
-            cut = f"Errors above {short(clip)}, at most {100 * share:.2g} % of the records, count as {short(clip)}"
-            note = f"{cut}; the interval has room for them to be twice as far."
-    found = errors(sums, clip, room, noise, hidden)
+        # One limit, or the figure with the lower one would look better than it is.
+        box, mechanism = sizes_of(np.maximum(off, np.abs(y - middle)), limit), gaussian(purse, SIZE_SHARE)
+        sizes = purse.release(box, mechanism, what=WHAT_SIZES).value
+        place, hidden = _limit(sizes, mechanism.noise_std(box, purse.neighbouring))
+        limit *= 0.5**place
+        sums, noise = _release(sums_of(off, y - middle, limit), purse, "sums of errors")
+        if place:
+            share = min(hidden * COUNT_WEIGHT / max(float(sums[0]), COUNT_WEIGHT), 1.0)
+            beyond = f"Errors, and distances from the median, above {short(limit)} count as {short(limit)}"
+            beyond += f": at most {100 * share:.2g} % of the records"
+            note = f"{beyond}. Intervals have room for these to be twice as far, and not for a longer tail."
+    found = errors(sums, limit, noise, hidden)
     estimates = (Estimate(kind="R2", **found["r2"]), Estimate(kind=MEDIAN, **found["constant"]))
     half = (found["error"]["high"] - found["error"]["low"]) / 2
     compared = ((MEDIAN, found["constant"]["value"]),)
     how: Any = {"says_little": half > found["error"]["value"], "compared_with": compared, "estimates": estimates}
-    measured = Measurement(metric="mean absolute error", on="", paid=False, note=note, **found["error"], **how)
+    measured = Measurement(
+        metric="mean absolute error", on="", paid=False, note=note, limit=limit, **found["error"], **how
+    )
     return measured, max(float(sums[0]) / COUNT_WEIGHT, 1.0 if noise else 0.0)
 
 
@@ -291,38 +289,31 @@ def _middle(model: Any) -> float:
     return middle if getattr(model, "target_transform", None) is None else math.expm1(middle)
 
 
-def sizes_of(off: FloatArray, beyond: FloatArray, unit: float) -> Sensitive:
-    """Count errors, and distances of targets from a constant, by the power of two below `unit` that holds them."""
-    rows = np.zeros((off.size, 2 * SIZES))
-    for start, values in ((0, off), (SIZES, np.abs(beyond))):
-        place = np.floor(np.log2(unit / np.maximum(values, unit * 0.5**SIZES))).clip(0, SIZES - 1).astype(int)
-        rows[np.arange(off.size), start + place] = 1.0
-    return clipped_sum(rows, clip_norm=math.sqrt(2))
+def sizes_of(values: FloatArray, unit: float) -> Sensitive:
+    """Count values by the power of two below `unit` that holds them."""
+    place = np.floor(np.log2(unit / np.maximum(values, unit * 0.5**SIZES))).clip(0, SIZES - 1).astype(int)
+    return counts(place.tolist(), categories=range(SIZES))
 
 
-def _limit(sizes: FloatArray, std: float) -> int:
-    """Return the place of the smallest size such that no noisy count beyond it, or a larger one, is clear."""
-    clear = np.cumsum(sizes) > 3 * std * np.sqrt(np.arange(1, SIZES + 1))
-    return int(np.argmax(clear)) if clear.any() else 0
+def _limit(sizes: FloatArray, std: float) -> tuple[int, float]:
+    """Return the place of the smallest size such that no noisy count beyond it, or a larger one, is clear.
 
-
-def _beyond(sizes: FloatArray, place: int, std: float) -> float:
-    """Return an upper limit, at 95 %, of the records beyond the size of a place."""
-    return max(float(sizes[:place].sum()), 0.0) + float(stats.norm.isf(0.05)) * std * math.sqrt(place)
-
-
-def terms_of(off: FloatArray, beyond: FloatArray, clip: float, room: float) -> FloatArray:
-    """Return one row for each record: a constant, its error, and the distance of its target from a constant.
-
-    Squares of errors and of distances have one limit, or R2, which compares them, would be biased.
+    Return also how many records are beyond it, at most, at 95 %.
     """
-    u, v, t = np.clip(off / clip, 0, 1), np.clip(off / room, 0, 1), np.clip(beyond / room, -1, 1)
-    return np.column_stack([np.full_like(u, COUNT_WEIGHT), u, v**2, np.maximum(t, 0), np.maximum(-t, 0), t**2])
+    clear = np.cumsum(sizes) > 3 * std * np.sqrt(np.arange(1, SIZES + 1))
+    place = int(np.argmax(clear)) if clear.any() else 0
+    return place, max(float(sizes[:place].sum()), 0.0) + float(stats.norm.isf(0.05)) * std * math.sqrt(place)
 
 
-def sums_of(off: FloatArray, beyond: FloatArray, clip: float, room: float) -> Sensitive:
+def terms_of(off: FloatArray, beyond: FloatArray, limit: float) -> FloatArray:
+    """Return one row for each record: a constant, its error, the distance of its target from another, and squares."""
+    u, t = np.clip(off / limit, 0, 1), np.clip(beyond / limit, -1, 1)
+    return np.column_stack([np.full_like(u, COUNT_WEIGHT), u, u**2, np.maximum(t, 0), np.maximum(-t, 0), t**2])
+
+
+def sums_of(off: FloatArray, beyond: FloatArray, limit: float) -> Sensitive:
     """Sum the rows of `terms_of`, clipped."""
-    return clipped_sum(terms_of(off, beyond, clip, room), clip_norm=ROW_NORM)
+    return clipped_sum(terms_of(off, beyond, limit), clip_norm=ROW_NORM)
 
 
 def _in_blocks(work: Any, X: Any) -> NDArray[Any]:

@@ -24,13 +24,13 @@ from privypurse_lab.papers.items import AS_PUBLISHED_ONLY, IN_PART, NOT_PRIVATE,
 from privypurse_lab.papers.published_adp_sgd import PublishedADPSGD, printed_budgets  # noqa: E402
 
 
-def made_images(part, count):
+def made_images(part, start=0, stop=None):
     """Return a few images of two kinds."""
     labels = torch.arange(60 if part == "train" else 30) % 2
     random = torch.Generator().manual_seed(len(labels))
     pixels = torch.rand((len(labels), 1, 28, 28), generator=random) - 0.5
     pixels[labels == 1, :, :14] += 0.5
-    return pixels, labels
+    return pixels[start:stop], labels[start:stop]
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def test_as_published_the_noise_is_the_clip_over_epsilon_t_and_selections_have_n
     method = PublishedADPSGD(8.0, rounds=3, clip_norm=5.0, candidates=4)
     purse = Purse.not_private(noise=NoiseSource(seed=0))
     made = fit(
-        network_runs.network(), made_images("train", None), loss=torch.nn.CrossEntropyLoss(), records=60,
+        network_runs.network(), made_images("train"), loss=torch.nn.CrossEntropyLoss(), records=60,
         purse=purse, method=method, clip_norm=5.0,
     )  # fmt: skip
     first, second = made.trace.steps[:2]
@@ -82,7 +82,7 @@ def test_plain_training_is_refused_by_a_purse_with_a_budget():
     purse = Purse(8.0, 1e-5, neighbouring="add-remove")
     settings = {"loss": torch.nn.CrossEntropyLoss(), "records": 60, "method": PlainSGD(1)}
     with pytest.raises(InvalidArgument, match="NOT PRIVATE"):
-        fit(network_runs.network(), made_images("train", None), purse=purse, **settings)
+        fit(network_runs.network(), made_images("train"), purse=purse, **settings)
     assert purse.spent.releases == 0
 
 
@@ -98,7 +98,7 @@ def test_plain_training_learns_and_counts_epochs():
 def test_measurements_are_those_of_pytorch():
     torch.manual_seed(1)
     module = network_runs.network()
-    train, test = made_images("train", None), made_images("test", None)
+    train, test = made_images("train"), made_images("test")
     found = Measured(module, train, test).at(network_runs._parameters(module))
     outputs = module(train[0])
     assert found["train_loss"] == pytest.approx(torch.nn.functional.cross_entropy(outputs, train[1]).item(), rel=1e-5)
@@ -143,6 +143,19 @@ def test_a_run_is_measured_from_its_start_to_its_end_and_is_seeded():
     assert found == again
 
 
+def test_a_clip_norm_is_tried_on_images_that_are_set_aside_and_not_trained_on(monkeypatch):
+    asked = []
+
+    def seen(*asked_for):
+        asked.append(asked_for)
+        return made_images(*asked_for)
+
+    monkeypatch.setattr(network_runs, "images", seen)
+    found = network.with_clip(1.0, seed=0, train=40, set_aside=20, rounds=2)
+    assert asked == [("train", 0, 40), ("train", 40, 60)]
+    assert found["path"][-1]["test_accuracy"] in [5.0 * right for right in range(21)]
+
+
 # What is made of it.
 
 
@@ -168,6 +181,9 @@ def made(tmp_path, accuracies, also=None, private=True):
                 "gradients": 50,
             }
             results.keep(cell, {"refused": "no."} if private is False and line in settings.also else result)
+    for clip, cells in network.clips(settings).items():
+        for cell in cells:
+            results.keep(cell, {"path": [{"test_accuracy": 90 + clip}]})
     return settings, FIGURE_6.finish(settings, results)
 
 
@@ -188,6 +204,7 @@ def test_the_verdict_follows_the_numbers(tmp_path, accuracies, word):
     _, figure = made(tmp_path, accuracies)
     assert figure.verdict.reached == word
     assert "89 / 95 / 96" in figure.verdict.why
+    assert "accuracy at epsilon 0.5 is 90.1 at 0.1 and 91.0 at 1 (mean of 3 run(s)" in figure.notes[0]
 
 
 def test_what_is_not_private_is_stamped_everywhere(tmp_path):
@@ -209,7 +226,7 @@ def test_what_is_not_private_is_stamped_everywhere(tmp_path):
 
 def test_a_users_schedule_is_compared(tmp_path):
     settings, figure = made(tmp_path, {}, also={"falling": falling})
-    assert len(network.cells(settings)) == 3 * (3 + 1 + 3) + 1
+    assert len(network.cells(settings)) == 3 * (3 + 1 + 3) + 1 + 2 * 3
     assert any(line[0] == "falling" for line in figure.sheets[0].rows)
     found = network.with_entry(falling, 8.0, seed=0, train=None, test=None)
     assert found["private"]
@@ -227,7 +244,7 @@ def test_a_method_that_cannot_train_a_network_is_named(tmp_path):
 def test_images_of_mnist_are_scaled_by_their_known_range():
     if not os.environ.get("PRIVYPURSE_DATA"):
         pytest.skip("PRIVYPURSE_DATA is not set, and MNIST is not here")
-    pixels, labels = network_runs.images("test", 50)
+    pixels, labels = network_runs.images("test", 0, 50)
     assert pixels.shape == (50, 1, 28, 28)
     assert math.isclose(float(pixels.min()), -1)
     assert math.isclose(float(pixels.max()), 1, abs_tol=0.02)

@@ -59,13 +59,13 @@ def computed(records: int) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=4)
-def images(part: str, count: int | None) -> tuple[Any, Any]:
-    """Return the first images, scaled to [-1, 1] by their known range, and labels."""
+def images(part: str, start: int, stop: int | None) -> tuple[Any, Any]:
+    """Return some images, scaled to [-1, 1] by their known range, and labels."""
     import torch
 
     table = prepared_data.table("mnist", part)
-    pixels = torch.from_numpy(np.asarray(table.X[:count], dtype=np.float32)).reshape(-1, 1, 28, 28)
-    return (2 * pixels - 1).to(device()), torch.from_numpy(np.asarray(table.y[:count])).to(device())
+    pixels = torch.from_numpy(np.asarray(table.X[start:stop], dtype=np.float32)).reshape(-1, 1, 28, 28)
+    return (2 * pixels - 1).to(device()), torch.from_numpy(np.asarray(table.y[start:stop])).to(device())
 
 
 @dataclass(frozen=True)
@@ -232,6 +232,7 @@ def followed_run(
     seed: int,
     train: int | None,
     test: int | None,
+    set_aside: int | None = None,
     most: int = 40,
 ) -> Result:
     """Train the network with a method, and measure it at some points of the run.
@@ -248,6 +249,8 @@ def followed_run(
         Seed of initial parameters and noise.
     train, test : int or None
         Number of images; None for all.
+    set_aside : int, optional
+        Measure on so many training images after those trained on, in place of the test images.
     most : int, default 40
         Largest number of points, evenly spread; at least half as many are measured.
     """
@@ -257,7 +260,8 @@ def followed_run(
     from privypurse.pytorch._fitting import fit
 
     torch.manual_seed(seed)
-    data, unseen = images("train", train), images("test", test)
+    data = images("train", 0, train)
+    unseen = images("train", len(data[1]), len(data[1]) + set_aside) if set_aside else images("test", 0, test)
     module = network().to(device())
     noise = NoiseSource(seed=seed)
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "noise": noise}

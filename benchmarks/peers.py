@@ -4,11 +4,14 @@ None of them is a dependency. They need an environment of their own, because dif
 import on the newest scikit-learn; torch comes first, so that Opacus does not choose another one. In
 the root of the repository::
 
-    python3 -m venv peers peers/bin/pip install "torch==2.13.0" peers/bin/pip install opacus
-    diffprivlib "scikit-learn==1.7.*" numba dp-accounting "SQLAlchemy>=2.0.30" scipy peers/bin/pip
-    install --no-deps -e .
+    python3 -m venv peers
+    peers/bin/pip install "torch==2.13.0"
+    peers/bin/pip install opacus diffprivlib interpret-core "scikit-learn==1.7.*"
+    peers/bin/pip install -e . -e lab
 
-Measured with Opacus 1.6.0 and diffprivlib 0.6.6. ``PRIVYPURSE_DATA=folder peers/bin/python
+DP-EBM alone also runs in the environment of the project, with ``interpret-core`` installed.
+
+Measured with Opacus 1.6.0, diffprivlib 0.6.6 and interpret-core 0.7.8. ``PRIVYPURSE_DATA=folder peers/bin/python
 benchmarks/peers.py`` runs them on one fold of Adult (about a minute). A peer that cannot be
 imported is skipped by name: see `available`.
 
@@ -83,6 +86,35 @@ def fit_adassp(
     moments = rows.T @ np.clip((y - middle) / half, -1, 1) + std * length * rng.standard_normal(d)
     weights = np.linalg.solve(products + noise * (upper + np.triu(upper, 1).T) + ridge * np.eye(d), moments)
     return lambda X: np.clip(middle + half * (np.column_stack([X - 0.5, np.full(len(X), 0.5)]) @ weights), *bounds)
+
+
+DP_EBM: dict[str, dict[str, Any]] = {"DP-EBM": {}, "DP-EBM, learning rate 0.05": {"learning_rate": 0.05}}
+
+
+def fit_dp_ebm(
+    X: Any,
+    y: np.ndarray,
+    *,
+    ranges: dict[int, tuple[float, float]],
+    epsilon: float,
+    delta: float,
+    seed: int,
+    target_bounds: tuple[float, float] | None = None,
+    **settings: Any,
+) -> Any:
+    """Fit the DP-EBM of interpret, a classifier without target bounds, with the ranges of its bins given.
+
+    Columns without a range are categories.
+    """
+    from interpret.privacy import DPExplainableBoostingClassifier, DPExplainableBoostingRegressor
+
+    limits = {}
+    if target_bounds is not None:
+        limits = dict(zip(("privacy_target_min", "privacy_target_max"), target_bounds, strict=True))
+    model = DPExplainableBoostingClassifier if target_bounds is None else DPExplainableBoostingRegressor
+    kinds = ["continuous" if place in ranges else "nominal" for place in range(X.shape[1])]
+    how = {"feature_types": kinds, "privacy_bounds": ranges, "random_state": seed, **limits, **settings}
+    return model(epsilon=epsilon, delta=delta, **how).fit(X, y)
 
 
 def labels_by(weights: np.ndarray) -> Predict:
@@ -221,11 +253,12 @@ PEERS: dict[str, Callable[..., Predict]] = {
 
 def available() -> dict[str, str]:
     """Return, for each name in `PEERS`, "" where it can run and otherwise why not. The grid always can."""
-    reasons = {module: _why_not(module) for module in ("diffprivlib.models", "opacus")}
+    reasons = {module: why_not(module) for module in ("diffprivlib.models", "opacus")}
     return {name: reasons["diffprivlib.models" if name == "diffprivlib" else "opacus"] for name in PEERS}
 
 
-def _why_not(module: str) -> str:
+def why_not(module: str) -> str:
+    """Return why a module cannot be imported, or nothing where it can."""
     try:
         importlib.import_module(module)
     except Exception as error:  # packages that do not fit together raise more than ImportError

@@ -1,7 +1,7 @@
 """Accuracy on the raw Adult table at one epsilon, beside the peers: the table of the README.
 
 Run: ``PRIVYPURSE_DATA=folder python benchmarks/raw_adult.py`` in the environment that
-``benchmarks/peers.py`` describes, with ``interpret-core`` besides (a few minutes). A peer that cannot
+``benchmarks/peers.py`` describes (a few minutes). A peer that cannot
 be imported is skipped by name. Trained on the 32,561 records of the training part, measured on the
 16,281 of the test part; delta 1e-6; several seeds of the noise.
 
@@ -12,6 +12,7 @@ the test part, in its favour. Noise is seeded where the peer allows it: simulati
 """
 
 import argparse
+import functools
 import pathlib
 import warnings
 
@@ -38,14 +39,9 @@ def ours(train, test, *, epsilon, seed):
 
 
 def dp_ebm(train, test, *, epsilon, seed, **settings):
-    from interpret.privacy import DPExplainableBoostingClassifier
-
-    kinds = ["continuous" if name in RANGES else "nominal" for name in train.raw]
-    bounds = {place: RANGES[name] for place, name in enumerate(train.raw) if name in RANGES}
-    model = DPExplainableBoostingClassifier(
-        epsilon=epsilon, delta=DELTA, feature_types=kinds, privacy_bounds=bounds, random_state=seed, **settings
-    )
-    return model.fit(train.raw, train.y).predict(test.raw)
+    ranges = {place: RANGES[name] for place, name in enumerate(train.raw) if name in RANGES}
+    how = {"ranges": ranges, "epsilon": epsilon, "delta": DELTA, "seed": seed}
+    return peers.fit_dp_ebm(train.raw, train.y, **how, **settings).predict(test.raw)
 
 
 def linear(name):
@@ -70,8 +66,7 @@ def boosted(train, test, *, epsilon, seed):
 
 METHODS = {
     "privypurse": ours,
-    "DP-EBM, learning rate 0.05": lambda *part, **how: dp_ebm(*part, **how, learning_rate=0.05),
-    "DP-EBM": dp_ebm,
+    **{name: functools.partial(dp_ebm, **settings) for name, settings in peers.DP_EBM.items()},
     **{f"Opacus, setting {number}": linear(f"opacus, setting {number}") for number in (1, 2, 3)},
     "diffprivlib (delta 0)": linear("diffprivlib"),
     "not private: logistic regression": plain,

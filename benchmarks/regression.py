@@ -1,22 +1,21 @@
-"""R2 and mean absolute error of the regressors with defaults, beside least squares and AdaSSP.
+"""R2 and mean absolute error of the regressors with defaults, beside least squares, AdaSSP and DP-EBM.
 
-Run: ``PRIVYPURSE_DATA=folder python benchmarks/regression.py`` (a few minutes). Five seeds, each with
-its own test part of a quarter; delta 1e-6; add/remove; everything is paid, but AdaSSP knows the
-number of records. Ranges of columns are declared, twice too wide for the made-up tables, and so is
-the range of the target. Numbers in brackets are standard deviations over seeds. Noise is seeded:
-these are simulations. On "pareto" and "correlated" nothing was chosen. Tables with targets of 0 or
-more are also fitted with a log link and with a logarithm of the target, beside the same models of
-scikit-learn.
+Run: ``PRIVYPURSE_DATA=folder python benchmarks/regression.py`` (about half an hour), or as a part of
+``benchmarks/utility.py``. Five seeds, each with its own test part of a quarter; delta 1e-6;
+add/remove; everything is paid, but AdaSSP knows the number of records. Ranges of columns are
+declared, twice too wide for the made-up tables, and so is the range of the target. Additive models
+and DP-EBM, which runs where interpret-core is installed, get raw columns; the others get numbers
+scaled by their ranges and one column for each category. Numbers in brackets are standard deviations
+over seeds. Noise is seeded: these are simulations. On "pareto" and "correlated" nothing was chosen.
+Tables with targets of 0 or more are also fitted with a log link and with a logarithm of the target,
+beside the same models of scikit-learn.
 """
 
 import argparse
-import csv
-import gzip
-import os
-import pathlib
 import warnings
 
 import numpy as np
+import pandas as pd
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_diabetes, make_friedman1, make_friedman2, make_friedman3
 from sklearn.linear_model import GammaRegressor, LinearRegression, PoissonRegressor
@@ -25,12 +24,13 @@ from sklearn.model_selection import train_test_split
 
 import peers
 from privypurse.estimators import (
+    PrivateAdditiveRegressor,
     PrivateGammaRegressor,
     PrivateHuberRegressor,
     PrivatePoissonRegressor,
     PrivateRidge,
-    SimulationWarning,
 )
+from privypurse_lab.data import load
 
 DELTA, EPSILONS = 1e-6, (0.1, 0.5, 1.0, 4.0)
 RANGES = {
@@ -44,21 +44,29 @@ RANGES = {
 
 
 def adult(target):
-    """Raw Adult: numbers by their ranges, and one column for each category."""
-    rows = []
-    for part in ("train", "test"):
-        path = pathlib.Path(os.environ.get("PRIVYPURSE_DATA", "")) / f"adult.{part}.csv.gz"
-        with gzip.open(path, "rt") as file:
-            rows += list(csv.DictReader(file, skipinitialspace=True))
-    parts = []
-    for name in (name for name in rows[0] if name != target):
-        if name in RANGES:
-            low, high = RANGES[name]
-            parts.append((np.array([float(row[name]) for row in rows])[:, None] - low) / (high - low))
-        else:
-            values = np.array([row[name].rstrip(".") for row in rows])
-            parts.append((values[:, None] == np.unique(values)).astype(float))
-    return np.clip(np.hstack(parts), 0, 1), np.array([float(row[target]) for row in rows]), RANGES[target]
+    """Raw Adult: its columns, a number as the target."""
+    parts = [pd.DataFrame(dict(load("adult-raw", part).X)) for part in ("train", "test")]
+    frame = pd.concat(parts, ignore_index=True)
+    kinds = {name: frame[name].fillna("missing").astype(str) for name in frame if name not in RANGES}
+    frame = frame.assign(**kinds)
+    return frame.drop(columns=target), frame[target].to_numpy(float), RANGES[target]
+
+
+def encoded(X):
+    """Scale numbers by their ranges, and make one column for each category."""
+    if not isinstance(X, pd.DataFrame):
+        return X
+    parts = [(X[[name]].to_numpy(float) - low) / (high - low) for name, (low, high) in RANGES.items() if name in X]
+    parts += [pd.get_dummies(X[name]).to_numpy(float) for name in X if name not in RANGES]
+    return np.clip(np.hstack(parts), 0, 1)
+
+
+def declared(X):
+    """Return the ranges and the categories of a table, as estimators take them."""
+    if not isinstance(X, pd.DataFrame):
+        return {"ranges": (0, 1)}
+    ranges = {name: bounds for name, bounds in RANGES.items() if name in X}
+    return {"ranges": ranges, "categories": {name: sorted(set(X[name])) for name in X if name not in RANGES}}
 
 
 def widened(table):
@@ -127,6 +135,35 @@ OF_0_OR_MORE = {
 }
 
 
+def additive(about, **settings):
+    """Return a function from raw columns and budget to predictions."""
+    return private(PrivateAdditiveRegressor, **about, **settings)
+
+
+def dp_ebm(about, **settings):
+    """Return the same of DP-EBM."""
+
+    def fit(X, y, *, bounds, epsilon, delta, seed):
+        pairs = about["ranges"] if "categories" in about else dict.fromkeys(range(X.shape[1]), about["ranges"])
+        names = list(X) if "categories" in about else range(X.shape[1])
+        ranges = {place: pairs[name] for place, name in enumerate(names) if name in pairs}
+        how = {"ranges": ranges, "target_bounds": bounds, "epsilon": epsilon, "delta": delta, "seed": seed}
+        return peers.fit_dp_ebm(X, y, **how, **settings).predict
+
+    return fit
+
+
+def of_raw_columns(X, positive):
+    """Return the fits that take a table as it is."""
+    about, there = declared(X), not (reason := peers.why_not("interpret.privacy"))
+    fits = {"PrivateAdditiveRegressor": additive(about)}
+    if positive:
+        fits["PrivateAdditiveRegressor, log1p"] = additive(about, target_transform="log1p")
+    if not there:
+        print(f"skipped DP-EBM: {reason}")
+    return fits | ({name: dp_ebm(about, **settings) for name, settings in peers.DP_EBM.items()} if there else {})
+
+
 def smeared(X, y):
     """Least squares of log(1 + y), with the factor of Duan (1983) that makes the mean right."""
     model = LinearRegression().fit(X, np.log1p(y))
@@ -145,43 +182,53 @@ PLAIN_OF_0_OR_MORE = {
 }
 
 
+def compare(tables=tuple(TABLES), seeds=5) -> None:
+    """Print R2 and mean absolute error, a table for each data set."""
+    warnings.simplefilter("ignore")
+    for name in tables:
+        try:
+            raw, y, bounds = TABLES[name]()
+        except FileNotFoundError as error:
+            print(f"skipped {name}: {error}")
+            continue
+        X = encoded(raw)
+        print(f"\n{name}, {len(y):,} rows, {X.shape[1]} columns\n\n| R2; MAE | {' | '.join(map(str, EPSILONS))} |")
+        print("| --- |" + " --- |" * len(EPSILONS))
+        parts = [train_test_split(np.arange(len(y)), random_state=seed) for seed in range(seeds)]
+        positive = bounds[0] >= 0 and not name.startswith("Adult")
+
+        def row(label, fit, table, budgets, parts=parts, y=y, bounds=bounds):
+            cells = []
+            for budget in budgets:
+                pairs = []
+                for seed, (train, test) in enumerate(parts):
+                    how = {"bounds": bounds, "epsilon": budget, "delta": DELTA, "seed": seed} if budget else {}
+                    predict = fit(rows(table, train), y[train], **how)
+                    found = predict(rows(table, test))
+                    pairs.append((r2_score(y[test], found), mean_absolute_error(y[test], found)))
+                (r2, error), (spread, _) = np.mean(pairs, axis=0), np.std(pairs, axis=0)
+                cells.append(f"{r2:.3f} ({spread:.3f}); {error:.4g}")
+            print(f"| {label} | {' | '.join(cells)} |" + " |" * (len(EPSILONS) - len(cells)), flush=True)
+
+        for label, fit in (FITS | (OF_0_OR_MORE if positive else {})).items():
+            row(label, fit, X, EPSILONS)
+        for label, fit in of_raw_columns(raw, positive).items():
+            row(label, fit, raw, EPSILONS)
+        for label, fit in (PLAIN | (PLAIN_OF_0_OR_MORE if positive else {})).items():
+            row(f"{label}, NOT PRIVATE", fit, X, [None])
+
+
+def rows(table, places):
+    """Return some rows of a data frame or an array."""
+    return table.iloc[places] if isinstance(table, pd.DataFrame) else table[places]
+
+
 def main() -> None:
-    warnings.filterwarnings("ignore", category=SimulationWarning)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", nargs="+", default=list(TABLES), help="which tables")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
-    for name in options.tables:
-        try:
-            X, y, bounds = TABLES[name]()
-        except FileNotFoundError as error:
-            print(f"skipped {name}: {error}")
-            continue
-        print(f"\n{name}, {len(y):,} rows, {X.shape[1]} columns\n\n| R2; MAE | {' | '.join(map(str, EPSILONS))} |")
-        print("| --- |" + " --- |" * len(EPSILONS))
-        parts = [train_test_split(X, y, random_state=seed) for seed in range(options.seeds)]
-
-        def cell(predictions, parts=parts):
-            pairs = [
-                (r2_score(part[3], p), mean_absolute_error(part[3], p))
-                for part, p in zip(parts, predictions, strict=True)
-            ]
-            (r2, error), (spread, _) = np.mean(pairs, axis=0), np.std(pairs, axis=0)
-            return f"{r2:.3f} ({spread:.3f}); {error:.4g}"
-
-        positive = bounds[0] >= 0 and not name.startswith("Adult")
-        for label, fit in (FITS | (OF_0_OR_MORE if positive else {})).items():
-            cells = [
-                cell(
-                    fit(one[0], one[2], bounds=bounds, epsilon=epsilon, delta=DELTA, seed=seed)(one[1])
-                    for seed, one in enumerate(parts)
-                )
-                for epsilon in EPSILONS
-            ]
-            print(f"| {label} | {' | '.join(cells)} |", flush=True)
-        for label, fit in (PLAIN | (PLAIN_OF_0_OR_MORE if positive else {})).items():
-            plain = cell(fit(one[0], one[2])(one[1]) for one in parts)
-            print(f"| {label}, NOT PRIVATE | {plain} |" + " |" * (len(EPSILONS) - 1), flush=True)
+    compare(options.tables, options.seeds)
 
 
 if __name__ == "__main__":

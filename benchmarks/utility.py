@@ -1,10 +1,13 @@
 """Accuracy of ``PrivateLogisticRegression(epsilon)`` with defaults: against no privacy, peers, tuning.
 
-Run: ``PRIVYPURSE_DATA=folder python benchmarks/utility.py`` (about 25 minutes), ``--quick`` for a
-look. Five folds and several seeds of the noise; delta 1e-8; add/remove; the spread is the standard
-error over folds and seeds. diffprivlib and Opacus run where they are installed
-(``benchmarks/peers.py`` says how) and are skipped by name elsewhere. Noise is seeded, so that the
-numbers can be had again: these are simulations.
+Run: ``PRIVYPURSE_DATA=folder python benchmarks/utility.py`` (about two hours), ``--quick`` for a look,
+or some of its ``--parts``: "curves" is ``benchmarks/curves.py``, accuracy, AUC and log loss of additive
+models, and "regression" is ``benchmarks/regression.py``. Their own docstrings say how they measure.
+
+The other parts: five folds and several seeds of the noise; delta 1e-8; add/remove; the spread is the
+standard error over folds and seeds. Peers run where they are installed (``benchmarks/peers.py`` says
+how) and are skipped by name elsewhere. Noise is seeded, so that the numbers can be had again: these
+are simulations.
 """
 
 import argparse
@@ -23,7 +26,9 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
+import curves
 import peers
+import regression
 from privypurse.estimators import PrivateLinearSVC, PrivateLogisticRegression, SimulationWarning
 from privypurse.estimators import _preparation as preparation
 from privypurse.methods import ADPSGD, DPAGD, PUR, Dynamic, Nesterov, NoisyPGD, ObjPert
@@ -349,9 +354,8 @@ def main() -> None:
     parser.add_argument("--plot", type=pathlib.Path, help="also draw accuracy over epsilon here")
     parser.add_argument("--seeds", type=int, default=4, help="seeds of the noise for each fold")
     parser.add_argument("--datasets", nargs="+", default=list(BARS), help="which tables")
-    parser.add_argument(
-        "--parts", nargs="+", default=["speed", "utility", "ablation", "confirmation", "mnist"], help="which parts"
-    )
+    parts = ["speed", "utility", "ablation", "confirmation", "mnist", "curves", "regression"]
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts, help="which parts")
     parser.add_argument("--without-peers", action="store_true", help="our own methods only")
     parser.add_argument("--quick", action="store_true", help="Adult, two epsilons, one seed")
     options = parser.parse_args()
@@ -379,6 +383,10 @@ def main() -> None:
     if "mnist" in options.parts:
         digits_of_ten_classes(max(1, options.seeds // 2), report, options.quick)
     keep(report, options.json)
+    if "curves" in options.parts:
+        curves.compare(curves.DATASETS)
+    if "regression" in options.parts:
+        regression.compare()
 
 
 if __name__ == "__main__":

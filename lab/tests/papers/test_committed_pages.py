@@ -16,10 +16,7 @@ from privypurse_lab.papers.items import RANKING_WORDS, REACHED_WORDS, Settings
 
 ROOT = pathlib.Path(__file__).parents[3]
 FOLDER = ROOT / "docs" / "reproduction"
-# Pages made before verdicts had two words have one.
-VERDICT = r"\*\*(?:Verdict: (?P<one>.+?)|Reached: (?P<reached>.+?)\. Ranking: (?P<ranking>.+?))\.\*\* (?P<why>.+)"
-# Papers whose pages are made of the results in cells.jsonl.xz, which holds a part of the others' too.
-MADE_AGAIN = ("pur", "lecture", "dynamic-noise")
+VERDICT = r"\*\*Reached: (?P<reached>.+?)\. Ranking: (?P<ranking>.+?)\.\*\* (?P<why>.+)"
 ITEMS = [(name, item) for name in NAMES for item in paper_named(name).items]
 FULL = Settings(False, 0, {})
 
@@ -38,9 +35,8 @@ def section(paper, item):
 def test_every_item_has_a_verdict_its_command_seed_and_date_and_files(paper, item):
     said = section(paper, item)
     verdict = re.search(VERDICT, said)
-    if paper in MADE_AGAIN:
-        assert verdict["reached"] in REACHED_WORDS
-        assert verdict["ranking"] in RANKING_WORDS
+    assert verdict["reached"] in REACHED_WORDS
+    assert verdict["ranking"] in RANKING_WORDS
     assert any(character.isdigit() for character in verdict["why"])  # it rests on numbers
     assert re.search(
         rf"`privypurse reproduce {paper} --{item.kind} {item.number}`, seed 0(, \d{{4}}-\d\d-\d\d)?\.", said
@@ -65,7 +61,7 @@ def all_data():
         pytest.skip(f"{', '.join(sorted(missing))} is not here: set PRIVYPURSE_DATA")
 
 
-@pytest.mark.parametrize("paper", MADE_AGAIN)
+@pytest.mark.parametrize("paper", NAMES)
 def test_pages_and_numbers_are_made_again_byte_for_byte(all_data, tmp_path, paper):
     (tmp_path / "cells.jsonl.xz").write_bytes((FOLDER / "cells.jsonl.xz").read_bytes())
     kept = Results(tmp_path / ".cells.jsonl")

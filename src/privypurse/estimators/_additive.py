@@ -282,12 +282,14 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: Any, linear: PrivateLinearModel, paid: Purse, most: int, places: Sequence[int], records: float
     ) -> None:
         """Choose pairs of these columns by the residuals of a first model, if public numbers allow."""
-        count = min(len(places), scored_columns(records, paid))
-        if self.interactions != "auto":
-            count = min(len(places), max(count, FEWEST_COLUMNS))
+        count, fewest = min(len(places), scored_columns(records, paid)), FEWEST_COLUMNS
+        if self.interactions == "auto":
+            fewest = max(fewest, math.isqrt(len(places)))  # the few pairs of a few of many columns rarely pay
+        else:
+            count = min(len(places), max(count, fewest))
         most = min(most, self._room_for_pairs(records, paid))
         part = convert.gdp_epsilon(1 / gaussian(paid, FIRST_SHARE).noise_multiplier, paid.delta)
-        if count < min(len(places), FEWEST_COLUMNS) or count < 2 or most < 1 or part <= 0:
+        if count < min(len(places), fewest) or count < 2 or most < 1 or part <= 0:
             return
         rows = self._encoded(X)
         linear._parts = self._groups()

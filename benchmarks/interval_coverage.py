@@ -14,11 +14,11 @@ import sys
 import warnings
 
 import numpy as np
-from scipy import special
 
 from privypurse import NoiseSource, Purse
 from privypurse.accounting import convert
 from privypurse.estimators import PrivateLogisticRegression, PrivateRidge
+from privypurse.estimators._noise_intervals import drawn_classes
 from privypurse.runs._measure import measure, measure_share
 from privypurse.runs._rows import EncodedRows
 from privypurse.tables._schema import Category, ClassTarget, Number, NumberTarget, Schema
@@ -72,16 +72,11 @@ def records(rng, rows, kind, intercept):
         kind = "two"
     scores = X @ WEIGHTS + intercept
     if kind == "two":
-        return X, (rng.random(rows) < special.expit(scores)).astype(int)
+        return X, drawn_classes(scores, rng)
     if kind == "three":
-        chances = np.cumsum(special.softmax(np.column_stack([scores, -scores, np.full(rows, 0.5)]), axis=1), axis=1)
-        return X, np.minimum((rng.random((rows, 1)) > chances).sum(axis=1), 2)
+        return X, drawn_classes(np.column_stack([scores, -scores, np.full(rows, 0.5)]), rng)
     if kind == "five":
-        chances = np.cumsum(
-            special.softmax(np.column_stack([scores * k for k in (1, 0.5, 0, -0.5)] + [np.full(rows, -3)]), axis=1),
-            axis=1,
-        )
-        return X, np.minimum((rng.random((rows, 1)) > chances).sum(axis=1), 4)
+        return X, drawn_classes(np.column_stack([*(scores * k for k in (1, 0.5, 0, -0.5)), np.full(rows, -3)]), rng)
     low, high = RANGES[kind]
     if kind == "far":
         y = scores + rng.laplace(size=rows) + 30 * (rng.random(rows) < 0.16)
@@ -98,15 +93,8 @@ def records(rng, rows, kind, intercept):
     return X, np.clip(y, low, high)
 
 
-RANGES = {
-    "numbers": (-10.0, 10.0),
-    "wide": (-54.0, 54.0),
-    "far": (-54.0, 54.0),
-    "tails": (-54.0, 54.0),
-    "zeros": (0.0, 200.0),
-    "claims": (0.0, 500.0),
-    "times": (0.0, 60.0),
-}
+RANGES = {"numbers": (-10.0, 10.0), **dict.fromkeys(("wide", "far", "tails"), (-54.0, 54.0))}
+RANGES |= {"zeros": (0.0, 200.0), "claims": (0.0, 500.0), "times": (0.0, 60.0)}
 
 
 def trained(kind, intercept, epsilon):

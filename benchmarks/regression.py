@@ -23,6 +23,7 @@ from sklearn.metrics import mean_absolute_error, r2_score
 from sklearn.model_selection import train_test_split
 
 import peers
+import raw_adult
 from privypurse.estimators import (
     PrivateAdditiveRegressor,
     PrivateGammaRegressor,
@@ -33,14 +34,7 @@ from privypurse.estimators import (
 from privypurse_lab.data import load
 
 DELTA, EPSILONS = 1e-6, (0.1, 0.5, 1.0, 4.0)
-RANGES = {
-    "age": (17, 90),
-    "fnlwgt": (10_000, 1_500_000),
-    "education-num": (1, 16),
-    "capital-gain": (0, 99_999),
-    "capital-loss": (0, 4_356),
-    "hours-per-week": (1, 99),
-}
+RANGES = {"age": raw_adult.RANGES["age"], "fnlwgt": (10_000, 1_500_000)} | raw_adult.RANGES
 
 
 def adult(target):
@@ -135,13 +129,8 @@ OF_0_OR_MORE = {
 }
 
 
-def additive(about, **settings):
-    """Return a function from raw columns and budget to predictions."""
-    return private(PrivateAdditiveRegressor, **about, **settings)
-
-
 def dp_ebm(about, **settings):
-    """Return the same of DP-EBM."""
+    """Return the same of DP-EBM, for raw columns."""
 
     def fit(X, y, *, bounds, epsilon, delta, seed):
         pairs = about["ranges"] if "categories" in about else dict.fromkeys(range(X.shape[1]), about["ranges"])
@@ -156,9 +145,9 @@ def dp_ebm(about, **settings):
 def of_raw_columns(X, positive):
     """Return the fits that take a table as it is."""
     about, there = declared(X), not (reason := peers.why_not("interpret.privacy"))
-    fits = {"PrivateAdditiveRegressor": additive(about)}
+    fits = {"PrivateAdditiveRegressor": private(PrivateAdditiveRegressor, **about)}
     if positive:
-        fits["PrivateAdditiveRegressor, log1p"] = additive(about, target_transform="log1p")
+        fits["PrivateAdditiveRegressor, log1p"] = private(PrivateAdditiveRegressor, **about, target_transform="log1p")
     if not there:
         print(f"skipped DP-EBM: {reason}")
     return fits | ({name: dp_ebm(about, **settings) for name, settings in peers.DP_EBM.items()} if there else {})

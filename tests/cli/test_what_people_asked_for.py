@@ -213,10 +213,7 @@ def test_a_regression_is_measured_against_the_median_and_stays_in_its_range(tmp_
     assert done.returncode == 0, done.stderr
     worth = next(line for line in done.stdout.splitlines() if line.startswith("worth:"))
     figures = rf"worth:   mean absolute error ({PLAIN}), R\u00b2 ({PLAIN}|too noisy to report) on .*, paid for"
-    clipped = (
-        r"errors above \S+, at most \S+ % of the records, count as \S+; "
-        r"the interval has room for them to be twice as far\."
-    )
+    clipped = r"errors, and distances from the median, above (?P<limit>\S+) count as (?P=limit): at most \S+ % of the records"
     found = re.fullmatch(rf"{figures}; always the median: ({PLAIN}); {clipped}", worth)
     assert found, worth
     # The declared range is thirty times the errors.
@@ -258,13 +255,14 @@ def test_parquet_files_are_trained_on_and_predicted_too(census):
     assert text[0] == (census / "p.csv").read_text().splitlines()[0]
 
 
+ILL = '[target]\ncolumn = "ill"\nclasses = ["no", "yes"]\n\n[columns.x]\nrange = [0, 1]\n'
+
+
 def test_a_class_that_is_never_predicted_gets_a_hint(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.uniform(0, 1, 20_000)
     pd.DataFrame({"x": x, "ill": np.where(rng.random(20_000) < 0.12 * x, "yes", "no")}).to_csv(tmp_path / "people.csv")
-    (tmp_path / "people.toml").write_text(
-        '[target]\ncolumn = "ill"\nclasses = ["no", "yes"]\n\n[columns.x]\nrange = [0, 1]\n', encoding="utf-8"
-    )
+    (tmp_path / "people.toml").write_text(ILL, encoding="utf-8")
     given = ["train", "people.csv", "--target", "ill", "--schema", "people.toml", "--epsilon", 4, "--no-intervals"]
     told = run(tmp_path, *given, "--budget", 10)
     assert told.returncode == 0, told.stderr
@@ -275,9 +273,7 @@ def test_a_class_that_is_never_predicted_gets_a_hint(tmp_path):
 
 def test_a_handful_of_records_is_said_to_be_too_few(tmp_path):
     pd.DataFrame({"x": [0.5] * 30, "ill": ["no", "yes"] * 15}).to_csv(tmp_path / "people.csv")
-    (tmp_path / "people.toml").write_text(
-        '[target]\ncolumn = "ill"\nclasses = ["no", "yes"]\n\n[columns.x]\nrange = [0, 1]\n', encoding="utf-8"
-    )
+    (tmp_path / "people.toml").write_text(ILL, encoding="utf-8")
     told = run(tmp_path, "train", "people.csv", "--target", "ill", "--schema", "people.toml", "--epsilon", 1)
     assert told.returncode == 0, told.stderr
     assert "a model of some use needs a few thousand" in told.stderr

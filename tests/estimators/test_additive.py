@@ -233,6 +233,7 @@ def test_an_edit_changes_one_curve_and_is_named(model):
     before = model.shapes(intervals=False)
     assert set(frame["value"][same].round(6)) == set(before["value"][before["column"] != "age"].round(6))
     assert "'age' was dropped" in dropped.certificate_.uncovered[-1]
+    assert dropped.linear_.certificate_ == dropped.certificate_
     assert dropped.score(X, y) < model.score(X, y)
     smooth = dropped.edit("hours", smooth=100.0).shapes(intervals=False)
     hours = [one["value"][one["column"] == "hours"].to_numpy() for one in (before, smooth)]
@@ -329,13 +330,6 @@ def test_a_number_is_read_by_itself_whatever_stands_beside_it():
             _numbers(np.array([*known, odd], dtype=object), "x")
     with pytest.raises(InvalidArgument, match="column 'x' must hold numbers"):
         _numbers(np.array(["2020-01-01"], dtype="M8[D]"), "x")
-
-
-def test_an_edit_is_on_every_certificate_of_the_model():
-    X, y = people(2_000)
-    model = classifier().fit(X, y).edit("age", drop=True)
-    assert "dropped after training" in model.linear_.certificate_.uncovered[-1]
-    assert model.certificate_ == model.linear_.certificate_
 
 
 @pytest.fixture(scope="module")

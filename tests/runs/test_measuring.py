@@ -197,18 +197,22 @@ ODD = st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 0.3, 0.5, 1.0, 1e300]
 RECORD = st.tuples(st.integers(0, 1), st.integers(0, 1), ODD)
 
 
+def moved_within_bounds(build, records, other, data):
+    """Replace and remove one record, and return the whole sum."""
+    place = data.draw(st.integers(0, len(records) - 1))
+    before, after = records[:place], records[place + 1 :]
+    boxes = [build(listed) for listed in (records, [*before, other, *after], before + after)]
+    whole, replacement, fewer = (box._value for box in boxes)
+    assert np.linalg.norm(whole - fewer) <= boxes[0].bound(Neighbouring.ADD_REMOVE, Norm.L2) + 1e-12
+    assert np.linalg.norm(whole - replacement) <= boxes[0].bound(Neighbouring.REPLACE_ONE, Norm.L2) + 1e-12
+    return whole
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(RECORD, min_size=1, max_size=8), RECORD, st.sampled_from(CELLS), st.data())
 def test_one_record_moves_a_table_by_at_most_its_bound(records, other, cells, data):
-    place = data.draw(st.integers(0, len(records) - 1))
-    replaced = [*records[:place], other, *records[place + 1 :]]
-    boxes = [
-        table_of(*_columns(listed), cells, 2) for listed in (records, replaced, records[:place] + records[place + 1 :])
-    ]
-    whole, replacement, fewer = (box._value for box in boxes)
+    whole = moved_within_bounds(lambda listed: table_of(*_columns(listed), cells, 2), records, other, data)
     assert whole.sum() == len(records)  # none is left out, whatever its score
-    assert np.linalg.norm(whole - fewer) <= boxes[0].bound(Neighbouring.ADD_REMOVE, Norm.L2)
-    assert np.linalg.norm(whole - replacement) <= boxes[0].bound(Neighbouring.REPLACE_ONE, Norm.L2) + 1e-12
 
 
 def _columns(records):
@@ -222,30 +226,14 @@ NUMBER = st.one_of(ODD, st.floats(-20, 20))
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=8), st.tuples(NUMBER, NUMBER), st.data())
 def test_one_record_moves_sums_of_errors_by_at_most_their_bound(records, other, data):
-    place = data.draw(st.integers(0, len(records) - 1))
-    replaced = [*records[:place], other, *records[place + 1 :]]
-    boxes = [
-        sums_of(*np.reshape(listed, (-1, 2)).T, 3.0)
-        for listed in (records, replaced, records[:place] + records[place + 1 :])
-    ]
-    whole, replacement, fewer = (box._value for box in boxes)
-    assert np.linalg.norm(whole - fewer) <= boxes[0].bound(Neighbouring.ADD_REMOVE, Norm.L2)
-    assert np.linalg.norm(whole - replacement) <= boxes[0].bound(Neighbouring.REPLACE_ONE, Norm.L2)
+    moved_within_bounds(lambda listed: sums_of(*np.reshape(listed, (-1, 2)).T, 3.0), records, other, data)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(NUMBER, min_size=1, max_size=8), NUMBER, st.data())
 def test_one_record_moves_counts_of_sizes_by_at_most_their_bound(records, other, data):
-    place = data.draw(st.integers(0, len(records) - 1))
-    replaced = [*records[:place], other, *records[place + 1 :]]
     # As measured: errors and distances are numbers from 0, within the range of the target.
-    boxes = [
-        sizes_of(np.clip(np.nan_to_num(listed), 0, 20), 20.0)
-        for listed in (records, replaced, records[:place] + records[place + 1 :])
-    ]
-    whole, replacement, fewer = (box._value for box in boxes)
-    assert np.linalg.norm(whole - fewer) <= boxes[0].bound(Neighbouring.ADD_REMOVE, Norm.L2) + 1e-12
-    assert np.linalg.norm(whole - replacement) <= boxes[0].bound(Neighbouring.REPLACE_ONE, Norm.L2) + 1e-12
+    moved_within_bounds(lambda listed: sizes_of(np.clip(np.nan_to_num(listed), 0, 20), 20.0), records, other, data)
 
 
 @settings(max_examples=150, deadline=None)

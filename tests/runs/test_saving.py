@@ -157,13 +157,6 @@ def test_only_our_models_are_saved(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_alone_is_saved_as_a_pipeline_of_itself(tmp_path):
-    X = np.random.default_rng(0).standard_normal((300, 2))
-    model = PrivateLogisticRegression(1.0, classes=[0, 1], random_state=0).fit(X, (X[:, 0] > 0).astype(int))
-    save_model(model, tmp_path / "model")
-    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(X), model.predict(X))
-
-
 FILL = SimpleImputer(strategy="constant", fill_value=0, keep_empty_features=True)
 WORDS = {"kind": ["a", "b", "é"]}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privypurse.accounting import convert
 from privypurse.accounting._fixed_schedule import FixedSchedule
-from privypurse.core._checks import FloatArray, non_negative, positive, shown
+from privypurse.core._checks import FloatArray, non_negative, shown
 from privypurse.core._errors import InvalidArgument, PrivypurseError
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.estimators._base import CHECKED, NoisyTags, PrivateLinearModel, with_common_parameters
@@ -93,21 +93,6 @@ class Term:
         return self.categories.transform(np.asarray(column, dtype=object)[:, None])  # type: ignore[union-attr]
 
 
-class _Checked(NamedTuple):
-    """Rows, targets and settings of an additive model, checked before anything is spent."""
-
-    X: Any
-    y: Any
-    linear: PrivateLinearModel
-    columns: "_Columns"
-    ranges: Mapping[int, Pair]
-    listed: Mapping[int, DeclaredOneHot]
-    signs: Mapping[int, int]
-    drawn: Sequence[int]
-    most: int  # pairs
-    numbers: Mapping[int, FloatArray]
-
-
 class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     """Base class of the additive models.
 
@@ -134,18 +119,8 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         selected by a noisy score, which costs a quarter of the budget. "auto" pays for it only
         beside curves, where the budget can tell effects from noise, by public numbers. Columns of
         `monotone` are in no pair.
-    delta : float or None
-        Default: the purse's, or 1e-6.
-    neighbouring : {"add-remove", "replace-one"} or None
-        Protect the presence of a record (the default) or its contents. With a purse, the purse's.
-    n_public : int or None
-        Public number of records.
-    purse : Purse or None
-        Purse to charge.
-    random_state : None, int, Generator or RandomState
-        Seed for simulations, which are not private; the certificate says so.
-    noise : {"auto", "secure", "plain"}, default "auto"
-        How noise is drawn, as for `PrivateLogisticRegression`.
+    delta, neighbouring, n_public, purse, random_state, noise
+        As for `PrivateLogisticRegression`.
     """
 
     _takes_any_rows: bool = False  # see `validate`
@@ -244,28 +219,35 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         for place, sign in signs.items():
             for output in range(len(np.atleast_2d(linear.coef_))):
                 values, shares = self._curve(self.terms_[place], output)
-                # A knot without any records has no say, but needs a weight.
+                # `isotonic_regression` needs a positive weight at every knot.
                 rising = isotonic_regression(values, sample_weight=shares + 1e-9, increasing=sign > 0)
                 self._change(self.terms_[place], output, rising)
 
     def check_input(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Check settings, rows and targets as `fit` does, and return both. Nothing is spent or changed."""
-        checked = same_attributes(self)._check(X, y)
-        return checked.X, checked.y
+        X, y, *_ = same_attributes(self)._check(X, y)
+        return X, y
 
-    def _check(self, X: Any, y: Any) -> "_Checked":
+    def _check(self, X: Any, y: Any) -> tuple[Any, ...]:
+        """Return rows, targets and settings, checked before anything is spent."""
         names, linear = column_names(X), self._linear()
         linear._declared_scales, linear._takes_any_rows = True, self._takes_any_rows
         X, y = self._checked(X, True, y)
         linear.check_input(np.zeros((len(X), 1)), y)  # settings and targets
-        if self.n_public is not None:
-            positive(n_public=self.n_public)
         columns = _Columns(X.shape[1], names)
         ranges, listed = self._declared(columns)
         classes = linear._declared(np.asarray(y)) if isinstance(linear, ClassifierMixin) else ()
         signs, drawn, most = self._signs(columns, ranges, classes), self._drawn(columns, ranges), self._most_pairs()
         numbers = {place: _numbers(X[:, place], columns.named(place)) for place in ranges}
-        return _Checked(X, y, linear, columns, ranges, listed, signs, drawn, most, numbers)
+        return X, y, linear, columns, ranges, listed, signs, drawn, most, numbers
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the class, or the predicted target within `target_bounds`, of each row.
+
+        No guarantee covers predictions for private rows.
+        """
+        rows = self._rows(X)
+        return self.linear_.predict(rows)  # type: ignore[no-any-return]
 
     def _most_pairs(self) -> int:
         """Return how many pairs there may be."""
@@ -767,11 +749,6 @@ class PrivateAdditiveClassifier(_Tags, ClassifierMixin, Additive):  # type: igno
         rows = self._rows(X)
         return self.linear_.decision_function(rows)  # type: ignore[no-any-return]
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of each row. No guarantee covers predictions for private rows."""
-        rows = self._rows(X)
-        return self.linear_.predict(rows)  # type: ignore[no-any-return]
-
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probability of each class, one column for each, in the order of `classes_`."""
         rows = self._rows(X)
@@ -842,8 +819,3 @@ class PrivateAdditiveRegressor(_Tags, RegressorMixin, Additive):  # type: ignore
         targets, bounds = linear._transformed(y)
         residuals = np.clip(np.asarray(targets, dtype=np.float64), *bounds) - np.clip(linear._scores(rows), *bounds)
         return residuals[:, None], 0.4 * linear.preparation_.target[1]
-
-    def predict(self, X: Any) -> FloatArray:
-        """Return the predicted target of each row, within `target_bounds`."""
-        rows = self._rows(X)
-        return self.linear_.predict(rows)  # type: ignore[no-any-return]

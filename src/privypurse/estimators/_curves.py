@@ -203,7 +203,7 @@ def smoothed(
     """Return coefficients of encoded columns with smoothed curves, from the weights of a run of `Auto`.
 
     Increments of a curve from knot to knot are taken as a free slope and a random walk, whose variance
-    maximises the likelihood. The noise of a value is that of the steps, of which a run forgets more
+    maximises the likelihood. The noise of a value is that of the steps, which decays faster
     where the loss is more curved; the error of sampling is added for classes.
 
     Guarantees

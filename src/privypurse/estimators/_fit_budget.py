@@ -59,8 +59,6 @@ class UncountedSpending(UserWarning):
 
 # On the certificate of a fit without a purse.
 EACH_FIT = "other fits on the same records: each fit without a shared purse counts by itself, and they are not added up"
-
-
 IN_A_WORKER = (
     "what steps before this fit learned, if there are any: it ran in a worker of joblib, which cannot see them"
 )

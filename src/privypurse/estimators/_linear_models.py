@@ -348,7 +348,7 @@ class PrivateRidge(PrivateLinearRegressor):
     target_transform : "log1p" or None
         "log1p": train on ``log(1 + y)``, for skewed targets of 0 or more. `predict` then returns the
         mean of y, not its median: the mean of ``exp(residual)``, by which the two differ (Duan 1983,
-        smearing), is bought for 3 % of the budget that is left for training, as a noisy sum up to a
+        smearing), is released for 3 % of the budget that is left for training, as a noisy sum up to a
         selected limit. Coefficients are those of ``log(1 + y)``.
 
     {attributes}
@@ -514,8 +514,8 @@ class PrivatePoissonRegressor(_LogLinkRegressor):
     """Poisson regression under differential privacy, for counts and other targets of 0 or more.
 
     A generalised linear model: the logarithm of the mean is linear. Residuals are clipped as by
-    `PrivateRidge`. What is bought besides is the mean of targets, for 2 % of the budget: training
-    starts there.
+    `PrivateRidge`. The mean of the targets is released first, for 2 % of the budget. Training
+    starts from it.
 
     {parameters}
 

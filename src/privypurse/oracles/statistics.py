@@ -147,10 +147,8 @@ def residual_sums(
         for i, j in pairs
         for own in whole
     ]
-    bound = clip_norm * math.sqrt(len(pairs))
-    return Sensitive(
-        np.concatenate(sums) * (clip_norm / 2.0**22), norm=Norm.L2, add_remove=bound, replace_one=2 * bound
-    )
+    total, bound = np.concatenate(sums) * (clip_norm / 2.0**22), clip_norm * math.sqrt(len(pairs))
+    return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound)
 
 
 def negated_losses(losses: ArrayLike, *, clip_loss: float) -> Sensitive:

@@ -358,7 +358,7 @@ def _buy_ranges(schema: Schema, raw: Any, run: Purse, progress: Progress, *, see
 
 def _buy_curves(schema: Schema, X: Any, run: Purse, progress: Progress, *, seeded: bool) -> Schema:
     """Release knots of the curves of columns, from their encoded numbers."""
-    progress.stage("buying curves of columns")
+    progress.stage("releasing knots of curves")
     starts = np.cumsum([0, *(len(column.features) for column in schema.columns)])
     place = {column.name: int(start) for column, start in zip(schema.columns, starts, strict=False)}
     numbers = [reading.scaled_back(X[:, [place[column.name]]], column) for column in schema.to_bend]

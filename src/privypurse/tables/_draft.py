@@ -140,7 +140,8 @@ class _Seen:
         if likely := pc.sum(pc.match_substring_regex(present, _DATE)).as_py() or 0:
             self.looking_like_dates += likely
             if len(self.formats) > 1:
-                self._leave_formats({key: _read(present[:TRIED], key) for key in self.formats})
+                tried = present[:TRIED]
+                self._leave_formats({key: int(np.isfinite(dates(tried, (), key)).sum()) for key in self.formats})
             for format, read in self.formats.items():
                 read.take(dates(column, MISSING_VALUES, format))
             self._leave_formats({format: read.count for format, read in self.formats.items()})
@@ -256,11 +257,6 @@ def _texts(column: Any) -> Any:
         listed = column.gather(lambda part: as_text(part, MISSING_VALUES).to_numpy(zero_copy_only=False), None, object)
         column = pa.array(listed, pa.string())
     return as_text(column, MISSING_VALUES).drop_null()
-
-
-def _read(texts: Any, format: str | None) -> int:
-    """Return how many texts are dates in a format."""
-    return int(np.isfinite(dates(texts, (), format)).sum())
 
 
 def _unit(texts: Any) -> str:

@@ -139,33 +139,28 @@ class Lines:
         self._decoder = codecs.getincrementaldecoder(encoding)("replace") if wide else None
         self._encoding = "utf-8" if wide else encoding
         self._whole = None if delimiter is None else _whole_line(delimiter)
-        self._rest = b""  # start of an incomplete line
-        self._skipping = False  # whether that line was too long
-        self._first, self._ended = True, False
+        self._first = True
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield blocks of whole lines."""
-        while not self._ended:
-            if block := self._next():
+        rest, skipping, ended = b"", False, False  # start of an incomplete line, and whether it was too long
+        while not ended:
+            raw = bytes(self._source.read(CHUNK_BYTES))
+            ended = not raw
+            if self._decoder is not None:
+                raw = self._decoder.decode(raw, final=ended).encode("utf-8", "replace")
+            text = rest + raw
+            cut = len(text) if ended else text.rfind(b"\n") + 1
+            lines, rest = text[:cut], text[cut:]
+            if skipping and lines:
+                _, _, lines = lines.partition(b"\n")
+                skipping = False
+            if len(rest) > LONGEST_LINE:
+                if not skipping:
+                    self.leave_out(TOO_LONG)
+                rest, skipping = b"", True
+            if lines and (block := self._kept(lines)):
                 yield block
-
-    def _next(self) -> bytes:
-        """Return the lines that end in the next chunk."""
-        raw = bytes(self._source.read(CHUNK_BYTES))
-        self._ended = not raw
-        if self._decoder is not None:
-            raw = self._decoder.decode(raw, final=self._ended).encode("utf-8", "replace")
-        text = self._rest + raw
-        cut = len(text) if self._ended else text.rfind(b"\n") + 1
-        lines, self._rest = text[:cut], text[cut:]
-        if self._skipping and lines:
-            _, _, lines = lines.partition(b"\n")
-            self._skipping = False
-        if len(self._rest) > LONGEST_LINE:
-            if not self._skipping:
-                self.leave_out(TOO_LONG)
-            self._rest, self._skipping = b"", True
-        return self._kept(lines) if lines else b""
 
     def _kept(self, lines: bytes) -> bytes:
         listed = lines.split(b"\n")

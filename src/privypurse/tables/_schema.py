@@ -445,12 +445,10 @@ def _column(name: str, settings: Any, default: Source, bends: bool) -> Column | 
     signs = {key: settings[key] for key in _SIGNS if key in settings}
     signs["curve"] = _flag(settings, "curve", what, bends)
     knots = _each(_as_number, settings.get("knots", []), f"knots of {what}")
-    if knots and not isinstance(pair := settings.get("range"), list):
-        raise InvalidArgument(f"{what} has knots, which need a range = [low, high], got {shown(pair)}. Add one.")
     cuts, pair = _each(_as_number, settings.get("cuts", []), f"cuts of {what}"), settings.get("range")
     if pair == "private":
-        if cuts:
-            raise InvalidArgument(f'{what} has cuts, which need no range. Leave out range = "private".')
+        if cuts or knots:
+            raise InvalidArgument(f'{what} has cuts or knots, which need no range. Leave out range = "private".')
         kept = Source.DECLARED if source is Source.DATA else source
         return Number(name=name, missing=missing, source=kept, **signs)
     if pair is None and not cuts:

@@ -150,6 +150,14 @@ def test_wrong_class_weights_are_refused_before_payment(census, given, hint):
     assert payments(census) == 0
 
 
+def test_classes_that_were_read_from_the_data_are_not_quoted(tmp_path):
+    kinds = ["healthy", "ill"] * 150 + ["a rare one"]
+    pd.DataFrame({"x": np.random.default_rng(0).normal(size=301), "kind": kinds}).to_csv(tmp_path / "people.csv", index=False)
+    said = refusal(tmp_path, 2, "train", "people.csv", "--target", "kind", "--epsilon", 1, "--class-weight", "sick=9")
+    assert "expected class_weight for classes of the target, got 'sick'" in said
+    assert "rare" not in said
+
+
 def test_class_weights_are_refused_for_a_number(census):
     arguments = ["train", "census.csv", "--target", "age", "--epsilon", 1, "--class-weight", "balanced"]
     said = refusal(census, 2, *arguments)
@@ -213,7 +221,9 @@ def test_a_regression_is_measured_against_the_median_and_stays_in_its_range(tmp_
     assert done.returncode == 0, done.stderr
     worth = next(line for line in done.stdout.splitlines() if line.startswith("worth:"))
     figures = rf"worth:   mean absolute error ({PLAIN}), R\u00b2 ({PLAIN}|too noisy to report) on .*, paid for"
-    clipped = r"errors, and distances from the median, above (?P<limit>\S+) count as (?P=limit): at most \S+ % of the records"
+    clipped = (
+        r"errors, and distances from the median, above (?P<limit>\S+) count as (?P=limit): at most \S+ % of the records"
+    )
     found = re.fullmatch(rf"{figures}; always the median: ({PLAIN}); {clipped}", worth)
     assert found, worth
     # The declared range is thirty times the errors.

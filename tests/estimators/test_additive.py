@@ -16,6 +16,7 @@ from privypurse import InvalidArgument, Neighbouring, NoiseSource, Norm, Purse
 from privypurse.accounting._fixed_schedule import FixedSchedule
 from privypurse.core.charges import GaussianCharge
 from privypurse.estimators import (
+    DeclaredOneHot,
     PrivateAdditiveClassifier,
     PrivateAdditiveRegressor,
     PrivateLogisticRegression,
@@ -472,3 +473,44 @@ def test_an_interrupt_after_the_knots_leaves_what_is_not_covered_on_the_ledger(m
 
 def _interrupted(*_):
     raise KeyboardInterrupt
+
+
+IDS = [2**60 + 1, 2**60 + 2]  # one number as doubles
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_a_missing_value_of_one_record_does_not_change_how_others_are_read(kind):
+    library = pytest.importorskip(kind)
+    ids, numbers = [*IDS, IDS[0]], [1, 2, None]
+    if kind == "pandas":
+        frame = library.DataFrame({"id": ids, "n": library.Series(numbers, dtype="Int64")})
+    else:
+        frame = (library.table if kind == "pyarrow" else library.DataFrame)({"id": ids, "n": numbers})
+    hot = DeclaredOneHot([IDS, [1, 2]], sparse_output=False)
+    assert hot.transform(frame)[:, :2].tolist() == [[1, 0], [0, 1], [1, 0]]
+    if kind != "pyarrow":  # whose columns have no names here
+        model = PrivateAdditiveClassifier(ranges={"n": (0, 5)}, categories={"id": IDS}, classes=[0, 1])
+        rows, numbers = model._check(frame, [0, 1, 0])[0], model._check(frame, [0, 1, 0])[-1]
+        assert rows[:, 0].tolist() == ids
+        np.testing.assert_array_equal(numbers[1], [1.0, 2.0, np.nan])
+
+
+def test_a_category_of_whole_numbers_may_be_missing():
+    column = pd.Categorical([0, 1, None], categories=[0, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        numbers = PrivateAdditiveClassifier(ranges=(0, 5), classes=[0, 1])._check(
+            pd.DataFrame({"n": column, "m": [1.0, 2.0, 3.0]}), [0, 1, 0]
+        )[-1]
+    np.testing.assert_array_equal(numbers[0], [0.0, 1.0, np.nan])
+
+
+@pytest.mark.parametrize("pairs", [False, 2])
+@pytest.mark.parametrize("regression", [False, True])
+def test_an_additive_model_takes_no_rows_at_all_in_a_trial(regression, pairs):
+    kind = PrivateAdditiveRegressor if regression else PrivateAdditiveClassifier
+    settings = {"target_bounds": (0, 1)} if regression else {"classes": [0, 1]}
+    trial = kind(ranges=RANGES, categories={"job": ["law"]}, random_state=0, interactions=pairs, **settings)
+    trial._takes_any_rows = True
+    X, y = people(3)
+    assert trial.fit(X[:0], y[:0]).n_features_in_ == 3

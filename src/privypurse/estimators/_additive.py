@@ -337,14 +337,14 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         if kinds is None and not hasattr(X, "dtype") and not hasattr(X, "columns"):
             X = np.array(X, dtype=object)  # numpy would convert numbers in a mixed list to text
         more = {"ensure_min_samples": 2, "y_numeric": isinstance(self, RegressorMixin)} if reset else {}
-        with np.errstate(over="ignore"):  # a warning would tell of one record
-            return validate(self, X, reset, y, dtype=kinds, ensure_all_finite=False, **more)
+        return validate(self, X, reset, y, dtype=kinds, ensure_all_finite=False, **more)
 
     def _declared(self, columns: "_Columns") -> tuple[dict[int, Pair], dict[int, DeclaredOneHot]]:
         """Return the range or the categories of each column, by place."""
         listed = {}
         for place, values in columns.by_place("categories", self.categories).items():
             listed[place] = DeclaredOneHot([values], unknown="other", sparse_output=False, dtype=np.float32)
+            listed[place]._takes_any_rows = True  # the model has checked them, if it does
             listed[place].transform(np.zeros((1, 1), dtype=object))  # raise now for a wrong list
         others = [place for place in range(columns.count) if place not in listed]
         given = self.ranges

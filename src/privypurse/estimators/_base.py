@@ -91,7 +91,8 @@ def _parameters(model: type) -> str:
 
 # Named on every certificate: a refusal depends on the data.
 CHECKED = (
-    "that the table passed the checks before payment: finite numbers, none missing, proper labels, more than one row"
+    "that the table passed the checks before payment: numbers that a double can hold (finite and none missing, except "
+    "in additive models), proper labels, more than one row"
 )
 CUT_SHORT = "the training was CUT SHORT"
 

@@ -53,6 +53,11 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
     by `fit`, if any, None does neither. Settings are those of ``check_array`` in scikit-learn 1.6.
     An estimator with `_takes_any_rows`, as in a trial of a search, refuses nothing about the
     records themselves: not their number, nor a row that is not finite.
+
+    Guarantees
+    ----------
+    The type that columns of a data frame are converted to depends on the types of its columns alone,
+    and not on whether a value is missing: without a `dtype` every value stays as its column has it.
     """
     if sparse.issparse(X):
         check_positions(X)
@@ -61,16 +66,26 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
     if validate_data is None and "ensure_all_finite" in settings:
         settings["force_all_finite"] = settings.pop("ensure_all_finite")
     names, seen = column_names(X), getattr(estimator, "feature_names_in_", None)
-    agree = names is not None and seen is not None and names == list(seen)
+    agree, apart = names is not None and seen is not None and names == list(seen), False
+    kinds: set[str] = set()
+    if hasattr(X, "columns") and not hasattr(X, "dtype"):
+        if apart := settings["dtype"] is None:
+            X = _by_value(X)
+        elif settings["dtype"] is FLOATS and (kinds := set(map(str, getattr(X, "dtypes", ())))) != {"float32"}:
+            settings["dtype"] = np.float64
     what = f"X must have the columns that {type(estimator).__name__} was fitted with, in their order; got others"
     others = InvalidArgument(f"{what}. Select them by name.")
-    if validate_data is None and not reset and names is not None and seen is not None and not agree:
+    if (validate_data is None or apart) and not reset and names is not None and seen is not None and not agree:
         raise others
     try:
+        if "category" in kinds:  # scikit-learn would make whole numbers of whole categories, missing ones too
+            X = X.astype(np.float64)
         if reset is None or (not reset and (agree or not hasattr(estimator, "n_features_in_"))):
-            return check_array(X, estimator=estimator, input_name="X", **settings)
+            with np.errstate(all="ignore"):  # a warning would tell of one record
+                return check_array(X, estimator=estimator, input_name="X", **settings)
         check = functools.partial(validate_data, estimator) if validate_data else estimator._validate_data
-        checked = check(X, y, reset=reset, **settings)
+        with np.errstate(all="ignore"):
+            checked = check(X, y, reset=reset, **settings)
         # Older versions do not read the names of every data frame.
         if reset and names is not None:
             estimator.feature_names_in_ = np.array(names, dtype=object)
@@ -82,6 +97,19 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
     except (ValueError, OverflowError) as error:
         message = str(error)
     raise InvalidArgument(_without_values(message, estimator, X))
+
+
+def _by_value(frame: Any) -> Any:
+    """Return a data frame of pandas, polars or pyarrow as an array of objects, column by column."""
+    table = np.empty(frame.shape, dtype=object)
+    if hasattr(frame, "iloc"):
+        columns = [frame.iloc[:, place] for place in range(frame.shape[1])]
+    else:
+        columns = frame.get_columns() if hasattr(frame, "get_columns") else frame.columns
+    for place, column in enumerate(columns):
+        values = column.to_pylist() if hasattr(column, "to_pylist") else column.to_list()
+        table[:, place] = np.fromiter(values, dtype=object, count=len(values))
+    return table
 
 
 # Parts of scikit-learn's messages that name shapes, counts and columns, and never a value.

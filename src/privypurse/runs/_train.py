@@ -333,8 +333,11 @@ def _weighted(model: Any, target: Target, weights: Mapping[str, float] | str | N
     if isinstance(weights, Mapping):
         listed = sorted(target.classes)
         if unknown := [name for name in weights if name not in listed]:
-            expected = f"expected class_weight for {', '.join(map(repr, listed[:5]))}"
-            raise InvalidArgument(f"{expected}, got {shown(unknown[0])}. Write a class as in the schema.")
+            # Classes that were read from the data are not quoted.
+            what = "classes of the target" if target.source is Source.DATA else ", ".join(map(repr, listed[:5]))
+            raise InvalidArgument(
+                f"expected class_weight for {what}, got {shown(unknown[0])}. Write a class as in the schema."
+            )
         weights = {listed.index(name): weight for name, weight in weights.items()}  # type: ignore[misc]
     return model.set_params(class_weight=weights)
 

@@ -19,7 +19,7 @@ from privypurse import NoiseSource, Purse
 from privypurse.accounting import convert
 from privypurse.estimators import PrivateLogisticRegression, PrivateRidge
 from privypurse.estimators._noise_intervals import drawn_classes
-from privypurse.runs._measure import measure, measure_share
+from privypurse.runs._measure import MEDIAN, _middle, measure, measure_share
 from privypurse.runs._rows import EncodedRows
 from privypurse.tables._schema import Category, ClassTarget, Number, NumberTarget, Schema
 
@@ -128,13 +128,22 @@ def coverage(case, runs):
     mu = convert.gdp_mu(epsilon, DELTA)
     share = convert.gdp_epsilon(mu * math.sqrt(measure_share(1 / mu, rows)), DELTA)
     held = {}
+    if kind in RANGES:
+        sizes = {
+            measured_error: np.abs(many.y - said)
+            for measured_error, said in (("mean absolute error", np.clip(model.predict(many.X), *RANGES[kind])),
+                                         (MEDIAN, _middle(model)))
+        }  # fmt: skip
     for seed in range(runs):
         few = EncodedRows(*records(np.random.default_rng([9, seed]), rows, kind, intercept))
         purse = Purse(share, DELTA, neighbouring="add-remove", noise=NoiseSource(seed=seed))
         measured = measure(model, few, schema.target, on="few", purse=purse, schema=schema)
         for name, (value, low, high) in figures(measured).items():
-            held.setdefault(name, []).append((low <= truth[name][0] <= high, high - low, value))
-    return {name: (truth[name][0], *np.mean(found, axis=0)) for name, found in held.items()}
+            held.setdefault(name, []).append((truth[name][0], low <= truth[name][0] <= high, high - low, value))
+            if kind in RANGES and name in sizes:
+                cut = float(np.minimum(sizes[name], measured.limit).mean())
+                held.setdefault(f"{name}, as cut", []).append((cut, low <= cut <= high, high - low, value))
+    return {name: np.mean(found, axis=0) for name, found in held.items()}
 
 
 def main():

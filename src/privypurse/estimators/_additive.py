@@ -201,12 +201,12 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                 bought = buy_knots(table, [ranges[place] for place in drawn], paid, records=records, most=room)
                 knots |= dict(zip(drawn, bought, strict=True))
             self.terms_, self.pairs_ = _terms(columns, knots, listed), ()
+            rows = self._encoded(X)
             if most:
-                self._buy_pairs(
-                    X, y, linear, paid, most, [place for place in range(columns.count) if place not in signs], records
-                )
+                free = [place for place in range(columns.count) if place not in signs]
+                self._buy_pairs(rows, y, linear, paid, most, free, records)
             linear._parts = self._groups()
-            self.linear_ = linear.set_params(purse=paid, epsilon=None).fit(self._encoded(X), y)
+            self.linear_ = linear.set_params(purse=paid, epsilon=None).fit(self._with_pairs(rows), y)
             linear._begin = None
         self.linear_.set_params(purse=None)
         self.n_iter_, self.stop_reason_ = linear.n_iter_, linear.stop_reason_
@@ -261,7 +261,14 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         raise InvalidArgument(f"interactions must be 'auto', a number of pairs or False; got {shown(most)}. Omit it.")
 
     def _buy_pairs(
-        self, X: Any, y: Any, linear: PrivateLinearModel, paid: Purse, most: int, places: Sequence[int], records: float
+        self,
+        rows: Any,
+        y: Any,
+        linear: PrivateLinearModel,
+        paid: Purse,
+        most: int,
+        places: Sequence[int],
+        records: float,
     ) -> None:
         """Choose pairs of these columns by the residuals of a first model, if public numbers allow."""
         count, fewest = min(len(places), scored_columns(records, paid)), FEWEST_COLUMNS
@@ -273,7 +280,6 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         part = convert.gdp_epsilon(1 / gaussian(paid, FIRST_SHARE).noise_multiplier, paid.delta)
         if count < min(len(places), fewest) or count < 2 or most < 1 or part <= 0:
             return
-        rows = self._encoded(X)
         linear._parts = self._groups()
         self.linear_ = linear.set_params(purse=paid, epsilon=part).fit(rows, y)
         self.preparation_ = linear.preparation_
@@ -391,11 +397,19 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
 
     def _encoded(self, X: Any) -> Any:
         parts = [term.encode(X[:, place]) for place, term in enumerate(self.terms_)]
-        for pair in self.pairs_:
-            parts.append(pair.encode(*(_members(self.terms_[at], parts[at]) for at in pair.columns)))
         if sum(part.shape[1] for part in parts) > MOST_DENSE_COLUMNS:
-            return sparse.hstack([sparse.csr_matrix(part) for part in parts], format="csr")
-        return np.hstack(list(parts))
+            return self._with_pairs(sparse.hstack([sparse.csr_matrix(part) for part in parts], format="csr"))
+        return self._with_pairs(np.hstack(parts))
+
+    def _with_pairs(self, rows: Any) -> Any:
+        """Return encoded rows with the columns of pairs."""
+        terms = [[self.terms_[at] for at in pair.columns] for pair in self.pairs_]
+        found = [
+            pair.encode(*(_members(one, rows) for one in both)) for pair, both in zip(self.pairs_, terms, strict=True)
+        ]
+        if sparse.issparse(rows):
+            return sparse.hstack([rows, *map(sparse.csr_matrix, found)], format="csr")
+        return np.hstack([rows, *found]) if found else rows
 
     def _rows(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -620,11 +634,16 @@ class _Columns:
         return {places[key]: value for key, value in (given or {}).items()}
 
 
+_PLAIN = {float, int, bool, type(None)}
+
+
 def _numbers(column: NDArray[Any], name: str) -> FloatArray:
     """Return a column as numbers, with NaN for missing ones."""
     try:
-        if column.dtype.kind == "O":  # each by itself: together they would get one type
+        if column.dtype.kind == "O" and not set(map(type, column)) <= _PLAIN:
             return np.array([_number(one) for one in column], dtype=np.float64)
+        if column.dtype.kind == "O":
+            return column.astype(np.float64)  # None is NaN
         if column.dtype.kind in "biuf":
             with np.errstate(over="ignore"):
                 return column.astype(np.float64)
@@ -643,11 +662,11 @@ def _number(one: Any) -> float:
     raise TypeError
 
 
-def _members(term: Term, encoded: Any) -> FloatArray:
+def _members(term: Term, rows: Any) -> FloatArray:
     """Return the membership of encoded rows in each value of a term, from 0 to 1."""
-    if term.kind == "number":
-        return np.column_stack([1 - encoded[:, 0], encoded[:, 0]])
-    return np.asarray(encoded[:, term.kind == "curve" :])
+    values = rows[:, term.values]
+    values = values.toarray() if sparse.issparse(values) else values
+    return np.hstack([1 - values, values]) if term.kind == "number" else np.asarray(values)
 
 
 def _cell_names(term: Term, group: NDArray[np.intp]) -> list[str]:
@@ -662,9 +681,7 @@ def _cell_names(term: Term, group: NDArray[np.intp]) -> list[str]:
 
 def _cell(term: Term, rows: Any, group: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the cell of each encoded row: that of the value of which it is most a member."""
-    part = rows[:, term.place : term.place + term.width]
-    members = _members(term, part.toarray() if sparse.issparse(part) else part)
-    return np.asarray(group[members.argmax(axis=1)])
+    return np.asarray(group[_members(term, rows).argmax(axis=1)])
 
 
 def _width(listed: DeclaredOneHot) -> int:

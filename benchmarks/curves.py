@@ -34,7 +34,8 @@ def adult(seeds):
     parts = []
     for part in ("train", "test"):
         table = load("adult-raw", part)
-        parts += [pd.DataFrame({name: np.asarray(table.X[name]) for name in [*RANGES, *listed]}), table.y]
+        frame = pd.DataFrame({name: np.asarray(table.X[name]) for name in [*RANGES, *listed]})
+        parts += [frame.fillna(dict.fromkeys(listed, "missing")), table.y]
     for _ in range(seeds):
         yield {"ranges": RANGES, "categories": listed}, *parts
 

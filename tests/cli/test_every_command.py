@@ -87,6 +87,10 @@ def test_plan_in_words_says_steps_and_noise_and_what_it_may_cost(tmp_path):
     for word in ("steps", "clip norm", "noise std", "rehearsal", "without privacy", "plot: plan.html"):
         assert word in done.stdout
     assert (tmp_path / "plan.html").read_text().lower().startswith("<!doctype html>")
+    wrong = run(tmp_path, "plan", "-n", 5_000, "-d", 20, "-e", 1, "--plot", "plan.png")
+    assert wrong.returncode == 2
+    assert "a name that ends in .html for --plot, got 'plan.png'. Pass for example 'plan.html'" in wrong.stderr
+    assert not (tmp_path / "plan.png").exists()
 
 
 def test_plan_compares_every_method(tmp_path):

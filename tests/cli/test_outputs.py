@@ -138,14 +138,14 @@ def test_no_command_writes_over_a_ledger(work, name, option):
 
 @OF_FILES
 def test_an_existing_file_is_replaced_only_if_that_is_asked_for(work, name, option):
-    pathlib.Path("mine").write_text("work of weeks")
-    _check_refused(work, name, option, "mine", always=False)
-    _check_refused(work, name, option, "nowhere/file")
+    pathlib.Path("mine.html").write_text("work of weeks")
+    _check_refused(work, name, option, "mine.html", always=False)
+    _check_refused(work, name, option, "nowhere/file.html")
     before = _contents(work)
-    assert _call(name, option, "mine", "--overwrite") == 0
+    assert _call(name, option, "mine.html", "--overwrite") == 0
     after = _contents(work)
-    assert after[work / "mine"] != before[work / "mine"]
-    allowed = {work / "mine", work / LEDGER, work / "census.csv" if name == "data write" else work / "mine"}
+    assert after[work / "mine.html"] != before[work / "mine.html"]
+    allowed = {work / "mine.html", work / LEDGER, work / "census.csv" if name == "data write" else work / "mine.html"}
     assert {path for path in before | after if before.get(path) != after.get(path)} <= allowed
 
 
@@ -153,7 +153,7 @@ def test_an_existing_file_is_replaced_only_if_that_is_asked_for(work, name, opti
 def test_a_folder_that_may_not_be_written_to_is_noticed_first(work):
     pathlib.Path("locked").mkdir(mode=0o500)
     for name, option in _outputs(folders=False):
-        assert _call(name, option, "locked/file") == 5
+        assert _call(name, option, "locked/file.html") == 5
 
 
 @OF_FOLDERS

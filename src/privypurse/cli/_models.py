@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from privypurse.cli import _options as options
-from privypurse.cli._output import answer, budget_of, emit, note_account, say, shown_progress, warn, warn_if_weak
+from privypurse.cli._output import PAGE, answer, budget_of, emit, note_account, say, shown_progress, warn, warn_if_weak
 from privypurse.cli._train import describe, described_in_full
 from privypurse.core._formats import counted, rounded_up
 
@@ -125,7 +125,9 @@ def report(
     model: options.ModelDir,
     out: Annotated[
         pathlib.Path | None,
-        options.output("--out", "-o", help="File. Default: report.html in the folder of the model."),
+        options.output(
+            "--out", "-o", help="Page to write. Default: report.html in the folder of the model.", metavar=PAGE
+        ),
     ] = None,
     overwrite: options.Overwrite = False,
     show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,

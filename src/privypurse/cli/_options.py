@@ -64,9 +64,9 @@ def dataset(*, help: str) -> Any:
     return option("--dataset", help=help, panel=_BUDGET, complete=complete_dataset)
 
 
-def output(*names: str, help: str) -> Any:
+def output(*names: str, help: str, metavar: str | None = None) -> Any:
     """Return an option for a file to write, which `checked` checks before the command runs."""
-    return typer.Option(*names, help=help, writable=True, dir_okay=False, show_default=False)
+    return typer.Option(*names, help=help, metavar=metavar, writable=True, dir_okay=False, show_default=False)
 
 
 DataFile = Annotated[

@@ -171,6 +171,7 @@ def shown_progress(quiet: bool) -> Iterator[Progress]:
 # Application id in the SQLite header of a ledger, and the files beside a ledger.
 _LEDGER, _BESIDE, _RUNS = b"PPRS", ("-journal", "-wal", "-shm"), ".runs"
 # Files of a model folder. Not imported from `runs.folder`, which takes a second.
+PAGE = "FILE.html"  # what an option for a page shows as its value
 _OF_A_MODEL = ("manifest.json", "model.json", "certificate.json")
 
 
@@ -189,6 +190,10 @@ def checked(command: Callable[..., None]) -> Callable[..., None]:
         written = {name: info for name, info in paths.items() if info.writable}
         files = {f"--{name}": given[name] for name, info in written.items() if info.file_okay}
         check_outputs(files, inputs, overwrite=given.get("overwrite", False))
+        for name, info in written.items():
+            if info.metavar == PAGE and given[name].suffix.lower() not in (".html", ".htm"):
+                expected = f"expected a name that ends in .html for --{name}, got {str(given[name])!r}"
+                raise InvalidArgument(f"{expected}. Pass for example {given[name].stem + '.html'!r}.")
         for name in written:
             if not written[name].file_okay:
                 # A command with --overwrite replaces a whole model.

@@ -9,6 +9,7 @@ import typer
 
 from privypurse.cli import _options as options
 from privypurse.cli._output import (
+    PAGE,
     budget_of,
     emit,
     note,
@@ -48,7 +49,7 @@ def plan(
     rehearse: Annotated[
         bool, typer.Option("--rehearse/--no-rehearse", help="Train on synthetic tables to estimate the accuracy.")
     ] = True,
-    plot: Annotated[pathlib.Path | None, options.output("--plot", help="HTML page to write.")] = None,
+    plot: Annotated[pathlib.Path | None, options.output("--plot", help="Page to write.", metavar=PAGE)] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -203,7 +204,7 @@ def compare(
     epsilons: Annotated[str, typer.Option("--epsilons", help="Separated by commas.")] = "0.1,0.5,1,2",
     repeats: Annotated[int, typer.Option("--repeats", help="Number of splits and seeds of the simulation.")] = 3,
     pay: Annotated[bool, typer.Option("--pay", help="Make a private comparison, charged to the budget.")] = False,
-    plot: Annotated[pathlib.Path | None, options.output("--plot", help="HTML page to write.")] = None,
+    plot: Annotated[pathlib.Path | None, options.output("--plot", help="Page to write.", metavar=PAGE)] = None,
     overwrite: options.Overwrite = False,
     ledger: options.Ledger = None,
     dataset: options.Dataset = None,

@@ -152,6 +152,7 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     _takes_any_rows: bool = False  # see `validate`
     _parts: Groups = ()  # of encoded rows, whose curves are smoothed after training
     _share_after: float = 0.0  # share of what training may spend, held back for `_buy_after`
+    _stands_for: float = 1.0  # records for each row, in a rehearsal
     _begin: tuple[FloatArray, FloatArray] | None = None  # coefficients and intercept to start from
 
     preparation_: Preparation
@@ -374,7 +375,8 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             coefficients, intercept = preparation.to_columns(weights)
             if smooths:
                 optimizer = method.recipe(facts).optimizer
-                coefficients = smoothed(weights, self._parts, preparation, optimizer, result.trace)
+                of_run = weights, self._parts, preparation, optimizer, result.trace
+                coefficients = smoothed(*of_run, stands_for=self._stands_for)
                 point = preparation.from_columns(coefficients, intercept)
             if target is not None and self._share_after:
                 buyer = Preparer(rows, purse, intercept=bool(self.fit_intercept))

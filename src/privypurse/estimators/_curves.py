@@ -198,13 +198,20 @@ def unfolded(weights: FloatArray, groups: Groups, preparation: Preparation) -> F
 
 
 def smoothed(
-    weights: FloatArray, groups: Groups, preparation: Preparation, optimizer: Optimizer, trace: Trace
+    weights: FloatArray,
+    groups: Groups,
+    preparation: Preparation,
+    optimizer: Optimizer,
+    trace: Trace,
+    *,
+    stands_for: float = 1.0,
 ) -> FloatArray:
     """Return coefficients of encoded columns with smoothed curves, from the weights of a run of `Auto`.
 
     Increments of a curve from knot to knot are taken as a free slope and a random walk, whose variance
     maximises the likelihood. The noise of a value is that of the steps, which decays faster
-    where the loss is more curved; the error of sampling is added for classes.
+    where the loss is more curved; the error of sampling is added for classes. In a rehearsal a row
+    `stands_for` several records.
 
     Guarantees
     ----------
@@ -240,7 +247,7 @@ def smoothed(
             forgets = 2 * reach * np.maximum(curvature, 1e-9)
             errors = variance * preparation.target[1] ** 2 * (moved * (-np.expm1(-forgets) / forgets)) @ moved.T
             if chances is not None:
-                errors += np.diag(1 / (bend * np.maximum(preparation.records * shares, 1.0)))
+                errors += np.diag(1 / (bend * np.maximum(stands_for * preparation.records * shares, 1.0)))
             # What was paid for is not lost where rounding makes the errors of a curve no covariance.
             with contextlib.suppress(linalg.LinAlgError, ValueError):
                 values[:, output] = _walk(values[:, output], errors, shares)

@@ -224,4 +224,5 @@ def _like(model: Any, rows: int) -> Any:
             settings["target_transform"] = model.target_transform
     like = type(model)(None, **settings)
     like._declared_scales, like._turn_at, like._parts = model._declared_scales, model._turn_at, model._parts
+    like._stands_for = model.preparation_.records / rows
     return like

@@ -518,11 +518,7 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         import pandas
 
         check_is_fitted(self)
-        groups, half = self._groups(), None
-        if intervals:
-            draw = functools.partial(grouped_rows, groups, self.preparation_)
-            with contextlib.suppress(PrivypurseError):
-                half = half_widths(self.linear_, draw, view=lambda coef: unfolded(coef, groups, self.preparation_))
+        half = self._half_widths() if intervals else None
         outputs = np.atleast_2d(self.linear_.coef_)
         found: list[tuple[float, dict[str, Any]]] = []
         for output in range(len(outputs)):
@@ -546,6 +542,19 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         found.sort(key=lambda pair: -pair[0])
         return pandas.concat([pandas.DataFrame(rows) for _, rows in found], ignore_index=True)
 
+    def _half_widths(self) -> tuple[FloatArray, FloatArray] | None:
+        """Rehearse the fit for half-widths of bands, if that is possible."""
+        groups = self._groups()
+        draw = functools.partial(grouped_rows, groups, self.preparation_)
+        with contextlib.suppress(PrivypurseError):
+            return half_widths(self.linear_, draw, view=lambda coef: unfolded(coef, groups, self.preparation_))
+        return None
+
+    def _cells_of(self, pair: CellPair) -> list[tuple[str, ...]]:
+        """Name each pair of cells."""
+        terms = [self.terms_[at] for at in pair.columns]
+        return list(itertools.product(*(_cell_names(*one) for one in zip(terms, pair.groups, strict=True))))
+
     def pairs(self) -> "pandas.DataFrame":
         """Return what pairs of columns add to their curves, as a data frame, the best pair first.
 
@@ -564,10 +573,8 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         parts: list[Any] = [pandas.DataFrame(columns=["pair", "first", "second", "value", "share"])]
         outputs = np.atleast_2d(self.linear_.coef_)
         for output, pair in itertools.product(range(len(outputs)), self.pairs_):
-            terms = [self.terms_[at] for at in pair.columns]
-            cells = [_cell_names(term, group) for term, group in zip(terms, pair.groups, strict=True)]
             shares = self._cell_shares(pair)
-            first, second = zip(*itertools.product(*cells), strict=True)
+            first, second = zip(*self._cells_of(pair), strict=True)
             rows: dict[str, Any] = {"pair": pair.name, "first": first, "second": second}
             rows |= {"value": outputs[output, pair.values], "share": np.outer(shares[0], shares[1]).ravel()}
             if len(outputs) > 1:

@@ -94,7 +94,7 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
         return checked
     except InvalidArgument:
         raise
-    except (ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         message = str(error)
     raise InvalidArgument(_without_values(message, estimator, X))
 

@@ -18,6 +18,7 @@ from privypurse.core._version import __version__
 from privypurse.estimators._base import joined
 from privypurse.estimators._curves import line_shares, positions, shares_of, unfolded
 from privypurse.estimators._noise_intervals import NOTE as ABOUT_INTERVALS
+from privypurse.estimators._noise_intervals import Groups
 from privypurse.purse._entries import CHARGE, NOTE, SETTLE, Entry
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Coefficient, Estimate, Measurement, ReportContent, Term
@@ -168,16 +169,19 @@ def report_of(pipeline: Pipeline, about: dict[str, Any], measurements: list[Meas
 
 def coefficients_of(pipeline: Pipeline, half_widths: Any = None) -> tuple[Coefficient, ...]:
     """Return the named coefficients of a model, the intercept first. Those of a curve are its values."""
-    encoder, model = pipeline[0], pipeline[-1]
-    groups = groups_of(encoder.schema)
-    names = ["intercept", *encoder.schema.features]
+    schema, model = pipeline[0].schema, pipeline[-1]
+    return named_coefficients(model, groups_of(schema), ["intercept", *schema.features], half_widths)
+
+
+def named_coefficients(model: Any, groups: Groups, names: Sequence[str], half_widths: Any) -> tuple[Coefficient, ...]:
+    """Return the coefficients of a linear model of encoded columns, with the class that they speak for."""
     values = joined(unfolded(model.coef_, groups, model.preparation_), model.intercept_)
     hidden = np.append(False, positions(groups, model.n_features_in_))
     ends: Any = None
     if half_widths is not None:
         halves = joined(*map(np.asarray, half_widths))
         ends = np.stack([values - halves, values + halves], axis=-1).tolist()
-    outputs = [""] if len(values) == 1 else [str(name) for name in model.classes_]
+    outputs = [str(name) for name in getattr(model, "classes_", [""])][-len(values) :]
     found = []
     for row, column in np.ndindex(values.shape):
         if hidden[column]:

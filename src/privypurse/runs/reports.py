@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import sklearn
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
@@ -17,14 +18,15 @@ from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._version import __version__
 from privypurse.estimators import DeclaredOneHot
+from privypurse.estimators._additive import Additive
 from privypurse.estimators._base import PrivateLinearModel
 from privypurse.estimators._noise_intervals import NOTE
 from privypurse.estimators._uncovered import check_named
 from privypurse.purse._certificate import Certificate
 from privypurse.purse._purse import Purse
-from privypurse.report._content import Coefficient, ReportContent
+from privypurse.report._content import Coefficient, ReportContent, Term
 from privypurse.report._page import render
-from privypurse.runs._describe import describe_budget, prepared
+from privypurse.runs._describe import describe_budget, named_coefficients, prepared
 from privypurse.runs.folder import replace_file
 
 __all__ = ["report"]
@@ -78,36 +80,43 @@ def report(
     """
     before = model.steps[:-1] if isinstance(model, Pipeline) else []
     steps, fitted = (model[:-1], model[-1]) if isinstance(model, Pipeline) else ((), model)
-    if hasattr(fitted, "shapes"):
-        got = f"expected a linear model; got {type(fitted).__name__}"
-        raise InvalidArgument(f"{got}. Use its plot() and certificate_, or `privypurse train`.")
-    if not isinstance(fitted, PrivateLinearModel) or not hasattr(fitted, "certificate_"):
+    if not isinstance(fitted, PrivateLinearModel | Additive) or not hasattr(fitted, "certificate_"):
         got = f"got {shown(fitted) if isinstance(fitted, type) else type(fitted).__name__}"
         raise InvalidArgument(f"model must be a fitted private model, or a pipeline that ends with one; {got}. Fit it.")
     certificate, purse = fitted.certificate_, fitted.purse if isinstance(fitted.purse, Purse) else None
     if isinstance(model, Pipeline):
         check_named(model)
-    if names is None and steps:
-        # Steps that do not tell leave the columns without names.
-        with warnings.catch_warnings(), contextlib.suppress(AttributeError, ValueError, TypeError):
-            warnings.simplefilter("ignore")
-            found = [str(name) for name in steps.get_feature_names_out()]
-            names = found if len(found) == fitted.n_features_in_ else None
-    if one_hot is None and steps and names is not None:
-        one_hot = _one_hot_groups(steps[-1], names) or None
-    frame = fitted.coefficients(names, one_hot=one_hot, intervals=intervals)
-    kind, with_intervals = type(fitted).__name__, bool(frame.low.notna().any())
-    lines = [*prepared(fitted), *([f"step {name}", shown(step)] for name, step in before)]
+    if isinstance(fitted, Additive):
+        if names is not None or one_hot is not None:
+            got = f"expected names and one_hot of a linear model only; got some with {type(fitted).__name__}"
+            raise InvalidArgument(f"{got}, which has its own. Leave them out.")
+        coefficients, terms = _of_curves(fitted, intervals)
+    else:
+        if names is None and steps:
+            # Steps that do not tell leave the columns without names.
+            with warnings.catch_warnings(), contextlib.suppress(AttributeError, ValueError, TypeError):
+                warnings.simplefilter("ignore")
+                found = [str(name) for name in steps.get_feature_names_out()]
+                names = found if len(found) == fitted.n_features_in_ else None
+        if one_hot is None and steps and names is not None:
+            one_hot = _one_hot_groups(steps[-1], names) or None
+        frame = fitted.coefficients(names, one_hot=one_hot, intervals=intervals)
+        coefficients, terms = tuple(_coefficient(row) for row in frame.to_dict("records")), ()
+    linear: Any = fitted.linear_ if isinstance(fitted, Additive) else fitted
+    with_intervals = any(one.low is not None for one in coefficients)
+    kind, sort = type(fitted).__name__, "A linear" if linear is fitted else "An additive"
+    lines = [*prepared(linear), *([f"step {name}", shown(step)] for name, step in before)]
     content = ReportContent(
         title=title or f"{kind}, {certificate.dataset}",
-        task=f"A linear model ({kind}){_scale(fitted)} of {fitted.n_features_in_:,} columns, fitted from Python.",
+        task=f"{sort} model ({kind}){_scale(linear)} of {fitted.n_features_in_:,} columns, fitted from Python.",
         certificate=certificate,
         trace=fitted.trace_,
-        method=fitted.method if isinstance(fitted.method, str) else fitted.method.name,
+        method=linear.method if isinstance(linear.method, str) else linear.method.name,
         step_sizes=fitted.trace_.step_sizes,
         budget=_budget(certificate, purse),
         prepared=tuple((first, second) for first, second in lines),
-        coefficients=tuple(_coefficient(row) for row in frame.to_dict("records")),
+        coefficients=coefficients,
+        terms=terms,
         coefficients_note=NOTE if with_intervals else "",
         settings=(
             ("model", kind),
@@ -119,6 +128,27 @@ def report(
         schema="",
     )
     replace_file(pathlib.Path(path), render(content))
+
+
+def _of_curves(model: Additive, intervals: bool) -> tuple[tuple[Coefficient, ...], tuple[Term, ...]]:
+    """Return the values of an additive model, and which of them make up a curve, a list of categories or a pair."""
+    names, terms, number = ["intercept"], list[Term](), 1
+    for term in model.terms_:
+        if term.kind == "categories":
+            own = [f"{term.name} = {one}" for one in [*term.categories.categories[0], "(other)"]]  # type: ignore
+        else:
+            own = [term.name] * term.width  # of a curve, the position and its hats
+        shares, count = model._curve(term)[1], term.width - (term.kind == "curve")
+        at = () if term.knots is None else tuple(term.knots.tolist())
+        terms.append(Term(name=term.name, first=number, count=count, at=at, shares=tuple(shares.tolist())))
+        names, number = names + own, number + count
+    for pair in model.pairs_:
+        names += [f"{pair.name} = {', '.join(both)}" for both in model._cells_of(pair)]
+        shares = np.outer(*model._cell_shares(pair)).ravel()
+        terms.append(Term(name=pair.name, first=number, count=len(shares), shares=tuple(shares.tolist())))
+        number += len(shares)
+    half = model._half_widths() if intervals else None
+    return named_coefficients(model.linear_, model._groups(), names, half), tuple(terms)
 
 
 def _scale(model: PrivateLinearModel) -> str:

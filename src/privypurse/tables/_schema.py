@@ -530,7 +530,8 @@ def _check_keys(settings: Mapping[str, Any], known: Sequence[str], what: str) ->
 def write_schema(schema: Schema, *, comments: Mapping[str, object] | None = None) -> str:
     """Write a schema as TOML, with remarks by column. Columns that are not in it are written as ignored."""
     remarks, default = dict(comments or {}), schema.kinds
-    lines = [_DECLARED if schema.is_declared else _DRAFT, f"source = {_text(_WRITTEN[default])}"]
+    read = Source.DATA in {schema.kinds, *(part.source for part in schema.parts)}
+    lines = [_DRAFT if read else _DECLARED, f"source = {_text(_WRITTEN[default])}"]
     if schema.missing_values != MISSING_VALUES:
         lines.append(f"missing_values = {_texts(schema.missing_values)}")
     if schema.decimal != ".":

@@ -5,7 +5,8 @@ gives on the same records. So every table is trained on again and again, and eac
 compared with the mean of the other trainings. The tables are made up: numbers (two of them
 correlated, one in a small part of its declared range), a category with four common values, and one
 with sixty values of very different frequency, eight of which no record has. Then curves of three
-numbers correlated at 0.5, between the quantiles of 5 and 95 % of the records, the first table with
+numbers correlated at 0.5, between the quantiles of 5 and 95 % of the records, every other time with
+three times as many records and a rare class, the first table with
 two numbers correlated at 0.95, and the synthetic census. Seeds are fixed: these are simulations.
 
 Run: ``python benchmarks/coefficient_intervals.py`` (200 trainings on tables of the first kind, and of
@@ -84,11 +85,15 @@ def census_table(seed):
 
 
 def curves_of(table, epsilon, fits):
-    """Return the curves of so many trainings at some places, with the half-widths of their bands."""
+    """Return the curves of so many trainings at some places, with the half-widths of their bands.
+
+    Every other table has more records than a rehearsal has rows, and a rare class.
+    """
     rng = np.random.default_rng(table)
-    X = rng.multivariate_normal(np.zeros(3), np.full((3, 3), 0.5) + 0.5 * np.eye(3), ROWS)
-    scores = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] ** 2 - X[:, 2] - 0.5
-    y = (rng.random(ROWS) < special.expit(scores)).astype(int)
+    rows, constant = (ROWS, -0.5) if table % 2 == 0 else (3 * ROWS, -3.0)
+    X = rng.multivariate_normal(np.zeros(3), np.full((3, 3), 0.5) + 0.5 * np.eye(3), rows)
+    scores = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] ** 2 - X[:, 2] + constant
+    y = (rng.random(rows) < special.expit(scores)).astype(int)
     places = np.quantile(X, np.linspace(0.05, 0.95, 7), axis=0).T
     values, halves = [], []
     for seed in range(fits):

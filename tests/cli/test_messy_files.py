@@ -83,6 +83,8 @@ def test_a_check_says_what_a_training_would_leave_out_and_a_declared_share_decid
         f"too many or too few fields, {unused:,} whose target is missing, or on no list of the schema"
     ) in done.stdout
     assert "exact figures of private records, not covered by any guarantee" in done.stderr
+    assert "no record has the target 'No'. Is it spelt as in patients.csv?" in done.stderr
+    assert found["classes_without_records"] == ["No"]
     assert "may refuse" not in done.stderr
     assert not found["too_many_unreadable"]
     assert not (messy / "privypurse-ledger.db").exists()

@@ -152,7 +152,9 @@ def test_wrong_class_weights_are_refused_before_payment(census, given, hint):
 
 def test_classes_that_were_read_from_the_data_are_not_quoted(tmp_path):
     kinds = ["healthy", "ill"] * 150 + ["a rare one"]
-    pd.DataFrame({"x": np.random.default_rng(0).normal(size=301), "kind": kinds}).to_csv(tmp_path / "people.csv", index=False)
+    pd.DataFrame({"x": np.random.default_rng(0).normal(size=301), "kind": kinds}).to_csv(
+        tmp_path / "people.csv", index=False
+    )
     said = refusal(tmp_path, 2, "train", "people.csv", "--target", "kind", "--epsilon", 1, "--class-weight", "sick=9")
     assert "expected class_weight for classes of the target, got 'sick'" in said
     assert "rare" not in said

@@ -1,6 +1,7 @@
 """Reports of models that were fitted from Python."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import make_pipeline
@@ -10,6 +11,7 @@ from privypurse import InvalidArgument, Purse
 from privypurse.estimators import (
     BoundedScaler,
     DeclaredOneHot,
+    PrivateAdditiveClassifier,
     PrivateLogisticRegression,
     PrivateRidge,
     declare_pipeline,
@@ -86,6 +88,22 @@ def test_a_function_that_may_use_several_rows_is_refused_unless_the_certificate_
         report(make_pipeline(centred, model), tmp_path / "report.html")
     report(make_pipeline(centred, model).fit(X, y), tmp_path / "report.html", intervals=False)
     assert "treats each record alone" in text_of(tmp_path / "report.html")
+
+
+def test_the_report_of_an_additive_model_draws_its_curves_and_names_the_class(tmp_path):
+    rng = np.random.default_rng(0)
+    X, jobs = rng.uniform(0, 90, (6_000, 2)), rng.choice(["law", "care"], 6_000)
+    frame = pd.DataFrame({"age": X[:, 0], "hours": X[:, 1], "job": jobs})
+    y = np.where((X[:, 0] > 40) == (X[:, 1] > 50), "well", "ill")
+    given = {"ranges": {"age": (0, 90), "hours": (0, 90)}, "categories": {"job": ["law", "care"]}}
+    model = PrivateAdditiveClassifier(8.0, classes=["well", "ill"], **given).fit(frame, y)
+    assert list(model.pairs()["pair"].unique()) == ["age x hours"]
+    report(model, tmp_path / "report.html")
+    page = text_of(tmp_path / "report.html")
+    for words in ("What age adds to the score of well", "age x hours", "(other)", "Intervals are about noise alone"):
+        assert words in page
+    with pytest.raises(InvalidArgument, match="which has its own"):
+        report(model, tmp_path / "report.html", names=["a", "b", "c"])
 
 
 @pytest.mark.parametrize(

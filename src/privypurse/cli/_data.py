@@ -234,12 +234,15 @@ def _differences(file: Any, described: Any, progress: Any) -> dict[str, Any]:
         beyond = odd.beyond.get(part.name, 0) if clips else None
         counts = {"unknown": odd.unknown.get(part.name, 0), "missing": odd.missing.get(part.name, 0), "beyond": beyond}
         found.append({"column": part.name, "rows": odd.rows} | counts)
-    lost, unused = dict(file.tally.left_out), 0
+    lost, unused, absent = dict(file.tally.left_out), 0, list[str]()
     if described.target is not None:
         unused = found[-1]["unknown"] + found[-1]["missing"]
+        classes = enumerate(getattr(described.target, "classes", ()))
+        absent = [name for place, name in classes if place not in odd.listed.get(described.target.name, ())]
     counts = {"lines": odd.rows + sum(lost.values()), "used": odd.rows - unused, "without_target": unused}
     too_many = sum(lost.values()) > described.unreadable * counts["lines"]
-    return {"covered": False, "columns": found, "lines_left_out": lost} | counts | {"too_many_unreadable": too_many}
+    more = {"too_many_unreadable": too_many, "classes_without_records": absent}
+    return {"covered": False, "columns": found, "lines_left_out": lost} | counts | more
 
 
 def _warn_of_lines(file: Any) -> None:
@@ -267,6 +270,8 @@ def _print_check(found: dict[str, Any], file: Any, described: Any, json: bool) -
     if odd:
         remedy = "Check its list, range, date format, decimal, thousands and unit in the schema"
         warn(f"most values of {', '.join(map(repr, odd))} are not as the schema describes. {remedy}.")
+    if absent := found["classes_without_records"]:
+        warn(f"no record has the target {', '.join(map(repr, absent[:5]))}. Is it spelt as in {file.path.name}?")
     if found["too_many_unreadable"]:  # train decides by a noisy count
         allowed = f"{percent(described.unreadable)} (unreadable = {described.unreadable:g} in the schema)"
         warn(f"train may refuse this file: more of its lines cannot be read than {allowed}.")

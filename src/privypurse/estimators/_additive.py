@@ -368,9 +368,10 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             except (TypeError, ValueError):
                 low = high = math.nan
             if not -_MOST <= low < high <= _MOST or high - low <= 1e-9 * max(abs(low), abs(high)):
+                got = "none" if pair is None else shown(pair)
                 raise InvalidArgument(
-                    f"ranges must have two increasing numbers for column {columns.named(place)!r}; got {shown(pair)}. Pass "
-                    "for example ranges=(0, 100), or ranges={'age': (0, 120)} and categories={'job': ['law', 'care']}."
+                    f"ranges must have two increasing numbers for column {columns.named(place)!r}; got {got}. Pass for "
+                    "example ranges=(0, 100), or ranges={'age': (0, 120)} and categories={'job': ['law', 'care']}."
                 )
             ranges[place] = (low, high)
         return ranges, listed

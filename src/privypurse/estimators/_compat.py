@@ -96,7 +96,7 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
         raise
     except (TypeError, ValueError, OverflowError) as error:
         message = str(error)
-    raise InvalidArgument(_without_values(message, estimator, X))
+    raise InvalidArgument(_without_values(message, estimator, X, y))
 
 
 def _by_value(frame: Any) -> Any:
@@ -120,13 +120,15 @@ _HARMLESS = (
 )
 
 
-def _without_values(message: str, estimator: Any, X: Any) -> str:
+def _without_values(message: str, estimator: Any, X: Any, y: Any) -> str:
     """Return a message of scikit-learn, or a substitute if it may quote a record."""
     name = type(estimator).__name__
     if "contains NaN" in message:
         imputer = "SimpleImputer(strategy='constant', fill_value=0, keep_empty_features=True)"
         remedy = f"drop such rows, or fill them with a public number, as DataFrame.fillna(0) or {imputer} do"
-        what = f"Input {'y' if 'Input y' in message else 'X'} contains NaN. {name} does not accept missing values"
+        labels = [] if isinstance(y, str) else np.asarray(y, dtype=object).ravel().tolist()
+        in_y = "Input y" in message or any(one is None or one != one for one in labels)
+        what = f"Input {'y' if in_y else 'X'} contains NaN. {name} does not accept missing values"
         return f"{what}: {remedy}. An imputer that learns is not covered."
     if "Expected 2D array" in message:
         remedy = "Reshape your data: a single column is X.reshape(-1, 1), a single row X.reshape(1, -1)."
@@ -135,9 +137,10 @@ def _without_values(message: str, estimator: Any, X: Any) -> str:
         return "Complex data not supported. Pass real numbers, such as X.real."
     if any(part in message for part in _HARMLESS):
         return message
-    got = (
-        f"got {type(X).__name__} with something else in it. Encode text columns first, for example with DeclaredOneHot."
-    )
+    remedy = "Encode text columns first, for example with DeclaredOneHot"
+    if hasattr(estimator, "categories"):
+        remedy = "Declare columns of text in categories={'job': ['law', 'care']}"
+    got = f"got {type(X).__name__} with something else in it. {remedy}."
     return f"X must hold numbers for {name}, and y too in a regression; {got}"
 
 

@@ -76,6 +76,7 @@ class Odd:
     unknown: dict[str, int] = field(default_factory=dict)  # on no list, or no number
     missing: dict[str, int] = field(default_factory=dict)
     beyond: dict[str, int] = field(default_factory=dict)  # outside of the range
+    listed: dict[str, set[int]] = field(default_factory=dict)  # places on the list of the column
 
     def take(self, block: Any, schema: Schema, *, target: bool = False) -> None:
         """Count the values of a block, with or without its target."""
@@ -86,6 +87,7 @@ class Odd:
                 listed = part.categories if isinstance(part, Category) else part.classes
                 codes = places(column, listed, schema.missing_in(part))
                 missing, unknown = codes == MISSING, codes == UNKNOWN
+                self.listed.setdefault(part.name, set()).update(np.unique(codes[codes >= 0]).tolist())
             else:
                 found = read_numbers(column, part, schema)
                 missing = places(column, [], schema.missing_in(part)) == MISSING

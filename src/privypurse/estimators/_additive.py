@@ -190,6 +190,7 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             for what in uncovered:  # now: an interrupt may come before the linear model says it
                 paid.declare_uncovered(what)
             knots = {place: np.array(pair, dtype=np.float64) for place, pair in ranges.items()}
+            whole = 0.0 if math.isinf(paid.epsilon) else 1 / gaussian(paid, 1.0).noise_multiplier  # mu
             if math.isinf(paid.epsilon) or (self.interactions == "auto" and not drawn):
                 most = 0
             records = 0.0 if self.n_public is None else float(self.n_public)
@@ -206,6 +207,7 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                 free = [place for place in range(columns.count) if place not in signs]
                 self._buy_pairs(rows, y, linear, paid, most, free, records)
             linear._parts = self._groups()
+            self._last_share = 1.0 if math.isinf(paid.epsilon) else (whole * gaussian(paid, 1.0).noise_multiplier) ** -2
             self.linear_ = linear.set_params(purse=paid, epsilon=None).fit(self._with_pairs(rows), y)
             linear._begin = None
         self.linear_.set_params(purse=None)
@@ -548,7 +550,8 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         groups = self._groups()
         draw = functools.partial(grouped_rows, groups, self.preparation_)
         with contextlib.suppress(PrivypurseError):
-            return half_widths(self.linear_, draw, view=lambda coef: unfolded(coef, groups, self.preparation_))
+            view = functools.partial(unfolded, groups=groups, preparation=self.preparation_)
+            return half_widths(self.linear_, draw, view=view, share=self._last_share)
         return None
 
     def _cells_of(self, pair: CellPair) -> list[tuple[str, ...]]:

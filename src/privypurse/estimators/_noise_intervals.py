@@ -46,13 +46,15 @@ def half_widths(
     draw: Draw,
     *,
     view: Callable[[FloatArray], FloatArray] = np.asarray,
+    share: float = 1.0,
     goes_on: Callable[[int], bool] = bool,
     seed: int = 0,
 ) -> tuple[FloatArray, FloatArray] | None:
     """Return half-widths of the intervals of ``view(coef_)`` and ``intercept_`` of a fitted model.
 
     ``draw(rows, rng, error)`` returns synthetic rows, with `error` the standard deviation of the
-    noise in the centre of a column. ``goes_on(runs)`` is called after each run. Return None if it
+    noise in the centre of a column. `share` is the part of the budget, in squares of mu, that this fit
+    had. ``goes_on(runs)`` is called after each run. Return None if it
     returns False, or if the budget of the training is not known: after a search, or a warm start.
     The seed is of synthetic rows and noise: no privacy depends on it.
     """
@@ -68,7 +70,7 @@ def half_widths(
     X = draw(rows, rng, error)
     y = _labels(model, X, rng)
     # Keep the ratio of noise to rows.
-    mu *= preparation.records / rows
+    mu *= math.sqrt(share) * preparation.records / rows
     rule = GdpFilter(convert.gdp_epsilon(mu, spent.delta), spent.delta, model.certificate_.neighbouring)
     found = []
     for run in range(RUNS):
@@ -144,6 +146,13 @@ def grouped_rows(groups: Groups, preparation: Preparation, rows: int, rng: np.ra
             draw_categories(part, means[place], rng, error)
         elif kind == "curve":
             draw_categories(part[:, 1:], means[place][1:], rng, error)
+            # Between knots, or the records at one would say nothing of its neighbours.
+            away = rng.triangular(-1.0, 0.0, 1.0, rows)
+            at = part[:, 1:].argmax(axis=1)
+            beside = np.clip(at + np.sign(away).astype(np.intp), 0, own - 2)
+            part[:, 1:] = 0.0
+            part[np.arange(rows), 1 + at] = 1 - np.abs(away)
+            part[np.arange(rows), 1 + beside] += np.abs(away)
             part[:, 0] = part[:, 1:] @ np.linspace(0.0, 1.0, own - 1, dtype=np.float32)
         elif kind == "number":
             middle = 0.5 if np.isnan(means[start]) else float(np.clip(means[start], 0.0, 1.0))

@@ -14,12 +14,13 @@ from tests.kills import kill_after
 
 from privypurse import Gaussian, InvalidArgument, LedgerCorrupt, NoiseSource, Purse
 from privypurse.core._errors import UnsupportedCharge
-from privypurse.core.queries import Count
+from privypurse.core.charges import GaussianCharge
+from privypurse.core.queries import Count, Released
 from privypurse.losses import Logistic
 from privypurse.oracles._linear import DenseOracle
 from privypurse.purse._replay import replay
 from privypurse.training import Checkpoint, ProgressBar, linear_scores, train
-from privypurse.training._trace import Trace
+from privypurse.training._trace import VECTORS_KEPT, Grown, Trace, forget, remembered
 from privypurse.training.optimizers import Ball, GradientDescent
 from privypurse.training.schedules import EvenSplit
 from privypurse.training.schedules._base import ConstantNoise
@@ -395,3 +396,23 @@ class Logger(Recorder):
             self.left -= 1
             if self.left == 0:
                 signal.pause()
+
+
+def test_a_sequence_that_grows_leaves_shorter_ones_as_they_are():
+    one = Grown([1])
+    two = one.and_one(2)
+    three, other = two.and_one(3), two.and_one(4)
+    assert [list(each) for each in (one, two, three, other)] == [[1], [1, 2], [1, 2, 3], [1, 2, 4]]
+    assert (two[-1], two[:1], len(two), 3 in two) == (2, [1], 2, False)
+    with pytest.raises(IndexError):
+        two[2]
+
+
+def test_only_the_newest_vectors_keep_their_values():
+    past = ()
+    for number in range(30):
+        past = remembered(past, Released(np.full(2, number), GaussianCharge(1.0), 1.0))
+        forget(past)
+        assert [one.value[0] for one in past if one.value.size] == [
+            *range(max(0, number + 1 - VECTORS_KEPT), number + 1)
+        ]

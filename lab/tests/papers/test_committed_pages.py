@@ -54,26 +54,29 @@ def test_pages_say_what_is_missing_and_are_of_full_runs(paper):
     assert "not run |" not in text
 
 
-@pytest.fixture
-def all_data():
+@pytest.fixture(scope="module")
+def made_again(tmp_path_factory):
+    """Make all pages of the kept results."""
     missing = {name for _, item in ITEMS for name in (*item.needs, *item.wants) if not prepared_data.is_here(name)}
     if missing:
         pytest.skip(f"{', '.join(sorted(missing))} is not here: set PRIVYPURSE_DATA")
+    folder = tmp_path_factory.mktemp("pages")
+    (folder / "cells.jsonl.xz").write_bytes((FOLDER / "cells.jsonl.xz").read_bytes())
+    kept = Results(folder / ".cells.jsonl")
+    assert not [cell.arguments for _, item in ITEMS for cell in item.cells(FULL) if cell not in kept]
+    reproduce("all", output=folder, workers=1)
+    return folder
 
 
 @pytest.mark.parametrize("paper", NAMES)
-def test_pages_and_numbers_are_made_again_byte_for_byte(all_data, tmp_path, paper):
-    (tmp_path / "cells.jsonl.xz").write_bytes((FOLDER / "cells.jsonl.xz").read_bytes())
-    kept = Results(tmp_path / ".cells.jsonl")
-    assert not [cell.arguments for item in paper_named(paper).items for cell in item.cells(FULL) if cell not in kept]
-    reproduce(paper, output=tmp_path, workers=1)
+def test_pages_and_numbers_are_made_again_byte_for_byte(made_again, paper):
     committed = sorted(FOLDER.glob(f"{paper}*"))
-    assert [path.name for path in sorted(tmp_path.glob(f"{paper}*"))] == [path.name for path in committed]
+    assert [path.name for path in sorted(made_again.glob(f"{paper}*"))] == [path.name for path in committed]
     drawn_by_this = f"Matplotlib v{matplotlib.__version__}," in (FOLDER / f"{paper}-verdicts.svg").read_text()
     compared = (".md", ".csv", ".png", ".svg") if drawn_by_this else (".md", ".csv")  # releases draw differently
     for path in committed:
         if path.suffix in compared:
-            assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
+            assert (made_again / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 def test_no_number_claims_to_be_of_a_data_set_that_is_not_here():

@@ -32,7 +32,7 @@ from privypurse.purse._purse import Purse
 from privypurse.pytorch._clipping import LEAST_CLIP_NORM, MOST_CLIP_NORM, check_clip_norm
 from privypurse.training._checkpoint import single_charge
 from privypurse.training._progress import Callback
-from privypurse.training._trace import Step, Trace, remembered
+from privypurse.training._trace import Step, Trace, forget, remembered
 from privypurse.training.schedules import shapes
 from privypurse.training.schedules._base import Budget, EvenSplit, Schedule, Weighted
 
@@ -277,7 +277,7 @@ class Payments:
         self._divides = isinstance(schedule, Weighted | EvenSplit)  # such schedules always fit, and see no values
         self.trace, self.gradients = Trace(), 0
         self.looking = False  # whether the next release is a look at gradient norms, for an adaptive clip norm
-        self._past: tuple[Released, ...] = ()
+        self._past: Sequence[Released] = ()
         self._look_noise, self._budget = self._begin()
         self._next: TorchGaussian | None = None
         self._started = self._reserved = False
@@ -339,6 +339,7 @@ class Payments:
         if not (self.looking or self._fixed):
             seen = np.empty(0) if self._divides else noisy.detach().cpu().numpy()
             self._past = remembered(self._past, replace(released, value=seen))
+            forget(self._past)
             self._budget = self._budget.after(released.charge)
         left, done = self.purse.fraction_left, len(self.trace.steps)
         step = Step(done + 1, name, to_json(released.charge), released.noise_std, None, left)

@@ -9,7 +9,7 @@ import os
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -39,7 +39,7 @@ class RunState:
 
     state: State
     trace: Trace
-    past: tuple[Released, ...]
+    past: Sequence[Released]
     budget: Budget
 
 

@@ -19,7 +19,7 @@ from privypurse.purse._purse import Purse
 from privypurse.training._checkpoint import Checkpoint, RunState, check_state, declared_settings
 from privypurse.training._plan import Facts, Method
 from privypurse.training._progress import Callback
-from privypurse.training._trace import Step, Trace, remembered
+from privypurse.training._trace import Grown, Step, Trace, forget, remembered
 from privypurse.training.optimizers._base import Optimizer
 from privypurse.training.schedules._base import Budget, Schedule
 
@@ -106,7 +106,7 @@ def train(
         purse.declare_uncovered(what)
     for callback in callbacks:
         callback.on_start(steps, len(run.trace.steps))
-    run.trace.stop_reason, noise = "interrupt", purse.noise
+    run.trace.stop_reason, noise, log = "interrupt", purse.noise, Grown(run.trace.steps)
     try:
         with purse.reserve(block):
             for number in range(len(run.trace.steps) + 1, steps + 1):
@@ -115,8 +115,11 @@ def train(
                 box = oracle.answer(query, sample_prob=sample_prob, noise=noise)
                 released = purse.release(box, mechanism, what=type(query).__name__)
                 step = Step.of(number, query, released, purse.fraction_left)
-                state, trace = optimizer.tell(run.state, released), Trace([*run.trace.steps, step], "interrupt")
-                run = RunState(state, trace, remembered(run.past, released), run.budget.after(released.charge))
+                state, log = optimizer.tell(run.state, released), log.and_one(step)
+                past = remembered(run.past, released)
+                trace = Trace(log, "interrupt")  # type: ignore[arg-type]  # a list again at the end
+                run = RunState(state, trace, past, run.budget.after(released.charge))
+                forget(run.past)
                 for callback in callbacks:
                     callback.on_step(step)
                 if checkpoint is not None and number % checkpoint.every == 0:
@@ -125,6 +128,7 @@ def train(
     except BudgetExhausted:
         run.trace.stop_reason = "others" if getattr(purse, "cut_short", False) else "budget"
     finally:
+        run.trace.steps = list(run.trace.steps)
         if checkpoint is not None:
             checkpoint.save(run, purse, settings)
         for callback in callbacks:

@@ -2,9 +2,9 @@
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from privypurse.core._reading import check_fields, read_json, refusing
 from privypurse.core.charges import from_json, to_json
 from privypurse.core.queries import LossesAlong, Query, Released
 
+Item = TypeVar("Item")
 # Newest releases that keep their vectors, for schedules.
 VECTORS_KEPT = 10
 
@@ -85,9 +86,37 @@ class Trace:
             return trace
 
 
-def remembered(past: Sequence[Released], newest: Released) -> tuple[Released, ...]:
-    """Append a release. Of vectors, only the newest keep their values."""
-    if len(past) < VECTORS_KEPT or past[-VECTORS_KEPT].value.ndim == 0:
-        return (*past, newest)
-    old = replace(past[-VECTORS_KEPT], value=np.empty(0))
-    return (*past[:-VECTORS_KEPT], old, *past[len(past) - VECTORS_KEPT + 1 :], newest)
+class Grown(Sequence[Item]):
+    """A sequence to which an item is appended in constant time. Shorter ones that it grew from stay as they are."""
+
+    def __init__(self, items: Iterable[Item] = ()) -> None:
+        self._items = list(items)
+        self._length = len(self._items)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, place: Any) -> Any:
+        return (
+            self._items[: self._length][place] if isinstance(place, slice) else self._items[range(self._length)[place]]
+        )
+
+    def and_one(self, item: Item) -> "Grown[Item]":
+        """Return this sequence and one item more."""
+        other: Grown[Item] = Grown(())
+        other._items = self._items if len(self._items) == self._length else self._items[: self._length]
+        other._items.append(item)
+        other._length = self._length + 1
+        return other
+
+
+def remembered(past: Sequence[Released], newest: Released) -> Grown[Released]:
+    """Append a release."""
+    return (past if isinstance(past, Grown) else Grown(past)).and_one(newest)
+
+
+def forget(past: Sequence[Released]) -> None:
+    """Drop the values of the vectors that are no longer among the newest. Nothing needs the sequence before it."""
+    place = len(past) - VECTORS_KEPT - 1
+    if isinstance(past, Grown) and place >= 0 and past[place].value.ndim:
+        past._items[place] = replace(past[place], value=np.empty(0))

@@ -505,6 +505,15 @@ def test_a_category_of_whole_numbers_may_be_missing():
     np.testing.assert_array_equal(numbers[0], [0.0, 1.0, np.nan])
 
 
+def test_columns_of_text_or_dates_are_refused_with_the_setting_that_takes_them():
+    dates = pd.date_range("2020-01-01", periods=4)
+    for other in (["a", "b", "a", "b"], dates):
+        with pytest.raises(InvalidArgument, match=r"Declare columns of text in categories="):
+            PrivateAdditiveClassifier(ranges=(0, 5)).fit(pd.DataFrame({"n": range(4), "k": other}), [0, 1, 0, 1])
+    with pytest.raises(InvalidArgument, match=r"two increasing numbers for column 'n'; got none"):
+        PrivateAdditiveClassifier(ranges={"k": (0, 1)}).fit(pd.DataFrame({"n": range(4), "k": range(4)}), [0, 1, 0, 1])
+
+
 @pytest.mark.parametrize("pairs", [False, 2])
 @pytest.mark.parametrize("regression", [False, True])
 def test_an_additive_model_takes_no_rows_at_all_in_a_trial(regression, pairs):

@@ -94,7 +94,9 @@ def validate(estimator: Any, X: Any, reset: bool | None, y: Any = "no_validation
         return checked
     except InvalidArgument:
         raise
-    except (TypeError, ValueError, OverflowError) as error:
+    except (ValueError, OverflowError, TypeError) as error:
+        if type(error) is TypeError:  # of scikit-learn, and not numpy's for columns of dates beside numbers
+            raise
         message = str(error)
     raise InvalidArgument(_without_values(message, estimator, X, y))
 

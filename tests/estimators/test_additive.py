@@ -23,8 +23,8 @@ from privypurse.estimators import (
     PrivateSearchCV,
 )
 from privypurse.estimators import _curves as curves
-from privypurse.estimators._additive import _numbers
 from privypurse.estimators._base import CHECKED
+from privypurse.estimators._terms import as_numbers
 from privypurse.oracles.statistics import histograms
 
 RANGES = {"age": (0, 1_000), "hours": (0, 100)}  # the first far too wide
@@ -323,14 +323,14 @@ def test_plot_draws_a_panel_for_each_column(model):
 
 def test_a_number_is_read_by_itself_whatever_stands_beside_it():
     known = np.array([np.float32(0.1), 2, True, None, pd.NA], dtype=object)
-    read = _numbers(known, "x")
+    read = as_numbers(known, "x")
     assert read[:3].tolist() == [float(np.float32(0.1)), 2.0, 1.0]
     assert np.isnan(read[3:]).all()
     for odd in ("0.1", np.timedelta64(1, "D"), np.datetime64("2020-01-01"), pd.Timestamp(0), 1j):
         with pytest.raises(InvalidArgument, match="column 'x' must hold numbers"):
-            _numbers(np.array([*known, odd], dtype=object), "x")
+            as_numbers(np.array([*known, odd], dtype=object), "x")
     with pytest.raises(InvalidArgument, match="column 'x' must hold numbers"):
-        _numbers(np.array(["2020-01-01"], dtype="M8[D]"), "x")
+        as_numbers(np.array(["2020-01-01"], dtype="M8[D]"), "x")
 
 
 @pytest.fixture(scope="module")

@@ -170,8 +170,8 @@ def shown_progress(quiet: bool) -> Iterator[Progress]:
 
 # Application id in the SQLite header of a ledger, and the files beside a ledger.
 _LEDGER, _BESIDE, _RUNS = b"PPRS", ("-journal", "-wal", "-shm"), ".runs"
-# Files of a model folder. Not imported from `runs.folder`, which takes a second.
 PAGE = "FILE.html"  # what an option for a page shows as its value
+# Files of a model folder. Not imported from `runs.folder`, which takes a second.
 _OF_A_MODEL = ("manifest.json", "model.json", "certificate.json")
 
 

@@ -5,9 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from decimal import Decimal
-from numbers import Real
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,11 +29,9 @@ from privypurse.estimators._curves import (
     TURN_HATS_AT,
     Pair,
     buy_knots,
-    hats,
     line_shares,
     shares_of,
     unfolded,
-    width_of,
 )
 from privypurse.estimators._declared_one_hot import DeclaredOneHot
 from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget, uncharged_around_fits
@@ -54,6 +50,16 @@ from privypurse.estimators._linear_models import LABELS_READ, PrivateLogisticReg
 from privypurse.estimators._noise_intervals import grouped_rows, half_widths
 from privypurse.estimators._preparation import MOST_TURNED
 from privypurse.estimators._private_statistics import gaussian, private_count
+from privypurse.estimators._terms import (
+    Columns,
+    Term,
+    as_numbers,
+    cell_names,
+    cell_of_rows,
+    members_of,
+    terms_of,
+    width_of_list,
+)
 from privypurse.oracles._encoding import check_target_bounds
 from privypurse.purse._holds import held
 from privypurse.purse._opening import check_delta
@@ -64,33 +70,6 @@ if TYPE_CHECKING:
 
 MOST_DENSE_COLUMNS = 512  # with more encoded columns rows are a sparse matrix
 _MOST = 1e100
-
-
-@dataclass(frozen=True, eq=False)
-class Term:
-    """One column of the table in the model: its curve, or its categories."""
-
-    name: str
-    place: int  # of its first encoded column
-    width: int
-    knots: FloatArray | None = None  # None for categories
-    categories: DeclaredOneHot | None = None
-
-    @property
-    def kind(self) -> str:
-        """The kind of its encoded columns, for `grouped_rows`."""
-        return "categories" if self.knots is None else "curve" if self.width > 1 else "number"
-
-    @property
-    def values(self) -> slice:
-        """The encoded columns with a value of their own: categories, or hats, or the line."""
-        return slice(self.place + (self.kind == "curve"), self.place + self.width)
-
-    def encode(self, column: Any) -> Any:
-        """Encode a column."""
-        if self.knots is not None:
-            return hats(_numbers(column, self.name), self.knots)
-        return self.categories.transform(np.asarray(column, dtype=object)[:, None])  # type: ignore[union-attr]
 
 
 class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
@@ -124,6 +103,7 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     """
 
     _takes_any_rows: bool = False  # see `validate`
+    _last_share: float = 1.0  # of the budget, in squares of mu, for the last fit
     linear_: PrivateLinearModel
     terms_: list[Term]
     pairs_: Sequence[CellPair] = ()
@@ -198,10 +178,10 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
                 records = private_count(X, purse=paid, share=COUNT_SHARE)
             if drawn:
                 table = np.column_stack([numbers[place] for place in drawn])
-                room = self._most_encoded - sum(map(_width, listed.values()))
+                room = self._most_encoded - sum(map(width_of_list, listed.values()))
                 bought = buy_knots(table, [ranges[place] for place in drawn], paid, records=records, most=room)
                 knots |= dict(zip(drawn, bought, strict=True))
-            self.terms_, self.pairs_ = _terms(columns, knots, listed), ()
+            self.terms_, self.pairs_ = terms_of(columns, knots, listed), ()
             rows = self._encoded(X)
             if most:
                 free = [place for place in range(columns.count) if place not in signs]
@@ -236,11 +216,11 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         linear._declared_scales, linear._takes_any_rows = True, self._takes_any_rows
         X, y = self._checked(X, True, y)
         linear.check_input(np.zeros((len(X), 1)), y)  # settings and targets
-        columns = _Columns(X.shape[1], names)
+        columns = Columns(X.shape[1], names)
         ranges, listed = self._declared(columns)
         classes = linear._declared(np.asarray(y)) if isinstance(linear, ClassifierMixin) else ()
         signs, drawn, most = self._signs(columns, ranges, classes), self._drawn(columns, ranges), self._most_pairs()
-        numbers = {place: _numbers(X[:, place], columns.named(place)) for place in ranges}
+        numbers = {place: as_numbers(X[:, place], columns.named(place)) for place in ranges}
         return X, y, linear, columns, ranges, listed, signs, drawn, most, numbers
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -295,7 +275,7 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             importance.append(float(sum(own @ values**2 for values, _ in curves)))
             groups.append(np.arange(2) if term.kind == "number" else cells_of(own, ordered=term.kind == "curve"))
         top = sorted(np.argsort(importance)[::-1][:count])
-        cells = np.column_stack([_cell(self.terms_[places[at]], rows, groups[at]) for at in top])
+        cells = np.column_stack([cell_of_rows(self.terms_[places[at]], rows, groups[at]) for at in top])
         sizes = [int(groups[at].max()) + 1 for at in top]
         chosen = buy_pairs(cells, residuals, paid, sizes=sizes, clip_norm=clip_norm, most=most)
         found: list[CellPair] = []
@@ -347,7 +327,7 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         more = {"ensure_min_samples": 2, "y_numeric": isinstance(self, RegressorMixin)} if reset else {}
         return validate(self, X, reset, y, dtype=kinds, ensure_all_finite=False, **more)
 
-    def _declared(self, columns: "_Columns") -> tuple[dict[int, Pair], dict[int, DeclaredOneHot]]:
+    def _declared(self, columns: "Columns") -> tuple[dict[int, Pair], dict[int, DeclaredOneHot]]:
         """Return the range or the categories of each column, by place."""
         listed = {}
         for place, values in columns.by_place("categories", self.categories).items():
@@ -378,14 +358,14 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
             ranges[place] = (low, high)
         return ranges, listed
 
-    def _drawn(self, columns: "_Columns", ranges: Mapping[int, Pair]) -> list[int]:
+    def _drawn(self, columns: "Columns", ranges: Mapping[int, Pair]) -> list[int]:
         """Return the places of the columns of numbers that get curves."""
         if isinstance(self.curves, bool | np.bool_):
             return [*ranges] * bool(self.curves)
         named = columns.by_place("curves", dict.fromkeys(self.curves))
         return [place for place in ranges if place in named]
 
-    def _signs(self, columns: "_Columns", ranges: Mapping[int, Pair], classes: Sequence[Any]) -> dict[int, int]:
+    def _signs(self, columns: "Columns", ranges: Mapping[int, Pair], classes: Sequence[Any]) -> dict[int, int]:
         signs = columns.by_place("monotone", self.monotone)
         if wrong := [place for place, sign in signs.items() if place not in ranges or sign not in (1, -1)]:
             raise InvalidArgument(
@@ -408,7 +388,7 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         """Return encoded rows with the columns of pairs."""
         terms = [[self.terms_[at] for at in pair.columns] for pair in self.pairs_]
         found = [
-            pair.encode(*(_members(one, rows) for one in both)) for pair, both in zip(self.pairs_, terms, strict=True)
+            pair.encode(*(members_of(one, rows) for one in both)) for pair, both in zip(self.pairs_, terms, strict=True)
         ]
         if sparse.issparse(rows):
             return sparse.hstack([rows, *map(sparse.csr_matrix, found)], format="csr")
@@ -557,7 +537,7 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
     def _cells_of(self, pair: CellPair) -> list[tuple[str, ...]]:
         """Name each pair of cells."""
         terms = [self.terms_[at] for at in pair.columns]
-        return list(itertools.product(*(_cell_names(*one) for one in zip(terms, pair.groups, strict=True))))
+        return list(itertools.product(*(cell_names(*one) for one in zip(terms, pair.groups, strict=True))))
 
     def pairs(self) -> "pandas.DataFrame":
         """Return what pairs of columns add to their curves, as a data frame, the best pair first.
@@ -622,91 +602,6 @@ class _Tags(NoisyTags):
 
     def _more_tags(self) -> dict[str, bool]:
         return super()._more_tags() | {"allow_nan": True}
-
-
-class _Columns:
-    """The columns of a table, by name or place."""
-
-    def __init__(self, count: int, names: list[str] | None) -> None:
-        self.count, self._names = count, names
-
-    def named(self, place: int) -> str:
-        """Return the name of a column; x0, x1 and so on without names."""
-        return f"x{place}" if self._names is None else self._names[place]
-
-    def by_place(self, setting: str, given: Any) -> dict[int, Any]:
-        """Return what is declared by name or place, by place."""
-        if given is not None and not isinstance(given, Mapping):
-            raise InvalidArgument(f"{setting} must be a dict by column; got {shown(given)}. Pass {{'age': ...}}.")
-        places = {self.named(place): place for place in range(self.count)}
-        places |= {place: place for place in range(self.count)}  # type: ignore[misc]
-        if unknown := [key for key in given or {} if key not in places]:
-            raise InvalidArgument(f"{setting} must name columns of X; got {shown(unknown[0])}. Pass names or places.")
-        return {places[key]: value for key, value in (given or {}).items()}
-
-
-_PLAIN = {float, int, bool, type(None)}
-
-
-def _numbers(column: NDArray[Any], name: str) -> FloatArray:
-    """Return a column as numbers, with NaN for missing ones."""
-    try:
-        if column.dtype.kind == "O" and not set(map(type, column)) <= _PLAIN:
-            return np.array([_number(one) for one in column], dtype=np.float64)
-        if column.dtype.kind == "O":
-            return column.astype(np.float64)  # None is NaN
-        if column.dtype.kind in "biuf":
-            with np.errstate(over="ignore"):
-                return column.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise InvalidArgument(
-        f"column {name!r} must hold numbers; got something else. Declare it in categories=..., or convert it."
-    )
-
-
-def _number(one: Any) -> float:
-    if one is None or type(one).__name__ == "NAType":
-        return math.nan
-    if isinstance(one, Real | Decimal | np.bool_):
-        return float(one)
-    raise TypeError
-
-
-def _members(term: Term, rows: Any) -> FloatArray:
-    """Return the membership of encoded rows in each value of a term, from 0 to 1."""
-    values = rows[:, term.values]
-    values = values.toarray() if sparse.issparse(values) else values
-    return np.hstack([1 - values, values]) if term.kind == "number" else np.asarray(values)
-
-
-def _cell_names(term: Term, group: NDArray[np.intp]) -> list[str]:
-    """Name each cell of a term: its categories, or the knots at its ends."""
-    if term.knots is None:
-        listed: Any = term.categories
-        names = np.array([*map(str, listed.categories[0]), "(other)"])
-        return [", ".join(names[group == cell]) for cell in range(group.max() + 1)]
-    ends = [term.knots[group == cell] for cell in range(group.max() + 1)]
-    return [f"{one[0]:g} to {one[-1]:g}" if len(one) > 1 else f"{one[0]:g}" for one in ends]
-
-
-def _cell(term: Term, rows: Any, group: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the cell of each encoded row: that of the value of which it is most a member."""
-    return np.asarray(group[_members(term, rows).argmax(axis=1)])
-
-
-def _width(listed: DeclaredOneHot) -> int:
-    return len(listed.categories[0]) + 1  # type: ignore[index]
-
-
-def _terms(columns: _Columns, knots: Mapping[int, FloatArray], listed: Mapping[int, DeclaredOneHot]) -> list[Term]:
-    terms: list[Term] = []
-    for place in range(columns.count):
-        start = terms[-1].place + terms[-1].width if terms else 0
-        own = knots.get(place)
-        width = _width(listed[place]) if own is None else width_of(len(own))
-        terms.append(Term(columns.named(place), start, width, own, listed.get(place)))
-    return terms
 
 
 _ATTRIBUTES = """\

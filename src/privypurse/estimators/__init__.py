@@ -1,5 +1,7 @@
 """scikit-learn estimators and preprocessing under differential privacy."""
 
+from typing import Any
+
 from privypurse.estimators._additive import PrivateAdditiveClassifier, PrivateAdditiveRegressor
 from privypurse.estimators._declared_one_hot import DeclaredOneHot
 from privypurse.estimators._fit_budget import SimulationWarning, UncountedSpending
@@ -28,6 +30,7 @@ __all__ = [
     "PrivateAdditiveRegressor",
     "PrivateGammaRegressor",
     "PrivateHuberRegressor",
+    "PrivateImageClassifier",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivatePoissonRegressor",
@@ -43,3 +46,12 @@ __all__ = [
     "private_mean",
     "private_quantiles",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # PyTorch is an optional dependency, imported on demand.
+    if name == "PrivateImageClassifier":
+        from privypurse.estimators._images import PrivateImageClassifier
+
+        return PrivateImageClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

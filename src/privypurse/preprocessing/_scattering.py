@@ -8,10 +8,10 @@ import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from torch import Tensor, nn
 
-from privypurse.core._checks import positive_integer, shown
+from privypurse.core._checks import positive_integer
 from privypurse.core._errors import InvalidArgument
 
-PIECE = 64  # images at a time
+PIECE = 16, 1024  # images at a time, on the CPU, where few fit the caches, and elsewhere
 
 
 class Scattering2D(TransformerMixin, BaseEstimator, nn.Module):  # type: ignore[misc]
@@ -58,8 +58,9 @@ class Scattering2D(TransformerMixin, BaseEstimator, nn.Module):  # type: ignore[
     def transform(self, X: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Return a row of features for each image of an array (n, h, w) or (n, c, h, w)."""
         images = check_images(X)
-        pieces = [images[first : first + PIECE] for first in range(0, len(images), PIECE)]
-        found = [self(torch.as_tensor(piece, device=self.device).float()).flatten(1).cpu() for piece in pieces]
+        piece = PIECE[torch.device(self.device or "cpu").type != "cpu"]
+        pieces = [images[first : first + piece] for first in range(0, len(images), piece)]
+        found = [self(as_tensor(piece, self.device)).flatten(1).cpu() for piece in pieces]
         return np.asarray(torch.cat(found).numpy())
 
     def forward(self, images: Tensor) -> Tensor:
@@ -95,16 +96,29 @@ def check_images(X: Any) -> Any:
     numeric = isinstance(images, Tensor) or images.dtype.kind in "biuf"
     if not numeric or images.ndim not in (3, 4) or 0 in images.shape[1:]:
         got = f"got shape {tuple(images.shape)} of {images.dtype}"
-        raise InvalidArgument(f"X must be numbers of shape (n, h, w) or with channels; {got}. Pass X.reshape(-1, 28, 28).")
+        raise InvalidArgument(
+            f"X must be numbers of shape (n, h, w) or with channels; {got}. Pass X.reshape(-1, 28, 28)."
+        )
     return images
+
+
+def as_tensor(images: Any, device: Any) -> Tensor:
+    """Return numbers in single precision on a device; what they cannot hold becomes infinite."""
+    if isinstance(images, Tensor):
+        return images.to(device, torch.float32)
+    with np.errstate(all="ignore"):  # a warning would tell of one record
+        return torch.from_numpy(np.array(images, dtype=np.float32)).to(device)
 
 
 def _every(spectrum: Tensor, step: int) -> Tensor:
     """Return the spectrum of every `step`-th sample of a signal, in both directions."""
-    for dim in (-1, -2) if step > 1 else ():
-        first, *others = spectrum.chunk(step, dim)
-        spectrum = sum(others, first) / step
-    return spectrum
+    if step == 1:
+        return spectrum
+    for dim in (-1, -2):
+        spectrum, *others = torch.chunk(spectrum, step, dim)
+        for other in others:
+            spectrum = spectrum + other
+    return spectrum / step**2
 
 
 class Bank:
@@ -149,7 +163,9 @@ def gabor(shape: Any, width: float, angle: float, frequency: float, slant: float
     total = np.zeros(shape, dtype=complex)
     for over in range(-2, 3):
         for across in range(-2, 3):
-            y, x = np.meshgrid(*(np.arange(n) + n * k for n, k in zip(shape, (over, across), strict=True)), indexing="ij")
+            y, x = np.meshgrid(
+                *(np.arange(n) + n * k for n, k in zip(shape, (over, across), strict=True)), indexing="ij"
+            )
             exponent = -(curve[0, 0] * x * x + 2 * curve[0, 1] * x * y + curve[1, 1] * y * y)
             total += np.exp(exponent + 1j * frequency * (x * np.cos(angle) + y * np.sin(angle)))
     return total * slant / (2 * np.pi * width**2)

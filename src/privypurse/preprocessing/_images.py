@@ -117,7 +117,7 @@ def _cosines(places: int, like: Tensor) -> Tensor:
     """Return the lowest cosines over places, of length 1."""
     at, frequency = torch.arange(places) + 0.5, torch.arange(min(COSINES, places))[:, None]
     waves = torch.cos(math.pi * frequency * at / places)
-    return (waves / waves.norm(dim=1, keepdim=True)).to(like)
+    return F.normalize(waves, dim=1).to(like)
 
 
 Tell = Callable[[int, int], None]

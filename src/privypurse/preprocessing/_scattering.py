@@ -142,7 +142,8 @@ class Bank:
     def means(self, values: Tensor, scale: int) -> Tensor:
         """Return a mean around each place of values that are sampled at every 2^scale-th pixel."""
         rows, columns = (weights[:, :: 2**scale] * 2**scale for weights in self._means)
-        return rows @ values @ columns.mT
+        found: Tensor = rows @ values @ columns.mT
+        return found
 
 
 _bank = functools.lru_cache(maxsize=8)(Bank)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,34 +13,12 @@ from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.preprocessing._scattering import PIECE, Scattering2D, as_tensor, check_images
 
-GROUP = 3  # channels that are normalised together
-COSINES = 5  # lowest frequencies over places that are kept, in each direction
 CHANNELS = (1, 3, 4)
-
-
-class View(NamedTuple):
-    """A public change of an image: degrees, factors, and shifts as parts of its sides."""
-
-    turn: float = 0.0
-    scale: float = 1.0
-    shear: float = 0.0
-    right: float = 0.0
-    down: float = 0.0
-
-
-_PIXEL = 1 / 28
-# The most useful ones first; each is used with all before it.
-VIEWS = (
-    View(),
-    *(View(right=_PIXEL * right, down=_PIXEL * down) for right, down in ((1, 0), (-1, 0), (0, 1), (0, -1))),
-    View(turn=10.0),
-    View(turn=-10.0),
-    View(scale=1.08),
-    View(scale=0.92),
-    *(View(right=_PIXEL * right, down=_PIXEL * down) for right, down in ((1, 1), (-1, 1), (1, -1), (-1, -1))),
-    View(shear=0.15),
-    View(shear=-0.15),
-)
+SCALES, PLACES = 3, 4  # of scattering: at most so many scales, with at least so many places along a side
+COSINES = 5  # lowest frequencies over places that are kept, in each direction
+# Ends of the ranges of views: degrees, a share of the size, a shear, and shares of both sides.
+REACH = np.array([12.0, 0.1, 0.15, 1.5 / 28, 1.5 / 28])
+RATIO = 1.1347241384015194  # of the sequence of views; solves x^6 = x + 1
 
 
 def channels_first(X: Any, channels: str | None) -> Any:
@@ -80,37 +58,47 @@ def _pair(pixel_range: Any) -> tuple[float, float]:
     return low, high
 
 
-def seen_as(images: Tensor, view: View) -> Tensor:
+def view(number: int) -> np.ndarray[Any, Any]:
+    """Return the affine map of a view. The first is the identity; the sequence fills the ranges evenly."""
+    place = (0.5 + number * RATIO ** -np.arange(1.0, 1 + REACH.size)) % 1
+    turn, scale, shear, right, down = REACH * (2 * place - 1)
+    sine, cosine = math.sin(math.radians(turn)), math.cos(math.radians(turn))
+    linear = np.array([[cosine, -sine], [sine, cosine]]) @ np.array([[1.0, shear], [0.0, 1.0]]) / (1 + scale)
+    return np.column_stack([linear, [2 * right, 2 * down]])
+
+
+def seen_in(images: Tensor, number: int) -> Tensor:
     """Return images (n, c, h, w) in a view, by bilinear interpolation; edges are continued."""
-    if view == View():
+    if number == 0:
         return images
-    angle = math.radians(view.turn)
-    turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
-    linear = turn @ np.array([[1.0, view.shear], [0.0, 1.0]]) / view.scale
-    affine = np.column_stack([linear, [2 * view.right, 2 * view.down]])
-    grid = F.affine_grid(
-        torch.from_numpy(affine).to(images).expand(len(images), 2, 3), list(images.shape), align_corners=False
-    )
+    maps = torch.from_numpy(view(number)).to(images).expand(len(images), 2, 3)
+    grid = F.affine_grid(maps, list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
-def features(images: Any, bounds: tuple[float, float], view: View, device: torch.device) -> Tensor:
-    """Return rows of features of images (n, c, h, w): scattering, normalised by image, without high frequencies.
+def features(images: Any, bounds: tuple[float, float], number: int, device: torch.device) -> Tensor:
+    """Return rows of features of images (n, c, h, w) in a view: scattering, normalised by channel and image.
 
     Each row depends on its image alone. Pixels are clipped to `bounds`; NaN counts as the lowest.
+    High frequencies over places are left out.
     """
     low, high = bounds
-    transform, piece = Scattering2D(), PIECE[device.type != "cpu"]
+    transform, piece = Scattering2D(scales(images.shape[-2:])), PIECE[device.type != "cpu"]
     rows = []
     with torch.no_grad():
         for first in range(0, len(images), piece):
             part = as_tensor(images[first : first + piece], device)
             part = (part.nan_to_num(low).clamp(low, high) - low) / (high - low)
-            found = transform(seen_as(part, view)).flatten(1, 2)
-            found = F.group_norm(found, found.shape[1] // GROUP)
+            found = transform(seen_in(part, number)).flatten(1, 2)
+            found = F.group_norm(found, found.shape[1])
             down, across = (_cosines(side, found) for side in found.shape[-2:])
-            rows.append((down @ found @ across.mT).flatten(1))
+            rows.append((found.flatten(2) @ torch.kron(down, across).mT).flatten(1))
     return torch.cat(rows)
+
+
+def scales(sides: Any) -> int:
+    """Return the number of scales of scattering: fewer for small images."""
+    return max([1, *(J for J in range(2, SCALES + 1) if math.ceil(min(sides) / 2**J) >= PLACES)])
 
 
 def _cosines(places: int, like: Tensor) -> Tensor:
@@ -125,10 +113,11 @@ Tell = Callable[[int, int], None]
 
 def features_of_views(images: Any, bounds: tuple[float, float], count: int, device: torch.device, tell: Tell) -> Tensor:
     """Return the features of the first `count` views of images, as (count, n, d)."""
-    first = features(images, bounds, VIEWS[0], device)
+    tell(0, count)
+    first = features(images, bounds, 0, device)
     found = first.new_empty((count, *first.shape))
     found[0] = first
     for number in range(1, count):
         tell(number, count)
-        found[number] = features(images, bounds, VIEWS[number], device)
+        found[number] = features(images, bounds, number, device)
     return found

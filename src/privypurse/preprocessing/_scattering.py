@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from privypurse.core._checks import positive_integer
 from privypurse.core._errors import InvalidArgument
 
-PIECE = 16, 1024  # images at a time, on the CPU, where few fit the caches, and elsewhere
+PIECE = 8, 1024  # images at a time, on the CPU, where few fit the caches, and elsewhere
 
 
 class Scattering2D(TransformerMixin, BaseEstimator, nn.Module):  # type: ignore[misc]
@@ -73,11 +73,11 @@ class Scattering2D(TransformerMixin, BaseEstimator, nn.Module):  # type: ignore[
         first, second = [bank.means(padded[..., None, :, :], 0)], []
         spectrum = torch.fft.fft2(padded)[..., None, :, :]
         for j in range(self.J):
-            moduli = torch.fft.ifft2(_every(spectrum * bank.wavelets[0, j], 2**j)).abs()
+            moduli = _modulus(torch.fft.ifft2(_every(spectrum * bank.wavelets[0, j], 2**j)))
             first.append(bank.means(moduli, j))
             spectra = torch.fft.fft2(moduli)[..., None, :, :] if j + 1 < self.J else moduli
             for k in range(j + 1, self.J):
-                pairs = torch.fft.ifft2(_every(spectra * bank.wavelets[j, k], 2 ** (k - j))).abs()
+                pairs = _modulus(torch.fft.ifft2(_every(spectra * bank.wavelets[j, k], 2 ** (k - j))))
                 second.append(bank.means(pairs.flatten(-4, -3), k))
         return torch.cat([*first, *second], dim=-3)
 
@@ -110,15 +110,20 @@ def as_tensor(images: Any, device: Any) -> Tensor:
         return torch.from_numpy(np.array(images, dtype=np.float32)).to(device)
 
 
+def _modulus(values: Tensor) -> Tensor:
+    """Return absolute values of complex numbers. Three times as fast as `abs` on CPUs."""
+    squares = torch.view_as_real(values).square()
+    return (squares[..., 0] + squares[..., 1]).sqrt()
+
+
 def _every(spectrum: Tensor, step: int) -> Tensor:
-    """Return the spectrum of every `step`-th sample of a signal, in both directions."""
-    if step == 1:
-        return spectrum
-    for dim in (-1, -2):
-        spectrum, *others = torch.chunk(spectrum, step, dim)
+    """Return the spectrum of every `step`-th sample of a signal in both directions, times ``step^2``."""
+    for dim in (-2, -1) if step > 1 else ():
+        first, second, *others = torch.chunk(spectrum, step, dim)
+        spectrum = first + second
         for other in others:
-            spectrum = spectrum + other
-    return spectrum / step**2
+            spectrum += other
+    return spectrum
 
 
 class Bank:
@@ -130,12 +135,13 @@ class Bank:
         padding = [(2**J, to - side - 2**J) for side, to in zip(size, shape, strict=True)]
         indexes = [np.pad(np.arange(side), around, mode="reflect") for side, around in zip(size, padding, strict=True)]
         self.rows, self.columns = (torch.from_numpy(index).to(device) for index in indexes)
-        # By the scale of the samples and of the wavelet. Fourier transforms of Morlet wavelets are real.
+        # By the scale of the samples and of the wavelet. Divided by what `_every` multiplies with, and complex
+        # although their imaginary parts are zero: products with them are faster so.
         self.wavelets: dict[tuple[int, int], Tensor] = {}
         for k in range(J):
             angles = [morlet(shape, 0.8 * 2**k, np.pi * turn / L, 0.75 * np.pi / 2**k, 4 / L) for turn in range(L)]
-            spectra = torch.from_numpy(np.fft.fft2(np.stack(angles)).real.astype(np.float32)).to(device)
-            self.wavelets |= {(j, k): _every(spectra, 2**j) * 4**j for j in range(k + 1)}
+            spectra = torch.from_numpy(np.fft.fft2(np.stack(angles)).astype(np.complex64)).to(device)
+            self.wavelets |= {(j, k): _every(spectra, 2**j) / 4 ** (k - j) for j in range(k + 1)}
         along = [_gaussian_means(count, to, J) for count, to in zip(places, shape, strict=True)]
         self._means = [torch.from_numpy(weights.astype(np.float32)).to(device) for weights in along]
 

@@ -15,11 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from privypurse.core._checks import FloatArray, positive, positive_integer
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._neighbouring import Neighbouring
-from privypurse.core.queries import Count
 from privypurse.estimators._compat import all_or_nothing
 from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget, uncharged_around_fits
-from privypurse.estimators._linear_models import LABELS_READ, PrivateLinearClassifier, _log_probabilities, encode_labels
-from privypurse.estimators._private_statistics import gaussian
+from privypurse.estimators._linear_models import LABELS_READ, PrivateLinearClassifier, encode_labels
+from privypurse.estimators._private_statistics import gaussian, private_count
 from privypurse.methods._nesterov import Nesterov, balanced_steps
 from privypurse.preprocessing._images import channels_first, check_range, features, features_of_views
 from privypurse.purse._holds import held
@@ -160,7 +159,7 @@ class PrivateImageClassifier(LeavesItsPurse, ClassifierMixin, BaseEstimator):  #
         with held(purse):
             for what in (*uncovered, CHECKED, *uncharged_around_fits(purse)):
                 purse.declare_uncovered(what)
-            records = self._records(oracle, purse)
+            records = self._records(images, purse)
             centre = purse.release(oracle.total(), gaussian(purse, CENTRE_SHARE), what="centre of features")
             self.centre_ = shrunk(centre.value / records, (centre.noise_std or 0.0) / records)
             oracle.centre(self.centre_)
@@ -177,29 +176,30 @@ class PrivateImageClassifier(LeavesItsPurse, ClassifierMixin, BaseEstimator):  #
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return a score for each class; for two classes, positive for the second."""
-        scores = self._scores(X)
+        scores = self.predict_log_proba(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class of each image. No guarantee covers predictions for private images."""
-        scores = self._scores(X)
-        return np.asarray(self.classes_[scores.argmax(axis=1)])
+        place = self.predict_log_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[place])
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Return the probability of each class; see `PrivateLogisticRegression.predict_proba`."""
-        return np.exp(_log_probabilities(self._scores(X), CLIP_NORM / math.hypot(1.0, CONSTANT)))
+        """Return the probability of each class: the mean over views of the image."""
+        return np.exp(self.predict_log_proba(X))
 
-    def _scores(self, X: Any) -> FloatArray:
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """Return the logarithm of the probability of each class."""
         check_is_fitted(self)
         images, bounds, _, device = self._checked(X)
         if images.shape[1:] != self.image_shape_:
             what = f"X must have images of shape {self.image_shape_}, as in fit; got {tuple(images.shape[1:])}"
             raise InvalidArgument(f"{what}. Resize them.")
-        centre, shares = torch.from_numpy(self.centre_).to(device, torch.float32), 0.0
+        centre, logs = torch.from_numpy(self.centre_).to(device, torch.float32), []
         for number in range(self.n_views_):
             rows = of_length_one(of_length_one(features(images, bounds, number, device)) - centre)
-            shares += special.softmax(rows.cpu().numpy() @ self.coef_.T + self.intercept_, axis=1)
-        return np.asarray(np.log(shares / self.n_views_))
+            logs.append(special.log_softmax(rows.cpu().numpy() @ self.coef_.T + self.intercept_, axis=1))
+        return np.asarray(special.logsumexp(logs, axis=0) - math.log(self.n_views_))
 
     def _checked(self, X: Any) -> tuple[Any, tuple[float, float], int, torch.device]:
         """Return images (n, c, h, w), the range of pixels, the number of views and the device."""
@@ -209,12 +209,11 @@ class PrivateImageClassifier(LeavesItsPurse, ClassifierMixin, BaseEstimator):  #
         images = channels_first(X, self.channels)
         return images, check_range(self.pixel_range, images), views, device
 
-    def _records(self, oracle: ViewsOracle, purse: Purse) -> float:
+    def _records(self, images: Any, purse: Purse) -> float:
         """Return the public number of records, or a noisy one."""
         if self.n_public is not None:
             return float(self.n_public)
-        counted = purse.release(oracle.answer(Count()), gaussian(purse, COUNT_SHARE), what="number of records")
-        return max(float(counted.value), 1.0)
+        return max(private_count(images, purse=purse, share=COUNT_SHARE), 1.0)
 
     def _tell(self, done: int, views: int) -> None:
         if self.verbose:

@@ -137,5 +137,7 @@ def _in_blocks(slopes: Tensor, rows: Tensor) -> Tensor:
 
 def of_length_one(rows: Tensor) -> Tensor:
     """Return rows scaled to length 1, but for those of zeros."""
-    scaled: Tensor = rows / rows.norm(dim=-1, keepdim=True).clamp(min=1e-30)
+    # First by their largest number, or squares could underflow and leave rows longer than 1.
+    within = rows / rows.abs().amax(-1, keepdim=True).clamp(min=1e-30)
+    scaled: Tensor = within / within.norm(dim=-1, keepdim=True).clamp(min=1e-15)
     return scaled

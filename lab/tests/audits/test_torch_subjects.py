@@ -11,6 +11,7 @@ from privypurse.pytorch import _compiled as compiled
 from privypurse.pytorch import _engine as engine
 from privypurse.pytorch._budgets import Payments
 from privypurse.pytorch._clipping import clipped_sum
+from privypurse.pytorch._views import ViewsOracle
 from privypurse_lab.audits.torch_subjects import TORCH
 
 
@@ -29,7 +30,7 @@ def test_a_record_moves_boxes_within_their_bounds_and_nothing_else(subjects, nam
     assert 0.99 < found.tightest <= 1
 
 
-@pytest.mark.parametrize("name", ["torch-fit", "torch-hooks", "torch-hooks-network"])
+@pytest.mark.parametrize("name", ["torch-fit", "torch-hooks", "torch-hooks-network", "torch-views"])
 def test_an_attack_has_power_and_does_not_refute(subjects, name):
     scores = attack(subjects[name], 3.0, 30, 0)
     judged = judge(scores, 3.0)
@@ -56,6 +57,14 @@ def test_gradients_that_are_clipped_to_something_else_are_found(monkeypatch, sub
     found = gray_box(subjects[name], pairs=1, mu=3.0)
     assert any("times its declared bound" in finding for finding in found.findings)
     assert found.tightest == pytest.approx(3.0, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["torch-views", "image-classifier"])
+def test_views_that_are_added_up_rather_than_averaged_are_found(monkeypatch, subjects, name):
+    gradient = ViewsOracle._gradient
+    monkeypatch.setattr(ViewsOracle, "_gradient", lambda self, point, bound: 3 * gradient(self, point, bound))
+    found = gray_box(subjects[name], pairs=1, mu=3.0)
+    assert any("times its declared bound" in finding for finding in found.findings)
 
 
 def test_a_gradient_given_to_the_optimizer_without_noise_is_found(monkeypatch, subjects):

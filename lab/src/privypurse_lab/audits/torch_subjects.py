@@ -8,19 +8,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from privypurse import training
 from privypurse.accounting._totals import Filter
 from privypurse.accounting.convert import gdp_epsilon
 from privypurse.audit.subjects import COLUMNS, DELTA, RECORDS, Subject, gaussian_purse
 from privypurse.core._checks import FloatArray
 from privypurse.core._errors import InvalidArgument
 from privypurse.core._randomness import NoiseSource
+from privypurse.estimators import PrivateImageClassifier
 from privypurse.methods._dp_agd import DPAGD
+from privypurse.methods._nesterov import Nesterov
 from privypurse.purse._purse import Purse
 from privypurse.pytorch._budgets import AdaptiveClip, open_purse
 from privypurse.pytorch._fitting import DeepNesterov, fit
 from privypurse.pytorch._private_loop import make_private
+from privypurse.pytorch._views import ViewsOracle
 from privypurse.training._plan import Method
 from privypurse_lab.audits.canaries import on_last_column, with_canary
 
@@ -30,6 +35,7 @@ CLIP_NORM = 0.05
 SAMPLE_SIZE, STEPS = 58, 20
 # Learning rate for gradients no longer than the clip norm.
 STEP_SIZE = 2.0
+IMAGES = 32
 # The default method with fewer steps: an audit trains thousands of times.
 FEW_STEPS = DeepNesterov(steps=12)
 
@@ -266,7 +272,46 @@ REFUSED: dict[str, Callable[[], Subject]] = {
 }
 
 
+def several_views() -> Subject:
+    """Return softmax regression on three views of each record as a subject. Those of the canary differ most."""
+
+    def run(data: Any, purse: Purse) -> FloatArray:
+        rows, targets = data
+        other = rows.roll(1, dims=1)
+        views = torch.stack([rows, (rows + other) / 2, (rows - other) / 2])
+        oracle = ViewsOracle(views, targets[:, 0].long(), classes=2, constant=0.1)
+        return training.fit(oracle, Nesterov(steps=12), purse, records=RECORDS, clip_norm=CLIP_NORM).point
+
+    # Two columns of weights, one for each class.
+    return Subject(
+        "torch-views", "pytorch", run, table, gaussian_purse, score=lambda point: float(point[2 * COLUMNS - 1])
+    )
+
+
+def images(present: bool) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
+    """Return images with a line across or down; the canary's line contradicts its class."""
+    rng, kinds = np.random.default_rng(0), np.arange(IMAGES + 1) % 2
+    pixels = rng.integers(0, 60, (IMAGES + 1, 8, 8), dtype=np.uint8)
+    pixels[kinds == 0, 2] += 190
+    pixels[kinds == 1, :, 2] += 190
+    kinds[-1] = 1
+    count = IMAGES + present
+    return pixels[:count], kinds[:count]
+
+
+def image_classifier() -> Subject:
+    """Return the classifier of images, with three views of each."""
+
+    def run(data: Any, purse: Purse) -> list[FloatArray]:
+        model = PrivateImageClassifier(None, purse=purse, classes=[0, 1], views=3, device="cpu").fit(*data)
+        return [model.coef_, model.intercept_]
+
+    return Subject("image-classifier", "pytorch", run, images, gaussian_purse)
+
+
 TORCH: dict[str, Callable[[], Subject]] = {
+    "image-classifier": image_classifier,
+    "torch-views": several_views,
     "torch-fit": lambda: fitted("torch-fit", linear, FEW_STEPS),
     "torch-fit-dp-agd": lambda: fitted("torch-fit-dp-agd", linear, DPAGD(rounds=8)),
     "torch-fit-network": lambda: fitted("torch-fit-network", network, FEW_STEPS),

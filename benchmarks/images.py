@@ -7,41 +7,17 @@ GPU; on two CPU cores a run takes some minutes, so that there is one.
 
 import argparse
 import gzip
-import importlib
 import os
 import pathlib
 import statistics
 import sys
 import time
-import types
 import warnings
 
 import numpy as np
 import torch
 
-
-class Missing(types.ModuleType):
-    """Stand-in for a package that is not installed: its attributes, calls and comparisons are itself."""
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __call__(self, *_, **__):  # noqa: D102
-        return self
-
-    __getitem__ = __ge__ = __add__ = __call__
-
-
-# Compiled sums of other models, and ledger files: neither is used here.
-for name in ("numba", "numba.core", "numba.extending", "sqlalchemy"):
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        sys.modules[name] = Missing(name)
-
-from privypurse.estimators import PrivateImageClassifier, SimulationWarning  # noqa: E402
+from privypurse.estimators import PrivateImageClassifier, SimulationWarning
 
 DELTA = 1e-5
 SEEDS = [20, 21, 22, 23, 24]
@@ -50,11 +26,9 @@ BARS = {0.5: 98.2, 2.0: 98.7, 8.0: 99.0}
 
 def mnist(folder, part):
     """Return images and labels in the IDX format."""
-    images, labels = (gzip.decompress((folder / f"{part}-{name}.gz").read_bytes()) for name in NAMES)
+    names = ("images-idx3-ubyte", "labels-idx1-ubyte")
+    images, labels = (gzip.decompress((folder / f"{part}-{name}.gz").read_bytes()) for name in names)
     return np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28), np.frombuffer(labels, np.uint8, offset=8)
-
-
-NAMES = ("images-idx3-ubyte", "labels-idx1-ubyte")
 
 
 def one_run(epsilon, seed, train, test, **settings):

@@ -48,7 +48,8 @@ class PrivateImageClassifier(LeavesItsPurse, ClassifierMixin, BaseEstimator):  #
     Parameters
     ----------
     epsilon, delta, neighbouring, n_public, purse, random_state, noise, callbacks, verbose
-        As for `PrivateLogisticRegression`. Without `n_public` the number of images is bought.
+        As for `PrivateLogisticRegression`. Without `n_public` the number of images is bought. Sums of
+        gradients are in floating point whatever `noise` is.
     classes : sequence, optional
         The public labels. By default they are read from y, which the certificate names as not
         covered.

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from privypurse.core._checks import positive_integer, shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.pytorch._clipping import ClippedSum, clipped_sum, full_precision, padded
+from privypurse.pytorch._record_views import of_records
 from privypurse.pytorch._taps import Taps
 
 
@@ -75,16 +76,24 @@ class ClippedSums:
     """Sums of clipped gradients, as `clipped_sum`, by a function that is compiled once per shape.
 
     It runs eagerly without `compile` (by default on the CPU) or a working compiler. The loss of a
-    record cannot depend on other records: see `per_record`.
+    record cannot depend on other records: see `per_record`. Batches have `views` rows for each record,
+    whose gradient is the mean of theirs.
     """
 
     def __init__(
-        self, module: nn.Module, taps: Taps, loss: Loss, trained: dict[str, nn.Parameter], *, compile: bool | None
+        self,
+        module: nn.Module,
+        taps: Taps,
+        loss: Loss,
+        trained: dict[str, nn.Parameter],
+        *,
+        compile: bool | None,
+        views: int = 1,
     ) -> None:
         if not callable(loss):
             raise InvalidArgument(f"loss must be a function of outputs and targets; got {shown(loss)}.")
         self._module, self._taps, self._trained = module, taps, trained
-        self._losses = per_record(loss)
+        self._losses, self._views = per_record(loss), views
         on_cpu = next(iter(trained.values())).device.type == "cpu"
         self._compile = not on_cpu if compile is None else bool(compile)
         self._functions: dict[Any, Any] = {}
@@ -92,7 +101,7 @@ class ClippedSums:
         self.sizes = {name: parameter.shape for name, parameter in trained.items()}
 
     def __call__(self, batch: Sequence[Tensor], size: int, clip_norm: float) -> ClippedSum:
-        """Return the sum over at most `size` records; compiled code pads them with records of weight 0."""
+        """Return the sum over at most `size` rows; compiled code pads them with rows of weight 0."""
         values = [parameter.detach() for parameter in self._trained.values()]
         bound = self._bound(clip_norm, values[0].device)
         with full_precision():
@@ -111,7 +120,7 @@ class ClippedSums:
         return self._last_bound[1]
 
     def losses(self, batch: Sequence[Tensor], size: int, values: dict[str, Tensor]) -> Tensor:
-        """Return the loss of each of at most `size` records at other parameters. Not private."""
+        """Return the loss of each record of at most `size` rows at other parameters. Not private."""
         records = len(batch[0])
         filled = fill_up(batch, size if self._compile else max(AT_LEAST, records))[0]
         arguments = (*values.values(), *filled)
@@ -120,7 +129,7 @@ class ClippedSums:
             if self._compile and key not in self._functions:
                 self._functions[key] = self._traced(function, [*values.values()], batch, size)
             losses: Tensor = self._functions.get(key, function)(*arguments)
-        return losses[:records]
+        return torch.unflatten(losses[:records], 0, (-1, self._views)).mean(1)
 
     def _key(self, batch: Sequence[Tensor], size: int) -> tuple[Any, ...]:
         return size, tuple((x.shape[1:], x.dtype) for x in batch), self._module.training
@@ -135,7 +144,10 @@ class ClippedSums:
         self._taps.take()
         with torch.enable_grad(), self._taps.open(quietly=True):
             torch.autograd.grad(self._evaluate(*rest).sum(), [self._taps.anchor], allow_unused=True)
-        result = clipped_sum(self._taps.take(), self.sizes, weights, clip_norm)
+        uses = self._taps.take()
+        if self._views > 1:
+            uses, weights = [of_records(use, self._views) for use in uses], weights[:: self._views]
+        result = clipped_sum(uses, self.sizes, weights, clip_norm, 1 / self._views)
         return result.flat, result.within
 
     def _traced(self, function: Any, values: list[Tensor], batch: Sequence[Tensor], size: int, *rest: Tensor) -> Any:

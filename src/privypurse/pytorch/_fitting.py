@@ -32,7 +32,8 @@ from privypurse.pytorch._compiled import ClippedSums, Loss, piece_size, sum_in_p
 from privypurse.pytorch._engine import Processes
 from privypurse.pytorch._module_state import ModuleState
 from privypurse.pytorch._private_loop import check_module, put_on_record
-from privypurse.pytorch._rows import Indexes, rows_of
+from privypurse.pytorch._record_views import Views, in_views, try_views
+from privypurse.pytorch._rows import Indexes, moved, rows_of
 from privypurse.pytorch._taps import Taps
 from privypurse.pytorch._trial import Trials, kept_modes
 from privypurse.training._checkpoint import Checkpoint
@@ -72,6 +73,7 @@ class ModuleOracle:
         loss_range: float = 1.0,
         micro_batch: int | None = None,
         compile: bool | None = None,
+        views: Views | None = None,
     ) -> None:
         self._module = module = check_module(module)
         self.rows = rows_of(data)
@@ -89,9 +91,11 @@ class ModuleOracle:
         try:
             trials = Trials(module, self._taps, self._trained, records=self._records)
             self._state = ModuleState(module, trials.counters)
-            one = self.rows.fetch(np.zeros(1, dtype=np.intp))
+            one, self._views, self._count = self.rows.fetch(np.zeros(1, dtype=np.intp)), views, 1
+            if views is not None:
+                one, self._count = try_views(views, one, self._device)
             self.untried = trials.ahead(one, with_loss=True, modes=(True, False))
-            self._sums = ClippedSums(module, self._taps, loss, self._trained, compile=compile)
+            self._sums = ClippedSums(module, self._taps, loss, self._trained, compile=compile, views=self._count)
         except BaseException:
             self._taps.remove()
             raise
@@ -106,7 +110,8 @@ class ModuleOracle:
         """Declared settings, by which a checkpoint recognises the oracle."""
         shapes = {name: list(value.shape) for name, value in self._trained.items()}
         limits = {"clip_norm": self._clip_norm, "loss_range": self._loss_range, "records": self._records}
-        return {"module": type(self._module).__name__, "trained": shapes, **limits}
+        views = {} if self._views is None else {"views": self._count}
+        return {"module": type(self._module).__name__, "trained": shapes, **limits, **views}
 
     @property
     def point(self) -> FloatArray:
@@ -125,6 +130,7 @@ class ModuleOracle:
         sample_prob = check_sampling(sample_prob, noise)
         rows = poisson_rows(len(self.rows), sample_prob, noise)  # type: ignore[arg-type]
         size = piece_size(self._records * sample_prob, sample_prob, self._micro_batch, self._device)
+        size = max(1, size // self._count)
         if isinstance(query, GradientAt):
             return self._gradient(query, rows, size, sample_prob)
         if isinstance(query, LossesAlong):
@@ -140,8 +146,8 @@ class ModuleOracle:
             total = np.zeros(self.dimension)
             # Fetched block by block: the data set need not fit in memory.
             for first in range(0, len(rows), 8 * size):
-                batch = self.rows.fetch(rows[first : first + 8 * size])
-                total += sum_in_pieces(self._sums, batch, size, bound, self._device).flat.cpu().numpy()
+                batch = self._seen(self.rows.fetch(rows[first : first + 8 * size]))
+                total += sum_in_pieces(self._sums, batch, size * self._count, bound, self._device).flat.cpu().numpy()
         return Sensitive(total, norm=Norm.L2, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
 
     def _losses(self, query: LossesAlong, rows: Indexes, size: int, sample_prob: float) -> Sensitive:
@@ -150,8 +156,9 @@ class ModuleOracle:
         totals = np.zeros(len(candidates))
         with self._in_mode(training=False):
             for first in range(0, len(rows), size):
-                batch = [part.to(self._device) for part in self.rows.fetch(rows[first : first + size])]
-                losses = torch.stack([self._sums.losses(batch, size, values).double() for values in candidates], dim=1)
+                batch = [part.to(self._device) for part in self._seen(self.rows.fetch(rows[first : first + size]))]
+                of_each = [self._sums.losses(batch, size * self._count, values) for values in candidates]
+                losses = torch.stack(of_each, dim=1).double()
                 if query.clip_loss is None:
                     losses = (losses - losses[:, :1]).clamp(-bound / 2, bound / 2)
                 else:
@@ -162,6 +169,13 @@ class ModuleOracle:
         if query.public_terms is not None:
             totals = totals - query.public_terms
         return Sensitive(totals, norm=Norm.RANGE, add_remove=bound, replace_one=2 * bound, sample_prob=sample_prob)
+
+    def _seen(self, batch: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the rows that the module sees: records, or views of them."""
+        if self._views is None:
+            return batch
+        with torch.no_grad():
+            return in_views(self._views, moved(batch, self._device), self._count)[0]
 
     @contextlib.contextmanager
     def _in_mode(self, *, training: bool) -> Iterator[None]:
@@ -268,6 +282,7 @@ def fit(
     l2: float = 0.0,
     micro_batch: int | None = None,
     compile: bool | None = None,
+    views: Views | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     noise: NoiseSource | None = None,
@@ -300,6 +315,10 @@ def fit(
         Ridge penalty on the mean loss.
     micro_batch, compile, callbacks, noise, block
         As for `make_private`.
+    views : callable, optional
+        ``views(*inputs)`` returns a list of versions of a batch of inputs, such as shifted images. The
+        gradient of a record is the mean over its versions, clipped once, so they cost no budget. Tried on
+        synthetic records first: the versions of a record must not depend on others.
     checkpoint : Checkpoint or path, optional
         File to save the run to, and to resume from if it exists.
 
@@ -316,6 +335,7 @@ def fit(
     if Processes().count > 1:
         raise InvalidArgument("fit supports one process, and there are several. Use make_private, or one process.")
     of_oracle: dict[str, Any] = {"loss_range": loss_range, "curvature": curvature, "micro_batch": micro_batch}
+    of_oracle["views"] = views
     oracle = ModuleOracle(module, data, loss=loss, records=records, clip_norm=clip_norm, compile=compile, **of_oracle)
     try:
         settings: dict[str, Any] = {"records": records, "l2": l2, "clip_norm": clip_norm}

@@ -33,7 +33,7 @@ COUNT_SHARE, CENTRE_SHARE = 0.01, 0.02
 CLIP_NORM, CONSTANT = 0.1, 0.1
 PACE, MOMENTUM = 20.0, 0.9  # steps, for gradients in units of the clip norm
 LENGTH, MOST_STEPS = 2.0, 1_000  # of a run, in steps of n mu/sqrt(d), and at most
-VIEWS = 5, 15  # of an image: on the CPU, where a step uses one after another, and elsewhere
+VIEWS = 5, 15  # of an image: on the CPU, where a step may use some of them, and elsewhere
 CHECKED = "that images and labels passed the checks before payment: proper labels, more than one image"
 
 
@@ -59,8 +59,8 @@ class PrivateImageClassifier(LeavesItsPurse, ClassifierMixin, BaseEstimator):  #
     channels : {"first", "last"} or None
         Whether images are (n, c, h, w) or (n, h, w, c); by default recognised by 1, 3 or 4 channels.
     views : int, optional
-        Number of views of an image; by default 15 on a GPU and 5 on a CPU. On a CPU a step uses one
-        of them, the next one at each step. Predictions are means over the views.
+        Number of views of an image; by default 15 on a GPU and 5 on a CPU. On a CPU many steps use
+        fewer of them, the next ones at each step. Predictions are means over the views.
     device : str or device, optional
         Where to compute; by default a GPU if there is one.
 
@@ -155,8 +155,7 @@ class PrivateImageClassifier(LeavesItsPurse, ClassifierMixin, BaseEstimator):  #
         check_delta(purse.delta, self.n_public)
         uncovered = () if self.classes is not None else (LABELS_READ,)
         rows = features_of_views(images, bounds, count, device, self._tell)
-        in_turn = device.type == "cpu"
-        oracle = ViewsOracle(rows, target, classes=classes.size, constant=CONSTANT, in_turn=in_turn)
+        oracle = ViewsOracle(rows, target, classes=classes.size, constant=CONSTANT)
         with held(purse):
             for what in (*uncovered, CHECKED, *uncharged_around_fits(purse)):
                 purse.declare_uncovered(what)
@@ -166,6 +165,8 @@ class PrivateImageClassifier(LeavesItsPurse, ClassifierMixin, BaseEstimator):  #
             oracle.centre(self.centre_)
             facts = facts_for(oracle, purse, records=records, clip_norm=CLIP_NORM)
             steps = min(round(LENGTH * balanced_steps(facts, most=MOST_STEPS)), MOST_STEPS)
+            if device.type == "cpu":
+                oracle.at_once = min(max(MOST_STEPS // steps, 1), count)
             method = Nesterov(steps=steps, momentum=MOMENTUM, step_size=PACE / CLIP_NORM)
             callbacks = [*self.callbacks, *([ProgressBar(purse, show=True)] if self.verbose else [])]
             result = fit(oracle, method, purse, records=records, clip_norm=CLIP_NORM, callbacks=callbacks)

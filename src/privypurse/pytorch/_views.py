@@ -33,8 +33,11 @@ class ViewsOracle:
         Number of classes.
     constant : float
         Value of the constant column, which comes last.
-    in_turn : bool, default False
-        Whether each gradient is of one view alone, the next one at each query, which takes 1/K of the time.
+
+    Attributes
+    ----------
+    at_once : int
+        Number of views in a gradient, the next ones at each query; all K by default. Fewer take less time.
 
     Guarantees
     ----------
@@ -46,9 +49,9 @@ class ViewsOracle:
 
     has_constant = True
 
-    def __init__(self, views: Tensor, target: Tensor, *, classes: int, constant: float, in_turn: bool = False) -> None:
+    def __init__(self, views: Tensor, target: Tensor, *, classes: int, constant: float) -> None:
         self._views, self._target, self._classes, self._constant = views, target, classes, constant
-        self._in_turn, self._turn = in_turn, 0
+        self.at_once, self._turn = len(views), 0
         self._piece = PIECE[views.device.type != "cpu"]
         self._sane = torch.isfinite(views.sum((0, 2)))
         self._views[:, ~self._sane] = 0.0
@@ -86,7 +89,7 @@ class ViewsOracle:
         bound = implied if query.clip_norm is None else min(query.clip_norm, implied)
         with full_precision(), torch.no_grad():
             total = self._gradient(torch.from_numpy(np.array(query.point)).to(self._views.device), bound)
-        self._turn = (self._turn + 1) % len(self._views)
+        self._turn = (self._turn + self.at_once) % len(self._views)
         return Sensitive(total.cpu().numpy(), norm=Norm.L2, add_remove=bound, replace_one=2 * bound)
 
     def _gradient(self, point: Tensor, bound: float) -> Tensor:
@@ -94,9 +97,10 @@ class ViewsOracle:
             raise InvalidArgument(f"point has diverged: its length is above {LARGEST_POINT:g}. Use smaller steps.")
         weights, inside = point.float().reshape(-1, self._classes), bound * (1 - MARGIN)
         total, columns = point.new_zeros(weights.shape), weights[:-1].T.contiguous()
-        used = slice(self._turn, self._turn + 1) if self._in_turn else slice(None)
-        for every, target, products, sane in self._pieces(self._target, self._products[:, used, used], self._sane):
-            x = every[used]
+        used = [(self._turn + number) % len(self._views) for number in range(self.at_once)]
+        own = self._products[:, used][:, :, used]
+        for every, target, products, sane in self._pieces(self._target, own, self._sane):
+            x = [every[number] for number in used]
             # Fastest in this order, on CPUs at least.
             scores = torch.stack([(columns @ view.T).T for view in x]) + self._constant * weights[-1]
             slopes = torch.softmax(scores, dim=-1)

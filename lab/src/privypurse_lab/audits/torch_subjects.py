@@ -78,13 +78,19 @@ def trained(module: nn.Module) -> list[Tensor]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
-def fitted(name: str, make: Callable[[], nn.Module], method: Method) -> Subject:
+def fitted(name: str, make: Callable[[], nn.Module], method: Method, **settings: Any) -> Subject:
     """Return a call of `fit` on full batches as a subject."""
+    declared: dict[str, Any] = {
+        "records": RECORDS,
+        "clip_norm": CLIP_NORM,
+        "method": method,
+        "compile": False,
+    } | settings
 
     def run(data: Any, purse: Purse) -> list[Tensor]:
         module = make()
         loss = nn.BCEWithLogitsLoss()
-        fit(module, data, loss=loss, records=RECORDS, purse=purse, method=method, clip_norm=CLIP_NORM, compile=False)
+        fit(module, data, loss=loss, purse=purse, **declared)
         return trained(module)
 
     return Subject(name, "pytorch", run, table, gaussian_purse, score=on_last_column)
@@ -272,14 +278,18 @@ REFUSED: dict[str, Callable[[], Subject]] = {
 }
 
 
+def three_versions(rows: Tensor) -> list[Tensor]:
+    """Return versions of rows; those of the canary, which has one column, differ most."""
+    other = rows.roll(1, dims=1)
+    return [rows, (rows + other) / 2, (rows - other) / 2]
+
+
 def several_views() -> Subject:
-    """Return softmax regression on three views of each record as a subject. Those of the canary differ most."""
+    """Return softmax regression on three views of each record as a subject."""
 
     def run(data: Any, purse: Purse) -> FloatArray:
         rows, targets = data
-        other = rows.roll(1, dims=1)
-        views = torch.stack([rows, (rows + other) / 2, (rows - other) / 2])
-        oracle = ViewsOracle(views, targets[:, 0].long(), classes=2, constant=0.1)
+        oracle = ViewsOracle(torch.stack(three_versions(rows)), targets[:, 0].long(), classes=2, constant=0.1)
         return training.fit(oracle, Nesterov(steps=12), purse, records=RECORDS, clip_norm=CLIP_NORM).point
 
     # Two columns of weights, one for each class.
@@ -315,6 +325,7 @@ TORCH: dict[str, Callable[[], Subject]] = {
     "torch-fit": lambda: fitted("torch-fit", linear, FEW_STEPS),
     "torch-fit-dp-agd": lambda: fitted("torch-fit-dp-agd", linear, DPAGD(rounds=8)),
     "torch-fit-network": lambda: fitted("torch-fit-network", network, FEW_STEPS),
+    "torch-fit-views": lambda: fitted("torch-fit-views", network, FEW_STEPS, views=three_versions),
     "torch-hooks": lambda: looped("torch-hooks", linear),
     "torch-loss": lambda: looped("torch-loss", linear, compiled=True),
     "torch-hooks-network": lambda: looped("torch-hooks-network", network, sampled=False),

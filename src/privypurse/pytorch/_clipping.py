@@ -8,7 +8,6 @@ there is no shortcut. The sum needs no single gradients; for most layers the nor
 import contextlib
 import contextvars
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -213,7 +212,7 @@ class EmbeddingRule(Rule):
 
     def _words(self, use: Use) -> tuple[Tensor, Tensor, tuple[int, int]]:
         layer, words = use.layer, use.inputs[0]
-        assert isinstance(layer, nn.Embedding)
+        assert isinstance(layer, nn.Embedding | nn.EmbeddingBag)
         words = words.flatten(1) if words.dim() > 1 else words[:, None]
         back = use.grad.reshape(*words.shape, -1)
         if layer.padding_idx is not None:
@@ -240,39 +239,39 @@ class AffineRule(Rule):
         return {name: values[name].sum(places) if places else values[name] for name in use.names}
 
 
-class AnyRule(Rule):
-    """Any other layer: run again on each record alone. Slow."""
+@dataclass(frozen=True)
+class RowsOfLinear(LinearRule):
+    """Linear map by some rows of a larger matrix, such as packed queries, keys and values."""
+
+    first: int
+    rows: int
+
+    def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
+        """Return weighted sums, with zeros for the other rows."""
+        sums = super().weighted_sums(use, weights, fit)
+        return {name: padded(value, 0, self.rows, self.first) for name, value in sums.items()}
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
-        """Return per-sample gradients by `vmap` over a second run of the layer."""
-        layer, tree_map = use.layer, torch.utils._pytree.tree_map
-        fixed = dict(layer.named_parameters()) | dict(layer.named_buffers())
-        moving = {name: fixed.pop(name).detach() for name in use.names}
-        kind = next(iter(moving.values())).dtype
-        grads = {k: grad for k, grad in enumerate(use.output_grads) if grad is not None}
+        """Return each record's gradient, with zeros for the other rows."""
+        return {name: padded(value, 1, self.rows, self.first) for name, value in super().gradients(use).items()}
 
-        def single(x: Any) -> Any:
-            # Under autocast the precision of inputs and parameters differs.
-            return (x.to(kind) if x.is_floating_point() else x).unsqueeze(0) if isinstance(x, Tensor) else x
 
-        def one(inputs: tuple[Any, ...], back: dict[int, Tensor]) -> dict[str, Tensor]:
-            def run(values: dict[str, Tensor]) -> dict[int, Tensor]:
-                outputs = torch.func.functional_call(layer, {**values, **fixed}, tree_map(single, inputs))
-                listed = [outputs] if isinstance(outputs, Tensor) else [o for o in outputs if isinstance(o, Tensor)]
-                return {k: listed[k] for k in grads}
+class StepsRule(LinearRule):
+    """Linear map applied step by step; its inputs are listed while it runs."""
 
-            outputs, pull = torch.func.vjp(run, moving)  # type: ignore[misc]
-            (values,) = pull({k: back[k].unsqueeze(0).to(out.dtype) for k, out in outputs.items()})
-            return {name: value.float() for name, value in values.items()}
+    def _placed(self, use: Use) -> tuple[Tensor, Tensor]:
+        if isinstance(use.inputs[0], list):
+            use.inputs = (torch.stack(use.inputs[0], dim=1),)
+        return super()._placed(use)
 
-        dims = tree_map(lambda x: 0 if isinstance(x, Tensor) else None, use.inputs)
-        again = RUNNING_AGAIN.set(True)
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "There is a performance drop")
-                return torch.func.vmap(one, in_dims=(dims, 0))(use.inputs, grads)
-        finally:
-            RUNNING_AGAIN.reset(again)
+
+class CopiesRule(Rule):
+    """Parameters of which each record has a copy: the gradients of these are those of the records."""
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return the gradients of the copies."""
+        pairs = zip(use.names, use.output_grads, strict=True)
+        return {name: grad.float() for name, grad in pairs if grad is not None}
 
 
 RULES: tuple[tuple[tuple[type[nn.Module], ...], Rule], ...] = (
@@ -284,11 +283,11 @@ RULES: tuple[tuple[tuple[type[nn.Module], ...], Rule], ...] = (
 
 
 def rule_for(layer: nn.Module) -> Rule | None:
-    """Return the rule of a layer, or None if only layers within it have parameters."""
+    """Return the rule of a layer, if it has one."""
     for kinds, rule in RULES:
         if isinstance(layer, kinds) and type(layer).forward in (kind.forward for kind in kinds):
             return rule
-    return AnyRule() if list(layer.parameters(recurse=False)) else None
+    return None
 
 
 def masked(values: Tensor, fit: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.modules import batchnorm, instancenorm, rnn
+from torch.nn.modules import batchnorm, instancenorm
 from torch.utils.data import DataLoader
 
 from privypurse.accounting._filters import GdpFilter
@@ -289,8 +289,6 @@ def _faults(layer: nn.Module) -> Iterator[tuple[str, str]]:
             yield "which normalises over the records of a batch: each record's gradient depends on the others", remedy
     if isinstance(layer, instancenorm._InstanceNorm) and layer.track_running_stats:
         yield "which keeps a mean over records, without privacy", "the same layer with track_running_stats=False"
-    if isinstance(layer, rnn.RNNBase):
-        yield "for which there are no per-sample gradients", "nn.TransformerEncoderLayer, or cells of nn.Linear"
     if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.sparse or layer.scale_grad_by_freq):
         yield "with max_norm, sparse or scale_grad_by_freq, which depend on the batch", "a plain nn.Embedding"
 

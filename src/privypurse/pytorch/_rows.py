@@ -132,7 +132,7 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a module
 # Layers whose mode makes no other way of calling a module.
-_MODES_ASIDE = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.modules.batchnorm._BatchNorm)
+_MODES_ASIDE = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase, nn.modules.batchnorm._BatchNorm)
 
 
 class Way(NamedTuple):

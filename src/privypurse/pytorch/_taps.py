@@ -3,21 +3,19 @@
 import contextlib
 import functools
 import gc
-import inspect
-import math
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
-from privypurse.pytorch._clipping import RUNNING_AGAIN, AnyRule, EmbeddingRule, LinearRule, Rule, Use, padded, rule_for
+from privypurse.pytorch._clipping import RUNNING_AGAIN, CopiesRule, EmbeddingRule, Rule, Use, rule_for
+from privypurse.pytorch._written_out import WrittenOut, written_out
 
 _TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # modules with hooks
 
@@ -129,44 +127,31 @@ class Taps:
             self._quiet = before
 
     def _tap_layers(self, layer: nn.Module, path: str) -> None:
-        """Put a hook on each layer that has a rule; other layers with parameters get `AnyRule`."""
+        """Put a hook on each layer that has a rule, or run it in another way: written out, or for each record."""
         own = self._own(layer)
         if not own:
             return
-        if isinstance(layer, nn.MultiheadAttention) and type(layer).forward is nn.MultiheadAttention.forward:
-            if not layer._qkv_same_embed_dim or layer.bias_k is not None or layer.add_zero_attn:
-                unusual = "a MultiheadAttention with kdim, vdim, add_bias_kv or add_zero_attn"
-                raise InvalidArgument(f"module has {path or 'a layer'}, {unusual}. Use one without.")
-
-            def tap(rule: Rule, wanted: dict[str, str], x: Tensor, out: Tensor) -> Tensor:
-                names = {short: own[name] for short, name in wanted.items() if name in own}
-                return self._tap(rule, nn.Identity(), names, (x,), out) if names else out
-
-            layer.__class__ = TappedAttention
-            _LISTENERS[layer] = lambda: tap if self._depth and not RUNNING_AGAIN.get() else None
-            self._removals.callback(setattr, layer, "__class__", nn.MultiheadAttention)
-            self._removals.callback(_LISTENERS.pop, layer, None)  # holds the layer, and through it the records
-            return
-        rule = AnyRule() if parametrize.is_parametrized(layer) or layer._forward_pre_hooks else rule_for(layer)
-        if rule is None:
+        bare = not parametrize.is_parametrized(layer) and not layer._forward_pre_hooks
+        rule, run = (rule_for(layer), written_out(layer)) if bare else (None, None)
+        if run is not None:
+            self._run_instead(layer, functools.partial(self._write_out, run, layer, own))
+        elif rule is not None:
+            self._listen(rule, layer, own)
+        elif not bare or self._has_own_parameters(layer):
+            self._run_instead(layer, functools.partial(self._run_for_each, layer, path, self._own(layer, once=True)))
+            for child in layer.modules():
+                if (within := written_out(child)) is not None:  # `vmap` cannot run most of them as they are
+                    self._run_instead(child, functools.partial(self._write_out, within, child, {}))
+        else:
             for name, child in layer.named_children():
                 self._tap_layers(child, f"{path}.{name}".lstrip("."))
-            return
-        if isinstance(rule, AnyRule):
-            for name, child in layer.named_modules():
-                if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
-                    what = (
-                        f"{path or 'a layer'} ({type(layer).__name__}), with parameters of its own and dropout ({name})"
-                    )
-                    raise InvalidArgument(f"module has {what}: it runs twice, with two masks. Move these to nn.Linear.")
-            own = self._own(layer, once=True)
+
+    def _listen(self, rule: Rule, layer: nn.Module, own: dict[str, str]) -> None:
+        """Put a hook on a layer that has a rule."""
 
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
             if not self._depth or RUNNING_AGAIN.get() or module is not layer:  # hooks are copied along with modules
                 return None
-            if kwargs and isinstance(rule, AnyRule):
-                what = f"{path or 'the module'} ({type(layer).__name__})"
-                raise InvalidArgument(f"{what} was called with keywords {sorted(kwargs)}. Pass its inputs by position.")
             return self._tap(rule, layer, own, args or tuple(kwargs.values()), output)
 
         def expand(module: nn.Module, args: tuple[Any, ...]) -> Any:
@@ -179,10 +164,86 @@ class Taps:
         if isinstance(rule, EmbeddingRule):
             self._removals.callback(layer.register_forward_pre_hook(expand).remove)
 
+    def _run_instead(self, layer: nn.Module, run: Callable[[tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        """Replace the forward of a layer while taps are active."""
+        kind = type(layer)
+        if layer in _INSTEAD:
+            return
+        layer.__class__ = _replaceable(kind)
+        _INSTEAD[layer] = lambda: run if self._depth else None
+        self._removals.callback(setattr, layer, "__class__", kind)
+        self._removals.callback(_INSTEAD.pop, layer, None)  # holds the layer, and through it the records
+
+    def _write_out(
+        self, run: WrittenOut, layer: nn.Module, own: dict[str, str], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a layer written out, with taps on its parts."""
+
+        def tap(rule: Rule, wanted: dict[str, str], x: Any, out: Tensor) -> Tensor:
+            names = {short: own[name] for short, name in wanted.items() if name in own}
+            return self._tap(rule, layer, names, (x,), out) if names and not RUNNING_AGAIN.get() else out
+
+        return run(layer, tap, args, kwargs)
+
+    def _run_for_each(
+        self, layer: nn.Module, path: str, own: dict[str, str], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a layer for each record alone, with a copy of its parameters, by `vmap`."""
+        what = f"{path or 'the module'} ({type(layer).__name__})"
+        leaves, shape = torch.utils._pytree.tree_flatten((args, kwargs))
+        sizes = {len(x) for x in leaves if isinstance(x, Tensor) and x.dim()} - {1}
+        if len(sizes) > 1:
+            raise InvalidArgument(
+                f"{what} was called with tensors whose first dimensions have lengths {sorted(sizes)}. Keep records, each once, "
+                "as the first dimension of each, and give what all records share a first dimension of length 1."
+            )
+        records = sizes.pop() if sizes else self._records
+        each = [isinstance(x, Tensor) and x.dim() > 0 and len(x) == records for x in leaves]
+        values = [functools.reduce(getattr, name.split("."), layer) for name in own]
+        copies = tuple(value.detach().expand(records, *value.shape) for value in values)
+        copies = self._tap(CopiesRule(), layer, own, copies[:1], copies)
+        forms: list[Any] = []
+
+        def one(own_values: dict[str, Tensor], given: list[Tensor]) -> list[Tensor]:
+            single = iter(given)
+            filled = [next(single).unsqueeze(0) if alone else x for alone, x in zip(each, leaves, strict=True)]
+            again, more = torch.utils._pytree.tree_unflatten(filled, shape)
+            answer = torch.func.functional_call(bare, own_values, again, more)
+            forms[:] = torch.utils._pytree.tree_flatten(answer)
+            return [x for x in forms[0] if isinstance(x, Tensor)]
+
+        bare, running = _Bare(layer), RUNNING_AGAIN.set(True)
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "There is a performance drop")
+                of_each = {f"layer.{name}": x for name, x in zip(own, copies, strict=True)}
+                given = [x for x, of_record in zip(leaves, each, strict=True) if of_record]
+                found = torch.func.vmap(one, randomness="different")(of_each, given)
+        except Exception as error:
+            failed = f"{what} has parameters of its own, and could not be run for each record alone"
+            remedy = "Put these parameters into layers of torch.nn, or let it treat one record as it treats several"
+            raise InvalidArgument(
+                f"{failed} ({type(error).__name__}: {str(error).splitlines()[0][:200]}). {remedy}."
+            ) from error
+        finally:
+            RUNNING_AGAIN.reset(running)
+        if any(x.shape[1:2] != (1,) for x in found):
+            kept = "has parameters of its own, and returns a tensor whose first dimension is not that of records"
+            raise InvalidArgument(f"{what} {kept}. Let it return one row for each record.")
+        rows = iter(found)
+        return torch.utils._pytree.tree_unflatten(
+            [next(rows).squeeze(1) if isinstance(x, Tensor) else x for x in forms[0]], forms[1]
+        )
+
     def _own(self, layer: nn.Module, *, once: bool = False) -> dict[str, str]:
         """Return full names of a layer's trained parameters by local name."""
         named = layer.named_parameters(remove_duplicate=once)
         return {name: self._names[id(parameter)] for name, parameter in named if id(parameter) in self._names}
+
+    def _has_own_parameters(self, layer: nn.Module) -> bool:
+        """Whether trained parameters are in the layer itself, not in layers within it."""
+        lists = [child for child in layer.children() if isinstance(child, nn.ParameterList | nn.ParameterDict)]
+        return any(id(p) in self._names for one in (layer, *lists) for p in one.parameters(recurse=False))
 
     def _tap(self, rule: Rule, layer: nn.Module, names: dict[str, str], inputs: tuple[Any, ...], output: Any) -> Any:
         kept = tuple(x.detach() if isinstance(x, Tensor) else x for x in inputs)
@@ -338,87 +399,28 @@ def _within_rows(name: str, node: Any) -> bool:
     return bool(wrapped) and all(dim % len(sizes) != 0 for dim in wrapped)
 
 
-Tap = Callable[[LinearRule, dict[str, str], Tensor, Tensor], Tensor]
+# How layers run while taps are active; not attributes, which copies of a layer would share.
+_INSTEAD: "weakref.WeakKeyDictionary[nn.Module, Callable[[], Callable[..., Any] | None]]" = weakref.WeakKeyDictionary()
 
 
-@dataclass(frozen=True)
-class RowsOfLinear(LinearRule):
-    """Linear map by some rows of a larger matrix, such as packed queries, keys and values."""
+def _replaceable(kind: type[nn.Module]) -> type[nn.Module]:
+    """Return a subclass that runs as `_INSTEAD` says, if it says so."""
 
-    first: int
-    rows: int
+    @functools.wraps(kind.forward)
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        run = _INSTEAD[self]() if self in _INSTEAD else None
+        return kind.forward(self, *args, **kwargs) if run is None else run(args, kwargs)
 
-    def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
-        """Return weighted sums, with zeros for the other rows."""
-        sums = super().weighted_sums(use, weights, fit)
-        return {name: padded(value, 0, self.rows, self.first) for name, value in sums.items()}
-
-    def gradients(self, use: Use) -> dict[str, Tensor]:
-        """Return each record's gradient, with zeros for the other rows."""
-        return {name: padded(value, 1, self.rows, self.first) for name, value in super().gradients(use).items()}
+    return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
 
 
-class TappedAttention(nn.MultiheadAttention):
-    """Attention that is written out while a tap is active."""
+class _Bare(nn.Module):
+    """A layer that runs as its own class says, without its hooks."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run `attend` with an active tap, the original forward otherwise."""
-        tap = _LISTENERS[self]() if self in _LISTENERS else None
-        return super().forward(*args, **kwargs) if tap is None else attend(self, tap, args, kwargs)
-
-
-# Taps of attention layers; not attributes, which copies of a layer would share.
-_LISTENERS: "weakref.WeakKeyDictionary[nn.Module, Callable[[], Tap | None]]" = weakref.WeakKeyDictionary()
-_ATTENTION = inspect.signature(nn.MultiheadAttention.forward)
-
-
-def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute the layer's forward, with taps on its linear maps."""
-    given = _ATTENTION.bind(layer, *args, **kwargs).arguments
-    query, key, value = (given[name] for name in ("query", "key", "value"))
-    if query.dim() != 3:
-        raise InvalidArgument("attention expects inputs with a dimension for records; got none. Add it with unsqueeze.")
-    same = query is key is value
-    if not layer.batch_first:
-        query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-    width, weight, bias = layer.embed_dim, layer.in_proj_weight, layer.in_proj_bias
-
-    def project(x: Tensor, first: int, rows: int) -> Tensor:
-        part = slice(first, first + rows)
-        out = F.linear(x, weight[part], None if bias is None else bias[part])
-        rule = LinearRule() if rows == 3 * width else RowsOfLinear(first, 3 * width)
-        return tap(rule, {"weight": "in_proj_weight", "bias": "in_proj_bias"}, x, out)
-
-    if same:
-        q, k, v = project(query, 0, 3 * width).chunk(3, dim=-1)
-    else:
-        q, k, v = (project(x, k * width, width) for k, x in enumerate((query, key, value)))
-    q, k, v = (torch.unflatten(x, -1, (layer.num_heads, -1)).transpose(1, 2) for x in (q, k, v))
-    mask = _mask(given, q)
-    dropout = layer.dropout if layer.training else 0.0
-    if given.get("need_weights", True):
-        scores = q @ k.mT / math.sqrt(q.shape[-1])
-        shares = F.dropout(torch.softmax(scores if mask is None else scores + mask, dim=-1), dropout)
-        mixed = shares @ v
-        seen = shares.mean(1) if given.get("average_attn_weights", True) else shares
-    else:
-        mixed, seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout), None
-    mixed = mixed.transpose(1, 2).flatten(2)
-    out = F.linear(mixed, layer.out_proj.weight, layer.out_proj.bias)
-    out = tap(LinearRule(), {"weight": "out_proj.weight", "bias": "out_proj.bias"}, mixed, out)
-    return (out if layer.batch_first else out.transpose(0, 1)), seen
-
-
-def _mask(given: dict[str, Any], q: Tensor) -> Tensor | None:
-    """Return both masks as one to add to scores of shape (records, heads, places, places)."""
-    mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
-    if mask is not None and mask.dim() == 3:
-        mask = mask.reshape(q.shape[0], q.shape[1], *mask.shape[1:])
-    if padding is not None:
-        padding = padding.reshape(q.shape[0], 1, 1, padding.shape[-1])
-    parts = [
-        q.new_zeros(part.shape).masked_fill(part, -math.inf) if part.dtype == torch.bool else part.to(q.dtype)
-        for part in (mask, padding)
-        if part is not None
-    ]
-    return functools.reduce(torch.add, parts) if parts else None
+        """Run the layer."""
+        return super(type(self.layer), self.layer).forward(*args, **kwargs)  # type: ignore[misc]

@@ -282,7 +282,7 @@ class Trials:
             with kept_modes(self.module), torch.random.fork_rng(list(devices)), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for layer in self.module.modules():
-                    if isinstance(layer, nn.modules.dropout._DropoutNd | nn.MultiheadAttention):
+                    if isinstance(layer, nn.modules.dropout._DropoutNd | nn.MultiheadAttention | nn.RNNBase):
                         layer.training = False
                 # `silent` sets attributes of the module, so it comes before the state is taken.
                 with silent(), full_precision(), guard, torch.autocast(self.device.type, enabled=False):

@@ -35,6 +35,14 @@ BLOCK = 256  # records per block summed in single precision; blocks are summed i
 RUNNING_AGAIN = contextvars.ContextVar("RUNNING_AGAIN", default=False)
 
 
+class NotByRecords(InvalidArgument):
+    """A layer was run on something else than records, in its first dimension."""
+
+    def __init__(self, message: str, layer: nn.Module) -> None:
+        super().__init__(message)
+        self.layer = layer
+
+
 def check_clip_norm(**named: float) -> float:
     """Raise InvalidArgument for a clip norm at which norms could underflow or overflow."""
     number, (name,) = positive(**named), named
@@ -342,11 +350,7 @@ def clipped_sum(
     whatever the module's precision; norms, and sums of more than a few hundred records, in double.
     """
     records = weights.shape[0]
-    for use in uses:
-        found = next(x.shape[0] for x in torch.utils._pytree.tree_leaves(use.inputs) if isinstance(x, Tensor))
-        if found != records:
-            run = f"a layer ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}"
-            raise InvalidArgument(f"{run}. Keep records, each once, as the first dimension of each layer's input.")
+    check_rows(uses, records)
     times = Counter(name for use in uses for name in use.names.values())
     with torch.autocast(weights.device.type, enabled=False), torch.no_grad(), full_precision():
         squared = weights.new_zeros(records, dtype=torch.float64)
@@ -379,6 +383,21 @@ def clipped_sum(
         parts = [sums[name].flatten() if name in sums else nothing.expand(size.numel()) for name, size in sizes.items()]
         within = (torch.where(lengths <= bound, 0.5, -0.5) * weights).sum()
         return ClippedSum(torch.cat(parts), within)
+
+
+def check_rows(uses: list[Use], records: int) -> None:
+    """Raise NotByRecords where a layer was run on another number of rows than there are records."""
+    for use in uses:
+        found = next(x.shape[0] for x in torch.utils._pytree.tree_leaves(use.inputs) if isinstance(x, Tensor))
+        if found != records:
+            name = next(iter(use.names.values())).rpartition(".")[0] or "module"
+            run = f"{name} ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}"
+            remedy = "Keep records, each once, as the first dimension of each layer's input"
+            if isinstance(use.layer, nn.Embedding):
+                remedy = (
+                    f"Look up positions once for each record, as in {name}(torch.arange(length).expand(len(x), -1))"
+                )
+            raise NotByRecords(f"{run}. {remedy}.", use.layer)
 
 
 @contextlib.contextmanager

@@ -280,7 +280,7 @@ def _integers(record: Record, name: str, reach: Integers, shape: torch.Size, dty
     if record.side > 0:
         low, high, furthest = (largest + 1) // 2, largest, largest
     elif record.side < 0:
-        low, high, furthest = smallest, smallest // 2, smallest
+        low, high, furthest = smallest, max(smallest, smallest // 2), smallest
     else:  # below the largest, so that records above it change a maximum
         low, high, furthest = 0, min(max(largest - 1, 0), 3), 1
     row = torch.randint(low, high + 1, (shape.numel(),), generator=generator)

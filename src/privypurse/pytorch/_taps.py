@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import gc
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,8 +14,10 @@ from torch.nn.utils import parametrize
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
 from privypurse.pytorch._clipping import RUNNING_AGAIN, CopiesRule, EmbeddingRule, Rule, Use, rule_for
+from privypurse.pytorch._each_record import run_for_each
 from privypurse.pytorch._written_out import WrittenOut, written_out
 
+_OF_PLACES = (nn.Linear, nn.LayerNorm, nn.RMSNorm)  # layers that models run on flattened records
 _TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # modules with hooks
 
 
@@ -83,12 +84,24 @@ class Taps:
         self.on_backward: Callable[[], None] = lambda: None  # after a backward pass that recorded gradients
         self.queued = self._quiet = False  # for the current backward pass; without that callback
         self._depth, self._records = 0, 1
-        self._removals = contextlib.ExitStack()
+        self._removals, self._of_layers = contextlib.ExitStack(), contextlib.ExitStack()
+        self._removals.callback(self._of_layers.close)
+        self.learning = False  # in a trial: layers may be found to run on flattened records
+        self._flattened: set[nn.Module] = set()
+        # Modules that run for each record alone: at first those whose parameters change on the way.
+        self._whole = {x for x in module.modules() if parametrize.is_parametrized(x) or x._forward_pre_hooks}
         self.uses: list[Use] = []
         self.listening = True
         self.averaged_over: float | None = None
+        self._ways = {layer: (rule_for(layer), written_out(layer)) for layer in module.modules()}
+        for layer, (rule, run) in self._ways.items():
+            other = (rule is None or layer in self._whole) and not isinstance(layer, torch.jit.ScriptModule)
+            if other and (run is not None or self._own(layer)):
+                kind = type(layer)
+                layer.__class__ = _replaceable(kind)  # at once: later it would be a change of the module's state
+                self._removals.callback(setattr, layer, "__class__", kind)
         try:
-            self._tap_layers(module, "")
+            self._tap_layers(module)
         except InvalidArgument:
             self.remove()
             raise
@@ -126,25 +139,48 @@ class Taps:
             self._depth -= 1
             self._quiet = before
 
-    def _tap_layers(self, layer: nn.Module, path: str) -> None:
+    def widen(self, layer: nn.Module) -> nn.Module | None:
+        """Run the module that holds a layer for each record alone from now on; return it, if there is one."""
+        holds = next((one for one in self._module.modules() if layer in one.children()), None)
+        while holds in self._whole:
+            holds = next((one for one in self._module.modules() if holds in one.children()), None)
+        if holds is not None:
+            self._whole.add(holds)
+            self._of_layers.close()
+            self._tap_layers(self._module)
+        return holds
+
+    def name_of(self, layer: nn.Module) -> str:
+        """Return the name of a layer for messages."""
+        name = next((name for name, one in self._module.named_modules() if one is layer), "")
+        return f"{name} ({type(layer).__name__})" if name else type(layer).__name__
+
+    def _tap_layers(self, layer: nn.Module) -> None:
         """Put a hook on each layer that has a rule, or run it in another way: written out, or for each record."""
         own = self._own(layer)
         if not own:
             return
-        bare = not parametrize.is_parametrized(layer) and not layer._forward_pre_hooks
-        rule, run = (rule_for(layer), written_out(layer)) if bare else (None, None)
+        whole = layer in self._whole
+        rule, run = (None, None) if whole else self._ways[layer]
         if run is not None:
             self._run_instead(layer, functools.partial(self._write_out, run, layer, own))
         elif rule is not None:
             self._listen(rule, layer, own)
-        elif not bare or self._has_own_parameters(layer):
-            self._run_instead(layer, functools.partial(self._run_for_each, layer, path, self._own(layer, once=True)))
+        elif whole or self._has_own_parameters(layer):
+            own = self._own(layer, once=True)
+            copied = functools.partial(self._tap, CopiesRule(), layer, own)
+
+            def run_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+                tap = lambda copies: copied(copies[:1], copies)  # noqa: E731
+                return run_for_each(layer, self.name_of(layer), list(own), tap, self._records, args, kwargs)
+
+            self._run_instead(layer, run_each)
             for child in layer.modules():
-                if (within := written_out(child)) is not None:  # `vmap` cannot run most of them as they are
+                if child is not layer and (within := self._ways[child][1]) is not None:  # most fail in `vmap`
                     self._run_instead(child, functools.partial(self._write_out, within, child, {}))
         else:
-            for name, child in layer.named_children():
-                self._tap_layers(child, f"{path}.{name}".lstrip("."))
+            for child in layer.children():
+                self._tap_layers(child)
 
     def _listen(self, rule: Rule, layer: nn.Module, own: dict[str, str]) -> None:
         """Put a hook on a layer that has a rule."""
@@ -152,7 +188,21 @@ class Taps:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
             if not self._depth or RUNNING_AGAIN.get() or module is not layer:  # hooks are copied along with modules
                 return None
-            return self._tap(rule, layer, own, args or tuple(kwargs.values()), output)
+            inputs = args or tuple(kwargs.values())
+            rows, records = (
+                len(inputs[0]) if isinstance(inputs[0], Tensor) and inputs[0].dim() > 1 else 0,
+                self._records,
+            )
+            if (
+                isinstance(layer, _OF_PLACES)
+                and rows != records
+                and rows % records == 0
+                and (self.learning or layer in self._flattened)
+            ):  # on all places of all records, as the trial confirms
+                self._flattened.add(layer)
+                apart = [x.unflatten(0, (records, -1)) for x in (inputs[0], output)]
+                return self._tap(rule, layer, own, (apart[0],), apart[1]).flatten(0, 1)
+            return self._tap(rule, layer, own, inputs, output)
 
         def expand(module: nn.Module, args: tuple[Any, ...]) -> Any:
             """Look positions up once per record, where a model does so once per batch."""
@@ -160,19 +210,16 @@ class Taps:
                 return (args[0].expand(self._records, *args[0].shape[1:]), *args[1:])
             return None
 
-        self._removals.callback(layer.register_forward_hook(hook, with_kwargs=True).remove)
+        self._of_layers.callback(layer.register_forward_hook(hook, with_kwargs=True).remove)
         if isinstance(rule, EmbeddingRule):
-            self._removals.callback(layer.register_forward_pre_hook(expand).remove)
+            self._of_layers.callback(layer.register_forward_pre_hook(expand).remove)
 
     def _run_instead(self, layer: nn.Module, run: Callable[[tuple[Any, ...], dict[str, Any]], Any]) -> None:
         """Replace the forward of a layer while taps are active."""
-        kind = type(layer)
         if layer in _INSTEAD:
             return
-        layer.__class__ = _replaceable(kind)
         _INSTEAD[layer] = lambda: run if self._depth else None
-        self._removals.callback(setattr, layer, "__class__", kind)
-        self._removals.callback(_INSTEAD.pop, layer, None)  # holds the layer, and through it the records
+        self._of_layers.callback(_INSTEAD.pop, layer, None)  # holds the layer, and through it the records
 
     def _write_out(
         self, run: WrittenOut, layer: nn.Module, own: dict[str, str], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -184,56 +231,6 @@ class Taps:
             return self._tap(rule, layer, names, (x,), out) if names and not RUNNING_AGAIN.get() else out
 
         return run(layer, tap, args, kwargs)
-
-    def _run_for_each(
-        self, layer: nn.Module, path: str, own: dict[str, str], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run a layer for each record alone, with a copy of its parameters, by `vmap`."""
-        what = f"{path or 'the module'} ({type(layer).__name__})"
-        leaves, shape = torch.utils._pytree.tree_flatten((args, kwargs))
-        sizes = {len(x) for x in leaves if isinstance(x, Tensor) and x.dim()} - {1}
-        if len(sizes) > 1:
-            raise InvalidArgument(
-                f"{what} was called with tensors whose first dimensions have lengths {sorted(sizes)}. Keep records, each once, "
-                "as the first dimension of each, and give what all records share a first dimension of length 1."
-            )
-        records = sizes.pop() if sizes else self._records
-        each = [isinstance(x, Tensor) and x.dim() > 0 and len(x) == records for x in leaves]
-        values = [functools.reduce(getattr, name.split("."), layer) for name in own]
-        copies = tuple(value.detach().expand(records, *value.shape) for value in values)
-        copies = self._tap(CopiesRule(), layer, own, copies[:1], copies)
-        forms: list[Any] = []
-
-        def one(own_values: dict[str, Tensor], given: list[Tensor]) -> list[Tensor]:
-            single = iter(given)
-            filled = [next(single).unsqueeze(0) if alone else x for alone, x in zip(each, leaves, strict=True)]
-            again, more = torch.utils._pytree.tree_unflatten(filled, shape)
-            answer = torch.func.functional_call(bare, own_values, again, more)
-            forms[:] = torch.utils._pytree.tree_flatten(answer)
-            return [x for x in forms[0] if isinstance(x, Tensor)]
-
-        bare, running = _Bare(layer), RUNNING_AGAIN.set(True)
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "There is a performance drop")
-                of_each = {f"layer.{name}": x for name, x in zip(own, copies, strict=True)}
-                given = [x for x, of_record in zip(leaves, each, strict=True) if of_record]
-                found = torch.func.vmap(one, randomness="different")(of_each, given)
-        except Exception as error:
-            failed = f"{what} has parameters of its own, and could not be run for each record alone"
-            remedy = "Put these parameters into layers of torch.nn, or let it treat one record as it treats several"
-            raise InvalidArgument(
-                f"{failed} ({type(error).__name__}: {str(error).splitlines()[0][:200]}). {remedy}."
-            ) from error
-        finally:
-            RUNNING_AGAIN.reset(running)
-        if any(x.shape[1:2] != (1,) for x in found):
-            kept = "has parameters of its own, and returns a tensor whose first dimension is not that of records"
-            raise InvalidArgument(f"{what} {kept}. Let it return one row for each record.")
-        rows = iter(found)
-        return torch.utils._pytree.tree_unflatten(
-            [next(rows).squeeze(1) if isinstance(x, Tensor) else x for x in forms[0]], forms[1]
-        )
 
     def _own(self, layer: nn.Module, *, once: bool = False) -> dict[str, str]:
         """Return full names of a layer's trained parameters by local name."""
@@ -412,15 +409,3 @@ def _replaceable(kind: type[nn.Module]) -> type[nn.Module]:
         return kind.forward(self, *args, **kwargs) if run is None else run(args, kwargs)
 
     return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})
-
-
-class _Bare(nn.Module):
-    """A layer that runs as its own class says, without its hooks."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the layer."""
-        return super(type(self.layer), self.layer).forward(*args, **kwargs)  # type: ignore[misc]

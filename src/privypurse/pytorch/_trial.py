@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from privypurse.core._errors import InvalidArgument
 from privypurse.purse._purse import Purse
 from privypurse.pytorch import _rows as synthetic
-from privypurse.pytorch._clipping import clipped_sum, full_precision
+from privypurse.pytorch._clipping import NotByRecords, check_rows, clipped_sum, full_precision
 from privypurse.pytorch._module_state import COMPARED, ModuleState
 from privypurse.pytorch._rows import Arguments, Integers, Reach, Record, Way, each_part, made_up, moved, way_of_calling
 from privypurse.pytorch._taps import Taps
@@ -109,7 +109,7 @@ class Trials:
                     continue
                 found = [UNTRIED]
                 try:
-                    found = self._try(arguments, records, exactly=with_loss)
+                    found = self._widening(lambda made=arguments: self._try(made, records, exactly=with_loss))
                 except InvalidArgument:
                     raise
                 except Exception as error:
@@ -143,13 +143,46 @@ class Trials:
         found = [UNTRIED]
         if self._works(arguments, records):
             try:
-                found = self._try(arguments, records, exactly=True)
+                found = self._widening(lambda: self._try(arguments, records, exactly=True))
             except InvalidArgument:
                 raise
             except Exception:
                 pass  # synthetic records are not valid inputs of every module
+        if UNTRIED in found:
+            self._widening(lambda: self._count_rows(arguments, records))
         self._note(way)
         return self._news([*unknown, *found, *[UNTRIED] * synthetic.has_opaque_parts(arguments)])
+
+    def _widening(self, attempt: Callable[[], Any]) -> Any:
+        """Run an attempt; where layers are not run by records, run the modules that hold them for each alone."""
+        first: NotByRecords | None = None
+        while True:
+            try:
+                result = attempt()
+                break
+            except Exception as error:
+                first = first or (error if isinstance(error, NotByRecords) else None)
+                holds = self.taps.widen(error.layer) if isinstance(error, NotByRecords) else None
+                if first is None or holds is None:
+                    raise first or error from error
+        if first is not None:
+            slow = f"{self.taps.name_of(holds)} is run for each record alone, which is slow and takes memory"
+            warnings.warn(f"{slow}, because {first}", RuntimeWarning, stacklevel=4)
+        return result
+
+    def _count_rows(self, arguments: Arguments, records: int) -> None:
+        """Check that layers run on as many rows as there are records, with copies of some of the batch's own."""
+        for count in (2, 3):
+            rows = torch.arange(count, device=self.device) % records
+            pick = lambda x, _, rows=rows: x[rows] if synthetic.of_records(x, records) else x  # noqa: E731
+            with self._aside(self._state.put_back()), torch.enable_grad(), self.taps.open(quietly=True):
+                try:
+                    self.module(*(made := each_part(arguments, pick))[0], **made[1])
+                except NotByRecords:
+                    raise
+                except Exception:
+                    return
+                check_rows(self.taps.uses, count)
 
     def _note(self, way: Way) -> None:
         self._tried.setdefault(way.kind, {}).setdefault(way.numbers, []).append(dict(way.lengths))
@@ -256,7 +289,7 @@ class Trials:
 
         def reached(name: str, *, some_left_out: bool = False) -> Integers:
             return Integers(
-                next((-size for size in INTEGERS[:1] if takes({name: Integers(smallest=-size)}, BELOW)), 0),
+                next((size for size in (-INTEGERS[0], 0, 1) if takes({name: Integers(smallest=size)}, BELOW)), 0),
                 next((size for size in INTEGERS if takes({name: Integers(largest=size)}, ABOVE)), 1),
                 some_left_out and takes({name: Integers(ignored=True)}, IGNORED),
             )
@@ -275,6 +308,7 @@ class Trials:
     def _aside(self, guard: contextlib.AbstractContextManager[None]) -> Iterator[None]:
         """Run the module without dropout and side effects; `guard` restores its state."""
         uses, self.taps.uses = self.taps.uses, []
+        self.taps.learning = True
         silent = getattr(self.module, "silent", contextlib.nullcontext)
         devices = {parameter.device for parameter in self.module.parameters() if parameter.is_cuda}
         drawn, drawn_by_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
@@ -288,7 +322,7 @@ class Trials:
                 with silent(), full_precision(), guard, torch.autocast(self.device.type, enabled=False):
                     yield
         finally:
-            self.taps.uses = uses
+            self.taps.uses, self.taps.learning = uses, False
             random.setstate(drawn)
             np.random.set_state(drawn_by_numpy)  # noqa: NPY002
 
@@ -442,7 +476,9 @@ class _Trial:
         for name, wrong, part in zip(trained, torch.split(heard, [len(x) for x in right]), right, strict=True):
             if math.isfinite(whole) and float((wrong - part).norm()) > 0.02 * whole + 1e-6:
                 examples = "as in F.linear(x, layer.weight), in activation checkpointing, or on reshaped records"
-                raise InvalidArgument(f"module uses {name} outside of its layer, {examples}. Put each use in a layer.")
+                layer = self._its.module.get_submodule(name.rpartition(".")[0])
+                wrong = f"module uses {name} outside of its layer, {examples}"
+                raise NotByRecords(f"{wrong}. Put each use in a layer.", layer)
 
 
 def put_untried(purse: Purse, unknown: Sequence[str]) -> None:

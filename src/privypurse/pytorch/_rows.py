@@ -131,6 +131,24 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a module
+
+
+def ways_to_call(module: nn.Module, batch: Any) -> list[Callable[[Any], Arguments]]:
+    """Return ways of calling a module with a batch, most likely first."""
+    if hasattr(module, "silent"):  # a training step: batch and, mostly, batch index
+        return [lambda made: ((made, 0), {}), lambda made: ((made,), {})]
+    if hasattr(batch, "keys"):
+        labels = {"labels", "label", "targets", "target", "y"}
+        return [
+            lambda made: ((), dict(made)),
+            lambda made: ((), {name: x for name, x in made.items() if name not in labels}),
+            *(lambda made, name=name: ((made[name],), {}) for name in batch),
+        ]
+    if isinstance(batch, tuple | list) and len(batch) > 1:
+        return [lambda made: (tuple(made[:-1]), {}), lambda made: (tuple(made), {}), lambda made: ((made[0],), {})]
+    return [lambda made: (tuple(made) if isinstance(made, tuple | list) else (made,), {})]
+
+
 # Layers whose mode makes no other way of calling a module.
 _MODES_ASIDE = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase, nn.modules.batchnorm._BatchNorm)
 
@@ -286,3 +304,10 @@ def _integers(record: Record, name: str, reach: Integers, shape: torch.Size, dty
     row = torch.randint(low, high + 1, (shape.numel(),), generator=generator)
     row[place] = furthest
     return row.reshape(shape)
+
+
+def floats(answer: Any, *, scalar: bool | None = None) -> list[Tensor]:
+    """Return the floating-point tensors in a module's output; only losses, or only others."""
+    leaves = torch.utils._pytree.tree_leaves(answer)
+    found = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
+    return [x for x in found if scalar in (None, x.dim() == 0)]

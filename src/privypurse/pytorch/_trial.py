@@ -17,33 +17,21 @@ from privypurse.core._errors import InvalidArgument
 from privypurse.purse._purse import Purse
 from privypurse.pytorch import _rows as synthetic
 from privypurse.pytorch._clipping import NotByRecords, check_rows, clipped_sum, full_precision
-from privypurse.pytorch._module_state import COMPARED, ModuleState
-from privypurse.pytorch._rows import Arguments, Integers, Reach, Record, Way, each_part, made_up, moved, way_of_calling
+from privypurse.pytorch._module_state import COMPARED, ModuleState, kept_modes
+from privypurse.pytorch._rows import (
+    Arguments,
+    Integers,
+    Reach,
+    Record,
+    Way,
+    each_part,
+    floats,
+    made_up,
+    moved,
+    way_of_calling,
+    ways_to_call,
+)
 from privypurse.pytorch._taps import Taps
-
-
-def ways_to_call(module: nn.Module, batch: Any) -> list[Callable[[Any], Arguments]]:
-    """Return ways of calling a module with a batch, most likely first."""
-    if hasattr(module, "silent"):  # a training step: batch and, mostly, batch index
-        return [lambda made: ((made, 0), {}), lambda made: ((made,), {})]
-    if hasattr(batch, "keys"):
-        labels = {"labels", "label", "targets", "target", "y"}
-        return [
-            lambda made: ((), dict(made)),
-            lambda made: ((), {name: x for name, x in made.items() if name not in labels}),
-            *(lambda made, name=name: ((made[name],), {}) for name in batch),
-        ]
-    if isinstance(batch, tuple | list) and len(batch) > 1:
-        return [lambda made: (tuple(made[:-1]), {}), lambda made: (tuple(made), {}), lambda made: ((made[0],), {})]
-    return [lambda made: (tuple(made) if isinstance(made, tuple | list) else (made,), {})]
-
-
-def floats(answer: Any, *, scalar: bool | None = None) -> list[Tensor]:
-    """Return the floating-point tensors in a module's output; only losses, or only others."""
-    leaves = torch.utils._pytree.tree_leaves(answer)
-    found = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
-    return [x for x in found if scalar in (None, x.dim() == 0)]
-
 
 UNTRIED = "that the module keeps records apart: it could not be tried out on synthetic records"
 SMALL_INTEGERS = "that the module keeps records apart for integers other than 0 and 1: it was not tried out on others"
@@ -109,7 +97,7 @@ class Trials:
                     continue
                 found = [UNTRIED]
                 try:
-                    found = self._widening(lambda made=arguments: self._try(made, records, exactly=with_loss))
+                    found = self._widening(functools.partial(self._try, arguments, records, exactly=with_loss))
                 except InvalidArgument:
                     raise
                 except Exception as error:
@@ -156,19 +144,22 @@ class Trials:
     def _widening(self, attempt: Callable[[], Any]) -> Any:
         """Run an attempt; where layers are not run by records, run the modules that hold them for each alone."""
         first: NotByRecords | None = None
+        name = ""
         while True:
             try:
                 result = attempt()
-                break
             except Exception as error:
-                first = first or (error if isinstance(error, NotByRecords) else None)
-                holds = self.taps.widen(error.layer) if isinstance(error, NotByRecords) else None
-                if first is None or holds is None:
+                holds = None
+                if isinstance(error, NotByRecords):
+                    first, holds = first or error, self.taps.widen(error.layer)
+                if holds is None:
                     raise first or error from error
-        if first is not None:
-            slow = f"{self.taps.name_of(holds)} is run for each record alone, which is slow and takes memory"
-            warnings.warn(f"{slow}, because {first}", RuntimeWarning, stacklevel=4)
-        return result
+                name = self.taps.name_of(holds)
+                continue
+            if first is not None:
+                slow = f"{name} is run for each record alone, which is slow and takes memory"
+                warnings.warn(f"{slow}, because {first}", RuntimeWarning, stacklevel=4)
+            return result
 
     def _count_rows(self, arguments: Arguments, records: int) -> None:
         """Check that layers run on as many rows as there are records, with copies of some of the batch's own."""
@@ -448,9 +439,10 @@ class _Trial:
     def _compare(self, alone: Tensor, found: Tensor) -> None:
         lengths, (of_own, of_whole) = [x.numel() for x in self._its.trained.values()], self._tolerance
         floor = of_whole * float(alone.norm()) + 1e-6
-        for own, difference in zip(torch.split(alone, lengths), torch.split(found - alone, lengths), strict=True):
+        parts = torch.split(alone, lengths), torch.split(found - alone, lengths)
+        for name, own, difference in zip(self._its.trained, *parts, strict=True):
             if not float(difference.norm()) <= of_own * float(own.norm()) + floor:
-                what = "module mixes records: gradients depend on others in the batch"
+                what = f"module mixes records: gradients of {name} depend on others in the batch"
                 raise InvalidArgument(f"{what}. Compute nothing over the first dimension.")
 
     def _check_heard(self) -> None:
@@ -477,8 +469,8 @@ class _Trial:
             if math.isfinite(whole) and float((wrong - part).norm()) > 0.02 * whole + 1e-6:
                 examples = "as in F.linear(x, layer.weight), in activation checkpointing, or on reshaped records"
                 layer = self._its.module.get_submodule(name.rpartition(".")[0])
-                wrong = f"module uses {name} outside of its layer, {examples}"
-                raise NotByRecords(f"{wrong}. Put each use in a layer.", layer)
+                used = f"module uses {name} outside of its layer, {examples}"
+                raise NotByRecords(f"{used}. Put each use in a layer.", layer)
 
 
 def put_untried(purse: Purse, unknown: Sequence[str]) -> None:
@@ -504,14 +496,3 @@ def _seed(seed: int) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  modules may draw from there
-
-
-@contextlib.contextmanager
-def kept_modes(module: nn.Module) -> Iterator[None]:
-    """Restore the training mode of each layer on exit."""
-    modes = {layer: layer.training for layer in module.modules()}
-    try:
-        yield
-    finally:
-        for layer, mode in modes.items():
-            layer.training = mode

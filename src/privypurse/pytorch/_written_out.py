@@ -21,7 +21,10 @@ WrittenOut = Callable[[Any, Tap, tuple[Any, ...], dict[str, Any]], Any]
 
 def written_out(layer: nn.Module) -> WrittenOut | None:
     """Return the function that runs a layer with taps on its parts, if there is one."""
-    return next((run for kinds, run in _WRITTEN_OUT for kind in kinds if type(layer).forward is kind.forward), None)
+    for kinds, run in _WRITTEN_OUT:
+        if any(isinstance(layer, kind) and type(layer).forward is kind.forward for kind in kinds):
+            return run
+    return None
 
 
 def _given(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -156,8 +159,8 @@ def recur(layer: nn.RNNBase, tap: Tap, args: tuple[Any, ...], kwargs: dict[str, 
     for level in range(layer.num_layers):
         outs = []
         for way in range(ways):
-            out, end = _one_way(layer, tap, level, way, x, tuple(part[len(ends)] for part in start), there)
-            outs.append(out)
+            states, end = _one_way(layer, tap, level, way, x, tuple(part[len(ends)] for part in start), there)
+            outs.append(states)
             ends.append(end)
         x = torch.cat(outs, dim=-1)
         if level < layer.num_layers - 1:
@@ -165,13 +168,12 @@ def recur(layer: nn.RNNBase, tap: Tap, args: tuple[Any, ...], kwargs: dict[str, 
     last = [torch.stack(parts) for parts in zip(*ends, strict=True)]
     if lengths is not None:
         order = whole.sorted_indices
-        packed = pack_padded_sequence(
-            *((x, lengths) if order is None else (x[order], lengths[order.cpu()])), batch_first=True
-        )
-        x = PackedSequence(packed.data, packed.batch_sizes, order, whole.unsorted_indices)
-    elif not layer.batch_first:
-        x = x.transpose(0, 1)
-    return x, (tuple(last) if layer.mode == "LSTM" else last[0])
+        rows = (x, lengths) if order is None else (x[order], lengths[order.cpu()])
+        packed = pack_padded_sequence(*rows, batch_first=True)
+        out: Any = PackedSequence(packed.data, packed.batch_sizes, order, whole.unsorted_indices)
+    else:
+        out = x if layer.batch_first else x.transpose(0, 1)
+    return out, (tuple(last) if layer.mode == "LSTM" else last[0])
 
 
 def _one_way(

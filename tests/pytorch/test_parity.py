@@ -22,7 +22,7 @@ from tests.pytorch.layer_cases import (  # noqa: E402
 )
 
 
-@pytest.mark.filterwarnings(SLOW_VMAP)
+@pytest.mark.filterwarnings(SLOW_VMAP, "ignore:LSTM with projections:UserWarning")
 @pytest.mark.parametrize("case", CASES)
 def test_clipped_sums_are_those_of_one_record_at_a_time(case):
     assert_parity(*made(case))

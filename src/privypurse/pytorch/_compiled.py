@@ -19,9 +19,15 @@ from privypurse.pytorch._taps import Taps
 
 
 def fill_up(batch: Sequence[Tensor], size: int) -> tuple[list[Tensor], Tensor]:
-    """Return a batch padded with zeros to a size, and weights: 1 for records, 0 for padding."""
+    """Return a batch padded to a size with copies of its last record, and weights: 1 for records, 0 for padding.
+
+    Zeros are no input of every module: a length, for one.
+    """
     weights = padded(torch.ones(len(batch[0]), device=batch[0].device), 0, size)
-    return [padded(part, 0, size) for part in batch], weights
+    missing = size - len(batch[0])
+    return [
+        torch.cat([part, part[-1:].expand(missing, *part.shape[1:])]) if missing else part for part in batch
+    ], weights
 
 
 class Replayed:
@@ -153,8 +159,8 @@ class ClippedSums:
             else x
             for x in zeros
         ]
-        graph = make_fx(function)(*values, *zeros, *rest)
         try:
+            graph = make_fx(function)(*values, *zeros, *rest)
             compiled = torch.compile(graph, fullgraph=True, dynamic=False)
             pair = [torch.utils._pytree.tree_leaves(run(*values, *rising, *rest)) for run in (compiled, function)]
             if not all(_nearly(*two) for two in zip(*pair, strict=True)):

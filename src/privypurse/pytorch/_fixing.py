@@ -29,10 +29,10 @@ def check_module(module: Any) -> nn.Module:
 def _unwrapped(module: Any) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise InvalidArgument(f"module must be a torch.nn.Module; got {shown(module)}. Pass the module to train.")
-    whole: nn.Module = module.module if isinstance(module, nn.parallel.DistributedDataParallel) else module
+    whole = module.module if isinstance(module, nn.parallel.DistributedDataParallel) else module
     if hasattr(whole, "_orig_mod"):
         raise InvalidArgument("module was compiled with torch.compile; the engine does so itself. Pass the original.")
-    return whole
+    return whole  # type: ignore[no-any-return]
 
 
 def _problem(kind: str, why: str, places: list[tuple[str, str]]) -> str:

@@ -89,7 +89,7 @@ def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs
 
 def _one_more_place(layer: nn.Module, tap: Tap, name: str, x: Tensor) -> Tensor:
     """Append a parameter of shape (1, 1, width) as a place of each record."""
-    copies = getattr(layer, name).detach().expand(len(x), 1, 1, -1)
+    copies = getattr(layer, name).expand(len(x), 1, 1, -1)
     return torch.cat([x, tap(CopiesRule(), {name: name}, copies, copies).flatten(1, 2).to(x.dtype)], dim=1)
 
 

@@ -29,10 +29,12 @@ def check_module(module: Any) -> nn.Module:
 def _unwrapped(module: Any) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise InvalidArgument(f"module must be a torch.nn.Module; got {shown(module)}. Pass the module to train.")
-    whole = module.module if isinstance(module, nn.parallel.DistributedDataParallel) else module
+    whole: nn.Module = module
+    if isinstance(module, nn.parallel.DistributedDataParallel):
+        whole = module.module
     if hasattr(whole, "_orig_mod"):
         raise InvalidArgument("module was compiled with torch.compile; the engine does so itself. Pass the original.")
-    return whole  # type: ignore[no-any-return]
+    return whole
 
 
 def _problem(kind: str, why: str, places: list[tuple[str, str]]) -> str:

@@ -14,16 +14,16 @@ _MOST_NAMED = 3  # layers with one fault that are named
 
 def check_module(module: Any) -> nn.Module:
     """Return the module, unwrapped; raise InvalidArgument for non-modules, and for all layers that mix records."""
-    module = _unwrapped(module)
+    whole = _unwrapped(module)
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for name, layer in module.named_modules():
+    for name, layer in whole.named_modules():
         for why, remedy in _faults(layer):
             found.setdefault((type(layer).__name__, why), []).append((name, remedy))
     problems = [_problem(kind, why, places) for (kind, why), places in found.items()]
     if problems:
         listed = "; ".join(problems)
         raise InvalidArgument(f"module has {listed}. Replace them, as module = privypurse.pytorch.fix(module) does.")
-    return module
+    return whole
 
 
 def _unwrapped(module: Any) -> nn.Module:

@@ -8,11 +8,12 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from privypurse import InvalidArgument  # noqa: E402
 from privypurse.methods import DPAGD  # noqa: E402
 from privypurse.pytorch import fit, fix  # noqa: E402
-from tests.pytorch.layer_cases import assert_step, private_of  # noqa: E402
+from tests.pytorch.layer_cases import Own, assert_step, private_of  # noqa: E402
 from tests.pytorch.recurrent_cases import Packed, packed_words  # noqa: E402
 from tests.pytorch.refused_runs import refused  # noqa: E402
 
@@ -173,6 +174,49 @@ def test_lengths_of_packed_sequences_are_tried_out():
     torch.manual_seed(0)
     private = assert_step(Packed(nn.GRU), (*packed_words(RECORDS), TARGETS))
     assert not any("tried out" in line for line in private.purse.certificate().uncovered)
+
+
+class Saving(nn.Module):
+    """Runs a layer twice by checkpoints of activations, but not on one record."""
+
+    def __init__(self, layer, reentrant):
+        super().__init__()
+        self.one, self.layer, self.two, self.reentrant = nn.Linear(4, 4), layer, nn.Linear(4, 3), reentrant
+
+    def forward(self, x):
+        x = self.one(x)
+        for _ in range(2):
+            x = self.layer(x) if len(x) == 1 else checkpoint(self.layer, x, use_reentrant=self.reentrant)
+        return self.two(x).mean(1)
+
+
+class First(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x)[0]
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["hooks", "backward"])
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.Tanh()),
+        lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True),
+        lambda: First(nn.GRU(4, 4, batch_first=True)),
+        lambda: nn.Sequential(Own(), nn.Tanh()),
+    ],
+    ids=["linear", "encoder", "recurrent", "own parameters"],
+)
+def test_checkpoints_of_activations_change_nothing(make, reentrant, backward):
+    torch.manual_seed(0)
+    assert_step(Saving(make(), reentrant), (torch.randn(RECORDS, 5, 4), TARGETS), backward=backward)
+
+
+def test_a_checkpoint_around_the_module_changes_nothing():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    call = lambda x: module(x) if len(x) == 1 else checkpoint(module, x, use_reentrant=False)  # noqa: E731
+    assert_step(module, (torch.randn(RECORDS, 4), TARGETS), call=call)
 
 
 class Unrunnable(nn.Module):

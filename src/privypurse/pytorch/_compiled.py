@@ -140,7 +140,12 @@ class ClippedSums:
         *rest, weights, clip_norm = arguments
         self._taps.take()
         with torch.enable_grad(), self._taps.open(quietly=True):
-            torch.autograd.grad(self._evaluate(*rest).sum(), [self._taps.anchor], allow_unused=True)
+            total = self._evaluate(*rest).sum()
+            if self._compile:
+                torch.autograd.grad(total, [self._taps.anchor], allow_unused=True)
+            else:
+                total.backward()  # type: ignore[no-untyped-call]  # plain, which checkpoints of activations support
+                self._taps.anchor.grad = None
         result = clipped_sum(self._taps.take(), self.sizes, weights, clip_norm)
         return result.flat, result.within
 

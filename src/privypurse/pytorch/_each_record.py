@@ -73,6 +73,8 @@ def run_for_each(
             given = [x for x, alone in zip(leaves, each, strict=True) if alone]
             found = torch.func.vmap(one, randomness="different")(own, given)
     except Exception as error:
+        if torch._C._current_graph_task_id() != -1:  # a checkpoint of activations stops what it runs again by an error
+            raise
         cause = f"{type(error).__name__}: {str(error).split(chr(10))[0][:200]}"
         raise NotByRecords(f"{called} could not be run for each record alone ({cause}). {_APART}.", layer) from error
     finally:

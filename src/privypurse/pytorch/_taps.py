@@ -139,6 +139,12 @@ class Taps:
             self._depth -= 1
             self._quiet = before
 
+    def _recomputes(self) -> bool:
+        """Whether a layer is run in a backward pass of the loop, as by checkpoints of activations."""
+        return (
+            self.listening and not self._depth and not RUNNING_AGAIN.get() and torch._C._current_graph_task_id() != -1
+        )
+
     def widen(self, layer: nn.Module) -> nn.Module | None:
         """Run the module that holds a layer for each record alone from now on; return it, if there is one."""
         holds = next((one for one in self._module.modules() if layer in one.children()), None)
@@ -184,10 +190,19 @@ class Taps:
 
     def _listen(self, rule: Rule, layer: nn.Module, own: dict[str, str]) -> None:
         """Put a hook on a layer that has a rule."""
+        opened = contextlib.ExitStack()
+
+        def begin(module: nn.Module, args: tuple[Any, ...]) -> None:
+            if module is layer and self._recomputes():
+                opened.enter_context(self.open(quietly=True))
 
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
             if not self._depth or RUNNING_AGAIN.get() or module is not layer:  # hooks are copied along with modules
                 return None
+            with opened:
+                return None if output is None else record(args, kwargs, output)
+
+        def record(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
             inputs = args or tuple(kwargs.values())
             rows, records = (
                 len(inputs[0]) if isinstance(inputs[0], Tensor) and inputs[0].dim() > 1 else 0,
@@ -210,7 +225,9 @@ class Taps:
                 return (args[0].expand(self._records, *args[0].shape[1:]), *args[1:])
             return None
 
-        self._of_layers.callback(layer.register_forward_hook(hook, with_kwargs=True).remove)
+        self._of_layers.callback(layer.register_forward_pre_hook(begin).remove)
+        # Also where it failed: a checkpoint stops a layer once it has what it needs.
+        self._of_layers.callback(layer.register_forward_hook(hook, with_kwargs=True, always_call=True).remove)
         if isinstance(rule, EmbeddingRule):
             self._of_layers.callback(layer.register_forward_pre_hook(expand).remove)
 
@@ -218,7 +235,12 @@ class Taps:
         """Replace the forward of a layer while taps are active."""
         if layer in _INSTEAD:
             return
-        _INSTEAD[layer] = lambda: run if self._depth else None
+
+        def run_opened(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            with self.open(quietly=True):
+                return run(args, kwargs)
+
+        _INSTEAD[layer] = lambda: run if self._depth else run_opened if self._recomputes() else None
         self._of_layers.callback(_INSTEAD.pop, layer, None)  # holds the layer, and through it the records
 
     def _write_out(
@@ -243,6 +265,8 @@ class Taps:
         return any(id(p) in self._names for one in (layer, *lists) for p in one.parameters(recurse=False))
 
     def _tap(self, rule: Rule, layer: nn.Module, names: dict[str, str], inputs: tuple[Any, ...], output: Any) -> Any:
+        if not torch.is_grad_enabled():  # as in the first run of a reentrant checkpoint
+            return output
         kept = tuple(x.detach() if isinstance(x, Tensor) else x for x in inputs)
         outputs = [output] if isinstance(output, Tensor) else list(output)
         tensors = [out for out in outputs if isinstance(out, Tensor)]

@@ -103,7 +103,7 @@ class Trials:
                 except Exception as error:
                     if not self._works(arguments, records, backward=True):
                         failed = f"per-sample gradients could not be computed ({type(error).__name__}: {error})"
-                        raise InvalidArgument(f"{failed}. Use layers of torch.nn, without checkpointing.") from error
+                        raise InvalidArgument(f"{failed}. Use layers of torch.nn.") from error
                 if UNTRIED not in found and not synthetic.has_opaque_parts(arguments):
                     self._note(way_of_calling(self.module, arguments, records))
                 unknown += found
@@ -224,7 +224,8 @@ class Trials:
         with torch.enable_grad(), self.taps.open(quietly=True):
             number = total()
             if number.requires_grad:
-                torch.autograd.grad(number, [self.taps.anchor], allow_unused=True)
+                number.backward()  # plain, which checkpoints of activations support
+                self.taps.anchor.grad = None
         sizes = {name: value.shape for name, value in self.trained.items()}
         return clipped_sum(self.taps.take(), sizes, torch.tensor(weights, device=self.device), 1e12).flat
 
@@ -458,7 +459,7 @@ class _Trial:
             with torch.enable_grad():
                 number = self._total(made)
                 if number.requires_grad:
-                    number.backward()  # type: ignore[no-untyped-call]  # plain, which checkpointing supports
+                    number.backward()  # type: ignore[no-untyped-call]
             right = [(torch.zeros_like(p) if p.grad is None else p.grad).double().flatten() for p in trained.values()]
         finally:
             taps.listening = listening
@@ -467,7 +468,7 @@ class _Trial:
         whole = float(torch.cat(right).norm())
         for name, wrong, part in zip(trained, torch.split(heard, [len(x) for x in right]), right, strict=True):
             if math.isfinite(whole) and float((wrong - part).norm()) > 0.02 * whole + 1e-6:
-                examples = "as in F.linear(x, layer.weight), in activation checkpointing, or on reshaped records"
+                examples = "as in F.linear(x, layer.weight), or on reshaped records"
                 layer = self._its.module.get_submodule(name.rpartition(".")[0])
                 used = f"module uses {name} outside of its layer, {examples}"
                 raise NotByRecords(f"{used}. Put each use in a layer.", layer)

@@ -33,6 +33,15 @@ class OverTheBatch(nn.Module):
         return self.layer((x - x.mean(0)) / (x.std(0, correction=0) + 1e-3))
 
 
+class OwnOverTheBatch(OverTheBatch):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return super().forward(x * self.scale)
+
+
 class Remembering(nn.Module):
     def __init__(self):
         super().__init__()
@@ -81,6 +90,7 @@ class Rolling(nn.Module):
         (lambda: nn.Sequential(nn.Embedding(5, 3, scale_grad_by_freq=True)), "scale_grad_by_freq"),
         (OverTheBatch, "mixes records: gradients of layer.weight"),
         (Rolling, "mixes records"),
+        (OwnOverTheBatch, "mixes records: layer.weight gets other gradients"),
         (Remembering, r"changes its state \(last\)"),
         (Counting, r"changes its state \(last\)"),
     ],

@@ -88,6 +88,7 @@ class Taps:
         self._removals.callback(self._of_layers.close)
         self.learning = False  # in a trial: layers may be found to run on flattened records
         self._flattened: set[nn.Module] = set()
+        self._each: set[nn.Module] = set()
         # Modules that run for each record alone: at first those whose parameters change on the way.
         self._whole = {x for x in module.modules() if parametrize.is_parametrized(x) or x._forward_pre_hooks}
         self.uses: list[Use] = []
@@ -153,6 +154,7 @@ class Taps:
         if holds is not None:
             self._whole.add(holds)
             self._of_layers.close()
+            self._each.clear()
             self._tap_layers(self._module)
         return holds
 
@@ -160,6 +162,11 @@ class Taps:
         """Return the name of a layer for messages."""
         name = next((name for name, one in self._module.named_modules() if one is layer), "")
         return f"{name} ({type(layer).__name__})" if name else type(layer).__name__
+
+    def runs_for_each(self, name: str) -> bool:
+        """Whether a parameter is used for each record alone."""
+        paths = (path for path, layer in self._module.named_modules() if layer in self._each)
+        return any(not path or name.startswith(f"{path}.") for path in paths)
 
     def _tap_layers(self, layer: nn.Module) -> None:
         """Put a hook on each layer that has a rule, or run it in another way: written out, or for each record."""
@@ -174,6 +181,7 @@ class Taps:
             self._listen(rule, layer, own)
         elif whole or self._has_own_parameters(layer):
             own = self._own(layer, once=True)
+            self._each.add(layer)
             copied = functools.partial(self._tap, CopiesRule(), layer, own)
 
             def run_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -143,28 +143,24 @@ class Trials:
 
     def _widening(self, attempt: Callable[[], Any]) -> Any:
         """Run an attempt; where layers are not run by records, run the modules that hold them for each alone."""
-        first: NotByRecords | None = None
-        name = ""
+        first, slow = None, ""
         while True:
             try:
                 result = attempt()
-            except Exception as error:
-                holds = None
-                if isinstance(error, NotByRecords):
-                    first, holds = first or error, self.taps.widen(error.layer)
+            except NotByRecords as error:
+                first, holds = first or error, self.taps.widen(error.layer)
                 if holds is None:
-                    raise first or error from error
-                name = self.taps.name_of(holds)
+                    raise first from error
+                slow = f"{self.taps.name_of(holds)} is run for each record alone, which is slow and takes memory"
                 continue
             if first is not None:
-                slow = f"{name} is run for each record alone, which is slow and takes memory"
                 warnings.warn(f"{slow}, because {first}", RuntimeWarning, stacklevel=4)
             return result
 
     def _count_rows(self, arguments: Arguments, records: int) -> None:
         """Check that layers run on as many rows as there are records, with copies of some of the batch's own."""
         for count in (2, 3):
-            rows = torch.arange(count, device=self.device) % records
+            rows = torch.arange(count) % records
             pick = lambda x, _, rows=rows: x[rows] if synthetic.of_records(x, records) else x  # noqa: E731
             with self._aside(self._state.put_back()), torch.enable_grad(), self.taps.open(quietly=True):
                 try:
@@ -468,9 +464,13 @@ class _Trial:
         whole = float(torch.cat(right).norm())
         for name, wrong, part in zip(trained, torch.split(heard, [len(x) for x in right]), right, strict=True):
             if math.isfinite(whole) and float((wrong - part).norm()) > 0.02 * whole + 1e-6:
-                examples = "as in F.linear(x, layer.weight), or on reshaped records"
+                if taps.runs_for_each(name):
+                    alone = f"{name} gets other gradients where its layer is run for each record alone"
+                    raise InvalidArgument(f"module mixes records: {alone}. Compute nothing over the first dimension.")
+                used = (
+                    f"module uses {name} outside of its layer, as in F.linear(x, layer.weight), or on reshaped records"
+                )
                 layer = self._its.module.get_submodule(name.rpartition(".")[0])
-                used = f"module uses {name} outside of its layer, {examples}"
                 raise NotByRecords(f"{used}. Put each use in a layer.", layer)
 
 

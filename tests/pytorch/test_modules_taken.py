@@ -164,10 +164,21 @@ def test_layers_may_run_on_all_places_of_all_records():
     assert_step(Flat(), (torch.randn(RECORDS, 4, 4), TARGETS))
 
 
-def test_places_before_records_are_not_taken_for_records():
+@pytest.mark.parametrize("length", [4, RECORDS])
+def test_places_before_records_are_not_taken_for_records(length):
     torch.manual_seed(0)
-    with pytest.raises(InvalidArgument):
-        private_of(Flat(first=1), (torch.randn(RECORDS, 4, 4), TARGETS))
+    for make in (lambda: Flat(first=1), Transposed):
+        with pytest.warns(RuntimeWarning, match="is run for each record alone"):
+            assert_step(make(), (torch.randn(RECORDS, length, 4), TARGETS))
+
+
+class Transposed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.layer(x.transpose(0, 1)).tanh().sum(0)
 
 
 def test_lengths_of_packed_sequences_are_tried_out():

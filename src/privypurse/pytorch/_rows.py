@@ -3,6 +3,7 @@
 import copy
 import enum
 import math
+import random
 import zlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -311,3 +312,10 @@ def floats(answer: Any, *, scalar: bool | None = None) -> list[Tensor]:
     leaves = torch.utils._pytree.tree_leaves(answer)
     found = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
     return [x for x in found if scalar in (None, x.dim() == 0)]
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators that modules may draw from."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002

@@ -87,7 +87,7 @@ class Taps:
         self._removals, self._of_layers = contextlib.ExitStack(), contextlib.ExitStack()
         self._removals.callback(self._of_layers.close)
         self.learning = False  # in a trial: layers may be found to run on flattened records
-        self._flattened: set[nn.Module] = set()
+        self.flattened: set[nn.Module] = set()  # those layers
         self._each: set[nn.Module] = set()
         # Modules that run for each record alone: at first those whose parameters change on the way.
         self._whole = {x for x in module.modules() if parametrize.is_parametrized(x) or x._forward_pre_hooks}
@@ -155,6 +155,7 @@ class Taps:
             self._whole.add(holds)
             self._of_layers.close()
             self._each.clear()
+            self.flattened.clear()
             self._tap_layers(self._module)
         return holds
 
@@ -220,9 +221,9 @@ class Taps:
                 isinstance(layer, _OF_PLACES)
                 and rows != records
                 and rows % records == 0
-                and (self.learning or layer in self._flattened)
+                and (self.learning or layer in self.flattened)
             ):  # on all places of all records, as the trial confirms
-                self._flattened.add(layer)
+                self.flattened.add(layer)
                 apart = [x.unflatten(0, (records, -1)) for x in (inputs[0], output)]
                 return self._tap(rule, layer, own, (apart[0],), apart[1]).flatten(0, 1)
             return self._tap(rule, layer, own, inputs, output)

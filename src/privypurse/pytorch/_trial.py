@@ -28,6 +28,7 @@ from privypurse.pytorch._rows import (
     floats,
     made_up,
     moved,
+    seed_all,
     way_of_calling,
     ways_to_call,
 )
@@ -163,6 +164,7 @@ class Trials:
             rows = torch.arange(count) % records
             pick = lambda x, _, rows=rows: x[rows] if synthetic.of_records(x, records) else x  # noqa: E731
             with self._aside(self._state.put_back()), torch.enable_grad(), self.taps.open(quietly=True):
+                self.taps.learning = False  # nothing confirms it
                 try:
                     self.module(*(made := each_part(arguments, pick))[0], **made[1])
                 except NotByRecords:
@@ -403,7 +405,7 @@ class _Trial:
 
     def _gradients(self, made: Sequence[Record], seed: int = 0, *, kept: Sequence[Record] = KEPT) -> Tensor:
         """Return the sum of the gradients of the records in `kept`, with a fixed seed."""
-        _seed(seed)
+        seed_all(seed)
         return self._its.heard(lambda: self._total(made), [float(record in kept) for record in made])
 
     def _total(self, made: Sequence[Record]) -> Tensor:
@@ -440,13 +442,16 @@ class _Trial:
         for name, own, difference in zip(self._its.trained, *parts, strict=True):
             if not float(difference.norm()) <= of_own * float(own.norm()) + floor:
                 what = f"module mixes records: gradients of {name} depend on others in the batch"
-                raise InvalidArgument(f"{what}. Compute nothing over the first dimension.")
+                what += ". Compute nothing over the first dimension."
+                for layer in self._its.taps.flattened:  # places may have been taken for records
+                    raise NotByRecords(what, layer)
+                raise InvalidArgument(what)
 
     def _check_heard(self) -> None:
         """Compare the sum of per-sample gradients with the gradient of autograd."""
         made, trained, taps = (*KEPT, COMPANY), self._its.trained, self._its.taps
         heard = self._gradients(made, kept=made)
-        _seed(0)
+        seed_all(0)
         before, listening = {p: p.grad for p in self._its.module.parameters()}, taps.listening
         try:
             for parameter in before:
@@ -491,9 +496,3 @@ def wrong_reduction(what: str, mean: bool) -> InvalidArgument:
     said, is_one = ("mean", "sum") if mean else ("sum", "mean")
     wrong = f"{what} is a {is_one} over the records of a batch, but loss_reduction is {said!r}"
     return InvalidArgument(f"{wrong}. Pass loss_reduction={is_one!r}, or make it a {said}.")
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  modules may draw from there

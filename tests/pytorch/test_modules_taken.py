@@ -134,6 +134,12 @@ def test_positions_are_told_from_records_where_synthetic_records_are_not_accepte
         assert_step(Marked(Positions("looked up once")), (words, TARGETS))
 
 
+def test_fit_refuses_positions_that_cannot_be_told_from_records():
+    words, budget = marked_words(RECORDS), {"records": RECORDS, "epsilon": 2.0, "delta": 1e-5}
+    with pytest.raises(InvalidArgument, match=r"inner.places \(Embedding\) was run on 6 records"):
+        fit(Marked(Looped("looked up once")), (words, TARGETS), loss=nn.CrossEntropyLoss(), **budget)
+
+
 class Looped(Positions):
     def forward(self, x):
         return super().forward(x) if float(x.sum()) >= 0 else x

@@ -90,7 +90,11 @@ class Taps:
         self.flattened: set[nn.Module] = set()  # those layers
         self._each: set[nn.Module] = set()
         # Modules that run for each record alone: at first those whose parameters change on the way.
-        self._whole = {x for x in module.modules() if parametrize.is_parametrized(x) or x._forward_pre_hooks}
+        self._whole = {
+            x
+            for x in module.modules()
+            if parametrize.is_parametrized(x) or (x._forward_pre_hooks and self._has_own_parameters(x))
+        }
         self.uses: list[Use] = []
         self.listening = True
         self.averaged_over: float | None = None

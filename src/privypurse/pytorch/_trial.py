@@ -64,7 +64,7 @@ class Trials:
 
     `records`: public expected number in a batch. `mean_loss`: a loss that the module returns is a
     mean over records, not a sum. `counters`: paths of numbers that each call changes, whatever the
-    records. Values of records are not used; the module and random number generators are restored.
+    records. Values of records do not decide; the module and random number generators are restored.
     """
 
     def __init__(
@@ -92,19 +92,21 @@ class Trials:
         for mode in modes:
             with kept_modes(self.module):
                 self.module.train(mode)
-                arguments = next((made for made in (way(like) for way in ways) if self._works(made, records)), None)
-                if arguments is None:
-                    unknown.append(UNTRIED)
-                    continue
+                arguments: Any = next(
+                    (made for made in (way(like) for way in ways) if self._works(made, records)), None
+                )
                 found = [UNTRIED]
                 try:
-                    found = self._widening(functools.partial(self._try, arguments, records, exactly=with_loss))
+                    if arguments is not None:
+                        found = self._widening(functools.partial(self._try, arguments, records, exactly=with_loss))
                 except InvalidArgument:
                     raise
                 except Exception as error:
                     if not self._works(arguments, records, backward=True):
                         failed = f"per-sample gradients could not be computed ({type(error).__name__}: {error})"
                         raise InvalidArgument(f"{failed}. Use layers of torch.nn.") from error
+                if UNTRIED in found and with_loss and ways:
+                    self._widening(functools.partial(self._count_rows, ways[0](like), records))
                 if UNTRIED not in found and not synthetic.has_opaque_parts(arguments):
                     self._note(way_of_calling(self.module, arguments, records))
                 unknown += found

@@ -96,10 +96,10 @@ def assert_parity(module, batch, loss=LOSS, tolerance=2e-5):
 
 
 class Own(nn.Module):
-    def __init__(self, features=4):
+    def __init__(self, features=4, inner=None):
         super().__init__()
         self.scale = nn.Parameter(torch.randn(features))
-        self.inner = nn.Linear(features, features)
+        self.inner = inner or nn.Linear(features, features)
 
     def forward(self, x):
         return self.inner(x * self.scale) + self.scale
@@ -248,6 +248,10 @@ def frozen(module, *names):
     return module
 
 
+def twice_in_modules(layer, outputs=3):
+    return nn.Sequential(nn.Sequential(layer, nn.Tanh()), nn.Sequential(layer, nn.Linear(4, outputs)))
+
+
 def weight_norm(layer):
     return nn.utils.parametrizations.weight_norm(layer)
 
@@ -379,6 +383,8 @@ CASES = {
     "tied": (Tied, words(4)),
     "tied with padding": (lambda: Tied(padding_idx=1), words(4)),
     "used twice": (Twice, numbers(4)),
+    "used in two modules": (lambda: twice_in_modules(nn.Linear(4, 4)), numbers(4)),
+    "used in two modules beside own parameters": (lambda: Own(inner=twice_in_modules(nn.Linear(4, 4), 4)), numbers(4)),
     "weight norm": (lambda: nn.Sequential(weight_norm(nn.Linear(4, 4)), nn.Tanh(), nn.Linear(4, 3)), numbers(4)),
     "weight norm on a convolution": (lambda: pooled(weight_norm(nn.Conv1d(2, 4, 3))), numbers(2, 9)),
     "frozen layer": (

@@ -298,6 +298,16 @@ def rule_for(layer: nn.Module) -> Rule | None:
     return None
 
 
+def places_of(module: nn.Module, names: dict[int, str]) -> dict[str, str]:
+    """Return the name in `names`, by id, of each parameter in each module: one that is held twice counts once.
+
+    For `functional_call`, which leaves other tensors in a module that is held twice where it ties weights.
+    """
+    layers = module.named_modules()
+    found = [pair for path, layer in layers for pair in layer.named_parameters(path, recurse=False)]
+    return {place: names[id(value)] for place, value in found if id(value) in names}
+
+
 def masked(values: Tensor, fit: Tensor) -> Tensor:
     """Set values of records that are not fit to zero, also where they are infinite."""
     return torch.where(fit.reshape(-1, *(1,) * (values.dim() - 1)), values, values.new_zeros(()))

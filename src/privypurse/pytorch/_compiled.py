@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from privypurse.core._checks import positive_integer, shown
 from privypurse.core._errors import InvalidArgument
-from privypurse.pytorch._clipping import ClippedSum, clipped_sum, full_precision, padded
+from privypurse.pytorch._clipping import ClippedSum, clipped_sum, full_precision, padded, places_of
 from privypurse.pytorch._taps import Taps
 
 
@@ -91,6 +91,7 @@ class ClippedSums:
             raise InvalidArgument(f"loss must be a function of outputs and targets; got {shown(loss)}.")
         self._module, self._taps, self._trained = module, taps, trained
         self._losses = per_record(loss)
+        self._places = places_of(module, {id(value): name for name, value in trained.items()})
         on_cpu = next(iter(trained.values())).device.type == "cpu"
         self._compile = not on_cpu if compile is None else bool(compile)
         self._functions: dict[Any, Any] = {}
@@ -134,7 +135,9 @@ class ClippedSums:
     def _evaluate(self, *arguments: Tensor) -> Tensor:
         count = len(self._trained)
         values, (*inputs, target) = dict(zip(self._trained, arguments[:count], strict=True)), arguments[count:]
-        return self._losses(torch.func.functional_call(self._module, values, tuple(inputs)), target)
+        placed = {place: values[name] for place, name in self._places.items()}
+        outputs = torch.func.functional_call(self._module, placed, tuple(inputs), tie_weights=False)
+        return self._losses(outputs, target)
 
     def _run(self, *arguments: Tensor) -> tuple[Tensor, Tensor]:
         *rest, weights, clip_norm = arguments

@@ -2,7 +2,7 @@
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ def run_for_each(
     layer: nn.Module,
     called: str,
     names: Sequence[str],
+    places: Mapping[str, str],
     tap: Callable[[tuple[Tensor, ...]], Sequence[Tensor]],
     otherwise: int,
     args: tuple[Any, ...],
@@ -40,8 +41,9 @@ def run_for_each(
 ) -> Any:
     """Run a layer for each record alone by `vmap`, with copies of its parameters of some names.
 
-    `called`: its name in messages. `tap` is given the copies and returns those to use. `otherwise`: the
-    number of records where no argument shows it.
+    `called`: its name in messages. `places`: names of parameters, by each place in which they are.
+    `tap` is given the copies and returns those to use. `otherwise`: the number of records where no
+    argument shows it.
     """
     leaves, shape = torch.utils._pytree.tree_flatten((args, kwargs))
     sizes = {len(x) for x in leaves if isinstance(x, Tensor) and x.dim()} - {1}
@@ -61,7 +63,7 @@ def run_for_each(
         single = iter(given)
         filled = [next(single).unsqueeze(0) if alone else x for alone, x in zip(each, leaves, strict=True)]
         again, more = torch.utils._pytree.tree_unflatten(filled, shape)
-        answer = torch.func.functional_call(_Bare(layer), own, again, more)
+        answer = torch.func.functional_call(_Bare(layer), own, again, more, tie_weights=False)
         answers[:] = torch.utils._pytree.tree_flatten(answer)
         return [x for x in answers[0] if isinstance(x, Tensor)]
 
@@ -69,7 +71,8 @@ def run_for_each(
     try:
         with warnings.catch_warnings(), torch.autocast(where, enabled=False), sdpa_kernel(SDPBackend.MATH):
             warnings.filterwarnings("ignore", "There is a performance drop")
-            own = {f"layer.{name}": x for name, x in zip(names, copies, strict=True)}
+            copy_of = dict(zip(names, copies, strict=True))
+            own = {f"layer.{place}": copy_of[name] for place, name in places.items()}
             given = [x for x, alone in zip(leaves, each, strict=True) if alone]
             found = torch.func.vmap(one, randomness="different")(own, given)
     except Exception as error:

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrize
 
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
-from privypurse.pytorch._clipping import RUNNING_AGAIN, CopiesRule, EmbeddingRule, Rule, Use, rule_for
+from privypurse.pytorch._clipping import RUNNING_AGAIN, CopiesRule, EmbeddingRule, Rule, Use, places_of, rule_for
 from privypurse.pytorch._each_record import run_for_each
 from privypurse.pytorch._written_out import WrittenOut, written_out
 
@@ -88,26 +88,19 @@ class Taps:
         self._removals.callback(self._of_layers.close)
         self.learning = False  # in a trial: layers may be found to run on flattened records
         self.flattened: set[nn.Module] = set()  # those layers
-        self._each: set[nn.Module] = set()
-        # Modules that run for each record alone: at first those whose parameters change on the way.
-        self._whole = {
-            x
-            for x in module.modules()
-            if parametrize.is_parametrized(x) or (x._forward_pre_hooks and self._has_own_parameters(x))
-        }
+        self._each: set[nn.Module] = set()  # layers that are run for each record alone
+        self._reached: set[nn.Module] = set()
+        changing = [x for x in module.modules() if x._forward_pre_hooks and self._has_own_parameters(x)]
+        # Modules that run for each record alone as a whole: at first those whose parameters change on the way.
+        self._whole = {*changing, *filter(parametrize.is_parametrized, module.modules())}
         self.uses: list[Use] = []
         self.listening = True
         self.averaged_over: float | None = None
         self._ways = {layer: (rule_for(layer), written_out(layer)) for layer in module.modules()}
-        for layer, (rule, run) in self._ways.items():
-            other = (rule is None or layer in self._whole) and not isinstance(layer, torch.jit.ScriptModule)
-            if other and (run is not None or self._own(layer)):
-                kind = type(layer)
-                layer.__class__ = _replaceable(kind)  # at once: later it would be a change of the module's state
-                self._removals.callback(setattr, layer, "__class__", kind)
         try:
+            self._make_replaceable()
             self._tap_layers(module)
-        except InvalidArgument:
+        except BaseException:
             self.remove()
             raise
         _TAPPED.add(module)
@@ -144,6 +137,18 @@ class Taps:
             self._depth -= 1
             self._quiet = before
 
+    def _make_replaceable(self) -> None:
+        """Give layers that have no rule, or may be run whole, a class that may run in another way.
+
+        At once: later it would be a change of the module's state.
+        """
+        for layer, (rule, run) in self._ways.items():
+            other = (rule is None or layer in self._whole) and not isinstance(layer, torch.jit.ScriptModule)
+            if other and (run is not None or self._own(layer)):
+                kind = type(layer)
+                layer.__class__ = _replaceable(kind)
+                self._removals.callback(setattr, layer, "__class__", kind)
+
     def _recomputes(self) -> bool:
         """Whether a layer is run in a backward pass of the loop, as by checkpoints of activations."""
         return (
@@ -158,8 +163,8 @@ class Taps:
         if holds is not None:
             self._whole.add(holds)
             self._of_layers.close()
-            self._each.clear()
-            self.flattened.clear()
+            for found in (self._each, self._reached, self.flattened):
+                found.clear()
             self._tap_layers(self._module)
         return holds
 
@@ -176,8 +181,9 @@ class Taps:
     def _tap_layers(self, layer: nn.Module) -> None:
         """Put a hook on each layer that has a rule, or run it in another way: written out, or for each record."""
         own = self._own(layer)
-        if not own:
+        if not own or layer in self._reached:  # two modules may hold one layer
             return
+        self._reached.add(layer)
         whole = layer in self._whole
         rule, run = (None, None) if whole else self._ways[layer]
         if run is not None:
@@ -187,11 +193,12 @@ class Taps:
         elif whole or self._has_own_parameters(layer):
             own = self._own(layer, once=True)
             self._each.add(layer)
+            places = places_of(layer, {id(layer.get_parameter(name)): name for name in own})
             copied = functools.partial(self._tap, CopiesRule(), layer, own)
 
             def run_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 tap = lambda copies: copied(copies[:1], copies)  # noqa: E731
-                return run_for_each(layer, self.name_of(layer), list(own), tap, self._records, args, kwargs)
+                return run_for_each(layer, self.name_of(layer), list(own), places, tap, self._records, args, kwargs)
 
             self._run_instead(layer, run_each)
             for child in layer.modules():
@@ -216,18 +223,10 @@ class Taps:
                 return None if output is None else record(args, kwargs, output)
 
         def record(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-            inputs = args or tuple(kwargs.values())
-            rows, records = (
-                len(inputs[0]) if isinstance(inputs[0], Tensor) and inputs[0].dim() > 1 else 0,
-                self._records,
-            )
-            if (
-                isinstance(layer, _OF_PLACES)
-                and rows != records
-                and rows % records == 0
-                and (self.learning or layer in self.flattened)
-            ):  # on all places of all records, as the trial confirms
-                self.flattened.add(layer)
+            inputs, records = args or tuple(kwargs.values()), self._records
+            of_places = isinstance(layer, _OF_PLACES) and (self.learning or layer in self.flattened)
+            if of_places and output.dim() > 1 and len(output) > records > 0 == len(output) % records:
+                self.flattened.add(layer)  # on all places of all records: the trial confirms it, or refuses
                 apart = [x.unflatten(0, (records, -1)) for x in (inputs[0], output)]
                 return self._tap(rule, layer, own, (apart[0],), apart[1]).flatten(0, 1)
             return self._tap(rule, layer, own, inputs, output)

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.data import (  # noqa: E402
     DataLoader,
     TensorDataset,
@@ -160,6 +161,27 @@ class Named(nn.Module):
 
     def forward(self, x):
         return self.layer(x)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["loss first", "penalty first"])
+@pytest.mark.parametrize("saves", [False, True], ids=["plain", "checkpoint"])
+def test_a_penalty_on_parameters_in_the_loss(saves, first):
+    """Whenever it is computed: its gradient must not be left out in silence."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            x = self.one(x)
+            return checkpoint(self.two, x, use_reentrant=False) if saves else self.two(x)
+
+    private = begin(Net())
+    before = private.module.two.weight.square().sum() if first else 0.0
+    *_, loss = stepping(private)
+    after = 0.0 if first else private.module.two.weight.square().sum()
+    refused_in_loop(private, (loss + before + after).backward, "two.weight that hooks did not record")
 
 
 def test_the_engines_own_backward():

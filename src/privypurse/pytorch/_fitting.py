@@ -30,11 +30,12 @@ from privypurse.pytorch._budgets import target_of
 from privypurse.pytorch._clipping import MARGIN, check_clip_norm
 from privypurse.pytorch._compiled import ClippedSums, Loss, piece_size, sum_in_pieces
 from privypurse.pytorch._engine import Processes
-from privypurse.pytorch._module_state import ModuleState
-from privypurse.pytorch._private_loop import check_module, put_on_record
+from privypurse.pytorch._fixing import check_module
+from privypurse.pytorch._module_state import ModuleState, kept_modes
+from privypurse.pytorch._private_loop import put_on_record
 from privypurse.pytorch._rows import Indexes, rows_of
 from privypurse.pytorch._taps import Taps
-from privypurse.pytorch._trial import Trials, kept_modes
+from privypurse.pytorch._trial import Trials
 from privypurse.training._checkpoint import Checkpoint
 from privypurse.training._loop import fit as train_with
 from privypurse.training._plan import Facts, Method, Recipe

@@ -34,6 +34,7 @@ FULL = (
     "tests/purse/test_under_fire.py",
     "tests/pytorch/test_frameworks.py",
     "tests/pytorch/test_hugging_face.py",
+    "tests/pytorch/test_hugging_face_models.py",
     "tests/pytorch/test_ledger.py",
     "tests/pytorch/test_lightning.py",
     "tests/pytorch/test_logging.py",

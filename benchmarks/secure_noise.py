@@ -4,7 +4,11 @@
    several classes.
 2. One release of Gaussian noise, plain against secure, for several lengths, with the compiler
    loaded, as in every fit, and without, as where only a few numbers are released; one selection.
-3. Whole fits of a logistic regression, from the table to the model, by two methods on dense and
+3. Words and normals without a seed against what they replace: os.urandom and all of it in the
+   operating system's words, for plain and for exact noise; and against torch.normal, in single and
+   double precision, on one thread. The first column is what is compared with. Claim: within 2 times
+   torch.normal.
+4. Whole fits of a logistic regression, from the table to the model, by two methods on dense and
    sparse tables.
 
 Ratios are medians of the ratios of neighbouring runs, so that a busy moment falls on both. Claim: a
@@ -17,6 +21,7 @@ Run: ``PRIVYPURSE_DATA=folder python benchmarks/secure_noise.py [--json FILE] [-
 import argparse
 import itertools
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -24,10 +29,12 @@ import time
 from unittest import mock
 
 import numpy as np
+import torch
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 
 from privypurse import NoiseSource, Norm, Purse
+from privypurse.core import _randomness as randomness
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._sensitive import Sensitive
 from privypurse.core.queries import GradientAt
@@ -36,6 +43,7 @@ from privypurse.losses import Logistic
 from privypurse.losses._linear import OneVsRest, Softmax
 from privypurse.mechanisms import ExponentialSelection, Gaussian
 from privypurse.mechanisms import _exact_gaussian as exact_gaussian
+from privypurse.mechanisms._torch_gaussian import SensitiveTensor, TorchGaussian
 from privypurse.methods import DPAGD, Nesterov
 from privypurse.oracles._linear import DenseOracle, SparseOracle
 from privypurse.oracles._softmax import SoftmaxOracle
@@ -158,6 +166,52 @@ def draws(rng, repeats, seconds):
     return result
 
 
+def sources(repeats, seconds):
+    """Words and normals of one source; memory is fresh for each, as in training."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    result = {}
+    for size in (100_000, 11_000_000):
+        box = SensitiveTensor(torch.zeros(size), norm=Norm.L2, add_remove=1.0, replace_one=2.0)
+        exact = exact_gaussian.Lattice.of(1.0, 5.0, size).std
+
+        def draw(box=box):
+            return TorchGaussian(5.0).draw(box, Neighbouring.ADD_REMOVE, PLAIN)
+
+        def normals(size=size):
+            return PLAIN.normal((size,))
+
+        def secure(size=size, exact=exact):
+            return exact_gaussian.exact_gaussian(size, exact, False, SECURE)
+
+        pairs = {
+            "words and os.urandom": (lambda size=size: os.urandom(8 * size), lambda size=size: PLAIN.words(size)),
+            "normals and os.urandom's": (without_cipher(normals), normals),
+            "exact normals and os.urandom's": (without_cipher(secure), secure),
+            "normals and torch.normal": (lambda size=size: torch.normal(0.0, 1.0, (size,)), normals),
+            "normals and torch.normal in double": (
+                lambda size=size: torch.normal(0.0, 1.0, (size,), dtype=torch.float64),
+                normals,
+            ),
+            "noise on a tensor and torch.normal": (lambda size=size: torch.normal(0.0, 1.0, (size,)), draw),
+        }
+        for kind, (other, own) in pairs.items():
+            result[f"{size:,} {kind}"] = in_turns(other, own, repeats, seconds)
+            show(f"{size:,} {kind}", result[f"{size:,} {kind}"])
+    torch.set_num_threads(threads)
+    return result
+
+
+def without_cipher(draw):
+    """Return a draw all of whose words are the operating system's, by one Box-Muller for all."""
+
+    def run():
+        with mock.patch.object(randomness, "_LEAST_EXPANDED", math.inf):
+            return draw()
+
+    return run
+
+
 def fits(rng, repeats, seconds):
     """Whole fits, from the table to the model: the parts by `fit`, and the estimator with its defaults."""
     dense, y = made(40_000, 124, rng)
@@ -205,6 +259,7 @@ def main():
     result = {
         "gradients": gradients(rng, repeats, seconds),
         "draws": draws(rng, repeats, seconds),
+        "sources": sources(repeats, seconds),
         "fits": fits(rng, repeats, seconds),
     }
     most = max(result["fits"].items(), key=lambda item: item[1]["ratio"])

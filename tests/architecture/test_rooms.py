@@ -53,8 +53,8 @@ MAY_IMPORT = {
 # Whole runs, audits and the command line put everything together.
 MAY_IMPORT["runs"] = MAY_IMPORT["audit"] = set(MAY_IMPORT)
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
-# The core is words: it needs arrays and nothing else from outside.
-CORE_THIRD_PARTY = {"numpy"}
+# The core is words: it needs arrays, and a cipher for its random numbers.
+CORE_THIRD_PARTY = {"cryptography", "numpy"}
 OPTIONAL = {
     "opendp",
     "torch",

@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+from privypurse import Purse
 from privypurse.cli._options import METHODS
 from privypurse.methods._by_name import BY_NAME
 from tests.cli.commands import LEDGER, environment, lines, payments, refusal, result, run, training
@@ -129,6 +130,13 @@ def _write(path: pathlib.Path, rows: list[dict[str, str]]) -> str:
         writer.writeheader()
         writer.writerows(rows)
     return path.name
+
+
+def test_long_names_are_shown_whole(tmp_path):
+    name = "survey_of_every_household_in_the_district_in_the_years_2019_to_2026_second_edition"
+    Purse(1.0, 1e-6, neighbouring="add_remove", dataset=name, ledger=tmp_path / LEDGER)
+    shown = run(tmp_path, "ledger", "show", "--ledger", LEDGER).stdout.splitlines()
+    assert name in "".join(line.split()[0] for line in shown)
 
 
 def test_a_ledger_is_named_by_one_option_and_still_as_before(trained):

@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,13 +16,16 @@ from privypurse.core._errors import InvalidArgument, SharedAcrossProcesses
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 
+# A few words come from the operating system, more from a cipher.
+COUNTS = (4, 1_000)
 
-def draws_of_a_fork(source):
+
+def draws_of_a_fork(source, count):
     """Draw in a forked child and send the words back."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, source.words(4).tobytes())
+        os.write(write, source.words(count).tobytes())
         os._exit(0)
     os.waitpid(child, 0)
     os.close(write)
@@ -29,21 +33,40 @@ def draws_of_a_fork(source):
         return np.frombuffer(pipe.read(), dtype=np.uint64)
 
 
-def words_in_a_new_process(_):
-    return NoiseSource().words(4).tolist()
+def words_in_a_new_process(count):
+    return NoiseSource().words(count).tolist()
 
 
-def test_forks_never_repeat_the_parents_noise():
+@pytest.mark.parametrize("count", COUNTS)
+def test_forks_never_repeat_the_parents_noise(count):
     source = NoiseSource()
-    batches = [source.words(4), draws_of_a_fork(source), draws_of_a_fork(source), source.words(4)]
-    assert len(set(np.concatenate(batches).tolist())) == 16
+    batches = [source.words(count), *(draws_of_a_fork(source, count) for _ in range(2)), source.words(count)]
+    assert len(set(np.concatenate(batches).tolist())) == 4 * count
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes_never_draw_the_same_noise(method):
     with multiprocessing.get_context(method).Pool(2) as pool:
-        words = np.concatenate(pool.map(words_in_a_new_process, range(20), chunksize=1)).tolist()
-    assert len(set(words)) == 80
+        words = np.concatenate(pool.map(words_in_a_new_process, COUNTS * 10, chunksize=1)).tolist()
+    assert len(set(words)) == 10 * sum(COUNTS)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_threads_never_draw_the_same_noise(count):
+    source = NoiseSource()
+    with ThreadPoolExecutor(4) as pool:
+        words = np.concatenate(list(pool.map(lambda _: source.words(count), range(100))))
+    assert len(set(words.tolist())) == 100 * count
+
+
+def test_many_words_are_the_key_stream_of_one_key_from_the_operating_system(monkeypatch):
+    """RFC 8439, appendix A.1, vectors 1 and 2: key and nonce of zeros, counters 0 and 1."""
+    asked = []
+    monkeypatch.setattr(os, "urandom", lambda size: asked.append(size) or bytes(size))
+    stream = NoiseSource().words(1_000).tobytes()
+    assert asked == [32]
+    assert stream[:16].hex() == "76b8e0ada0f13d90405d6ae55386bd28"
+    assert stream[64:80].hex() == "9f07e7be5551387a98ba977c732d080d"
 
 
 def test_copies_of_a_private_source_are_as_good_as_new():
@@ -152,6 +175,50 @@ def test_tails_of_plain_noise_are_not_cut_where_a_delta_would_show_it():
     assert FirstWords(*[0] * 17).normal((1,))[0] == pytest.approx(math.sqrt(2 * 1025 * math.log(2)))
     assert FirstWords(*[0] * 16).exponential((1,))[0] == pytest.approx(1013 * math.log(2))
     assert FirstWords(2**64 - 1, *[0] * 15).gumbel((1,))[0] == pytest.approx(1013 * math.log(2))
+
+
+class Unseeded(NoiseSource):
+    """The given words without a seed, which takes the way of real noise."""
+
+    def __init__(self, *given):
+        super().__init__()
+        self._given = np.array(given, dtype=np.uint64)
+
+    def words(self, count):
+        first, self._given = self._given[:count], self._given[count:]
+        assert len(first) == count
+        return first
+
+
+def test_many_normals_without_a_seed_are_at_the_given_length_and_direction():
+    """Every quarter of the circle, its borders, and lengths next to zero, to one and to the limit of the finer steps."""
+    words = np.random.Philox(5).random_raw(2_000)
+    words[:6] = [2**34, 2**34 - 1, 2**20, 2**10, 2**63, 2**64 - 1]
+    words[1_000:1_008] = [k + sign for k in (0, 2**63, 2**64 - 4, 2**63 - 4) for sign in (0, 3)]
+    drawn = Unseeded(*words).normal((2_000,)).reshape(2, 1_000)
+    lengths, turns = words[:1_000], words[1_000:]
+    uniform = lengths * 2.0**-64 + 2.0**-65
+    # Steps of 2^-52 from 2^-30 on.
+    radius = np.sqrt(-2 * np.log(uniform))
+    assert np.hypot(*drawn) == pytest.approx(radius, rel=1e-15, abs=1e-7)
+    assert np.hypot(*drawn)[1:4] == pytest.approx(radius[1:4], rel=1e-15)
+    angle = math.pi / 4 + turns.view(np.int64) * (math.pi / 4 * 2.0**-63)
+    signs = 1 - 2.0 * (turns & np.uint64(1)), 1 - 2.0 * (turns >> np.uint64(1) & np.uint64(1))
+    unit = drawn / np.hypot(*drawn)
+    assert unit[0] == pytest.approx(signs[0] * np.cos(angle), abs=5e-16)
+    assert unit[1] == pytest.approx(signs[1] * np.sin(angle), abs=5e-16)
+
+
+def test_many_normals_without_a_seed_keep_the_whole_tail():
+    drawn = Unseeded(*[0] * 512, *[0] * (256 * 15)).normal((512,)).reshape(2, 256)
+    assert np.hypot(*drawn) == pytest.approx(math.sqrt(2 * 1025 * math.log(2)))
+
+
+@pytest.mark.parametrize("count", [255, 256, 257, 32_768, 32_769, 70_001])
+def test_any_number_of_normals(count):
+    drawn = NoiseSource().normal((count,))
+    assert drawn.shape == (count,)
+    assert len(set(drawn.tolist())) == count
 
 
 # A first word, what is drawn from it, and the probability of more than that, in steps of the word.

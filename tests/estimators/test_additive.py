@@ -142,7 +142,7 @@ def test_shapes_are_centred_sorted_and_have_bands(model):
     mean = frame.groupby("column")[["value", "share"]].apply(lambda part: part["share"] @ part["value"])
     assert np.abs(mean).max() < 1e-9
     seen = frame[frame["share"] > 0.05]
-    assert (seen["high"] - seen["low"] < 2).all()
+    assert 0 < (seen["high"] - seen["low"]).median() < 1.5
     age = frame[frame["column"] == "age"]
     assert age["value"][age["at"].between(45, 55)].mean() > age["value"][age["at"].between(80, 95)].mean() + 1
 

@@ -97,6 +97,21 @@ def test_intervals_hold_the_mean_over_noise_with_declared_one_hot_columns():
     assert np.mean(np.abs(values - others) <= halves) >= 0.9
 
 
+@pytest.mark.statistical
+def test_intervals_of_a_regression_know_the_correlation_that_it_released():
+    rng = np.random.default_rng(0)
+    shared = rng.standard_normal((10_000, 1))
+    fits = []
+    for correlation in (0.0, 0.9):
+        X = np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * rng.standard_normal((10_000, 4))
+        y = X @ np.ones(4) + rng.standard_normal(10_000)
+        fits.append([PrivateRidge(target_bounds=(-30, 30), random_state=seed).fit(X, y) for seed in range(8)])
+    for models in fits:
+        half = np.mean([(table["high"] - table["low"])[1:] / 2 for table in (one.coefficients() for one in models[:1])])
+        noise = 1.96 * np.mean(np.std([one.coef_ for one in models], axis=0, ddof=1))
+        assert 0.8 < half / noise < 3
+
+
 def test_one_hot_columns_that_are_not_declared_get_no_interval():
     rng = np.random.default_rng(0)
     drawn = rng.choice(4, size=4_000, p=[0.4, 0.3, 0.2, 0.1])

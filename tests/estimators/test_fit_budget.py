@@ -226,3 +226,9 @@ def test_a_shared_purse_counts_fits_in_squares():
         part = budget(purse=alike, epsilon=0.1)
         part.release(BOX, Gaussian.spending(part.remaining))
     assert purse.spent.epsilon == pytest.approx(alike.spent.epsilon, rel=1e-3)
+
+
+def test_a_budget_that_protects_nothing_warns():
+    X, y = a_table()
+    with pytest.warns(UserWarning, match="epsilon 1,000,000 protects nothing"):
+        PrivateLogisticRegression(1e6).fit(X, y)

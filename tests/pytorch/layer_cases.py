@@ -13,6 +13,7 @@ from privypurse.pytorch import make_private  # noqa: E402
 from privypurse.pytorch._clipping import MARGIN, clipped_sum  # noqa: E402
 from privypurse.pytorch._compiled import ClippedSums, sum_in_pieces  # noqa: E402
 from privypurse.pytorch._taps import Taps  # noqa: E402
+from tests.pytorch.recurrent_cases import RECURRENT_CASES  # noqa: E402
 
 CPU = torch.device("cpu")
 LOSS = nn.CrossEntropyLoss()
@@ -28,11 +29,11 @@ def flat(trained, grads):
     return torch.cat([torch.zeros(p.numel()) if g is None else g.detach().float().flatten() for p, g in parts]).double()
 
 
-def one_by_one(module, batch, loss=LOSS):
+def one_by_one(module, batch, loss=LOSS, call=None):
     trained, rows = trained_of(module), []
     for k in range(len(batch[0])):
         *inputs, target = (part[k : k + 1] for part in batch)
-        value = loss(module(*inputs), target)
+        value = loss((call or module)(*inputs), target)
         rows.append(flat(trained, torch.autograd.grad(value, list(trained.values()), allow_unused=True)))
     return torch.stack(rows)
 
@@ -95,10 +96,10 @@ def assert_parity(module, batch, loss=LOSS, tolerance=2e-5):
 
 
 class Own(nn.Module):
-    def __init__(self, features=4):
+    def __init__(self, features=4, inner=None):
         super().__init__()
         self.scale = nn.Parameter(torch.randn(features))
-        self.inner = nn.Linear(features, features)
+        self.inner = inner or nn.Linear(features, features)
 
     def forward(self, x):
         return self.inner(x * self.scale) + self.scale
@@ -137,18 +138,50 @@ class Several(nn.Module):
 
 
 class Keyword(nn.Module):
-    def __init__(self):
+    def __init__(self, layer=None):
         super().__init__()
-        self.layer = nn.Linear(4, 3)
+        self.layer = layer or nn.Linear(4, 3)
 
     def forward(self, x):
         return self.layer(input=x)
 
 
-class Attention(nn.Module):
-    def __init__(self, batch_first=True, cross=False, need_weights=False, masks="", bias=True, frozen=()):
+class OwnByKeyword(Own):
+    def forward(self, *, input, other=None):
+        return super().forward(input)
+
+
+class InDict(nn.Module):
+    """An embedding with an adapter of low rank, as PEFT writes it."""
+
+    def __init__(self):
         super().__init__()
-        self.attention = nn.MultiheadAttention(4, 2, batch_first=batch_first, bias=bias)
+        self.words = nn.Embedding(5, 4).requires_grad_(False)
+        self.lower = nn.ParameterDict({"default": nn.Parameter(torch.randn(2, 5))})
+        self.upper = nn.ParameterDict({"default": nn.Parameter(torch.randn(4, 2))})
+
+    def forward(self, x):
+        more = nn.functional.embedding(x, self.lower["default"].T) @ self.upper["default"].T
+        return (self.words(x) + more).tanh().mean(1)
+
+
+class Bags(nn.Module):
+    def __init__(self, mode, *, flat=False, weigh=False, **settings):
+        super().__init__()
+        self.bag, self.flat, self.weigh = nn.EmbeddingBag(5, 3, mode=mode, **settings), flat, weigh
+
+    def forward(self, x):
+        shares = (x + 1.0) / 5 if self.weigh else None
+        if not self.flat:
+            return self.bag(x, per_sample_weights=shares)
+        size, ends = x.shape[1], len(x) + self.bag.include_last_offset
+        return self.bag(x.flatten(), torch.arange(ends) * size, None if shares is None else shares.flatten())
+
+
+class Attention(nn.Module):
+    def __init__(self, batch_first=True, cross=False, need_weights=False, masks="", bias=True, frozen=(), **more):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=batch_first, bias=bias, **more)
         with torch.no_grad():
             for value in self.attention.parameters():
                 value.copy_(torch.randn(value.shape))
@@ -213,6 +246,10 @@ def frozen(module, *names):
     for name in names:
         module.get_parameter(name).requires_grad_(False)
     return module
+
+
+def twice_in_modules(layer, outputs=3):
+    return nn.Sequential(nn.Sequential(layer, nn.Tanh()), nn.Sequential(layer, nn.Linear(4, outputs)))
 
 
 def weight_norm(layer):
@@ -302,6 +339,15 @@ CASES = {
         lambda: Attention(masks="heads"),
         lambda count: (torch.randn(count, 3, 4), torch.zeros(count, 3)),
     ),
+    "attention with keys and values of other widths": (
+        lambda: Attention(cross=True, kdim=3, vdim=3, frozen=("k_proj_weight",)),
+        lambda count: (torch.randn(count, 5, 4), torch.randn(count, 3, 3)),
+    ),
+    "attention with one more place": (lambda: Attention(add_bias_kv=True, batch_first=False), numbers(3, 4)),
+    "attention with two more places and padding": (
+        lambda: Attention(add_bias_kv=True, add_zero_attn=True, masks="padding", need_weights=True),
+        lambda count: (torch.randn(count, 3, 4), torch.arange(3).expand(count, 3) > 1),
+    ),
     "encoder layer": (
         lambda: nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True), nn.Flatten(1)),
         numbers(3, 4),
@@ -320,10 +366,25 @@ CASES = {
     "parameters of its own": (lambda: nn.Sequential(nn.Linear(4, 4), Own(), nn.Linear(4, 3)), numbers(4)),
     "root with parameters of its own": (Own, numbers(4)),
     "prelu": (lambda: nn.Sequential(nn.Linear(4, 4), nn.PReLU(4), nn.Linear(4, 3)), numbers(4)),
-    "gru cell": (lambda: Recurrent(), numbers(3, 2)),
+    "own parameters by keyword": (lambda: Keyword(OwnByKeyword()), numbers(4)),
+    "own parameters in a dict": (InDict, words(4)),
+    **RECURRENT_CASES,
+    **{f"bag, {mode}": (lambda mode=mode: Bags(mode), words(6)) for mode in ("sum", "mean", "max")},
+    "bag with padding": (lambda: Bags("mean", padding_idx=1), words(6)),
+    "bag with weights": (lambda: Bags("sum", weigh=True), words(6)),
+    **{
+        f"bag with offsets, {mode}": (lambda mode=mode: Bags(mode, flat=True), words(6))
+        for mode in ("sum", "mean", "max")
+    },
+    "bag with last offset and weights": (
+        lambda: Bags("sum", flat=True, weigh=True, include_last_offset=True),
+        words(6),
+    ),
     "tied": (Tied, words(4)),
     "tied with padding": (lambda: Tied(padding_idx=1), words(4)),
     "used twice": (Twice, numbers(4)),
+    "used in two modules": (lambda: twice_in_modules(nn.Linear(4, 4)), numbers(4)),
+    "used in two modules beside own parameters": (lambda: Own(inner=twice_in_modules(nn.Linear(4, 4), 4)), numbers(4)),
     "weight norm": (lambda: nn.Sequential(weight_norm(nn.Linear(4, 4)), nn.Tanh(), nn.Linear(4, 3)), numbers(4)),
     "weight norm on a convolution": (lambda: pooled(weight_norm(nn.Conv1d(2, 4, 3))), numbers(2, 9)),
     "frozen layer": (
@@ -353,18 +414,6 @@ CASES = {
 }
 
 
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.cell = nn.GRUCell(2, 4)
-
-    def forward(self, x):
-        state = x.new_zeros(len(x), 4)
-        for place in range(x.shape[1]):
-            state = self.cell(x[:, place], state)
-        return state
-
-
 def made(case, count=7, seed=0):
     torch.manual_seed(seed)
     make, inputs = CASES[case]
@@ -374,7 +423,28 @@ def made(case, count=7, seed=0):
 def private_of(module, batch, **changes):
     arguments = {"records": len(batch[0]), "purse": without_noise()}
     arguments |= {"full_batch": True, "steps": 1, "schedule": SMALL_NOISE}
-    return make_private(module, torch.optim.SGD(module.parameters(), 0.0), batch, **arguments | changes)
+    optimizer = torch.optim.SGD(trained_of(module).values(), 0.0)
+    return make_private(module, optimizer, batch, **arguments | changes)
+
+
+def assert_step(module, batch, loss=LOSS, *, call=None, backward=False, **changes):
+    """Compare the gradient of a private step, almost without noise, with that of one record at a time."""
+    call = call or module
+    rows = one_by_one(module, batch, loss, call)
+    bound = float(rows.norm(dim=1).median())
+    more = {"loss": loss, "compile": False} if backward else {}
+    private = private_of(module, batch, clip_norm=bound, **more, **changes)
+    *inputs, target = next(iter(private.loader))
+    if backward:
+        private.engine.backward(*inputs, target)
+    else:
+        loss(call(*inputs), target).backward()
+    private.optimizer.step()
+    trained, expected = trained_of(module), clipped(rows, bound) / len(rows)
+    found = flat(trained, [value.grad for value in trained.values()])
+    private.engine.detach()
+    assert 0 < float((found - expected).norm()) < 1e-4 * float(expected.norm())
+    return private
 
 
 class SmallNoise:

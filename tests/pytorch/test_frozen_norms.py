@@ -181,5 +181,5 @@ def only_scale(norm):
     ids=["trained", "trained in evaluation mode", "half trained", "without statistics", "nothing of its own"],
 )
 def test_other_normalisation_over_records_is_refused(norm):
-    with pytest.raises(InvalidArgument, match=r"1 \(BatchNorm1d\).*LayerNorm\(6\)"):
+    with pytest.raises(InvalidArgument, match=r"1 \(BatchNorm1d\).*GroupNorm\(2, 6\)"):
         begin(nn.Sequential(nn.Linear(4, 6), norm(), nn.Linear(6, 2)))

@@ -22,7 +22,7 @@ from tests.pytorch.layer_cases import (  # noqa: E402
 )
 
 
-@pytest.mark.filterwarnings(SLOW_VMAP)
+@pytest.mark.filterwarnings(SLOW_VMAP, "ignore:LSTM with projections:UserWarning")
 @pytest.mark.parametrize("case", CASES)
 def test_clipped_sums_are_those_of_one_record_at_a_time(case):
     assert_parity(*made(case))
@@ -45,7 +45,11 @@ def test_all_three_ways_of_measuring_a_convolution_are_taken():
     assert ways == {"single", "gram", "direct"}
 
 
-@pytest.mark.parametrize("case", ["linear", "conv2d by gram", "embedding", "self attention", "layer norm", "tied"])
+BY_RULE = ["linear", "conv2d by gram", "embedding", "self attention", "layer norm", "tied"]
+WRITTEN_OUT = ["GRUCell", "LSTM", "GRU on packed words", "bag, mean", "attention with one more place"]
+
+
+@pytest.mark.parametrize("case", BY_RULE + WRITTEN_OUT)
 def test_mixed_precision_gives_about_the_same(case):
     module, batch = made(case)
     rows = one_by_one(module, batch)
@@ -115,6 +119,26 @@ def test_dropout_is_the_same_in_lengths_and_sums():
     torch.manual_seed(9)
     result = by_hooks(module, batch, bound)
     assert torch.allclose(result.flat.double(), clipped(each, bound), rtol=0, atol=1e-4 * bound)
+
+
+def test_dropout_beside_parameters_differs_between_records_and_is_drawn_once():
+    class Dropping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale, self.drop = nn.Parameter(torch.randn(20)), nn.Dropout(0.5)
+
+        def forward(self, x):
+            return self.drop(x * self.scale)
+
+    torch.manual_seed(0)
+    module = Dropping()
+    taps = Taps(module, trained_of(module))
+    outputs = module(torch.rand(5, 20) + 1)
+    outputs.sum().backward()
+    result = clipped_sum(taps.take(), {"scale": module.scale.shape}, torch.ones(5), 1e6)
+    taps.remove()
+    assert len({tuple(row) for row in (outputs == 0).tolist()}) == 5
+    assert torch.allclose(result.flat, (outputs / module.scale).sum(0).double(), atol=1e-5)
 
 
 def test_a_layer_that_gets_no_gradient_adds_nothing():

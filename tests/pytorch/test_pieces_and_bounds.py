@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from privypurse.pytorch import make_private  # noqa: E402
 from tests.pytorch.layer_cases import SLOW_VMAP, Own, by_hooks, by_sums, clipped, made, one_by_one  # noqa: E402
 
 
@@ -146,49 +145,3 @@ def test_the_bound_holds_in_large_batches(count):
             for k in (count + 1, count)
         )
         assert float((with_it - without).norm()) <= 1.0
-
-
-def test_records_that_are_not_the_first_dimension_are_refused_even_where_the_numbers_agree():
-    class Transposed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(3, 2)
-
-        def forward(self, x):
-            return self.layer(x.transpose(0, 1)).transpose(0, 1).sum(1)
-
-    module, batch = Transposed(), (torch.randn(6, 6, 3), torch.randint(2, (6,)))
-    with pytest.raises(ValueError, match="first dimension"):
-        make_private(
-            module,
-            torch.optim.SGD(module.parameters(), 0.1),
-            batch,
-            records=6,
-            epsilon=1.0,
-            delta=1e-5,
-            full_batch=True,
-            steps=2,
-        )
-
-
-def test_a_table_of_positions_is_refused_even_where_the_numbers_agree():
-    class Positions(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.words, self.places = nn.Linear(3, 2), nn.Embedding(6, 2)
-
-        def forward(self, x):
-            return (self.words(x) * self.places(torch.arange(x.shape[1]))).mean(1)
-
-    module, batch = Positions(), (torch.randn(6, 6, 3), torch.randint(2, (6,)))
-    with pytest.raises(ValueError, match="first dimension"):
-        make_private(
-            module,
-            torch.optim.SGD(module.parameters(), 0.1),
-            batch,
-            records=6,
-            epsilon=1.0,
-            delta=1e-5,
-            full_batch=True,
-            steps=2,
-        )

@@ -19,7 +19,7 @@ from tests.pytorch.layer_cases import CASES, CPU, LOSS, SLOW_VMAP, clipped, made
 RECORDS, VIEWS = 4, 3
 
 
-@pytest.mark.filterwarnings(SLOW_VMAP)
+@pytest.mark.filterwarnings(SLOW_VMAP, "ignore:LSTM with projections:UserWarning")
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_of_views_are_averaged_before_clipping(case):
     module, batch = made(case, RECORDS * VIEWS)
@@ -150,7 +150,7 @@ def test_a_number_of_views_that_changes_is_refused():
 
 
 @pytest.mark.full
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_views_are_compiled_too():
     module, (x, y) = problem()
     found = []

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.data import (  # noqa: E402
     DataLoader,
     TensorDataset,
@@ -162,6 +163,27 @@ class Named(nn.Module):
         return self.layer(x)
 
 
+@pytest.mark.parametrize("first", [False, True], ids=["loss first", "penalty first"])
+@pytest.mark.parametrize("saves", [False, True], ids=["plain", "checkpoint"])
+def test_a_penalty_on_parameters_in_the_loss(saves, first):
+    """Whenever it is computed: its gradient must not be left out in silence."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            x = self.one(x)
+            return checkpoint(self.two, x, use_reentrant=False) if saves else self.two(x)
+
+    private = begin(Net())
+    before = private.module.two.weight.square().sum() if first else 0.0
+    *_, loss = stepping(private)
+    after = 0.0 if first else private.module.two.weight.square().sum()
+    refused_in_loop(private, (loss + before + after).backward, "two.weight that hooks did not record")
+
+
 def test_the_engines_own_backward():
     private = begin()
     inputs, targets, _ = stepping(private)
@@ -197,7 +219,8 @@ def test_layers_that_see_other_things_than_records():
             self.out, self.places = nn.Linear(3, 2), nn.Embedding(2, 2)
 
         def forward(self, x):
-            return self.out(x) + self.places(torch.arange(2)).mean(0)
+            finite = float(x.isfinite().all())  # a number, which a run for each record alone cannot have
+            return self.out(x) + finite * self.places(torch.arange(2)).mean(0)
 
     with pytest.raises(InvalidArgument, match=r"Embedding\) was run on 2 records, but the batch has 3"):
         begin(Positions())
@@ -236,7 +259,7 @@ def test_a_run_goes_on_after_a_mistake():
         ({"records": None}, "public number of records.*60_000"),
         ({"micro_batch": 0}, "micro_batch must be"),
         ({"data": "file"}, "loader must be"),
-        ({"module": nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))}, "LayerNorm"),
+        ({"module": nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))}, "GroupNorm"),
         ({"purse": Purse(1.0, 1e-5, neighbouring="add-remove")}, "is set by the purse"),
         ({"purse": 3, "epsilon": None, "delta": None}, "purse must be"),
         ({"neighbouring": "edit"}, "neighbouring must be"),

@@ -12,7 +12,6 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from privypurse import NoiseSource, Purse  # noqa: E402
-from privypurse.core._errors import InvalidArgument  # noqa: E402
 from privypurse.core.queries import GradientAt, LossesAlong  # noqa: E402
 from privypurse.pytorch import make_private  # noqa: E402
 from privypurse.pytorch._fitting import ModuleOracle  # noqa: E402
@@ -265,24 +264,6 @@ def test_weights_that_are_tied_by_hand_are_either_right_or_refused():
     private.engine.detach()
     expected = clipped(one_by_one(module, batch), 1.0) / 6
     assert torch.allclose(gradient_of(private).double(), expected, rtol=0, atol=1e-4)
-
-
-def test_activation_checkpoints_are_either_right_or_refused():
-    from torch.utils.checkpoint import checkpoint
-
-    class Saving(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 2)
-
-        def forward(self, x):
-            return self.two(checkpoint(self.one, torch.tanh(x.requires_grad_()), use_reentrant=True))
-
-    torch.manual_seed(0)
-    module, batch = Saving(), (torch.randn(5, 4), torch.randint(2, (5,)))
-    optimizer = torch.optim.SGD(module.parameters(), 0.0)
-    with pytest.raises(InvalidArgument, match=r"one\.weight.*checkpointing"):
-        make_private(module, optimizer, batch, records=5, full_batch=True, epsilon=1.0, delta=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import re
 import numpy as np
 import pytest
 
-from privypurse.core._formats import grouped
+from privypurse.core._formats import NO_PROTECTION_EPSILON, WEAK_EPSILON, grouped
 from privypurse.report import _figures as figures
 from privypurse.report import _html as markup
 from privypurse.report import _words as words
@@ -406,11 +406,11 @@ def test_numbers_are_never_on_the_flattering_side():
 @pytest.mark.parametrize(
     ("epsilon", "declared", "badge", "style"),
     [
-        (words.WEAK_EPSILON, True, "PRIVATE", "calm"),
+        (WEAK_EPSILON, True, "PRIVATE", "calm"),
         (9.0, True, "WEAK: epsilon 9 protects little", "caution"),
         (1.0, False, "WEAK: schema read from the data", "caution"),
         (9.0, False, "WEAK: epsilon 9 protects little, schema read from the data", "caution"),
-        (words.NO_PROTECTION_EPSILON, True, "WEAK: epsilon 50 protects little", "caution"),
+        (NO_PROTECTION_EPSILON, True, "WEAK: epsilon 50 protects little", "caution"),
         (1e6, True, "NOT PRIVATE: epsilon 1,000,000 protects nothing", "alarm"),
         (1e6, False, "NOT PRIVATE: epsilon 1,000,000 protects nothing", "alarm"),
     ],
@@ -420,12 +420,12 @@ def test_the_badge_has_three_states(epsilon, declared, badge, style):
     page = render(content(certificate=certificate, schema_declared=declared))
     assert f'<span class="badge {style}">{badge}</span>' in page
     for said in ("No protection: with epsilon 1,000,000", "Nothing: epsilon 1,000,000 protects nothing."):
-        assert (said in page) == (epsilon > words.NO_PROTECTION_EPSILON)
+        assert (said in page) == (epsilon > NO_PROTECTION_EPSILON)
 
 
 def test_documents_state_the_limits_of_the_badge():
     docs = pathlib.Path(__file__).parents[2] / "docs"
-    limits = f"epsilon {words.WEAK_EPSILON:g}", f"epsilon {words.NO_PROTECTION_EPSILON:g}"
+    limits = f"epsilon {WEAK_EPSILON:g}", f"epsilon {NO_PROTECTION_EPSILON:g}"
     for page in ("epsilon.md", "command_line.md"):
         text = (docs / page).read_text(encoding="utf-8").partition("badge")[2]
         assert all(limit in text for limit in limits), page

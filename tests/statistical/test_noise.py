@@ -16,6 +16,20 @@ SEEDS = [11, 23, 47]
 DRAWS = 20_000
 
 
+class Repeatable(NoiseSource):
+    """Words that a test can repeat, on the way that noise without a seed takes."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self._bits = np.random.Philox(seed)
+
+    def words(self, count):
+        return self._bits.random_raw(count)
+
+
+SOURCES = pytest.mark.parametrize("source", [NoiseSource, Repeatable])
+
+
 def p_value(samples, distribution):
     return stats.kstest(samples, distribution.cdf).pvalue
 
@@ -28,8 +42,9 @@ def assert_scale(samples, make, chance=1e-4):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_sources(seed):
-    noise = NoiseSource(seed=seed)
+@SOURCES
+def test_sources(source, seed):
+    noise = source(seed=seed)
     assert_scale(noise.normal((DRAWS,)), lambda k: stats.norm(scale=k))
     assert_scale(noise.exponential((DRAWS,)), lambda k: stats.expon(scale=k))
     assert_scale(noise.gumbel((DRAWS,)), lambda k: stats.gumbel_r(scale=k))
@@ -58,16 +73,18 @@ def test_released_values_carry_the_noise_that_was_paid_for(seed, relation, shape
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_tails_reach_as_far_as_they_should(seed):
-    samples = NoiseSource(seed=seed).normal((2_000_000,))
+@SOURCES
+def test_tails_reach_as_far_as_they_should(source, seed):
+    samples = source(seed=seed).normal((2_000_000,))
     beyond = (np.abs(samples) > 4).sum()
     assert stats.poisson(2_000_000 * 2 * stats.norm.sf(4)).interval(0.9999)[0] <= beyond
     assert beyond <= stats.poisson(2_000_000 * 2 * stats.norm.sf(4)).interval(0.9999)[1]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_correlation_across_coordinates_or_steps(seed):
-    noise = NoiseSource(seed=seed)
+@SOURCES
+def test_no_correlation_across_coordinates_or_steps(source, seed):
+    noise = source(seed=seed)
     steps = np.array([noise.normal((64,)) for _ in range(4_000)])
     coordinates = np.corrcoef(steps, rowvar=False)
     off = coordinates[~np.eye(64, dtype=bool)]
@@ -80,6 +97,17 @@ def test_no_correlation_across_coordinates_or_steps(seed):
     assert np.abs(pairs).max() < 5 / np.sqrt(4_000)
     radii = stats.pearsonr(np.abs(steps[:, 0::2]).ravel(), np.abs(steps[:, 1::2]).ravel())
     assert radii.pvalue > 1e-5, "nor do their magnitudes move together"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pairs_of_a_block_are_independent_without_a_seed(seed):
+    """The two halves of a block hold the two coordinates of each pair."""
+    first, second = Repeatable(seed).normal((2**15,)).reshape(2, -1)
+    assert stats.pearsonr(first, second).pvalue > 1e-5
+    assert stats.pearsonr(np.abs(first), np.abs(second)).pvalue > 1e-5
+    quarters = np.unique(2 * (first > 0) + (second > 0), return_counts=True)[1]
+    assert stats.chisquare(quarters).pvalue > 1e-5
+    assert stats.kstest(np.arctan2(first, second), stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 1e-5
 
 
 def normals_of_a_fork(source, count):

@@ -63,7 +63,8 @@ def warn(text: str) -> None:
 
 def warn_if_weak(**budgets: float | None) -> None:
     """Warn of budgets, by the name of their option, that protect little or nothing."""
-    from privypurse.report._words import factor, weakness
+    from privypurse.core._formats import weakness
+    from privypurse.report._words import factor
 
     for name, epsilon in budgets.items():
         if epsilon is not None and (weak := weakness(epsilon)):
@@ -75,7 +76,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
     """Print a table. Columns after the first are aligned to the right."""
     shown = Table(title=title or None, title_justify="left", header_style="bold", show_edge=False)
     for index, name in enumerate(columns):
-        shown.add_column(name, justify="left" if index == 0 else "right", no_wrap=False)
+        shown.add_column(name, justify="left" if index == 0 else "right", overflow="fold")
     for row in rows:
         shown.add_row(*(cell.replace("[", "\\[") for cell in row))
     stdout.print(shown)

@@ -3,6 +3,10 @@
 import decimal
 import math
 
+# Limits of the badge, and of what the terminal says of a budget (docs/epsilon.md).
+WEAK_EPSILON = 8.0  # above it the factor e^epsilon exceeds 2,980
+NO_PROTECTION_EPSILON = 50.0  # above it Gaussian noise lets 999 of 1,000 guesses be right, at delta 1e-6
+
 
 def rounded_up(value: float, digits: int = 4) -> str:
     """Format a number with so many digits, rounded up: for what is spent."""
@@ -62,3 +66,14 @@ def about(count: float) -> str:
 def counted(number: int, what: str) -> str:
     """Format a count with its noun: 1 line, 2 lines."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def weakness(epsilon: float) -> str:
+    """Say that a budget protects little or nothing; return an empty text for one that protects.
+
+    >>> weakness(8.0), weakness(12.0), weakness(1e6)
+    ('', 'epsilon 12 protects little', 'epsilon 1,000,000 protects nothing')
+    """
+    if not epsilon > WEAK_EPSILON:  # also for NaN, which is refused elsewhere
+        return ""
+    return f"epsilon {grouped(epsilon)} protects {'little' if epsilon <= NO_PROTECTION_EPSILON else 'nothing'}"

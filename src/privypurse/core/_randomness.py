@@ -9,6 +9,7 @@ import secrets
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
 from privypurse.core._checks import FloatArray
@@ -21,6 +22,20 @@ Shape = tuple[int, ...]
 LEAST_PLAIN_DELTA = 1e-15
 # Numbers below this many steps get further random bits, because they decide the tails.
 _COARSE, _FURTHER_WORDS = 2**10, 15
+# From this number of words on, a cipher with a new key is faster than the operating system.
+_LEAST_EXPANDED = 256
+# Pairs of normals computed together without a seed: as many as fit the processor's cache.
+_BLOCK = 2**14
+_ONE = np.float64(1.0).view(np.uint64)
+# sin(x)/x - 1 as a polynomial in x^2, for |x| up to pi/4, within 2^-57 (fdlibm, k_sin.c).
+_SINE = (
+    -1.66666666666666324348e-01,
+    8.33333333332248946124e-03,
+    -1.98412698298579493134e-04,
+    2.75573137070700676789e-06,
+    -2.50507602534068634195e-08,
+    1.58969099521155010221e-10,
+)
 
 # Sampler names that a purse accepts, and what they add to the text of a source.
 SAMPLERS = {
@@ -62,7 +77,8 @@ class NoiseSource(Shared):
     Parameters
     ----------
     seed : int or None, default None
-        None takes every random word from the operating system's cryptographic generator. A seed
+        None takes random words from the operating system's cryptographic generator, and more than a
+        few from ChaCha20 (RFC 8439) under a key from there, which is used for one call. A seed
         makes the run repeatable and therefore *not private*: the ledger, the certificate and the
         report of everything that used the source are marked as a simulation.
     secure : None, bool or {"discrete", "opendp"}
@@ -84,11 +100,12 @@ class NoiseSource(Shared):
     Guarantees
     ----------
     * A copy is the source itself, so that no two sources repeat one stream.
-    * Without a seed the process holds no generator state: each call asks the operating system, so
-      forked, spawned and copied processes never draw the same noise, and a memory dump does not
-      hold future noise.
+    * Without a seed the process holds no generator state: each call asks the operating system for
+      its words or for a 256-bit key, which is dropped before the call returns. So forked, spawned
+      and copied processes never draw the same noise, and a memory dump does not hold future noise.
     * Both modes share all code that turns random words into noise, so tests of the seeded
-      distribution also cover the real one.
+      distribution also cover the real one. Normals are the exception: without a seed they are
+      computed in blocks and with a polynomial for the sine, and have tests of their own.
     * A seeded source refuses to be carried into another process (fork or pickle), where it would
       repeat itself. `spawn` gives independent children for parallel work.
 
@@ -151,7 +168,7 @@ class NoiseSource(Shared):
     def words(self, count: int) -> Words:
         """Draw 64-bit words, uniform and independent."""
         if self._generator is None:
-            return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+            return np.frombuffer(os.urandom(8 * count), np.uint64) if count < _LEAST_EXPANDED else _expanded(count)
         if this_process() != self._process:
             what = "a seeded noise source was carried into a forked process, where it would repeat the parent's noise"
             raise SharedAcrossProcesses(f"{what}. Call spawn(k) before forking and give each process its own child.")
@@ -160,6 +177,8 @@ class NoiseSource(Shared):
     def normal(self, shape: Shape) -> FloatArray:
         """Draw standard normals."""
         count = math.prod(shape)
+        if self._generator is None and count >= _LEAST_EXPANDED:
+            return self._many_normals(count).reshape(shape)
         pairs = (count + 1) // 2
         words = self.words(2 * pairs)
         radius = np.sqrt(-2.0 * np.log(self._fractions(words[:pairs], 64)))
@@ -168,6 +187,28 @@ class NoiseSource(Shared):
         out[0::2] = radius * np.cos(angle)
         out[1::2] = radius * np.sin(angle)
         return np.asarray(out[:count].reshape(shape), dtype=np.float64)
+
+    def _many_normals(self, count: int) -> FloatArray:
+        """Draw normals in blocks: of each, the first ones of the pairs, then the second ones."""
+        out = np.empty(count + count % 2)
+        scratch = np.empty((3, _BLOCK))
+        for first in range(0, out.size, 2 * _BLOCK):
+            part = out[first : first + 2 * _BLOCK].reshape(2, -1)
+            pairs = part.shape[1]
+            words = self.words(2 * pairs)
+            self._exponentials(words[:pairs], scratch[0, :pairs])
+            _on_circles(scratch[0, :pairs], words[pairs:], scratch[1:, :pairs], part)
+        return out[:count]
+
+    def _exponentials(self, words: Words, out: FloatArray) -> None:
+        """Write ``-log u`` for midpoints u of 2^52 steps; where u is small, which are the tails, of finer ones."""
+        bits = out.view(np.uint64)
+        np.right_shift(words, np.uint64(12), out=bits)
+        bits |= _ONE
+        out -= 1.0 - 2.0**-53
+        small = np.flatnonzero(words < np.uint64(2**34))
+        out[small] = self._fractions(words[small], 64)
+        np.negative(np.log(out, out=out), out=out)
 
     def uniform(self, shape: Shape) -> FloatArray:
         """Draw uniforms strictly between 0 and 1 (52 bits)."""
@@ -235,3 +276,39 @@ class NoiseSource(Shared):
     def __repr__(self) -> str:
         entropy = "seeded (SIMULATION, not private)" if self.simulation else "operating-system entropy"
         return f"<NoiseSource: {entropy}{SAMPLERS[self.sampler]}>"
+
+
+def _expanded(count: int) -> Words:
+    """Return words of ChaCha20's key stream under a key from the operating system, which is dropped."""
+    out = np.zeros(count, dtype=np.uint64)
+    stream = out.view(np.uint8).data
+    Cipher(algorithms.ChaCha20(os.urandom(32), bytes(16)), mode=None).encryptor().update_into(stream, stream)
+    return out
+
+
+def _on_circles(squares: FloatArray, turns: Words, scratch: FloatArray, out: FloatArray) -> None:
+    """Write the coordinates of points at ``sqrt(2 squares)`` from zero, in directions from words.
+
+    The direction is ``pi/4 + x``, with x in [-pi/4, pi/4) from the word as a signed integer. Its
+    coordinates are ``(cos x - sin x)/sqrt(2)`` and ``(cos x + sin x)/sqrt(2)``; the last two bits of
+    the word are their signs. So the 2^64 words are evenly spread over the whole circle.
+    """
+    (x, term), (sine, cosine) = scratch, out
+    np.multiply(turns.view(np.int64), 2.0**-63 * math.pi / 4, out=x)
+    np.multiply(x, x, out=term)
+    np.multiply(term, _SINE[-1], out=sine)
+    for coefficient in _SINE[-2::-1]:
+        sine += coefficient
+        sine *= term
+    sine += 1.0
+    x *= np.sqrt(squares, out=cosine)
+    sine *= x
+    np.subtract(squares, np.multiply(sine, sine, out=term), out=term)
+    np.sqrt(term, out=x)
+    np.add(x, sine, out=cosine)
+    np.subtract(x, sine, out=sine)
+    signs, last = out.view(np.uint64), scratch.view(np.uint64)[0]
+    signs[0] ^= np.left_shift(turns, np.uint64(63), out=last)
+    np.right_shift(turns, np.uint64(1), out=last)
+    last <<= np.uint64(63)
+    signs[1] ^= last

@@ -47,7 +47,7 @@ from privypurse.estimators._interactions import (
     scored_columns,
 )
 from privypurse.estimators._linear_models import LABELS_READ, PrivateLogisticRegression, PrivateRidge, encode_labels
-from privypurse.estimators._noise_intervals import grouped_rows, half_widths
+from privypurse.estimators._noise_intervals import half_widths
 from privypurse.estimators._preparation import MOST_TURNED
 from privypurse.estimators._private_statistics import gaussian, private_count
 from privypurse.estimators._terms import (
@@ -527,11 +527,8 @@ class Additive(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
 
     def _half_widths(self) -> tuple[FloatArray, FloatArray] | None:
         """Rehearse the fit for half-widths of bands, if that is possible."""
-        groups = self._groups()
-        draw = functools.partial(grouped_rows, groups, self.preparation_)
         with contextlib.suppress(PrivypurseError):
-            view = functools.partial(unfolded, groups=groups, preparation=self.preparation_)
-            return half_widths(self.linear_, draw, view=view, share=self._last_share)
+            return half_widths(self.linear_, self._groups(), share=self._last_share)
         return None
 
     def _cells_of(self, pair: CellPair) -> list[tuple[str, ...]]:

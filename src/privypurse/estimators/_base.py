@@ -1,7 +1,6 @@
 """Base class of all private linear models."""
 
 import contextlib
-import functools
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,9 +19,9 @@ from privypurse.core._errors import InvalidArgument, LedgerCorrupt, PrivypurseEr
 from privypurse.core._formats import counted
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.estimators._compat import FLOATS, all_or_nothing, same_attributes, validate
-from privypurse.estimators._curves import positions, smoothed, unfolded
+from privypurse.estimators._curves import Groups, positions, smoothed, unfolded
 from privypurse.estimators._fit_budget import LeavesItsPurse, open_budget, part_for_training, uncharged_around_fits
-from privypurse.estimators._noise_intervals import Groups, grouped_rows, half_widths, looks_one_hot, synthetic_rows
+from privypurse.estimators._noise_intervals import half_widths, looks_one_hot
 from privypurse.estimators._preparation import TURN_AT, Preparation, Preparer
 from privypurse.losses._linear import Logistic, Softmax
 from privypurse.methods._auto import Auto
@@ -440,14 +439,11 @@ class PrivateLinearModel(LeavesItsPurse, BaseEstimator):  # type: ignore[misc]
         if unknown := [name for group in one_hot or () for name in group if name not in columns]:
             raise InvalidArgument(f"one_hot must name columns of X; got {shown(unknown)}. Pass lists of names.")
         groups = [[columns.index(name) for name in group] for group in one_hot or ()]
-        view = functools.partial(unfolded, groups=parts, preparation=self.preparation_)
-        values, ends = joined(view(self.coef_), self.intercept_), ends if intervals else None
+        values = joined(unfolded(self.coef_, parts, self.preparation_), self.intercept_)
+        ends = ends if intervals else None
         if intervals and ends is None:
-            draw: Any = functools.partial(synthetic_rows, self, groups)
-            if parts:
-                draw = functools.partial(grouped_rows, parts, self.preparation_)
             with contextlib.suppress(PrivypurseError):  # a method that needs a purse of its own
-                ends = half_widths(self, draw, view=view)
+                ends = half_widths(self, parts, one_hot=groups)
         half = np.full_like(values, np.nan) if ends is None else joined(*ends)
         declared_none = one_hot is not None and not groups
         if ends is not None and not (parts or declared_none) and (like := looks_one_hot(self, groups)).any():

@@ -16,13 +16,15 @@ from scipy import linalg
 from privypurse.core._checks import FloatArray
 from privypurse.core.charges import from_json
 from privypurse.core.queries import Released
-from privypurse.estimators._noise_intervals import Groups
 from privypurse.estimators._preparation import Preparation
 from privypurse.estimators._private_statistics import gaussian, private_count
 from privypurse.oracles.statistics import histograms
 from privypurse.purse._purse import Purse
 from privypurse.training._trace import Trace
 from privypurse.training.optimizers._base import Optimizer
+
+# The parts of an encoded row: the number of columns of each, and what they hold (`grouped_rows`).
+Groups = Sequence[tuple[int, str]]
 
 # Shares of the budget: of the number of records, which sets the cells, and of the histograms.
 COUNT_SHARE, HISTOGRAM_SHARE = 0.01, 0.05

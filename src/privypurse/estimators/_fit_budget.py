@@ -17,6 +17,7 @@ from privypurse.accounting._filters import GdpFilter
 from privypurse.accounting._totals import Filter
 from privypurse.core._checks import positive, shown, small_probability
 from privypurse.core._errors import InvalidArgument
+from privypurse.core._formats import NO_PROTECTION_EPSILON, weakness
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.estimators._uncovered import uncovered_steps
@@ -80,6 +81,8 @@ def open_budget(estimator: Any) -> Purse:
         if seed is not None:
             seeded = f"random_state={shown(random_state)} makes the noise repeatable: this fit is a simulation"
             warnings.warn(f"{seeded}, NOT PRIVATE. Omit it on private data.", SimulationWarning, stacklevel=6)
+        elif epsilon > NO_PROTECTION_EPSILON:
+            warnings.warn(f"{weakness(epsilon)}. 1 is a usual choice.", UserWarning, stacklevel=6)
         rule = GdpFilter(epsilon, DELTA if delta is None else delta, relation or Neighbouring.ADD_REMOVE)
         return purse_of_one_fit(estimator, rule, source)
     check_terms(purse, delta, relation, random_state)

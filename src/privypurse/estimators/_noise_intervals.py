@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special, stats
 
 from privypurse.accounting import convert
@@ -21,41 +22,43 @@ from privypurse.core._checks import FloatArray
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.core._randomness import NoiseSource
 from privypurse.estimators._compat import same_attributes
+from privypurse.estimators._curves import Groups, unfolded
 from privypurse.estimators._preparation import CENTRE_SHARE, Preparation
 from privypurse.purse._purse import Purse
 
 RUNS, MOST_ROWS, MOST_REHEARSED, MOST_WEIGHTS = 12, 10_000, 1_500_000, 4_000
-# Of numbers with each other, in rehearsals: that of the records is not released, and noise moves
+# Of numbers with each other, in rehearsals, where that of the records was not released: noise moves
 # coefficients of correlated numbers further.
-CORRELATION = 0.8
-WIDER = 1.06  # since rehearsals on other rows are smoothed a little differently
+CORRELATION = 0.9
+# Since rehearsals on other rows are smoothed a little differently, and keep the knots of curves, which
+# a training buys anew.
+WIDER, WIDER_CURVES = 1.06, 1.25
 NOTE = (
     "Intervals are about noise alone. If this training were repeated many times on the same records with fresh noise, the mean "
     "of a coefficient would lie in its interval, for roughly 95 of 100 intervals. They come from "
     f"{RUNS} rehearsals of the whole training on synthetic rows, drawn from the centre and spread of columns that were released, "
-    f"numbers with a correlation of {CORRELATION:g} and other columns taken as independent; no data is used. Those of numbers "
-    "that are correlated more strongly are too narrow. They say nothing about what another sample of people would "
+    "no data is used. Numbers are drawn with their released correlations, or, where none were released, with a correlation of "
+    f"{CORRELATION:g}: then intervals of numbers that are correlated more strongly are too narrow, and others wider than needed. "
+    "Other columns are taken as independent. Intervals say nothing about what another sample of people would "
     "give, nor what training without privacy would give: a budget ends training early and limits long rows, so coefficients of "
     "columns with few records are drawn towards zero, and others can be steeper."
 )
-Draw = Callable[[int, np.random.Generator, float], Any]
 
 
 def half_widths(
     model: Any,
-    draw: Draw,
+    groups: Groups = (),
     *,
-    view: Callable[[FloatArray], FloatArray] = np.asarray,
+    one_hot: Sequence[Sequence[int]] = (),
     share: float = 1.0,
     goes_on: Callable[[int], bool] = bool,
     seed: int = 0,
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Return half-widths of the intervals of ``view(coef_)`` and ``intercept_`` of a fitted model.
+    """Return half-widths of the intervals of ``coef_`` and ``intercept_`` of a fitted model.
 
-    ``draw(rows, rng, error)`` returns synthetic rows, with `error` the standard deviation of the
-    noise in the centre of a column. `share` is the part of the budget, in squares of mu, that this fit
-    had. ``goes_on(runs)`` is called after each run. Return None if it
-    returns False, or if the budget of the training is not known: after a search, or a warm start.
+    Rows are drawn by `grouped_rows`, and curves are `unfolded`; without groups by `synthetic_rows`. `share`
+    is the part of the budget, in squares of mu, that this fit had. ``goes_on(runs)`` is called after each
+    run. Return None if it returns False, or if the budget of the training is not known: after a search, or a warm start.
     The seed is of synthetic rows and noise: no privacy depends on it.
     """
     spent, preparation, columns = model.privacy_spent_, model.preparation_, model.n_features_in_
@@ -67,7 +70,11 @@ def half_widths(
     mu = convert.gdp_mu(spent.epsilon, spent.delta)
     twice = 1 if model.certificate_.neighbouring == Neighbouring.ADD_REMOVE.value else 2
     error = twice * float(np.max(preparation.unit)) / (math.sqrt(CENTRE_SHARE) * mu * preparation.records)
-    X = draw(rows, rng, error)
+    X = (
+        grouped_rows(groups, preparation, rows, rng, error)
+        if groups
+        else synthetic_rows(model, one_hot, rows, rng, error)
+    )
     y = _labels(model, X, rng)
     # Keep the ratio of noise to rows.
     mu *= math.sqrt(share) * preparation.records / rows
@@ -78,11 +85,13 @@ def half_widths(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about synthetic rows
             rehearsed = _like(model, rows).set_params(purse=purse).fit(X, y)
-        found.append((view(rehearsed.coef_), np.asarray(rehearsed.intercept_)))
+        found.append((unfolded(rehearsed.coef_, groups, preparation), np.asarray(rehearsed.intercept_)))
         if not goes_on(run + 1):
             return None
-    factor = WIDER * float(stats.t.ppf(0.975, RUNS - 1))
+    factor = float(stats.t.ppf(0.975, RUNS - 1))
     coefficients, intercepts = (factor * np.std(part, axis=0, ddof=1) for part in zip(*found, strict=True))
+    wider = [WIDER_CURVES if kind == "curve" else WIDER for width, kind in groups for _ in range(width)]
+    coefficients, intercepts = coefficients * (wider or WIDER), intercepts * WIDER
     finite = np.isfinite(coefficients).all() and np.isfinite(intercepts).all()
     return (coefficients, intercepts) if finite else None
 
@@ -104,14 +113,16 @@ def synthetic_rows(
 ) -> Any:
     """Draw rows with the centre and spread of columns that a model released.
 
-    Each group of columns is one-hot, the others are normal and correlated. What was not released is zero for the
+    Each group of columns is one-hot, the others are normal (`correlated_normals`). What was not released is zero for the
     centre, and for the spread the same for all columns; categories are then equally frequent.
     """
     preparation, width = model.preparation_, model.n_features_in_
     unit = np.broadcast_to(preparation.unit, width)
     centre = np.zeros(width) if preparation.centre is None else preparation.centre * unit
     spread = np.full(width, width**-0.5) if preparation.spread is None else preparation.spread
-    made = centre + spread * unit * correlated_normals(rows, width, rng)
+    made = np.tile(centre, (rows, 1))
+    numbers = np.setdiff1d(np.arange(width), [place for group in groups for place in group])
+    made[:, numbers] += (spread * unit)[numbers] * correlated_normals(rows, numbers, preparation, rng)
     for group in groups:
         part, means = np.zeros((rows, len(group))), np.full(len(group), np.nan)
         if preparation.centre is not None:
@@ -119,10 +130,6 @@ def synthetic_rows(
         draw_categories(part, means, rng, error * float(np.max(unit[list(group)]) / np.max(unit)))
         made[:, list(group)] = part
     return made
-
-
-# The parts of an encoded row: the number of columns of each, and what they hold.
-Groups = Sequence[tuple[int, str]]
 
 
 def grouped_rows(groups: Groups, preparation: Preparation, rows: int, rng: np.random.Generator, error: float) -> Any:
@@ -138,7 +145,11 @@ def grouped_rows(groups: Groups, preparation: Preparation, rows: int, rng: np.ra
     means = np.full(width, np.nan) if preparation.centre is None else preparation.centre * preparation.unit
     spreads = np.full(width, 0.25) if preparation.spread is None else preparation.spread * preparation.unit
     made = np.zeros((rows, width), dtype=np.float32)
-    normals = iter(correlated_normals(rows, sum(kind == "number" for _, kind in groups), rng).T)
+    starts = np.cumsum([0, *(own for own, _ in groups)])
+    numbers = np.array(
+        [at for at, (_, kind) in zip(starts, groups, strict=False) if kind in ("number", "curve")], dtype=np.intp
+    )
+    normals = iter(correlated_normals(rows, numbers, preparation, rng).T)
     start = 0
     for own, kind in groups:
         part, place = made[:, start : start + own], slice(start, start + own)
@@ -163,10 +174,21 @@ def grouped_rows(groups: Groups, preparation: Preparation, rows: int, rng: np.ra
     return made
 
 
-def correlated_normals(rows: int, columns: int, rng: np.random.Generator) -> FloatArray:
-    """Draw columns of standard normal numbers with the same correlation between any two."""
-    shared, own = rng.standard_normal((rows, 1)), rng.standard_normal((rows, columns))
-    return np.asarray(math.sqrt(CORRELATION) * shared + math.sqrt(1 - CORRELATION) * own)
+def correlated_normals(
+    rows: int, places: NDArray[np.intp], preparation: Preparation, rng: np.random.Generator
+) -> FloatArray:
+    """Draw a standard normal number for each of these columns, with the released correlations if there are some."""
+    columns = len(places)
+    correlation = np.full((columns, columns), CORRELATION)
+    if preparation.turn is not None:
+        known = np.linalg.matrix_power(preparation.turn, -2) * (preparation.curvature or 1.0)
+        products = (known - (preparation.turn_noise or 0.0) * np.eye(len(known)))[np.ix_(places, places)]
+        sizes = np.sqrt(np.maximum(np.diag(products), 1e-9 * np.max(known)))
+        correlation = products / np.outer(sizes, sizes)
+    np.fill_diagonal(correlation, 1.0)
+    values, vectors = np.linalg.eigh(correlation)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(rng.standard_normal((rows, columns)) @ root.T)
 
 
 def looks_one_hot(model: Any, groups: Sequence[Sequence[int]]) -> FloatArray:

@@ -78,6 +78,7 @@ class Preparation:
     spread: FloatArray | None = None  # noisy standard deviation of columns in their unit; at least 0
     turn: FloatArray | None = None  # symmetric matrix that decorrelates stretched columns
     curvature: float | None = None  # about that of a squared loss in every direction, after a turn
+    turn_noise: float | None = None  # what the turn adds to the variance of each direction before, for the noise in it
     target_spread: float | None = None  # distance from the middle that most targets are within
     target_reach: float | None = None  # with a log link, the reach as a multiple of the mean
 
@@ -210,7 +211,7 @@ class Preparer:
         if unit is None:
             around, decades = math.sqrt(columns) / 2, 2 if declared_scales else 8
             unit = self._length(rows.limits, "row length", records, around=around, decades=decades) * room
-        centre = stretch = spread = turn = curvature = None
+        centre = stretch = spread = turn = curvature = turn_noise = None
         length = 1.0
         if worth_it:
             if self._intercept and (not rows.is_sparse or records * columns <= MOST_DENSE):
@@ -221,7 +222,7 @@ class Preparer:
             length = self._length(rows.limits, "row length after standardising", records, around=1.0, decades=2) * room
             few = columns <= MOST_TURNED and records * mu >= turn_at * columns**1.5
             if target is not None and few and self._budget.left > LEFT_TO_TURN and not rows.is_sparse:
-                turn, curvature = self._turn(records, length)
+                turn, curvature, turn_noise = self._turn(records, length)
                 rows.turn(turn)
                 length = self._reach(
                     rows.beyond, math.sqrt(curvature * columns), 1.0, records, "row length after turning"
@@ -241,6 +242,7 @@ class Preparer:
             spread=spread,
             turn=turn,
             curvature=curvature,
+            turn_noise=turn_noise,
             **goal,
         )
 
@@ -314,8 +316,8 @@ class Preparer:
         total, _ = self._noisy(target.factors(scores, limit), 1.0, "mean of exp(residual)")
         return min(max(float(total[0]) / records, 1.0), limit)
 
-    def _turn(self, records: float, length: float) -> tuple[FloatArray, float]:
-        """Return the matrix that makes columns uncorrelated and alike, and their variance then."""
+    def _turn(self, records: float, length: float) -> tuple[FloatArray, float, float]:
+        """Return the matrix that makes columns uncorrelated and alike, their variance then, and what noise was taken for."""
         columns, upper = self._rows.columns, np.triu_indices(self._rows.columns)
         total, noise_std = self._noisy(self._rows.products(clip_norm=length), TURN_SHARE, "products of columns")
         products = np.zeros((columns, columns))
@@ -323,9 +325,10 @@ class Preparer:
         products = (products + products.T) / np.where(np.eye(columns, dtype=bool), 2, math.sqrt(2))
         values, vectors = np.linalg.eigh(products)
         # Add the norm of the noise, so that no direction is scaled up by noise.
-        known = np.maximum(values, 0.0) + math.sqrt(2 * columns) * noise_std / records
+        added = math.sqrt(2 * columns) * noise_std / records
+        known = np.maximum(values, 0.0) + added
         variance = float(known.mean())
-        return (vectors * np.sqrt(variance / known)) @ vectors.T, variance
+        return (vectors * np.sqrt(variance / known)) @ vectors.T, variance, added
 
     @property
     def _budget(self) -> Budget:

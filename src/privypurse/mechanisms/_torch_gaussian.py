@@ -166,4 +166,4 @@ class TorchGaussian(Gaussian):
             return noisy.double() * lattice.unit
         on_cpu = value.device.type == "cpu"
         drawn = torch.from_numpy(noise.normal(box.shape)) if on_cpu else normals(box.shape, value.device, noise)
-        return value.double() + self.noise_std(box, neighbouring) * drawn
+        return drawn.mul_(self.noise_std(box, neighbouring)).add_(value)

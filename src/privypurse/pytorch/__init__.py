@@ -11,6 +11,18 @@ except ImportError as error:  # pragma: no cover
 from privypurse.pytorch._budgets import AdaptiveClip, open_purse
 from privypurse.pytorch._checkpoint import resume, save
 from privypurse.pytorch._fitting import DeepNesterov, Fitted, fit
+from privypurse.pytorch._fixing import fix
 from privypurse.pytorch._private_loop import Private, make_private
 
-__all__ = ["AdaptiveClip", "DeepNesterov", "Fitted", "Private", "fit", "make_private", "open_purse", "resume", "save"]
+__all__ = [
+    "AdaptiveClip",
+    "DeepNesterov",
+    "Fitted",
+    "Private",
+    "fit",
+    "fix",
+    "make_private",
+    "open_purse",
+    "resume",
+    "save",
+]

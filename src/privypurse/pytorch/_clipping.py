@@ -8,7 +8,6 @@ there is no shortcut. The sum needs no single gradients; for most layers the nor
 import contextlib
 import contextvars
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,6 +33,14 @@ LARGEST = 1e25  # above this, products of inputs and gradients could overflow be
 BLOCK = 256  # records per block summed in single precision; blocks are summed in double
 # Whether a layer is being run a second time, with hooks off.
 RUNNING_AGAIN = contextvars.ContextVar("RUNNING_AGAIN", default=False)
+
+
+class NotByRecords(InvalidArgument):
+    """A layer was run on something else than records, in its first dimension."""
+
+    def __init__(self, message: str, layer: nn.Module) -> None:
+        super().__init__(message)
+        self.layer = layer
 
 
 def check_clip_norm(**named: float) -> float:
@@ -213,7 +220,7 @@ class EmbeddingRule(Rule):
 
     def _words(self, use: Use) -> tuple[Tensor, Tensor, tuple[int, int]]:
         layer, words = use.layer, use.inputs[0]
-        assert isinstance(layer, nn.Embedding)
+        assert isinstance(layer, nn.Embedding | nn.EmbeddingBag)
         words = words.flatten(1) if words.dim() > 1 else words[:, None]
         back = use.grad.reshape(*words.shape, -1)
         if layer.padding_idx is not None:
@@ -240,39 +247,39 @@ class AffineRule(Rule):
         return {name: values[name].sum(places) if places else values[name] for name in use.names}
 
 
-class AnyRule(Rule):
-    """Any other layer: run again on each record alone. Slow."""
+@dataclass(frozen=True)
+class RowsOfLinear(LinearRule):
+    """Linear map by some rows of a larger matrix, such as packed queries, keys and values."""
+
+    first: int
+    rows: int
+
+    def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
+        """Return weighted sums, with zeros for the other rows."""
+        sums = super().weighted_sums(use, weights, fit)
+        return {name: padded(value, 0, self.rows, self.first) for name, value in sums.items()}
 
     def gradients(self, use: Use) -> dict[str, Tensor]:
-        """Return per-sample gradients by `vmap` over a second run of the layer."""
-        layer, tree_map = use.layer, torch.utils._pytree.tree_map
-        fixed = dict(layer.named_parameters()) | dict(layer.named_buffers())
-        moving = {name: fixed.pop(name).detach() for name in use.names}
-        kind = next(iter(moving.values())).dtype
-        grads = {k: grad for k, grad in enumerate(use.output_grads) if grad is not None}
+        """Return each record's gradient, with zeros for the other rows."""
+        return {name: padded(value, 1, self.rows, self.first) for name, value in super().gradients(use).items()}
 
-        def single(x: Any) -> Any:
-            # Under autocast the precision of inputs and parameters differs.
-            return (x.to(kind) if x.is_floating_point() else x).unsqueeze(0) if isinstance(x, Tensor) else x
 
-        def one(inputs: tuple[Any, ...], back: dict[int, Tensor]) -> dict[str, Tensor]:
-            def run(values: dict[str, Tensor]) -> dict[int, Tensor]:
-                outputs = torch.func.functional_call(layer, {**values, **fixed}, tree_map(single, inputs))
-                listed = [outputs] if isinstance(outputs, Tensor) else [o for o in outputs if isinstance(o, Tensor)]
-                return {k: listed[k] for k in grads}
+class StepsRule(LinearRule):
+    """Linear map applied step by step; its inputs are listed while it runs."""
 
-            outputs, pull = torch.func.vjp(run, moving)  # type: ignore[misc]
-            (values,) = pull({k: back[k].unsqueeze(0).to(out.dtype) for k, out in outputs.items()})
-            return {name: value.float() for name, value in values.items()}
+    def _placed(self, use: Use) -> tuple[Tensor, Tensor]:
+        if isinstance(use.inputs[0], list):
+            use.inputs = (torch.stack(use.inputs[0], dim=1),)
+        return super()._placed(use)
 
-        dims = tree_map(lambda x: 0 if isinstance(x, Tensor) else None, use.inputs)
-        again = RUNNING_AGAIN.set(True)
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "There is a performance drop")
-                return torch.func.vmap(one, in_dims=(dims, 0))(use.inputs, grads)
-        finally:
-            RUNNING_AGAIN.reset(again)
+
+class CopiesRule(Rule):
+    """Parameters of which each record has a copy: the gradients of these are those of the records."""
+
+    def gradients(self, use: Use) -> dict[str, Tensor]:
+        """Return the gradients of the copies."""
+        pairs = zip(use.names, use.output_grads, strict=True)
+        return {name: grad.float() for name, grad in pairs if grad is not None}
 
 
 RULES: tuple[tuple[tuple[type[nn.Module], ...], Rule], ...] = (
@@ -284,11 +291,21 @@ RULES: tuple[tuple[tuple[type[nn.Module], ...], Rule], ...] = (
 
 
 def rule_for(layer: nn.Module) -> Rule | None:
-    """Return the rule of a layer, or None if only layers within it have parameters."""
+    """Return the rule of a layer, if it has one."""
     for kinds, rule in RULES:
         if isinstance(layer, kinds) and type(layer).forward in (kind.forward for kind in kinds):
             return rule
-    return AnyRule() if list(layer.parameters(recurse=False)) else None
+    return None
+
+
+def places_of(module: nn.Module, names: dict[int, str]) -> dict[str, str]:
+    """Return the name in `names`, by id, of each parameter in each module: one that is held twice counts once.
+
+    For `functional_call`, which leaves other tensors in a module that is held twice where it ties weights.
+    """
+    layers = module.named_modules()
+    found = [pair for path, layer in layers for pair in layer.named_parameters(path, recurse=False)]
+    return {place: names[id(value)] for place, value in found if id(value) in names}
 
 
 def masked(values: Tensor, fit: Tensor) -> Tensor:
@@ -343,11 +360,7 @@ def clipped_sum(
     whatever the module's precision; norms, and sums of more than a few hundred records, in double.
     """
     records = weights.shape[0]
-    for use in uses:
-        found = next(x.shape[0] for x in torch.utils._pytree.tree_leaves(use.inputs) if isinstance(x, Tensor))
-        if found != records:
-            run = f"a layer ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}"
-            raise InvalidArgument(f"{run}. Keep records, each once, as the first dimension of each layer's input.")
+    check_rows(uses, records)
     times = Counter(name for use in uses for name in use.names.values())
     with torch.autocast(weights.device.type, enabled=False), torch.no_grad(), full_precision():
         squared = weights.new_zeros(records, dtype=torch.float64)
@@ -380,6 +393,21 @@ def clipped_sum(
         parts = [sums[name].flatten() if name in sums else nothing.expand(size.numel()) for name, size in sizes.items()]
         within = (torch.where(lengths <= bound, 0.5, -0.5) * weights).sum()
         return ClippedSum(torch.cat(parts), within)
+
+
+def check_rows(uses: list[Use], records: int) -> None:
+    """Raise NotByRecords where a layer was run on another number of rows than there are records."""
+    for use in uses:
+        found = next(x.shape[0] for x in torch.utils._pytree.tree_leaves(use.inputs) if isinstance(x, Tensor))
+        if found != records:
+            name = next(iter(use.names.values())).rpartition(".")[0] or "module"
+            run = f"{name} ({type(use.layer).__name__}) was run on {found} records, but the batch has {records}"
+            remedy = "Keep records, each once, as the first dimension of each layer's input"
+            if isinstance(use.layer, nn.Embedding):
+                remedy = (
+                    f"Look up positions once for each record, as in {name}(torch.arange(length).expand(len(x), -1))"
+                )
+            raise NotByRecords(f"{run}. {remedy}.", use.layer)
 
 
 @contextlib.contextmanager

@@ -14,15 +14,21 @@ from torch import Tensor, nn
 
 from privypurse.core._checks import positive_integer, shown
 from privypurse.core._errors import InvalidArgument
-from privypurse.pytorch._clipping import ClippedSum, clipped_sum, full_precision, padded
+from privypurse.pytorch._clipping import ClippedSum, clipped_sum, full_precision, padded, places_of
 from privypurse.pytorch._record_views import of_records
 from privypurse.pytorch._taps import Taps
 
 
 def fill_up(batch: Sequence[Tensor], size: int) -> tuple[list[Tensor], Tensor]:
-    """Return a batch padded with zeros to a size, and weights: 1 for records, 0 for padding."""
+    """Return a batch padded to a size with copies of its last record, and weights: 1 for records, 0 for padding.
+
+    Zeros are no input of every module: a length, for one.
+    """
     weights = padded(torch.ones(len(batch[0]), device=batch[0].device), 0, size)
-    return [padded(part, 0, size) for part in batch], weights
+    missing = size - len(batch[0])
+    return [
+        torch.cat([part, part[-1:].expand(missing, *part.shape[1:])]) if missing else part for part in batch
+    ], weights
 
 
 class Replayed:
@@ -94,6 +100,7 @@ class ClippedSums:
             raise InvalidArgument(f"loss must be a function of outputs and targets; got {shown(loss)}.")
         self._module, self._taps, self._trained = module, taps, trained
         self._losses, self._views = per_record(loss), views
+        self._places = places_of(module, {id(value): name for name, value in trained.items()})
         on_cpu = next(iter(trained.values())).device.type == "cpu"
         self._compile = not on_cpu if compile is None else bool(compile)
         self._functions: dict[Any, Any] = {}
@@ -137,13 +144,20 @@ class ClippedSums:
     def _evaluate(self, *arguments: Tensor) -> Tensor:
         count = len(self._trained)
         values, (*inputs, target) = dict(zip(self._trained, arguments[:count], strict=True)), arguments[count:]
-        return self._losses(torch.func.functional_call(self._module, values, tuple(inputs)), target)
+        placed = {place: values[name] for place, name in self._places.items()}
+        outputs = torch.func.functional_call(self._module, placed, tuple(inputs), tie_weights=False)
+        return self._losses(outputs, target)
 
     def _run(self, *arguments: Tensor) -> tuple[Tensor, Tensor]:
         *rest, weights, clip_norm = arguments
         self._taps.take()
         with torch.enable_grad(), self._taps.open(quietly=True):
-            torch.autograd.grad(self._evaluate(*rest).sum(), [self._taps.anchor], allow_unused=True)
+            total = self._evaluate(*rest).sum()
+            if self._compile:
+                torch.autograd.grad(total, [self._taps.anchor], allow_unused=True)
+            else:
+                total.backward()  # type: ignore[no-untyped-call]  # plain, which checkpoints of activations support
+                self._taps.anchor.grad = None
         uses = self._taps.take()
         if self._views > 1:
             uses, weights = [of_records(use, self._views) for use in uses], weights[:: self._views]
@@ -165,8 +179,8 @@ class ClippedSums:
             else x
             for x in zeros
         ]
-        graph = make_fx(function)(*values, *zeros, *rest)
         try:
+            graph = make_fx(function)(*values, *zeros, *rest)
             compiled = torch.compile(graph, fullgraph=True, dynamic=False)
             pair = [torch.utils._pytree.tree_leaves(run(*values, *rising, *rest)) for run in (compiled, function)]
             if not all(_nearly(*two) for two in zip(*pair, strict=True)):

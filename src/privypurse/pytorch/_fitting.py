@@ -30,18 +30,19 @@ from privypurse.pytorch._budgets import target_of
 from privypurse.pytorch._clipping import MARGIN, check_clip_norm
 from privypurse.pytorch._compiled import ClippedSums, Loss, piece_size, sum_in_pieces
 from privypurse.pytorch._engine import Processes
-from privypurse.pytorch._module_state import ModuleState
-from privypurse.pytorch._private_loop import check_module, put_on_record
+from privypurse.pytorch._fixing import check_module
+from privypurse.pytorch._module_state import ModuleState, kept_modes
+from privypurse.pytorch._private_loop import put_on_record
 from privypurse.pytorch._record_views import Views, in_views, try_views
 from privypurse.pytorch._rows import Indexes, moved, rows_of
 from privypurse.pytorch._taps import Taps
-from privypurse.pytorch._trial import Trials, kept_modes
+from privypurse.pytorch._trial import Trials
 from privypurse.training._checkpoint import Checkpoint
 from privypurse.training._loop import fit as train_with
 from privypurse.training._plan import Facts, Method, Recipe
 from privypurse.training._progress import Callback
 from privypurse.training._trace import Trace
-from privypurse.training.optimizers._gradient_descent import ShrinkingNesterov
+from privypurse.training.optimizers._gradient_descent import GradientDescent, check_momentum
 from privypurse.training.schedules._base import EvenSplit
 
 MOST_STEPS = 2_000
@@ -68,7 +69,7 @@ class ModuleOracle:
         *,
         loss: Loss,
         records: float,
-        clip_norm: float = 0.1,
+        clip_norm: float = 0.5,
         curvature: float | None = None,
         loss_range: float = 1.0,
         micro_batch: int | None = None,
@@ -199,48 +200,39 @@ class ModuleOracle:
 
 @dataclass(frozen=True)
 class DeepNesterov(PlannedMethod):
-    """Default method for modules: Nesterov descent on full batches, with ``n mu/sqrt(d)`` steps.
+    """Default method for modules: Nesterov descent on full batches, with steps that fall to zero.
 
     Gradients are in units of the clip norm, so that the step size depends on neither loss nor clip
-    norm. The weights shrink by 1/T at each of the T steps.
+    norm. Steps are of one size in the first half of the run, and fall linearly to zero in the second.
 
     Parameters
     ----------
     steps : int or None
-        By default ``n mu/sqrt(d)``, between 10 and 2,000.
+        By default ``2 n mu/sqrt(d)``, between 20 and 2,000.
     momentum : float, default 0.9
         Momentum coefficient.
-    pace : float, default 1.5
-        Step size for gradients in units of the clip norm.
-    shrink : float, default 1.0
-        Without gradients the weights would shrink by ``exp(-shrink)`` over the run.
-    tail : float, default 0.1
-        Share of the last points that are averaged.
+    pace : float, default 0.75
+        First step size for gradients in units of the clip norm.
     """
 
     steps: int | None = None
     momentum: float = 0.9
-    pace: float = 1.5
-    shrink: float = 1.0
-    tail: float = 0.1
+    pace: float = 0.75
     name: ClassVar[str] = "deep-nesterov"
 
     def __post_init__(self) -> None:
         check_steps_and_size(self.steps, self.pace)
-        self._optimizer(10, 1.0, 1.0, 0.0)
+        check_momentum(self.momentum)
 
     def recipe(self, facts: Facts) -> Recipe:
         """Plan the descent."""
         if facts.clip_norm is None:
-            raise InvalidArgument("clip_norm must be given: nothing else bounds gradients. Pass clip_norm=0.1.")
-        steps = self.steps or balanced_steps(facts, most=MOST_STEPS)
-        optimizer = self._optimizer(steps, facts.records, facts.clip_norm, facts.l2)
-        return Recipe(optimizer, EvenSplit(), steps, step_sizes=(optimizer.step_size,))
-
-    def _optimizer(self, steps: int, records: float, clip_norm: float, l2: float) -> ShrinkingNesterov:
-        own = {"momentum": self.momentum, "shrink": self.shrink, "tail": self.tail}
-        pace = self.pace / clip_norm
-        return ShrinkingNesterov(step_size=pace, records=records, steps=steps, clip_norm=clip_norm, l2=l2, **own)
+            raise InvalidArgument("clip_norm must be given: nothing else bounds gradients. Pass clip_norm=0.5.")
+        steps = self.steps or 2 * balanced_steps(facts, most=MOST_STEPS // 2)
+        falling = np.minimum(1.0, 2.0 - 2.0 * np.arange(steps) / steps)
+        sizes = tuple((self.pace / facts.clip_norm * falling).tolist())
+        optimizer = GradientDescent(sizes, facts.records, facts.clip_norm, self.momentum, nesterov=True, l2=facts.l2)
+        return Recipe(optimizer, EvenSplit(), steps, step_sizes=sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,7 +268,7 @@ def fit(
     delta: float | None = None,
     neighbouring: Neighbouring | str = Neighbouring.ADD_REMOVE,
     method: "Method | str | None" = None,
-    clip_norm: float = 0.1,
+    clip_norm: float = 0.5,
     loss_range: float = 1.0,
     curvature: float | None = None,
     l2: float = 0.0,
@@ -305,7 +297,7 @@ def fit(
     method : Method, str or None
         By default `DeepNesterov`. ``DPAGD()`` and ``ADPSGD()`` select step sizes privately,
         ``Dynamic()`` divides the budget by influence, ``DPSGD()`` takes Poisson samples, ...
-    clip_norm : float, default 0.1
+    clip_norm : float, default 0.5
         Clip norm of per-sample gradients. Steps are relative to it, so its effect is small.
     loss_range : float, default 1.0
         For line searches: range to which the change of one record's loss is clipped.

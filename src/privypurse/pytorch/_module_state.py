@@ -456,3 +456,14 @@ def _equal_numbers(one: Any, other: Any) -> bool:
     if type(one) is not type(other) or not isinstance(one, _NUMBERS):
         return False
     return bool(one == other or (one != one and other != other))
+
+
+@contextlib.contextmanager
+def kept_modes(module: nn.Module) -> Iterator[None]:
+    """Restore the training mode of each layer on exit."""
+    modes = {layer: layer.training for layer in module.modules()}
+    try:
+        yield
+    finally:
+        for layer, mode in modes.items():
+            layer.training = mode

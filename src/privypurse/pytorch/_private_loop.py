@@ -1,13 +1,12 @@
 """[RAW DATA] `make_private`: private training in the user's own loop."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.modules import batchnorm, instancenorm, rnn
 from torch.utils.data import DataLoader
 
 from privypurse.accounting._filters import GdpFilter
@@ -24,6 +23,7 @@ from privypurse.pytorch._budgets import AdaptiveClip, Payments, Settings, schedu
 from privypurse.pytorch._clipping import check_clip_norm
 from privypurse.pytorch._compiled import ClippedSums, Loss, piece_size
 from privypurse.pytorch._engine import Engine, PrivateLoader
+from privypurse.pytorch._fixing import check_module
 from privypurse.pytorch._rows import DatasetRows, RecordSource, rows_of
 from privypurse.pytorch._taps import Taps
 from privypurse.pytorch._trial import Trials, put_untried
@@ -259,40 +259,6 @@ def put_on_record(purse: Purse, untried: Sequence[str], rows: RecordSource) -> N
     put_untried(purse, untried)
     if isinstance(rows, DatasetRows) and rows.collates_by_itself:
         purse.declare_uncovered(COLLATED)
-
-
-def check_module(module: Any) -> nn.Module:
-    """Return the module, unwrapped; raise InvalidArgument for non-modules and layers that mix records."""
-    if not isinstance(module, nn.Module):
-        raise InvalidArgument(f"module must be a torch.nn.Module; got {shown(module)}. Pass the module to train.")
-    if isinstance(module, nn.parallel.DistributedDataParallel):
-        module = module.module
-    if hasattr(module, "_orig_mod"):
-        raise InvalidArgument("module was compiled with torch.compile; the engine does so itself. Pass the original.")
-    for name, layer in module.named_modules():
-        where = f"{name} ({type(layer).__name__})" if name else type(layer).__name__
-        for why, remedy in _faults(layer):
-            raise InvalidArgument(f"module has {where}, {why}. Replace it with {remedy}.")
-    return module  # type: ignore[no-any-return]
-
-
-def _faults(layer: nn.Module) -> Iterator[tuple[str, str]]:
-    """Yield why a layer is refused, and what to replace it with."""
-    if isinstance(layer, batchnorm._BatchNorm):
-        parameters = list(layer.parameters())
-        frozen = not any(parameter.requires_grad for parameter in parameters) if parameters else not layer.training
-        if layer.running_mean is None or not frozen:  # else its statistics are fixed, and records stay apart
-            channels = layer.num_features
-            groups = next((groups for groups in (32, 16, 8, 4, 2) if channels % groups == 0 and channels > groups), 1)
-            flat = isinstance(layer, nn.BatchNorm1d)
-            remedy = f"nn.LayerNorm({channels})" if flat else f"nn.GroupNorm({groups}, {channels})"
-            yield "which normalises over the records of a batch: each record's gradient depends on the others", remedy
-    if isinstance(layer, instancenorm._InstanceNorm) and layer.track_running_stats:
-        yield "which keeps a mean over records, without privacy", "the same layer with track_running_stats=False"
-    if isinstance(layer, rnn.RNNBase):
-        yield "for which there are no per-sample gradients", "nn.TransformerEncoderLayer, or cells of nn.Linear"
-    if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.sparse or layer.scale_grad_by_freq):
-        yield "with max_norm, sparse or scale_grad_by_freq, which depend on the batch", "a plain nn.Embedding"
 
 
 def trained_parameters(module: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:

@@ -3,6 +3,7 @@
 import copy
 import enum
 import math
+import random
 import zlib
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -131,8 +132,26 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments of a module
+
+
+def ways_to_call(module: nn.Module, batch: Any) -> list[Callable[[Any], Arguments]]:
+    """Return ways of calling a module with a batch, most likely first."""
+    if hasattr(module, "silent"):  # a training step: batch and, mostly, batch index
+        return [lambda made: ((made, 0), {}), lambda made: ((made,), {})]
+    if hasattr(batch, "keys"):
+        labels = {"labels", "label", "targets", "target", "y"}
+        return [
+            lambda made: ((), dict(made)),
+            lambda made: ((), {name: x for name, x in made.items() if name not in labels}),
+            *(lambda made, name=name: ((made[name],), {}) for name in batch),
+        ]
+    if isinstance(batch, tuple | list) and len(batch) > 1:
+        return [lambda made: (tuple(made[:-1]), {}), lambda made: (tuple(made), {}), lambda made: ((made[0],), {})]
+    return [lambda made: (tuple(made) if isinstance(made, tuple | list) else (made,), {})]
+
+
 # Layers whose mode makes no other way of calling a module.
-_MODES_ASIDE = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.modules.batchnorm._BatchNorm)
+_MODES_ASIDE = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase, nn.modules.batchnorm._BatchNorm)
 
 
 class Way(NamedTuple):
@@ -280,9 +299,23 @@ def _integers(record: Record, name: str, reach: Integers, shape: torch.Size, dty
     if record.side > 0:
         low, high, furthest = (largest + 1) // 2, largest, largest
     elif record.side < 0:
-        low, high, furthest = smallest, smallest // 2, smallest
+        low, high, furthest = smallest, max(smallest, smallest // 2), smallest
     else:  # below the largest, so that records above it change a maximum
         low, high, furthest = 0, min(max(largest - 1, 0), 3), 1
     row = torch.randint(low, high + 1, (shape.numel(),), generator=generator)
     row[place] = furthest
     return row.reshape(shape)
+
+
+def floats(answer: Any, *, scalar: bool | None = None) -> list[Tensor]:
+    """Return the floating-point tensors in a module's output; only losses, or only others."""
+    leaves = torch.utils._pytree.tree_leaves(answer)
+    found = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
+    return [x for x in found if scalar in (None, x.dim() == 0)]
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators that modules may draw from."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002

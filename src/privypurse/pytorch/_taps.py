@@ -3,22 +3,21 @@
 import contextlib
 import functools
 import gc
-import inspect
-import math
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from privypurse.core._checks import shown
 from privypurse.core._errors import InvalidArgument
-from privypurse.pytorch._clipping import RUNNING_AGAIN, AnyRule, EmbeddingRule, LinearRule, Rule, Use, padded, rule_for
+from privypurse.pytorch._clipping import RUNNING_AGAIN, CopiesRule, EmbeddingRule, Rule, Use, places_of, rule_for
+from privypurse.pytorch._each_record import run_for_each
+from privypurse.pytorch._written_out import WrittenOut, written_out
 
+_OF_PLACES = (nn.Linear, nn.LayerNorm, nn.RMSNorm)  # layers that models run on flattened records
 _TAPPED: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # modules with hooks
 
 
@@ -85,13 +84,23 @@ class Taps:
         self.on_backward: Callable[[], None] = lambda: None  # after a backward pass that recorded gradients
         self.queued = self._quiet = False  # for the current backward pass; without that callback
         self._depth, self._records = 0, 1
-        self._removals = contextlib.ExitStack()
+        self._removals, self._of_layers = contextlib.ExitStack(), contextlib.ExitStack()
+        self._removals.callback(self._of_layers.close)
+        self.learning = False  # in a trial: layers may be found to run on flattened records
+        self.flattened: set[nn.Module] = set()  # those layers
+        self._each: set[nn.Module] = set()  # layers that are run for each record alone
+        self._reached: set[nn.Module] = set()
+        changing = [x for x in module.modules() if x._forward_pre_hooks and self._has_own_parameters(x)]
+        # Modules that run for each record alone as a whole: at first those whose parameters change on the way.
+        self._whole = {*changing, *filter(parametrize.is_parametrized, module.modules())}
         self.uses: list[Use] = []
         self.listening = True
         self.averaged_over: float | None = None
+        self._ways = {layer: (rule_for(layer), written_out(layer)) for layer in module.modules()}
         try:
-            self._tap_layers(module, "")
-        except InvalidArgument:
+            self._make_replaceable()
+            self._tap_layers(module)
+        except BaseException:
             self.remove()
             raise
         _TAPPED.add(module)
@@ -128,46 +137,99 @@ class Taps:
             self._depth -= 1
             self._quiet = before
 
-    def _tap_layers(self, layer: nn.Module, path: str) -> None:
-        """Put a hook on each layer that has a rule; other layers with parameters get `AnyRule`."""
+    def _make_replaceable(self) -> None:
+        """Give layers that have no rule, or may be run whole, a class that may run in another way.
+
+        At once: later it would be a change of the module's state.
+        """
+        for layer, (rule, run) in self._ways.items():
+            other = (rule is None or layer in self._whole) and not isinstance(layer, torch.jit.ScriptModule)
+            if other and (run is not None or self._own(layer)):
+                kind = type(layer)
+                layer.__class__ = _replaceable(kind)
+                self._removals.callback(setattr, layer, "__class__", kind)
+
+    def _recomputes(self) -> bool:
+        """Whether a layer is run in a backward pass of the loop, as by checkpoints of activations."""
+        return (
+            self.listening and not self._depth and not RUNNING_AGAIN.get() and torch._C._current_graph_task_id() != -1
+        )
+
+    def widen(self, layer: nn.Module) -> nn.Module | None:
+        """Run the module that holds a layer for each record alone from now on; return it, if there is one."""
+        holds = next((one for one in self._module.modules() if layer in one.children()), None)
+        while holds in self._whole:
+            holds = next((one for one in self._module.modules() if holds in one.children()), None)
+        if holds is not None:
+            self._whole.add(holds)
+            self._of_layers.close()
+            for found in (self._each, self._reached, self.flattened):
+                found.clear()
+            self._tap_layers(self._module)
+        return holds
+
+    def name_of(self, layer: nn.Module) -> str:
+        """Return the name of a layer for messages."""
+        name = next((name for name, one in self._module.named_modules() if one is layer), "")
+        return f"{name} ({type(layer).__name__})" if name else type(layer).__name__
+
+    def runs_for_each(self, name: str) -> bool:
+        """Whether a parameter is used for each record alone."""
+        paths = (path for path, layer in self._module.named_modules() if layer in self._each)
+        return any(not path or name.startswith(f"{path}.") for path in paths)
+
+    def _tap_layers(self, layer: nn.Module) -> None:
+        """Put a hook on each layer that has a rule, or run it in another way: written out, or for each record."""
         own = self._own(layer)
-        if not own:
+        if not own or layer in self._reached:  # two modules may hold one layer
             return
-        if isinstance(layer, nn.MultiheadAttention) and type(layer).forward is nn.MultiheadAttention.forward:
-            if not layer._qkv_same_embed_dim or layer.bias_k is not None or layer.add_zero_attn:
-                unusual = "a MultiheadAttention with kdim, vdim, add_bias_kv or add_zero_attn"
-                raise InvalidArgument(f"module has {path or 'a layer'}, {unusual}. Use one without.")
-
-            def tap(rule: Rule, wanted: dict[str, str], x: Tensor, out: Tensor) -> Tensor:
-                names = {short: own[name] for short, name in wanted.items() if name in own}
-                return self._tap(rule, nn.Identity(), names, (x,), out) if names else out
-
-            layer.__class__ = TappedAttention
-            _LISTENERS[layer] = lambda: tap if self._depth and not RUNNING_AGAIN.get() else None
-            self._removals.callback(setattr, layer, "__class__", nn.MultiheadAttention)
-            self._removals.callback(_LISTENERS.pop, layer, None)  # holds the layer, and through it the records
-            return
-        rule = AnyRule() if parametrize.is_parametrized(layer) or layer._forward_pre_hooks else rule_for(layer)
-        if rule is None:
-            for name, child in layer.named_children():
-                self._tap_layers(child, f"{path}.{name}".lstrip("."))
-            return
-        if isinstance(rule, AnyRule):
-            for name, child in layer.named_modules():
-                if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
-                    what = (
-                        f"{path or 'a layer'} ({type(layer).__name__}), with parameters of its own and dropout ({name})"
-                    )
-                    raise InvalidArgument(f"module has {what}: it runs twice, with two masks. Move these to nn.Linear.")
+        self._reached.add(layer)
+        whole = layer in self._whole
+        rule, run = (None, None) if whole else self._ways[layer]
+        if run is not None:
+            self._run_instead(layer, functools.partial(self._write_out, run, layer, own))
+        elif rule is not None:
+            self._listen(rule, layer, own)
+        elif whole or self._has_own_parameters(layer):
             own = self._own(layer, once=True)
+            self._each.add(layer)
+            places = places_of(layer, {id(layer.get_parameter(name)): name for name in own})
+            copied = functools.partial(self._tap, CopiesRule(), layer, own)
+
+            def run_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+                tap = lambda copies: copied(copies[:1], copies)  # noqa: E731
+                return run_for_each(layer, self.name_of(layer), list(own), places, tap, self._records, args, kwargs)
+
+            self._run_instead(layer, run_each)
+            for child in layer.modules():
+                if child is not layer and (within := self._ways[child][1]) is not None:  # most fail in `vmap`
+                    self._run_instead(child, functools.partial(self._write_out, within, child, {}))
+        else:
+            for child in layer.children():
+                self._tap_layers(child)
+
+    def _listen(self, rule: Rule, layer: nn.Module, own: dict[str, str]) -> None:
+        """Put a hook on a layer that has a rule."""
+        opened = contextlib.ExitStack()
+
+        def begin(module: nn.Module, args: tuple[Any, ...]) -> None:
+            if module is layer and self._recomputes():
+                opened.enter_context(self.open(quietly=True))
 
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
             if not self._depth or RUNNING_AGAIN.get() or module is not layer:  # hooks are copied along with modules
                 return None
-            if kwargs and isinstance(rule, AnyRule):
-                what = f"{path or 'the module'} ({type(layer).__name__})"
-                raise InvalidArgument(f"{what} was called with keywords {sorted(kwargs)}. Pass its inputs by position.")
-            return self._tap(rule, layer, own, args or tuple(kwargs.values()), output)
+            with opened:
+                return None if output is None else record(args, kwargs, output)
+
+        def record(args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+            inputs, records = args or tuple(kwargs.values()), self._records
+            of_places = isinstance(layer, _OF_PLACES) and (self.learning or layer in self.flattened)
+            if of_places and output.dim() > 1 and len(output) > records > 0 == len(output) % records:
+                self.flattened.add(layer)  # on all places of all records: the trial confirms it, or refuses
+                apart = [x.unflatten(0, (records, -1)) for x in (inputs[0], output)]
+                return self._tap(rule, layer, own, (apart[0],), apart[1]).flatten(0, 1)
+            return self._tap(rule, layer, own, inputs, output)
 
         def expand(module: nn.Module, args: tuple[Any, ...]) -> Any:
             """Look positions up once per record, where a model does so once per batch."""
@@ -175,16 +237,48 @@ class Taps:
                 return (args[0].expand(self._records, *args[0].shape[1:]), *args[1:])
             return None
 
-        self._removals.callback(layer.register_forward_hook(hook, with_kwargs=True).remove)
+        self._of_layers.callback(layer.register_forward_pre_hook(begin).remove)
+        # Also where it failed: a checkpoint stops a layer once it has what it needs.
+        self._of_layers.callback(layer.register_forward_hook(hook, with_kwargs=True, always_call=True).remove)
         if isinstance(rule, EmbeddingRule):
-            self._removals.callback(layer.register_forward_pre_hook(expand).remove)
+            self._of_layers.callback(layer.register_forward_pre_hook(expand).remove)
+
+    def _run_instead(self, layer: nn.Module, run: Callable[[tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        """Replace the forward of a layer while taps are active."""
+        if layer in _INSTEAD:
+            return
+
+        def run_opened(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            with self.open(quietly=True):
+                return run(args, kwargs)
+
+        _INSTEAD[layer] = lambda: run if self._depth else run_opened if self._recomputes() else None
+        self._of_layers.callback(_INSTEAD.pop, layer, None)  # holds the layer, and through it the records
+
+    def _write_out(
+        self, run: WrittenOut, layer: nn.Module, own: dict[str, str], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a layer written out, with taps on its parts."""
+
+        def tap(rule: Rule, wanted: dict[str, str], x: Any, out: Tensor) -> Tensor:
+            names = {short: own[name] for short, name in wanted.items() if name in own}
+            return self._tap(rule, layer, names, (x,), out) if names and not RUNNING_AGAIN.get() else out
+
+        return run(layer, tap, args, kwargs)
 
     def _own(self, layer: nn.Module, *, once: bool = False) -> dict[str, str]:
         """Return full names of a layer's trained parameters by local name."""
         named = layer.named_parameters(remove_duplicate=once)
         return {name: self._names[id(parameter)] for name, parameter in named if id(parameter) in self._names}
 
+    def _has_own_parameters(self, layer: nn.Module) -> bool:
+        """Whether trained parameters are in the layer itself, not in layers within it."""
+        lists = [child for child in layer.children() if isinstance(child, nn.ParameterList | nn.ParameterDict)]
+        return any(id(p) in self._names for one in (layer, *lists) for p in one.parameters(recurse=False))
+
     def _tap(self, rule: Rule, layer: nn.Module, names: dict[str, str], inputs: tuple[Any, ...], output: Any) -> Any:
+        if not torch.is_grad_enabled():  # as in the first run of a reentrant checkpoint
+            return output
         kept = tuple(x.detach() if isinstance(x, Tensor) else x for x in inputs)
         outputs = [output] if isinstance(output, Tensor) else list(output)
         tensors = [out for out in outputs if isinstance(out, Tensor)]
@@ -338,87 +432,16 @@ def _within_rows(name: str, node: Any) -> bool:
     return bool(wrapped) and all(dim % len(sizes) != 0 for dim in wrapped)
 
 
-Tap = Callable[[LinearRule, dict[str, str], Tensor, Tensor], Tensor]
+# How layers run while taps are active; not attributes, which copies of a layer would share.
+_INSTEAD: "weakref.WeakKeyDictionary[nn.Module, Callable[[], Callable[..., Any] | None]]" = weakref.WeakKeyDictionary()
 
 
-@dataclass(frozen=True)
-class RowsOfLinear(LinearRule):
-    """Linear map by some rows of a larger matrix, such as packed queries, keys and values."""
+def _replaceable(kind: type[nn.Module]) -> type[nn.Module]:
+    """Return a subclass that runs as `_INSTEAD` says, if it says so."""
 
-    first: int
-    rows: int
+    @functools.wraps(kind.forward)
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        run = _INSTEAD[self]() if self in _INSTEAD else None
+        return kind.forward(self, *args, **kwargs) if run is None else run(args, kwargs)
 
-    def weighted_sums(self, use: Use, weights: Tensor, fit: Tensor) -> dict[str, Tensor]:
-        """Return weighted sums, with zeros for the other rows."""
-        sums = super().weighted_sums(use, weights, fit)
-        return {name: padded(value, 0, self.rows, self.first) for name, value in sums.items()}
-
-    def gradients(self, use: Use) -> dict[str, Tensor]:
-        """Return each record's gradient, with zeros for the other rows."""
-        return {name: padded(value, 1, self.rows, self.first) for name, value in super().gradients(use).items()}
-
-
-class TappedAttention(nn.MultiheadAttention):
-    """Attention that is written out while a tap is active."""
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run `attend` with an active tap, the original forward otherwise."""
-        tap = _LISTENERS[self]() if self in _LISTENERS else None
-        return super().forward(*args, **kwargs) if tap is None else attend(self, tap, args, kwargs)
-
-
-# Taps of attention layers; not attributes, which copies of a layer would share.
-_LISTENERS: "weakref.WeakKeyDictionary[nn.Module, Callable[[], Tap | None]]" = weakref.WeakKeyDictionary()
-_ATTENTION = inspect.signature(nn.MultiheadAttention.forward)
-
-
-def attend(layer: nn.MultiheadAttention, tap: Tap, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute the layer's forward, with taps on its linear maps."""
-    given = _ATTENTION.bind(layer, *args, **kwargs).arguments
-    query, key, value = (given[name] for name in ("query", "key", "value"))
-    if query.dim() != 3:
-        raise InvalidArgument("attention expects inputs with a dimension for records; got none. Add it with unsqueeze.")
-    same = query is key is value
-    if not layer.batch_first:
-        query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-    width, weight, bias = layer.embed_dim, layer.in_proj_weight, layer.in_proj_bias
-
-    def project(x: Tensor, first: int, rows: int) -> Tensor:
-        part = slice(first, first + rows)
-        out = F.linear(x, weight[part], None if bias is None else bias[part])
-        rule = LinearRule() if rows == 3 * width else RowsOfLinear(first, 3 * width)
-        return tap(rule, {"weight": "in_proj_weight", "bias": "in_proj_bias"}, x, out)
-
-    if same:
-        q, k, v = project(query, 0, 3 * width).chunk(3, dim=-1)
-    else:
-        q, k, v = (project(x, k * width, width) for k, x in enumerate((query, key, value)))
-    q, k, v = (torch.unflatten(x, -1, (layer.num_heads, -1)).transpose(1, 2) for x in (q, k, v))
-    mask = _mask(given, q)
-    dropout = layer.dropout if layer.training else 0.0
-    if given.get("need_weights", True):
-        scores = q @ k.mT / math.sqrt(q.shape[-1])
-        shares = F.dropout(torch.softmax(scores if mask is None else scores + mask, dim=-1), dropout)
-        mixed = shares @ v
-        seen = shares.mean(1) if given.get("average_attn_weights", True) else shares
-    else:
-        mixed, seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout), None
-    mixed = mixed.transpose(1, 2).flatten(2)
-    out = F.linear(mixed, layer.out_proj.weight, layer.out_proj.bias)
-    out = tap(LinearRule(), {"weight": "out_proj.weight", "bias": "out_proj.bias"}, mixed, out)
-    return (out if layer.batch_first else out.transpose(0, 1)), seen
-
-
-def _mask(given: dict[str, Any], q: Tensor) -> Tensor | None:
-    """Return both masks as one to add to scores of shape (records, heads, places, places)."""
-    mask, padding = given.get("attn_mask"), given.get("key_padding_mask")
-    if mask is not None and mask.dim() == 3:
-        mask = mask.reshape(q.shape[0], q.shape[1], *mask.shape[1:])
-    if padding is not None:
-        padding = padding.reshape(q.shape[0], 1, 1, padding.shape[-1])
-    parts = [
-        q.new_zeros(part.shape).masked_fill(part, -math.inf) if part.dtype == torch.bool else part.to(q.dtype)
-        for part in (mask, padding)
-        if part is not None
-    ]
-    return functools.reduce(torch.add, parts) if parts else None
+    return type(kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__})

@@ -16,34 +16,23 @@ from torch import Tensor, nn
 from privypurse.core._errors import InvalidArgument
 from privypurse.purse._purse import Purse
 from privypurse.pytorch import _rows as synthetic
-from privypurse.pytorch._clipping import clipped_sum, full_precision
-from privypurse.pytorch._module_state import COMPARED, ModuleState
-from privypurse.pytorch._rows import Arguments, Integers, Reach, Record, Way, each_part, made_up, moved, way_of_calling
+from privypurse.pytorch._clipping import NotByRecords, check_rows, clipped_sum, full_precision
+from privypurse.pytorch._module_state import COMPARED, ModuleState, kept_modes
+from privypurse.pytorch._rows import (
+    Arguments,
+    Integers,
+    Reach,
+    Record,
+    Way,
+    each_part,
+    floats,
+    made_up,
+    moved,
+    seed_all,
+    way_of_calling,
+    ways_to_call,
+)
 from privypurse.pytorch._taps import Taps
-
-
-def ways_to_call(module: nn.Module, batch: Any) -> list[Callable[[Any], Arguments]]:
-    """Return ways of calling a module with a batch, most likely first."""
-    if hasattr(module, "silent"):  # a training step: batch and, mostly, batch index
-        return [lambda made: ((made, 0), {}), lambda made: ((made,), {})]
-    if hasattr(batch, "keys"):
-        labels = {"labels", "label", "targets", "target", "y"}
-        return [
-            lambda made: ((), dict(made)),
-            lambda made: ((), {name: x for name, x in made.items() if name not in labels}),
-            *(lambda made, name=name: ((made[name],), {}) for name in batch),
-        ]
-    if isinstance(batch, tuple | list) and len(batch) > 1:
-        return [lambda made: (tuple(made[:-1]), {}), lambda made: (tuple(made), {}), lambda made: ((made[0],), {})]
-    return [lambda made: (tuple(made) if isinstance(made, tuple | list) else (made,), {})]
-
-
-def floats(answer: Any, *, scalar: bool | None = None) -> list[Tensor]:
-    """Return the floating-point tensors in a module's output; only losses, or only others."""
-    leaves = torch.utils._pytree.tree_leaves(answer)
-    found = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
-    return [x for x in found if scalar in (None, x.dim() == 0)]
-
 
 UNTRIED = "that the module keeps records apart: it could not be tried out on synthetic records"
 SMALL_INTEGERS = "that the module keeps records apart for integers other than 0 and 1: it was not tried out on others"
@@ -75,7 +64,7 @@ class Trials:
 
     `records`: public expected number in a batch. `mean_loss`: a loss that the module returns is a
     mean over records, not a sum. `counters`: paths of numbers that each call changes, whatever the
-    records. Values of records are not used; the module and random number generators are restored.
+    records. Values of records do not decide; the module and random number generators are restored.
     """
 
     def __init__(
@@ -103,19 +92,21 @@ class Trials:
         for mode in modes:
             with kept_modes(self.module):
                 self.module.train(mode)
-                arguments = next((made for made in (way(like) for way in ways) if self._works(made, records)), None)
-                if arguments is None:
-                    unknown.append(UNTRIED)
-                    continue
+                arguments: Any = next(
+                    (made for made in (way(like) for way in ways) if self._works(made, records)), None
+                )
                 found = [UNTRIED]
                 try:
-                    found = self._try(arguments, records, exactly=with_loss)
+                    if arguments is not None:
+                        found = self._widening(functools.partial(self._try, arguments, records, exactly=with_loss))
                 except InvalidArgument:
                     raise
                 except Exception as error:
                     if not self._works(arguments, records, backward=True):
                         failed = f"per-sample gradients could not be computed ({type(error).__name__}: {error})"
-                        raise InvalidArgument(f"{failed}. Use layers of torch.nn, without checkpointing.") from error
+                        raise InvalidArgument(f"{failed}. Use layers of torch.nn.") from error
+                if UNTRIED in found and with_loss and ways:
+                    self._widening(functools.partial(self._count_rows, ways[0](like), records))
                 if UNTRIED not in found and not synthetic.has_opaque_parts(arguments):
                     self._note(way_of_calling(self.module, arguments, records))
                 unknown += found
@@ -143,13 +134,46 @@ class Trials:
         found = [UNTRIED]
         if self._works(arguments, records):
             try:
-                found = self._try(arguments, records, exactly=True)
+                found = self._widening(lambda: self._try(arguments, records, exactly=True))
             except InvalidArgument:
                 raise
             except Exception:
                 pass  # synthetic records are not valid inputs of every module
+        if UNTRIED in found:
+            self._widening(lambda: self._count_rows(arguments, records))
         self._note(way)
         return self._news([*unknown, *found, *[UNTRIED] * synthetic.has_opaque_parts(arguments)])
+
+    def _widening(self, attempt: Callable[[], Any]) -> Any:
+        """Run an attempt; where layers are not run by records, run the modules that hold them for each alone."""
+        first, slow = None, ""
+        while True:
+            try:
+                result = attempt()
+            except NotByRecords as error:
+                first, holds = first or error, self.taps.widen(error.layer)
+                if holds is None:
+                    raise first from error
+                slow = f"{self.taps.name_of(holds)} is run for each record alone, which is slow and takes memory"
+                continue
+            if first is not None:
+                warnings.warn(f"{slow}, because {first}", RuntimeWarning, stacklevel=4)
+            return result
+
+    def _count_rows(self, arguments: Arguments, records: int) -> None:
+        """Check that layers run on as many rows as there are records, with copies of some of the batch's own."""
+        for count in (2, 3):
+            rows = torch.arange(count) % records
+            pick = lambda x, _, rows=rows: x[rows] if synthetic.of_records(x, records) else x  # noqa: E731
+            with self._aside(self._state.put_back()), torch.enable_grad(), self.taps.open(quietly=True):
+                self.taps.learning = False  # nothing confirms it
+                try:
+                    self.module(*(made := each_part(arguments, pick))[0], **made[1])
+                except NotByRecords:
+                    raise
+                except Exception:
+                    return
+                check_rows(self.taps.uses, count)
 
     def _note(self, way: Way) -> None:
         self._tried.setdefault(way.kind, {}).setdefault(way.numbers, []).append(dict(way.lengths))
@@ -200,7 +224,8 @@ class Trials:
         with torch.enable_grad(), self.taps.open(quietly=True):
             number = total()
             if number.requires_grad:
-                torch.autograd.grad(number, [self.taps.anchor], allow_unused=True)
+                number.backward()  # plain, which checkpoints of activations support
+                self.taps.anchor.grad = None
         sizes = {name: value.shape for name, value in self.trained.items()}
         return clipped_sum(self.taps.take(), sizes, torch.tensor(weights, device=self.device), 1e12).flat
 
@@ -256,7 +281,7 @@ class Trials:
 
         def reached(name: str, *, some_left_out: bool = False) -> Integers:
             return Integers(
-                next((-size for size in INTEGERS[:1] if takes({name: Integers(smallest=-size)}, BELOW)), 0),
+                next((size for size in (-INTEGERS[0], 0, 1) if takes({name: Integers(smallest=size)}, BELOW)), 0),
                 next((size for size in INTEGERS if takes({name: Integers(largest=size)}, ABOVE)), 1),
                 some_left_out and takes({name: Integers(ignored=True)}, IGNORED),
             )
@@ -275,6 +300,7 @@ class Trials:
     def _aside(self, guard: contextlib.AbstractContextManager[None]) -> Iterator[None]:
         """Run the module without dropout and side effects; `guard` restores its state."""
         uses, self.taps.uses = self.taps.uses, []
+        self.taps.learning = True
         silent = getattr(self.module, "silent", contextlib.nullcontext)
         devices = {parameter.device for parameter in self.module.parameters() if parameter.is_cuda}
         drawn, drawn_by_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
@@ -282,13 +308,13 @@ class Trials:
             with kept_modes(self.module), torch.random.fork_rng(list(devices)), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 for layer in self.module.modules():
-                    if isinstance(layer, nn.modules.dropout._DropoutNd | nn.MultiheadAttention):
+                    if isinstance(layer, nn.modules.dropout._DropoutNd | nn.MultiheadAttention | nn.RNNBase):
                         layer.training = False
                 # `silent` sets attributes of the module, so it comes before the state is taken.
                 with silent(), full_precision(), guard, torch.autocast(self.device.type, enabled=False):
                     yield
         finally:
-            self.taps.uses = uses
+            self.taps.uses, self.taps.learning = uses, False
             random.setstate(drawn)
             np.random.set_state(drawn_by_numpy)  # noqa: NPY002
 
@@ -381,7 +407,7 @@ class _Trial:
 
     def _gradients(self, made: Sequence[Record], seed: int = 0, *, kept: Sequence[Record] = KEPT) -> Tensor:
         """Return the sum of the gradients of the records in `kept`, with a fixed seed."""
-        _seed(seed)
+        seed_all(seed)
         return self._its.heard(lambda: self._total(made), [float(record in kept) for record in made])
 
     def _total(self, made: Sequence[Record]) -> Tensor:
@@ -414,16 +440,20 @@ class _Trial:
     def _compare(self, alone: Tensor, found: Tensor) -> None:
         lengths, (of_own, of_whole) = [x.numel() for x in self._its.trained.values()], self._tolerance
         floor = of_whole * float(alone.norm()) + 1e-6
-        for own, difference in zip(torch.split(alone, lengths), torch.split(found - alone, lengths), strict=True):
+        parts = torch.split(alone, lengths), torch.split(found - alone, lengths)
+        for name, own, difference in zip(self._its.trained, *parts, strict=True):
             if not float(difference.norm()) <= of_own * float(own.norm()) + floor:
-                what = "module mixes records: gradients depend on others in the batch"
-                raise InvalidArgument(f"{what}. Compute nothing over the first dimension.")
+                what = f"module mixes records: gradients of {name} depend on others in the batch"
+                what += ". Compute nothing over the first dimension."
+                for layer in self._its.taps.flattened:  # places may have been taken for records
+                    raise NotByRecords(what, layer)
+                raise InvalidArgument(what)
 
     def _check_heard(self) -> None:
         """Compare the sum of per-sample gradients with the gradient of autograd."""
         made, trained, taps = (*KEPT, COMPANY), self._its.trained, self._its.taps
         heard = self._gradients(made, kept=made)
-        _seed(0)
+        seed_all(0)
         before, listening = {p: p.grad for p in self._its.module.parameters()}, taps.listening
         try:
             for parameter in before:
@@ -432,7 +462,7 @@ class _Trial:
             with torch.enable_grad():
                 number = self._total(made)
                 if number.requires_grad:
-                    number.backward()  # type: ignore[no-untyped-call]  # plain, which checkpointing supports
+                    number.backward()  # type: ignore[no-untyped-call]
             right = [(torch.zeros_like(p) if p.grad is None else p.grad).double().flatten() for p in trained.values()]
         finally:
             taps.listening = listening
@@ -441,8 +471,14 @@ class _Trial:
         whole = float(torch.cat(right).norm())
         for name, wrong, part in zip(trained, torch.split(heard, [len(x) for x in right]), right, strict=True):
             if math.isfinite(whole) and float((wrong - part).norm()) > 0.02 * whole + 1e-6:
-                examples = "as in F.linear(x, layer.weight), in activation checkpointing, or on reshaped records"
-                raise InvalidArgument(f"module uses {name} outside of its layer, {examples}. Put each use in a layer.")
+                if taps.runs_for_each(name):
+                    alone = f"{name} gets other gradients where its layer is run for each record alone"
+                    raise InvalidArgument(f"module mixes records: {alone}. Compute nothing over the first dimension.")
+                used = (
+                    f"module uses {name} outside of its layer, as in F.linear(x, layer.weight), or on reshaped records"
+                )
+                layer = self._its.module.get_submodule(name.rpartition(".")[0])
+                raise NotByRecords(f"{used}. Put each use in a layer.", layer)
 
 
 def put_untried(purse: Purse, unknown: Sequence[str]) -> None:
@@ -462,20 +498,3 @@ def wrong_reduction(what: str, mean: bool) -> InvalidArgument:
     said, is_one = ("mean", "sum") if mean else ("sum", "mean")
     wrong = f"{what} is a {is_one} over the records of a batch, but loss_reduction is {said!r}"
     return InvalidArgument(f"{wrong}. Pass loss_reduction={is_one!r}, or make it a {said}.")
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002  modules may draw from there
-
-
-@contextlib.contextmanager
-def kept_modes(module: nn.Module) -> Iterator[None]:
-    """Restore the training mode of each layer on exit."""
-    modes = {layer: layer.training for layer in module.modules()}
-    try:
-        yield
-    finally:
-        for layer, mode in modes.items():
-            layer.training = mode

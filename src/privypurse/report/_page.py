@@ -3,7 +3,7 @@
 import math
 import shlex
 
-from privypurse.core._formats import counted, grouped
+from privypurse.core._formats import NO_PROTECTION_EPSILON, WEAK_EPSILON, counted, grouped, weakness
 from privypurse.purse._certificate import Certificate, why_not_stated
 from privypurse.report import _figures as figures
 from privypurse.report import _words as words
@@ -49,7 +49,7 @@ def _header(content: ReportContent) -> str:
     style = status.style
     said, scale = "", ""
     if words.bounded(certificate):
-        said = paragraph(words.strength(certificate), "weak" if certificate.epsilon > words.WEAK_EPSILON else "")
+        said = paragraph(words.strength(certificate), "weak" if certificate.epsilon > WEAK_EPSILON else "")
         said += paragraph(words.in_full(certificate), "exact")
         scale = _guess_scale(certificate)
     elif certificate.simulation and math.isfinite(certificate.epsilon):
@@ -179,8 +179,8 @@ def figure(drawn: Figure) -> str:
 def _coverage(content: ReportContent) -> str:
     """List what the guarantee covers and what it does not."""
     certificate = content.certificate
-    protects = words.bounded(certificate) and certificate.epsilon <= words.NO_PROTECTION_EPSILON
-    nothing = words.weakness(certificate.epsilon) if words.bounded(certificate) else "there is no guarantee"
+    protects = words.bounded(certificate) and certificate.epsilon <= NO_PROTECTION_EPSILON
+    nothing = weakness(certificate.epsilon) if words.bounded(certificate) else "there is no guarantee"
     covered = paragraph(f"Nothing: {nothing}.", "alarm-text")
     if protects:
         part = "this part of the purse" if certificate.part_of else f"the purse of data set {certificate.dataset}"

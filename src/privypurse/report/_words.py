@@ -8,14 +8,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from privypurse.core import _formats as formats
-from privypurse.core._formats import grouped
+from privypurse.core._formats import NO_PROTECTION_EPSILON, WEAK_EPSILON, grouped, weakness
 from privypurse.core._neighbouring import Neighbouring
 from privypurse.purse._certificate import Certificate
 from privypurse.report._content import Estimate, Measurement
 
-# Limits of the badge, and of what the terminal says of a budget (docs/epsilon.md).
-WEAK_EPSILON = 8.0  # above it the factor e^epsilon exceeds 2,980
-NO_PROTECTION_EPSILON = 50.0  # above it Gaussian noise lets 999 of 1,000 guesses be right, at delta 1e-6
 SHARES = ("accuracy", "precision", "recall", "share", "correct", "auc", "f1")
 STOPS = {
     "steps": "made all planned steps",
@@ -91,17 +88,6 @@ def right_guesses(epsilon: float, delta: float) -> float:
     # Divided by e^epsilon, which would overflow for a large epsilon.
     shrunk = math.exp(-epsilon)
     return min(1.0, (1 + delta * shrunk) / (1 + shrunk))
-
-
-def weakness(epsilon: float) -> str:
-    """Say that a budget protects little or nothing; return an empty text for one that protects.
-
-    >>> weakness(8.0), weakness(12.0), weakness(1e6)
-    ('', 'epsilon 12 protects little', 'epsilon 1,000,000 protects nothing')
-    """
-    if not epsilon > WEAK_EPSILON:  # also for NaN, which is refused elsewhere
-        return ""
-    return f"epsilon {grouped(epsilon)} protects {'little' if epsilon <= NO_PROTECTION_EPSILON else 'nothing'}"
 
 
 class Status(NamedTuple):

@@ -16,9 +16,8 @@ from privypurse.core._formats import about, counted
 from privypurse.core._reading import check_fields, read_json, refusing
 from privypurse.core._version import __version__
 from privypurse.estimators._base import joined
-from privypurse.estimators._curves import line_shares, positions, shares_of, unfolded
+from privypurse.estimators._curves import Groups, line_shares, positions, shares_of, unfolded
 from privypurse.estimators._noise_intervals import NOTE as ABOUT_INTERVALS
-from privypurse.estimators._noise_intervals import Groups
 from privypurse.purse._entries import CHARGE, NOTE, SETTLE, Entry
 from privypurse.purse._purse import Purse
 from privypurse.report._content import Coefficient, Estimate, Measurement, ReportContent, Term

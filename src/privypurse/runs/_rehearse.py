@@ -1,6 +1,5 @@
 """Rehearse trainings on synthetic rows, without data: their accuracy, and how far noise moves them."""
 
-import functools
 import math
 import warnings
 from collections.abc import Sequence
@@ -16,8 +15,7 @@ from privypurse.core._checks import FloatArray, positive_integer
 from privypurse.core._errors import PrivypurseError
 from privypurse.core._randomness import NoiseSource
 from privypurse.estimators import PrivateLogisticRegression
-from privypurse.estimators._curves import unfolded
-from privypurse.estimators._noise_intervals import MOST_ROWS, RUNS, drawn_classes, grouped_rows, half_widths
+from privypurse.estimators._noise_intervals import MOST_ROWS, RUNS, drawn_classes, half_widths
 from privypurse.losses._linear import Logistic, Softmax
 from privypurse.methods._by_name import BY_NAME, method_by_name, ridge_for
 from privypurse.purse._opening import check_delta
@@ -155,7 +153,4 @@ def noise_intervals(
         return not interrupts
 
     progress.stage("rehearsing the noise", RUNS)
-    groups = groups_of(schema)
-    draw = functools.partial(grouped_rows, groups, model.preparation_)
-    view = functools.partial(unfolded, groups=groups, preparation=model.preparation_)
-    return half_widths(model, draw, view=view, goes_on=goes_on, seed=seed)
+    return half_widths(model, groups_of(schema), goes_on=goes_on, seed=seed)

@@ -61,7 +61,7 @@ KINDS: dict[str, type[PrivateLinearModel]] = {
 }
 # Parameters of a process, not of a model.
 _NOT_KEPT = ("purse", "callbacks", "random_state", "verbose", "method", "warm_start", "copy_X")
-_LATER = ("turn", "curvature", "target_spread", "target_reach")
+_LATER = ("turn", "turn_noise", "curvature", "target_spread", "target_reach")
 _ARRAYS = ("unit", "centre", "stretch", "spread", "turn", "log_odds")
 
 

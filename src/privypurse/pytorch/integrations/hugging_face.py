@@ -214,14 +214,11 @@ def _check(trainer: Any) -> None:
 
     args = trainer.args
     grouped = getattr(args, "group_by_length", False) or getattr(args, "train_sampling_strategy", "random") != "random"
-    # Newer releases of transformers have another name for it.
-    checkpointing = any(getattr(args, f"{what}_checkpointing", False) for what in ("gradient", "activation"))
     wrong = (
         (grouped, "batches grouped by length", "Leave it out: samples are random"),
         (args.n_gpu > 1, f"DataParallel over {args.n_gpu} GPUs", "Make one visible: CUDA_VISIBLE_DEVICES=0"),
         (args.world_size > 1, f"{args.world_size} processes", "Use one, or make_private in a loop of your own"),
         (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled, "DeepSpeed or FSDP", "Use one process"),
-        (checkpointing, "checkpointing of activations", "Raise gradient_accumulation_steps instead"),
         (args.torch_compile, "torch_compile", "Leave it out"),
         (args.auto_find_batch_size, "auto_find_batch_size", "Fix the batch size: it sets the sampling rate"),
         (args.include_num_input_tokens_seen not in (False, "no"), "include_num_input_tokens_seen", "It is not private"),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privypurse.core._checks import FloatArray, non_negative, positive, positive_integer, probability
+from privypurse.core._checks import FloatArray, non_negative, positive, positive_integer
 from privypurse.core._errors import InvalidArgument
 from privypurse.core.queries import GradientAt, LossesAlong, Query, Released
 from privypurse.training.optimizers._base import KeepsPoint, Projection, State
@@ -105,55 +105,6 @@ class SmoothedDescent(KeepsPoint):
         mean = self.momentum * state["mean_gradient"] + (1 - self.momentum) * gradient
         corrected = mean / (1 - self.momentum ** float(made[0]))
         return {"point": state["point"] - self.step_size * corrected, "mean_gradient": mean, "made": made}
-
-
-@dataclass(frozen=True)
-class ShrinkingNesterov:
-    """Accelerated descent for deep models, whose weights grow with the noise.
-
-    Each step shrinks the weights by ``shrink/steps``, by ``exp(-shrink)`` over a run without
-    gradients. The model is the mean of the last points, a share `tail` of them (post-processing).
-    """
-
-    step_size: float
-    records: float
-    steps: int
-    clip_norm: float
-    momentum: float = 0.9
-    shrink: float = 1.0
-    tail: float = 0.1
-    l2: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_momentum(self.momentum)
-        probability(tail=self.tail)
-        if not 0 <= self.shrink <= self.steps:
-            raise InvalidArgument(f"shrink must be from 0 to the number of steps; got {self.shrink!r}. Pass 1.0.")
-
-    @property
-    def averaged(self) -> int:
-        """Number of last points that are averaged."""
-        return max(1, round(self.tail * self.steps))
-
-    def init(self, dimension: int) -> State:
-        zeros = np.zeros(dimension)
-        return {"point": zeros, "velocity": zeros, "mean": zeros, "made": np.zeros(1)}
-
-    def ask(self, state: State) -> GradientAt:
-        return GradientAt(point=state["point"], clip_norm=self.clip_norm)
-
-    def tell(self, state: State, released: Released) -> State:
-        gradient = released.value / self.records + self.l2 * state["point"]
-        velocity = self.momentum * state["velocity"] + gradient
-        point = (1 - self.shrink / self.steps) * state["point"] - self.step_size * (gradient + self.momentum * velocity)
-        made = state["made"] + 1
-        counted = made[0] - (self.steps - self.averaged)
-        mean = state["mean"] + (point - state["mean"]) / counted if counted > 0 else state["mean"]
-        return {"point": point, "velocity": velocity, "mean": mean, "made": made}
-
-    def point(self, state: State) -> FloatArray:
-        """Return the mean of the last points, or the last point of a run that was cut short."""
-        return state["mean"] if state["made"][0] > self.steps - self.averaged else state["point"]
 
 
 def check_momentum(momentum: float) -> float:

@@ -49,8 +49,6 @@ def by_hooks(module, batch, bound, loss=LOSS, weights=None):
         *inputs, target = batch
         count = len(batch[0])
         taps.averaged_over = float(count)
-        if isinstance(loss, nn.HuberLoss):  # outputs come in double precision, which it wants of targets too
-            target = target.double()
         loss(module(*inputs), target).backward()
         uses = taps.take()
         sizes = {name: value.shape for name, value in trained.items()}
